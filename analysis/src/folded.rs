@@ -1,0 +1,55 @@
+//! Stacks with names, folded: equal stacks once, with their count. The model behind flame graphs and exports.
+
+use fpprof_unwind::StopReason;
+
+/// All stacks of a recording under one strategy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Folded {
+    /// Every distinct frame, in order of first use.
+    pub frames: Vec<FrameLabel>,
+    /// Distinct stacks, sorted; the same input gives the same order whatever the number of threads.
+    pub stacks: Vec<FoldedStack>,
+}
+
+/// A distinct stack of one process name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoldedStack {
+    /// Process name (the thread's comm at the time of the sample).
+    pub comm: String,
+    /// Process.
+    pub pid: u32,
+    /// Indices into [`Folded::frames`], **root first**: user frames, then kernel frames.
+    pub frames: Vec<u32>,
+    /// Why the user stack ended (at the root side).
+    pub stop: StopReason,
+    /// Samples.
+    pub samples: u64,
+}
+
+/// A frame as shown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FrameLabel {
+    /// Demangled name; `[module+0xoffset]` when the module has no symbol there, `[unknown 0xaddress]` when there is no module.
+    pub name: String,
+    /// Base name of the module; empty when there is none, `[kernel]` for the kernel.
+    pub module: String,
+    /// How it was found.
+    pub origin: Origin,
+}
+
+/// How a shown frame was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// The sampled instruction.
+    Leaf,
+    /// Call frame information.
+    Cfi,
+    /// Frame pointer.
+    FramePointer,
+    /// Kernel frame.
+    Kernel,
+    /// A rule of ours where no information exists.
+    Heuristic,
+    /// No frame of its own: inlined into the frame it follows.
+    Inlined,
+}

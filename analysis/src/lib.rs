@@ -1,0 +1,6 @@
+//! Replay, strategies, symbols, folding, balance, volume, quality, overhead and statistics.
+//!
+//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]).
+
+pub mod folded;
+pub mod summary;

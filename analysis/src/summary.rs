@@ -1,0 +1,147 @@
+//! The model behind `fpprof report`: balance, volume, quality by strategy, cost, hottest functions.
+//!
+//! Field names are the keys of `report --json`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one recording says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Ticks of the sampling event.
+    pub fired: u64,
+    /// Samples in the file.
+    pub recorded: u64,
+    /// Samples lost, by cause (the snake-case name of `fpprof_recording::model::LossCause`).
+    pub lost: BTreeMap<String, u64>,
+    /// Ticks in something that was not to be profiled.
+    pub skipped: u64,
+    /// Samples thrown away by policy or because they could not be written.
+    pub dropped: u64,
+    /// `fired - recorded - Σ lost - skipped - dropped`; anything but 0 is a defect of the recording, and is shown.
+    pub unaccounted: i64,
+    /// Runs of lost samples without a recorded one between them: what perf counts as "lost chunks".
+    pub lost_gaps: u64,
+    /// Process events the kernel lost.
+    pub sideband_lost: u64,
+    /// Size of the recording, bytes.
+    pub file_bytes: u64,
+    /// Length of the recording, seconds.
+    pub duration_s: f64,
+    /// How it ended, in words, such as `command exited with status 0`.
+    pub ended: String,
+    /// Whether it ended in order; a killed recorder or a cut file leaves `false`.
+    pub ended_in_order: bool,
+    /// Damage that was skipped while reading, in words; empty for an undamaged file.
+    pub damage: Vec<String>,
+    /// Environment and wishes: kernel, CPU, event, rate, mode, command.
+    pub environment: Environment,
+    /// What samples cost in bytes.
+    pub volume: Volume,
+    /// What recording cost in CPU.
+    pub cost: Option<Cost>,
+    /// Quality by strategy, over all samples.
+    pub strategies: BTreeMap<String, Quality>,
+    /// The same for each process, most samples first.
+    pub processes: Vec<ProcessSummary>,
+    /// Hottest functions of the default strategy, by self samples.
+    pub hottest: Vec<HotFunction>,
+    /// What was left out or went wrong during the analysis, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Where and how the recording was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Distribution.
+    pub distribution: String,
+    /// Sampling event, such as `cpu-clock`.
+    pub event: String,
+    /// Sampling rate in words, such as `999 Hz`.
+    pub rate: String,
+    /// Capture mode in words, such as `both,65536`.
+    pub mode: String,
+    /// What was profiled, in words.
+    pub target: String,
+    /// Collector, such as `ebpf`.
+    pub collector: String,
+}
+
+/// Bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    /// File bytes for each recorded sample, everything included.
+    pub bytes_per_sample: f64,
+    /// Bytes the sampling program handed over for each recorded sample, before compression.
+    pub ring_bytes_per_sample: f64,
+    /// Bytes of stack copied, over all samples.
+    pub stack_bytes: u64,
+    /// File bytes a minute at this rate.
+    pub bytes_per_minute: f64,
+}
+
+/// What recording cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU seconds of the collector while samples were taken.
+    pub collector_cpu_s: f64,
+    /// The same in per cent of one CPU.
+    pub collector_cpu_percent: f64,
+    /// CPU seconds after the last sample.
+    pub stop_cpu_s: f64,
+    /// Largest resident set of the collector, bytes.
+    pub max_rss_bytes: u64,
+    /// Mean nanoseconds in our BPF program for each tick; `None` when the kernel would not say.
+    pub bpf_ns_per_tick: Option<f64>,
+}
+
+/// How the stacks of one strategy ended. `samples = complete + Σ truncated + Σ broken`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quality {
+    /// Samples unwound.
+    pub samples: u64,
+    /// Stacks that reached their root.
+    pub complete: u64,
+    /// Stacks that end early, by reason.
+    pub truncated: BTreeMap<String, u64>,
+    /// Stacks that went wrong, by reason.
+    pub broken: BTreeMap<String, u64>,
+    /// Frames, over all samples (user frames; inline frames not counted).
+    pub frames: u64,
+    /// Complete stacks by root.
+    pub roots: BTreeMap<String, u64>,
+    /// Frame-pointer stacks whose leaf's caller is missing, whatever their end.
+    pub leaf_skip_suspects: u64,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSummary {
+    /// Process id.
+    pub pid: u32,
+    /// Last name.
+    pub comm: String,
+    /// Its samples.
+    pub samples: u64,
+    /// Quality by strategy.
+    pub strategies: BTreeMap<String, Quality>,
+}
+
+/// A function and its share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotFunction {
+    /// Demangled name, or `module+0xoffset`.
+    pub name: String,
+    /// Base name of its module.
+    pub module: String,
+    /// Samples in which it was the leaf.
+    pub self_samples: u64,
+    /// Samples in which it was anywhere on the stack.
+    pub total_samples: u64,
+}

@@ -1,0 +1,97 @@
+//! How a recording ended, and the balance it closes with.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The last block of a recording that ended in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Why.
+    pub reason: EndReason,
+    /// The balance, one entry for each CPU.
+    pub cpus: Vec<CpuCounters>,
+    /// Process events the kernel could not deliver.
+    pub sideband_lost: SidebandLoss,
+    /// What recording cost.
+    pub own_cost: OwnCost,
+}
+
+/// Why a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndReason {
+    /// The command exited with this status.
+    Exited(i32),
+    /// The command was ended by this signal.
+    Killed(i32),
+    /// All attached processes ended.
+    TargetsGone,
+    /// `--duration` was over.
+    Duration,
+    /// The profiler was told to stop by this signal.
+    Signal(i32),
+    /// The recording could not be written any further (errno); all samples since are counted as dropped.
+    WriteFailed(i32),
+}
+
+/// The balance of one CPU: `fired = recorded + Σ lost + skipped + dropped`, exactly.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CpuCounters {
+    /// The CPU.
+    pub cpu: u32,
+    /// Ticks.
+    pub fired: u64,
+    /// Samples in this file.
+    pub recorded: u64,
+    /// Samples the kernel side could not hand over.
+    pub lost: BTreeMap<LossCause, u64>,
+    /// Ticks in something that was not to be profiled.
+    pub skipped: u64,
+    /// Samples we threw away, by policy or because they could not be written.
+    pub dropped: u64,
+}
+
+/// Why a sample was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The ring buffer was full.
+    RingFull,
+    /// The kernel throttled the event.
+    Throttled,
+    /// The user registers did not belong to the address space (inside `execve`).
+    ExecWindow,
+    /// The recording broke off between the sample and the disk (only in a recording without an end).
+    Unwritten,
+}
+
+/// Process events that were lost, so that some mappings may be unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SidebandLoss {
+    /// `PERF_RECORD_LOST` records.
+    pub records: u64,
+    /// Events those records stand for.
+    pub events: u64,
+}
+
+/// What recording cost, measured.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OwnCost {
+    /// User CPU of the collector process, nanoseconds.
+    pub user_ns: u64,
+    /// System CPU of the collector process, nanoseconds.
+    pub system_ns: u64,
+    /// Part of the two above that was spent after the last sample was taken.
+    pub after_stop_ns: u64,
+    /// Largest resident set, bytes.
+    pub max_rss_bytes: u64,
+    /// Time inside our BPF programs, nanoseconds; `None` when the kernel's statistics could not be enabled.
+    pub bpf_run_ns: Option<u64>,
+    /// Runs of the sampling program; `None` likewise.
+    pub bpf_runs: Option<u64>,
+    /// Bytes handed over by the sampling program, before any compression.
+    pub ring_bytes: u64,
+}

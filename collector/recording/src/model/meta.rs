@@ -1,0 +1,111 @@
+//! What was asked for, and where it ran.
+
+use serde::{Deserialize, Serialize};
+
+/// The first block of every recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Version of the program that wrote the recording, such as `0.1.0`.
+    pub tool_version: String,
+    /// `CLOCK_MONOTONIC` at the start of the recording, nanoseconds.
+    pub start_ns: u64,
+    /// `CLOCK_REALTIME` at the same moment, nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// The machine.
+    pub host: Host,
+    /// Who collected.
+    pub collector: Collector,
+    /// What fired the samples; [`super::Sample::event`] indexes it.
+    pub events: Vec<Event>,
+    /// What every sample carries.
+    pub mode: CaptureMode,
+    /// Whether kernel stacks were asked for.
+    pub kernel_stacks: bool,
+    /// Whether words that point into no mapping were zeroed before they were written (`false`: `--keep-raw-stacks`).
+    pub scrubbed: bool,
+    /// What was profiled.
+    pub target: Target,
+}
+
+/// The recorded machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// `uname -m`, such as `x86_64`.
+    pub arch: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// `model name` of `/proc/cpuinfo`.
+    pub cpu_model: String,
+    /// CPUs online when the recording started.
+    pub cpus_online: u32,
+    /// Memory in bytes (`MemTotal`).
+    pub memory_bytes: u64,
+    /// Distribution (`PRETTY_NAME` of os-release), empty when unknown.
+    pub distribution: String,
+}
+
+/// Who took the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collector {
+    /// Our BPF program.
+    Ebpf,
+    /// The kernel's `perf_event` ring buffer, without BPF.
+    PerfEvent,
+    /// Converted from another profiler's file.
+    Imported,
+}
+
+/// What fires a sample.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// perf's name, such as `cycles` or `cpu-clock`.
+    pub name: String,
+    /// How often it fires.
+    pub sampling: Sampling,
+}
+
+/// How often an event fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampling {
+    /// So many samples a second and CPU.
+    FrequencyHz(u64),
+    /// One sample every so many events.
+    Period(u64),
+}
+
+/// What every sample carries of the user stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaptureMode {
+    /// The frame-pointer chain only.
+    Fp,
+    /// Registers and at most so many bytes of stack.
+    Dwarf {
+        /// Most bytes copied from the stack pointer up.
+        stack_bytes: u32,
+    },
+    /// Both, in the same sample.
+    Both {
+        /// Most bytes copied from the stack pointer up.
+        stack_bytes: u32,
+    },
+}
+
+/// What was profiled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// A command and all its descendants.
+    Command {
+        /// Program and arguments, lossily as UTF-8.
+        argv: Vec<String>,
+        /// Its process.
+        pid: u32,
+    },
+    /// Running processes and their descendants.
+    Pids(Vec<u32>),
+    /// Everything.
+    System,
+}

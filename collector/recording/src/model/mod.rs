@@ -1,0 +1,15 @@
+//! What a recording holds, as plain values.
+//!
+//! Words: `pid` is a process (the kernel's tgid), `tid` a thread (the kernel's pid). Times are nanoseconds of
+//! `CLOCK_MONOTONIC` on the recorded machine. Addresses are AVMAs (actual virtual memory addresses, as in the running
+//! process) unless a name says otherwise. Names, paths and comms are bytes: the profiled machine chooses them.
+
+mod end;
+mod meta;
+mod sample;
+mod sideband;
+
+pub use end::{CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
+pub use meta::{CaptureMode, Collector, Event, Host, Meta, Sampling, Target};
+pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
+pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};

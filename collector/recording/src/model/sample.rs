@@ -1,0 +1,140 @@
+//! One sample.
+
+/// Registers of x86-64 in DWARF order: rax rdx rcx rbx rsi rdi rbp rsp r8..r15, then the instruction pointer.
+///
+/// # Sources
+/// System V psABI for AMD64, figure 3.36.
+pub const X86_64_REGS: usize = 17;
+
+/// One tick of the sampling event in a profiled thread.
+///
+/// A reader fills the same value again and again; its vectors keep their capacity.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Which CPU.
+    pub cpu: u32,
+    /// Which process.
+    pub pid: u32,
+    /// Which thread.
+    pub tid: u32,
+    /// Index into [`super::Meta::events`].
+    pub event: u16,
+    /// What the sample stands for, in units of the event (nanoseconds for `cpu-clock`).
+    pub weight: u64,
+    /// Ticks this CPU had fired, this one included, since the start of the recording.
+    pub cpu_fired: u64,
+    /// Samples this CPU had lost, for whatever cause, before this one.
+    pub cpu_lost: u64,
+    /// The thread ran in the kernel when the tick fired; the user registers are those at kernel entry.
+    pub in_kernel: bool,
+    /// User registers; `None` for a kernel thread, and in `fp` mode.
+    pub user_regs: Option<UserRegs>,
+    /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.
+    /// Empty in `dwarf` mode.
+    pub user_fp: Vec<FpFrame>,
+    /// Why the frame-pointer chain ended; meaningless when there is none.
+    pub fp_end: FpEnd,
+    /// Kernel chain, leaf first, the sampled instruction first.
+    pub kernel: Vec<u64>,
+    /// The chunk: bytes from the stack pointer ([`UserRegs::sp`]) up. Bytes of holes are zero.
+    pub stack: Vec<u8>,
+    /// What of the chunk could not be read, ascending.
+    pub stack_holes: Vec<ChunkHole>,
+    /// Where the stack really ends, so that truncation is a fact.
+    pub stack_end: Option<StackEnd>,
+}
+
+/// User registers of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserRegs {
+    /// 32-bit code or 64-bit code.
+    pub abi: Abi,
+    /// In DWARF order, see [`X86_64_REGS`].
+    pub values: [u64; X86_64_REGS],
+}
+
+impl UserRegs {
+    /// Instruction pointer.
+    #[must_use]
+    pub fn ip(&self) -> u64 {
+        self.values[16]
+    }
+    /// Stack pointer.
+    #[must_use]
+    pub fn sp(&self) -> u64 {
+        self.values[7]
+    }
+    /// Frame pointer.
+    #[must_use]
+    pub fn fp(&self) -> u64 {
+        self.values[6]
+    }
+}
+
+/// What kind of code a thread was running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abi {
+    /// 64-bit code.
+    Bits64,
+    /// 32-bit code in compatibility mode; its stack holds 4-byte words.
+    Bits32,
+}
+
+/// One step of a frame-pointer chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FpFrame {
+    /// The sampled instruction for the first entry, a return address for all others.
+    pub address: u64,
+    /// Address of the saved frame pointer the entry was found at (the return address lies 8 bytes above);
+    /// 0 for the first entry, and where the collector does not know it (`fp` mode).
+    pub frame_address: u64,
+}
+
+/// Why a frame-pointer chain ended, as the collector saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FpEnd {
+    /// The collector does not know (`bpf_get_stack` does not say).
+    #[default]
+    Unknown,
+    /// The frame pointer was zero: the outermost frame.
+    Zero,
+    /// Memory at the frame pointer could not be read.
+    Unreadable,
+    /// The next frame pointer was not above the present one, or not aligned.
+    NotAscending,
+    /// The return address was zero.
+    ZeroReturnAddress,
+    /// As many frames as the collector takes.
+    MaxDepth,
+}
+
+/// Part of a chunk that could not be read (a page never touched).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkHole {
+    /// Offset from the start of the chunk.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// The upper end of the stack that the stack pointer lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackEnd {
+    /// First address above the stack.
+    pub address: u64,
+    /// How it is known.
+    pub source: StackEndSource,
+}
+
+/// How the end of a stack is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StackEndSource {
+    /// `mm->start_stack`: nothing above it but arguments, environment and auxiliary vector.
+    StartStack,
+    /// The thread's control block, which pthreads put above the stack of a thread.
+    ThreadBase,
+    /// The end of the mapping that holds the stack pointer.
+    Mapping,
+}

@@ -1,0 +1,1 @@
+//! The eBPF collector, its loader, and the process events beside the samples.

@@ -1,0 +1,3 @@
+//! The `fpprof` command: parse, plan, run, exit code.
+
+fn main() {}

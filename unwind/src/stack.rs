@@ -1,0 +1,177 @@
+//! What an unwound stack is.
+
+use alloc::vec::Vec;
+
+/// Frames of one sample, leaf first, and why there are no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack {
+    /// Leaf first.
+    pub frames: Vec<Frame>,
+    /// Why the walk ended.
+    pub stop: StopReason,
+}
+
+/// One frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// The sampled instruction, an interrupted instruction (above a signal frame), or a return address. AVMA.
+    pub address: u64,
+    /// Canonical frame address: the caller's stack pointer after the return (DWARF 5 §6.4.1).
+    /// Frame-pointer walks give the address of the saved frame pointer plus 16. 0 where it is not known.
+    pub cfa: u64,
+    /// How the frame was found.
+    pub source: FrameSource,
+    /// What else must be said of it.
+    pub flags: FrameFlags,
+}
+
+impl Frame {
+    /// The address to look up rows and symbols with: a return address minus one, since the call may be the last
+    /// instruction of its function; an instruction address as it is.
+    #[must_use]
+    pub fn lookup(&self) -> u64 {
+        if self.flags.is_instruction { self.address } else { self.address.wrapping_sub(1) }
+    }
+}
+
+/// How a frame was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrameSource {
+    /// The sampled registers: the leaf.
+    Registers,
+    /// A call frame information row of the frame below.
+    Cfi,
+    /// The frame-pointer chain.
+    FramePointer,
+    /// The kernel said so.
+    Kernel,
+    /// A rule of ours where no information exists.
+    Heuristic,
+}
+
+/// Flags of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FrameFlags {
+    /// [`Frame::address`] is an instruction, not a return address: the leaf, and the frame a signal interrupted.
+    pub is_instruction: bool,
+    /// Found with the frame pointer where the strategy is not about frame pointers.
+    pub fp_fallback: bool,
+    /// A frame-pointer chain whose leaf had no frame of its own yet: the leaf's caller is missing above this frame.
+    pub leaf_skip_suspect: bool,
+}
+
+/// Why a walk ended. Every stack has exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StopReason {
+    /// The outermost frame was reached.
+    Complete(Root),
+    /// There is more, but it cannot be seen.
+    Truncated(TruncatedReason),
+    /// What was found cannot be right.
+    Broken(BrokenReason),
+}
+
+macro_rules! named {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$vmeta])* $variant,)* }
+
+        impl $name {
+            /// Every value, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name used in reports and files.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+named! {
+    /// How the outermost frame was recognised.
+    Root {
+        /// The row says the return address is undefined.
+        UndefinedRa = "undefined_ra",
+        /// The entry point of a program or of its loader.
+        Start = "_start",
+        /// The start of a thread.
+        ThreadStart = "thread_start",
+        /// The start of a `makecontext` context.
+        StartContext = "__start_context",
+        /// The start of a goroutine.
+        Goexit = "goexit",
+        /// A kernel thread, which has no user stack.
+        KernelThread = "kernel_thread",
+        /// A frame-pointer chain that ended with a zero frame pointer in a start function.
+        ZeroFp = "zero_fp",
+    }
+}
+
+named! {
+    /// Why more frames cannot be seen.
+    TruncatedReason {
+        /// The walk left the upper end of the copied chunk, below the end of the stack.
+        ChunkEnd = "chunk_end",
+        /// No byte of the stack was copied.
+        ChunkEmpty = "chunk_empty",
+        /// The walk went on in another stack, which was not copied.
+        StackSwitch = "stack_switch",
+        /// As many frames as were asked for.
+        MaxDepth = "max_depth",
+        /// The module has no unwind information for this instruction.
+        NoCfi = "no_cfi",
+        /// No module is mapped at this executable address (generated code).
+        NoModule = "no_module",
+        /// The module's file cannot be read.
+        ModuleUnavailable = "module_unavailable",
+        /// The file is not the one that was mapped.
+        BuildIdMismatch = "build_id_mismatch",
+        /// 32-bit code.
+        Abi32 = "abi32",
+        /// The budget of steps for one sample was used up.
+        Budget = "budget",
+    }
+}
+
+named! {
+    /// What was wrong.
+    BrokenReason {
+        /// The return address points into no executable mapping.
+        RaNotExec = "ra_not_exec",
+        /// The frame's CFA is not above that of the frame below.
+        CfaNotIncreasing = "cfa_not_increasing",
+        /// A stack or frame pointer that is not a multiple of 8.
+        Misaligned = "misaligned",
+        /// The same frame twice.
+        Loop = "loop",
+        /// Call frame information that cannot be parsed or followed.
+        BadCfi = "bad_cfi",
+        /// A DWARF expression over its limit of steps.
+        ExprLimit = "expr_limit",
+    }
+}
+
+impl StopReason {
+    /// `complete`, `truncated` or `broken`.
+    #[must_use]
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Complete(_) => "complete",
+            Self::Truncated(_) => "truncated",
+            Self::Broken(_) => "broken",
+        }
+    }
+
+    /// The name of the root or of the reason.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete(root) => root.name(),
+            Self::Truncated(reason) => reason.name(),
+            Self::Broken(reason) => reason.name(),
+        }
+    }
+}

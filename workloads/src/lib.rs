@@ -1,0 +1,1 @@
+//! Programs whose stacks are known, and real workloads.
