@@ -64,8 +64,11 @@ pub enum LossCause {
     Throttled,
     /// The user registers did not belong to the address space (inside `execve`).
     ExecWindow,
-    /// The recording broke off between the sample and the disk (only in a recording without an end).
+    /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
+    /// damaged. No recording says so of itself; its reader does.
     Unwritten,
+    /// Lost on the kernel's side, but the recording broke off before it said why. Likewise the reader's finding.
+    Unattributed,
 }
 
 /// Process events that were lost, so that some mappings may be unknown.
@@ -94,4 +97,15 @@ pub struct OwnCost {
     pub bpf_runs: Option<u64>,
     /// Bytes handed over by the sampling program, before any compression.
     pub ring_bytes: u64,
+}
+
+/// The balance so far, written now and then, so that a recording without an [`End`] can be balanced by cause.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// The counters, one entry for each CPU.
+    pub cpus: Vec<CpuCounters>,
+    /// Process events the kernel could not deliver so far.
+    pub sideband_lost: SidebandLoss,
 }

@@ -9,7 +9,7 @@ mod meta;
 mod sample;
 mod sideband;
 
-pub use end::{CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
+pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
 pub use meta::{CaptureMode, Collector, Event, Host, Meta, Sampling, Target};
 pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
 pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};

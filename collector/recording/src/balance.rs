@@ -1,0 +1,160 @@
+//! The balance of a recording: where every tick went.
+
+use crate::model::{Checkpoint, CpuCounters, End, LossCause, Sample};
+use std::collections::BTreeMap;
+
+/// What the samples of one CPU say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuSeen {
+    /// Samples read.
+    pub samples: u64,
+    /// Highest [`Sample::cpu_fired`].
+    pub last_fired: u64,
+    /// Highest [`Sample::cpu_lost`].
+    pub last_lost: u64,
+}
+
+/// What the samples say, by CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// By CPU.
+    pub cpus: BTreeMap<u32, CpuSeen>,
+}
+
+impl Tally {
+    /// Counts a sample.
+    pub fn observe(&mut self, sample: &Sample) {
+        let seen = self.cpus.entry(sample.cpu).or_default();
+        seen.samples += 1;
+        seen.last_fired = seen.last_fired.max(sample.cpu_fired);
+        seen.last_lost = seen.last_lost.max(sample.cpu_lost);
+    }
+
+    /// Adds what another reader of other blocks counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (&cpu, theirs) in &other.cpus {
+            let ours = self.cpus.entry(cpu).or_default();
+            ours.samples += theirs.samples;
+            ours.last_fired = ours.last_fired.max(theirs.last_fired);
+            ours.last_lost = ours.last_lost.max(theirs.last_lost);
+        }
+    }
+}
+
+/// The balance of what can be read: `fired = recorded + Σ lost + skipped + dropped` for each CPU, ascending.
+///
+/// `recorded` are the samples read. With an end, its counters hold, and samples it counts that are not there
+/// (damaged blocks) become [`LossCause::Unwritten`]. Without one, the last checkpoint and the counters in the samples
+/// say how far each CPU had come: losses since the checkpoint are [`LossCause::Unattributed`], and ticks nobody speaks
+/// for are [`LossCause::Unwritten`], which is an upper bound: some may have been skipped by a filter.
+///
+/// Counters that contradict each other are kept as they are, so that the reader of the balance sees it.
+#[must_use]
+pub fn balance(end: Option<&End>, checkpoint: Option<&Checkpoint>, tally: &Tally) -> Vec<CpuCounters> {
+    let said = end.map(|end| &end.cpus).or(checkpoint.map(|checkpoint| &checkpoint.cpus));
+    let mut cpus: BTreeMap<u32, CpuCounters> = tally
+        .cpus
+        .keys()
+        .map(|&cpu| (cpu, CpuCounters { cpu, ..CpuCounters::default() }))
+        .chain(said.into_iter().flatten().map(|counters| (counters.cpu, counters.clone())))
+        .collect();
+    for counters in cpus.values_mut() {
+        let seen = tally.cpus.get(&counters.cpu).copied().unwrap_or_default();
+        if end.is_some() {
+            add_loss(counters, LossCause::Unwritten, counters.recorded.saturating_sub(seen.samples));
+            counters.recorded = counters.recorded.min(seen.samples);
+        } else {
+            counters.fired = counters.fired.max(seen.last_fired);
+            counters.recorded = seen.samples;
+            let lost = sum_lost(counters);
+            add_loss(counters, LossCause::Unattributed, seen.last_lost.saturating_sub(lost));
+            let spoken_for = [counters.recorded, sum_lost(counters), counters.skipped, counters.dropped];
+            let spoken_for = spoken_for.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+            add_loss(counters, LossCause::Unwritten, counters.fired.saturating_sub(spoken_for));
+        }
+    }
+    cpus.into_values().collect()
+}
+
+fn sum_lost(counters: &CpuCounters) -> u64 {
+    counters.lost.values().fold(0, |sum, &n| sum.saturating_add(n))
+}
+
+fn add_loss(counters: &mut CpuCounters, cause: LossCause, samples: u64) {
+    if samples > 0 {
+        let lost = counters.lost.entry(cause).or_default();
+        *lost = lost.saturating_add(samples);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EndReason, OwnCost, SidebandLoss};
+
+    fn tally() -> Tally {
+        let mut tally = Tally::default();
+        for fired in [1, 2, 5, 9] {
+            tally.observe(&Sample { cpu: 3, cpu_fired: fired, cpu_lost: fired / 4, ..Sample::default() });
+        }
+        tally
+    }
+
+    fn sum(counters: &CpuCounters) -> u64 {
+        counters.recorded + sum_lost(counters) + counters.skipped + counters.dropped
+    }
+
+    fn counters(fired: u64, recorded: u64, lost: u64, skipped: u64) -> CpuCounters {
+        let lost = BTreeMap::from([(LossCause::RingFull, lost)]);
+        CpuCounters { cpu: 3, fired, recorded, lost, skipped, dropped: 0 }
+    }
+
+    fn end(cpus: Vec<CpuCounters>) -> End {
+        End {
+            time_ns: 0,
+            reason: EndReason::Duration,
+            cpus,
+            sideband_lost: SidebandLoss::default(),
+            own_cost: OwnCost::default(),
+        }
+    }
+
+    /// Check that an undamaged recording is balanced by its end alone.
+    #[test]
+    fn end_holds_when_everything_is_there() {
+        let said = vec![counters(12, 4, 3, 5)];
+        assert_eq!(balance(Some(&end(said.clone())), None, &tally()), said);
+    }
+
+    /// Check that samples the end counts and nobody can read are lost, and that a CPU without samples is kept.
+    #[test]
+    fn damaged_samples_are_lost() {
+        let other = CpuCounters { cpu: 9, fired: 1, skipped: 1, ..CpuCounters::default() };
+        let balanced = balance(Some(&end(vec![counters(14, 6, 3, 5), other.clone()])), None, &tally());
+        assert_eq!(balanced[0].recorded, 4);
+        assert_eq!(balanced[0].lost[&LossCause::Unwritten], 2);
+        assert_eq!(sum(&balanced[0]), 14);
+        assert_eq!(balanced[1], other);
+    }
+
+    /// Check that a recording that broke off is balanced by its samples, and by the last checkpoint where it has one.
+    #[test]
+    fn broken_off_recordings_balance() {
+        let balanced = balance(None, None, &tally());
+        assert_eq!((balanced[0].fired, balanced[0].recorded), (9, 4));
+        assert_eq!(balanced[0].lost, BTreeMap::from([(LossCause::Unattributed, 2), (LossCause::Unwritten, 3)]));
+        let checkpoint =
+            Checkpoint { time_ns: 1, cpus: vec![counters(8, 3, 1, 3)], sideband_lost: SidebandLoss::default() };
+        let balanced = balance(None, Some(&checkpoint), &tally());
+        assert_eq!(balanced[0].lost, BTreeMap::from([(LossCause::RingFull, 1), (LossCause::Unattributed, 1)]));
+        assert_eq!((balanced[0].fired, balanced[0].skipped, sum(&balanced[0])), (9, 3, 9));
+    }
+
+    /// Check that merging is the same as counting together.
+    #[test]
+    fn tallies_merge() {
+        let mut merged = tally();
+        merged.merge(&tally());
+        assert_eq!(merged.cpus[&3], CpuSeen { samples: 8, last_fired: 9, last_lost: 2 });
+    }
+}

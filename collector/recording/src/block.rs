@@ -1,0 +1,183 @@
+//! Blocks: the frame around every payload.
+//!
+//! A file is nothing but blocks. Each starts with the same marker, so that a reader that meets damage can find the
+//! next one, and says which recording it belongs to, so that a recording inside a recording is not taken for part of
+//! it. The layout is specified in `FORMAT.md`.
+
+/// The first bytes of every block, and so of every file. Not text, not UTF-8, broken by any newline conversion.
+pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
+
+/// Version of everything behind the marker. It goes up with every change that an older reader would misread.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// Bytes of a block's header.
+pub(crate) const HEADER_BYTES: usize = 48;
+
+/// Most bytes of a payload, unpacked. A reader allocates no more for a block than this.
+pub const MAX_RAW_BYTES: u32 = 64 << 20;
+
+/// What a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Meta = 1,
+    Sideband = 2,
+    Samples = 3,
+    Checkpoint = 4,
+    End = 5,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Meta, Self::Sideband, Self::Samples, Self::Checkpoint, Self::End].into_iter().find(|&k| k as u8 == byte)
+    }
+}
+
+/// How a payload is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Encoding {
+    Raw = 0,
+    Zstd = 1,
+}
+
+/// A block's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) encoding: Encoding,
+    /// CRC32C of the description: which recording the block belongs to.
+    pub(crate) recording: u32,
+    /// Number of the block in the file.
+    pub(crate) sequence: u32,
+    /// Items in the payload.
+    pub(crate) items: u32,
+    /// Items of this kind in all blocks before, so that a gap has a size.
+    pub(crate) first_item: u64,
+    pub(crate) stored_len: u32,
+    pub(crate) raw_len: u32,
+    /// CRC32C of the payload as stored.
+    pub(crate) payload_crc: u32,
+}
+
+/// What 48 bytes are when they are no header of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoHeader {
+    /// No marker, or a wrong checksum, or values no writer gives.
+    Damaged,
+    /// A good header of a later version.
+    Newer(u16),
+}
+
+impl Header {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut rest = &mut bytes[..];
+        let mut put = |field: &[u8]| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(field.len());
+            head.copy_from_slice(field);
+            rest = tail;
+        };
+        put(&MARKER);
+        put(&FORMAT_VERSION.to_le_bytes());
+        put(&[self.kind as u8, self.encoding as u8]);
+        put(&self.recording.to_le_bytes());
+        put(&self.sequence.to_le_bytes());
+        put(&self.items.to_le_bytes());
+        put(&self.first_item.to_le_bytes());
+        put(&self.stored_len.to_le_bytes());
+        put(&self.raw_len.to_le_bytes());
+        put(&self.payload_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
+        bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
+        let (body, crc) = bytes.split_at(HEADER_BYTES - 4);
+        if !bytes.starts_with(&MARKER) || crc32c::crc32c(body).to_le_bytes() != crc {
+            return Err(NoHeader::Damaged);
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version > FORMAT_VERSION {
+            return Err(NoHeader::Newer(version));
+        }
+        let u32_at = |at: usize| {
+            body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).ok_or(NoHeader::Damaged)
+        };
+        let first_item = u64::from(u32_at(24)?) | u64::from(u32_at(28)?) << 32;
+        let header = Self {
+            kind: Kind::from_byte(bytes[10]).ok_or(NoHeader::Damaged)?,
+            encoding: match bytes[11] {
+                0 => Encoding::Raw,
+                1 => Encoding::Zstd,
+                _ => return Err(NoHeader::Damaged),
+            },
+            recording: u32_at(12)?,
+            sequence: u32_at(16)?,
+            items: u32_at(20)?,
+            first_item,
+            stored_len: u32_at(32)?,
+            raw_len: u32_at(36)?,
+            payload_crc: u32_at(40)?,
+        };
+        let sizes_fit = header.raw_len <= MAX_RAW_BYTES
+            && match header.encoding {
+                Encoding::Raw => header.stored_len == header.raw_len,
+                Encoding::Zstd => header.stored_len < header.raw_len,
+            };
+        if sizes_fit && version != 0 { Ok(header) } else { Err(NoHeader::Damaged) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Samples,
+            encoding: Encoding::Zstd,
+            recording: 0x0102_0304,
+            sequence: 7,
+            items: 9,
+            first_item: 0x1122_3344_5566_7788,
+            stored_len: 10,
+            raw_len: 20,
+            payload_crc: 0xdead_beef,
+        }
+    }
+
+    /// Check that a header survives the way to bytes and back, and that no single flipped bit does.
+    #[test]
+    fn header_round_trips_and_no_flip_passes() {
+        let bytes = header().to_bytes();
+        assert_eq!(Header::parse(&bytes), Ok(header()));
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::parse(&flipped), Err(NoHeader::Damaged), "bit {bit}");
+        }
+    }
+
+    /// Check that a later version is told from damage.
+    #[test]
+    fn later_version_is_named() {
+        let mut bytes = header().to_bytes();
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(2)));
+    }
+
+    /// Check that sizes no writer gives are refused.
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for (encoding, stored_len, raw_len) in
+            [(Encoding::Raw, 1, 2), (Encoding::Zstd, 20, 20), (Encoding::Raw, MAX_RAW_BYTES + 1, MAX_RAW_BYTES + 1)]
+        {
+            let bytes = Header { encoding, stored_len, raw_len, ..header() }.to_bytes();
+            assert_eq!(Header::parse(&bytes), Err(NoHeader::Damaged));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The columns of a block of samples: each kind of value in a place of its own, so that zstd finds its repetitions.
+
+use super::varint::{Cursor, put};
+
+macro_rules! columns {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// Columns being written.
+        #[derive(Debug, Default)]
+        pub(crate) struct Columns { $($(#[$meta])* pub(crate) $name: Vec<u8>,)* }
+
+        impl Columns {
+            /// Names in the order of the file.
+            pub(crate) const NAMES: &'static [&'static str] = &[$(stringify!($name),)*];
+
+            /// Bytes in all columns.
+            pub(crate) fn len(&self) -> usize {
+                0 $(+ self.$name.len())*
+            }
+
+            /// Empties the columns; they keep their memory.
+            pub(crate) fn clear(&mut self) {
+                $(self.$name.clear();)*
+            }
+
+            /// The columns in the order of the file.
+            pub(crate) fn all(&self) -> [&[u8]; Self::NAMES.len()] {
+                [$(&self.$name,)*]
+            }
+        }
+
+        /// Columns being read.
+        #[derive(Debug, Default)]
+        pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
+
+        impl<'a> Cursors<'a> {
+            /// `None` if the lengths do not add up to the payload.
+            pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
+                let mut lengths = Cursor::new(payload);
+                let mut cursors = Self::default();
+                let sizes = [$({ let _ = stringify!($name); lengths.len()? },)*];
+                let mut sizes = sizes.into_iter();
+                let mut rest = lengths;
+                $(cursors.$name = Cursor::new(rest.take(sizes.next()?)?);)*
+                rest.is_empty().then_some(cursors)
+            }
+
+            /// Whether nothing is left in any column.
+            pub(crate) fn all_read(&self) -> bool {
+                true $(&& self.$name.is_empty())*
+            }
+        }
+    };
+}
+
+columns! {
+    /// One byte a sample, see [`super::state::flag`].
+    flags,
+    /// Number of the CPU within the block.
+    cpu,
+    /// New CPUs.
+    new_cpus,
+    /// Time against the CPU's sample before, as difference of differences.
+    time,
+    /// Number of the thread within the block.
+    thread,
+    /// New threads: process and thread.
+    new_threads,
+    /// Event and weight, where they differ from the CPU's sample before.
+    event,
+    /// Ticks and losses of the CPU against its sample before.
+    counters,
+    /// Which registers differ from the thread's sample before.
+    register_mask,
+    /// The registers that do, as words.
+    registers,
+    /// Frames of the frame-pointer chain that follow from the registers and the stack.
+    fp_predicted,
+    /// The rest of the frame-pointer chain, as a chain.
+    fp_chain,
+    /// Frame addresses of that rest.
+    fp_frames,
+    /// Kernel chain.
+    kernel_chain,
+    /// New chains: length and how much of the end is that of an earlier chain.
+    new_chains,
+    /// Addresses of new chains, as words.
+    chain_words,
+    /// Length of the chunk, against the stack's end or the thread's sample before.
+    stack_len,
+    /// End of the stack, where it differs from the thread's sample before.
+    stack_end,
+    /// Holes of the chunk.
+    holes,
+    /// Number of runs of changed words of a chunk.
+    runs,
+    /// Words between two runs.
+    gaps,
+    /// Words in a run.
+    run_lengths,
+    /// Changed words.
+    stack_words,
+    /// Words seen for the first time in the block.
+    literals,
+}
+
+impl Columns {
+    /// Appends the payload: the length of every column, then the columns.
+    pub(crate) fn write(&self, payload: &mut Vec<u8>) {
+        for column in self.all() {
+            put(payload, column.len() as u64);
+        }
+        for column in self.all() {
+            payload.extend_from_slice(column);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Columns to samples.
+
+use super::chains::Chains;
+use super::columns::Cursors;
+use super::memory::Memory;
+use super::state::{
+    CpuState, FP_ENDS, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES, PredictedChain,
+    STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+};
+use super::words::Words;
+use crate::model::{Abi, ChunkHole, FpFrame, Sample, StackEnd, UserRegs};
+
+/// Fills `sample` with one sample of the payload after the other and calls `visit`. `Err` is the number of samples
+/// that made sense, all of which have been visited.
+pub(crate) fn decode_samples(
+    payload: &[u8],
+    items: u32,
+    sample: &mut Sample,
+    mut visit: impl FnMut(&Sample),
+) -> Result<(), u64> {
+    let mut decoder = Decoder::new(payload).ok_or(0u64)?;
+    for item in 0..items {
+        decoder.next(sample).ok_or(item)?;
+        visit(sample);
+    }
+    if decoder.columns.all_read() { Ok(()) } else { Err(u64::from(items)) }
+}
+
+struct Decoder<'a> {
+    columns: Cursors<'a>,
+    cpus: Vec<CpuState>,
+    threads: Vec<ThreadState>,
+    words: Words,
+    memory: Memory,
+    chains: Chains,
+    predicted: Vec<FpFrame>,
+    value_bytes: u64,
+}
+
+impl<'a> Decoder<'a> {
+    fn new(payload: &'a [u8]) -> Option<Self> {
+        Some(Self {
+            columns: Cursors::parse(payload)?,
+            cpus: Vec::new(),
+            threads: Vec::new(),
+            words: Words::new(),
+            memory: Memory::default(),
+            chains: Chains::default(),
+            predicted: Vec::new(),
+            value_bytes: 0,
+        })
+    }
+
+    /// `None` where the payload makes no sense.
+    fn next(&mut self, sample: &mut Sample) -> Option<()> {
+        let flags = self.columns.flags.byte()?;
+        let has = |bit: u8| flags & bit != 0;
+        sample.in_kernel = has(flag::IN_KERNEL);
+        self.cpu(sample, has(flag::EVENT))?;
+        let thread = self.thread(sample)?;
+        if has(flag::STACK_END) {
+            self.stack_end(thread)?;
+        }
+        let state = self.threads.get(thread)?;
+        sample.stack_end = state.stack_end;
+        let abi = if has(flag::BITS32) { Abi::Bits32 } else { Abi::Bits64 };
+        sample.user_regs = if has(flag::REGS) { Some(self.registers(thread, abi)?) } else { None };
+        self.holes(sample, has(flag::HOLES))?;
+        self.stack(sample, has(flag::STACK))?;
+        self.user_fp(sample, has(flag::FP))?;
+        let id = self.columns.kernel_chain.varint()?;
+        sample.kernel.clear();
+        sample.kernel.extend_from_slice(self.chain(id)?);
+        self.value_bytes += value_bytes(sample);
+        (self.value_bytes <= MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2).then_some(())
+    }
+
+    fn cpu(&mut self, sample: &mut Sample, event_changed: bool) -> Option<()> {
+        let columns = &mut self.columns;
+        let number = columns.cpu.len()?;
+        if number == self.cpus.len() && number < MAX_THREADS {
+            self.cpus.push(CpuState { cpu: columns.new_cpus.u32()?, ..CpuState::default() });
+        }
+        let state = self.cpus.get_mut(number)?;
+        state.time_step = columns.time.delta(state.time_step)?;
+        state.time = state.time.wrapping_add(state.time_step);
+        state.fired = columns.counters.delta(state.fired)?;
+        state.lost = columns.counters.delta(state.lost)?;
+        if event_changed {
+            state.event = columns.event.varint()?.try_into().ok()?;
+            state.weight = columns.event.delta(state.weight)?;
+        }
+        sample.cpu = state.cpu;
+        sample.time_ns = state.time;
+        sample.cpu_fired = state.fired;
+        sample.cpu_lost = state.lost;
+        sample.event = state.event;
+        sample.weight = state.weight;
+        Some(())
+    }
+
+    fn thread(&mut self, sample: &mut Sample) -> Option<usize> {
+        let columns = &mut self.columns;
+        let number = columns.thread.len()?;
+        if number == self.threads.len() && number < MAX_THREADS {
+            let pid = columns.new_threads.u32()?;
+            let tid = columns.new_threads.delta(u64::from(pid))?.try_into().ok()?;
+            self.threads.push(ThreadState { pid, tid, ..ThreadState::default() });
+        }
+        let state = self.threads.get(number)?;
+        sample.pid = state.pid;
+        sample.tid = state.tid;
+        Some(number)
+    }
+
+    fn stack_end(&mut self, thread: usize) -> Option<()> {
+        let state = self.threads.get_mut(thread)?;
+        state.stack_end = match self.columns.stack_end.len()?.checked_sub(1) {
+            None => None,
+            Some(source) => {
+                let source = *STACK_END_SOURCES.get(source)?;
+                let old = state.stack_end.map_or(0, |old| old.address);
+                Some(StackEnd { address: self.columns.stack_end.delta(old)?, source })
+            }
+        };
+        Some(())
+    }
+
+    fn registers(&mut self, thread: usize, abi: Abi) -> Option<UserRegs> {
+        let state = self.threads.get_mut(thread)?;
+        let mask = self.columns.register_mask.u32()?;
+        for (number, value) in state.regs.iter_mut().enumerate() {
+            if mask >> number & 1 == 1 {
+                *value = self.words.get(&mut self.columns.registers, &mut self.columns.literals)?;
+            }
+        }
+        (mask >> state.regs.len() == 0).then_some(UserRegs { abi, values: state.regs })
+    }
+
+    fn holes(&mut self, sample: &mut Sample, has_holes: bool) -> Option<()> {
+        sample.stack_holes.clear();
+        if !has_holes {
+            return Some(());
+        }
+        let n_holes = self.columns.holes.len().filter(|&n| n <= MAX_HOLES)?;
+        for _ in 0..n_holes {
+            let offset = self.columns.holes.u32()?;
+            let len = self.columns.holes.u32()?;
+            sample.stack_holes.push(ChunkHole { offset, len });
+        }
+        Some(())
+    }
+
+    fn stack(&mut self, sample: &mut Sample, has_stack: bool) -> Option<()> {
+        sample.stack.clear();
+        if !has_stack {
+            return Some(());
+        }
+        let start = chunk_start(sample);
+        let end = self.columns.stack_len.delta(sample.stack_end.map_or(start, |end| end.address))?;
+        let len = usize::try_from(end.wrapping_sub(start)).ok().filter(|&len| len <= MAX_STACK_BYTES)?;
+        let mut address = start & !7;
+        for _ in 0..self.columns.runs.varint()? {
+            address = address.wrapping_add(self.columns.gaps.varint()?.wrapping_mul(8));
+            for _ in 0..self.columns.run_lengths.varint()? {
+                let word = self.words.get(&mut self.columns.stack_words, &mut self.columns.literals)?;
+                self.memory.set_word(sample.pid, address, word)?;
+                address = address.wrapping_add(8);
+            }
+        }
+        sample.stack.resize(len, 0);
+        self.memory.read(sample.pid, start, &mut sample.stack);
+        let mut from = 0;
+        for part in super::memory::readable(len, &sample.stack_holes).chain(std::iter::once(len..len)) {
+            if let Some(hole) = sample.stack.get_mut(from..part.start) {
+                hole.fill(0);
+            }
+            from = part.end;
+        }
+        Some(())
+    }
+
+    fn user_fp(&mut self, sample: &mut Sample, has_fp: bool) -> Option<()> {
+        sample.user_fp.clear();
+        sample.fp_end = Default::default();
+        if !has_fp {
+            return Some(());
+        }
+        let predicted = self.columns.fp_predicted.len()?;
+        sample.fp_end = *FP_ENDS.get(predicted % FP_ENDS.len())?;
+        let predicted = Some(predicted / FP_ENDS.len()).filter(|&n| n <= MAX_CHAIN_FRAMES)?;
+        let memory = &self.memory;
+        let pid = sample.pid;
+        self.predicted.clear();
+        self.predicted
+            .extend(PredictedChain::new(sample, sample.user_regs, |address| memory.word(pid, address)).take(predicted));
+        if self.predicted.len() != predicted {
+            return None;
+        }
+        sample.user_fp.extend_from_slice(&self.predicted);
+        let id = self.columns.fp_chain.varint()?;
+        let mut above = chunk_start(sample);
+        let n_rest = self.chain(id >> 1)?.len();
+        for number in 0..n_rest {
+            if id & 1 == 1 {
+                above = self.columns.fp_frames.delta(above)?;
+            }
+            let frame_address = if id & 1 == 1 { above } else { 0 };
+            let address = *self.chains.get(self.last_used(id >> 1)?)?.get(number)?;
+            sample.user_fp.push(FpFrame { address, frame_address });
+        }
+        (sample.user_fp.len() <= MAX_CHAIN_FRAMES).then_some(())
+    }
+
+    fn last_used(&self, id: u64) -> Option<usize> {
+        match id {
+            0 => None,
+            1 => self.chains.len().checked_sub(1),
+            known => usize::try_from(known - 2).ok(),
+        }
+    }
+
+    fn chain(&mut self, id: u64) -> Option<&[u64]> {
+        if id == 1 {
+            self.spell_chain()?;
+        }
+        match self.last_used(id) {
+            None => Some(&[]),
+            Some(number) => self.chains.get(number),
+        }
+    }
+
+    fn spell_chain(&mut self) -> Option<()> {
+        let len = self.columns.new_chains.len().filter(|&len| len <= MAX_CHAIN_FRAMES)?;
+        let shared = self.columns.new_chains.len()?;
+        let own = len.checked_sub(shared)?;
+        let last = self.chains.last();
+        let tail: Vec<u64> = last.get(last.len().checked_sub(shared)?..)?.to_vec();
+        let mut chain = Vec::with_capacity(len);
+        for _ in 0..own {
+            chain.push(self.words.get(&mut self.columns.chain_words, &mut self.columns.literals)?);
+        }
+        self.chains.push(chain.into_iter().chain(tail));
+        Some(())
+    }
+}

@@ -1,0 +1,375 @@
+//! Samples to columns.
+
+use super::chains::ChainNumbers;
+use super::columns::Columns;
+use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
+use super::state::{
+    CpuState, FP_ENDS, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES, PredictedChain,
+    STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+};
+use super::varint::{put, put_delta};
+use super::words::WordNumbers;
+use crate::error::Error;
+use crate::model::{Abi, FpFrame, Sample, StackEnd, UserRegs};
+use crate::scrub::{MappingRanges, Scrubber};
+use rustc_hash::FxHashMap;
+
+/// Collects the samples of one block.
+#[derive(Debug)]
+pub(crate) struct SampleEncoder {
+    columns: Columns,
+    cpus: FxHashMap<u32, usize>,
+    cpu_states: Vec<CpuState>,
+    threads: FxHashMap<(u32, u32), usize>,
+    thread_states: Vec<ThreadState>,
+    words: WordNumbers,
+    memory: Memory,
+    chains: ChainNumbers,
+    chain: Vec<u64>,
+    changes: Vec<(u64, u64)>,
+    items: u32,
+    value_bytes: u64,
+}
+
+impl SampleEncoder {
+    pub(crate) fn new() -> Self {
+        Self {
+            columns: Columns::default(),
+            cpus: FxHashMap::default(),
+            cpu_states: Vec::new(),
+            threads: FxHashMap::default(),
+            thread_states: Vec::new(),
+            words: WordNumbers::new(),
+            memory: Memory::default(),
+            chains: ChainNumbers::default(),
+            chain: Vec::new(),
+            changes: Vec::new(),
+            items: 0,
+            value_bytes: 0,
+        }
+    }
+
+    /// Samples since the last [`Self::clear`].
+    pub(crate) fn items(&self) -> u32 {
+        self.items
+    }
+
+    /// Bytes the payload has now.
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// The columns with their names, for measurements.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        Columns::NAMES.iter().copied().zip(self.columns.all())
+    }
+
+    /// Samples of the block by CPU.
+    pub(crate) fn samples_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.cpu_states.iter().map(|state| (state.cpu, state.samples))
+    }
+
+    /// Whether the block has to be cut before `sample`.
+    pub(crate) fn is_full_for(&self, sample: &Sample) -> bool {
+        self.memory.len() + sample.stack.len() / PAGE_BYTES + 2 > MAX_PAGES
+            || (self.items > 0 && self.value_bytes + value_bytes(sample) > MAX_VALUE_BYTES)
+            || self.thread_states.len() >= MAX_THREADS
+            || self.cpu_states.len() >= MAX_THREADS
+    }
+
+    /// Appends the payload.
+    pub(crate) fn write(&self, payload: &mut Vec<u8>) {
+        self.columns.write(payload);
+    }
+
+    /// Starts the next block; memory is kept.
+    pub(crate) fn clear(&mut self) {
+        self.columns.clear();
+        self.cpus.clear();
+        self.cpu_states.clear();
+        self.threads.clear();
+        self.thread_states.clear();
+        self.words.clear();
+        self.memory.clear();
+        self.chains.clear();
+        self.items = 0;
+        self.value_bytes = 0;
+    }
+
+    /// Adds a sample; on an error nothing is added.
+    pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
+        check(sample)?;
+        let start = chunk_start(sample);
+        let chunk = (start, start.saturating_add(sample.stack.len() as u64));
+        let scrubber = Scrubber::new(ranges, chunk, sample.user_regs.map(|regs| regs.abi));
+        let regs = sample.user_regs.map(|mut regs| {
+            scrubber.regs(&mut regs);
+            regs
+        });
+        self.value_bytes += value_bytes(sample);
+        self.items += 1;
+        let mut flags = 0;
+        let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
+        set(flag::IN_KERNEL, sample.in_kernel);
+        set(flag::REGS, regs.is_some());
+        set(flag::BITS32, regs.is_some_and(|regs| regs.abi == Abi::Bits32));
+        set(flag::STACK, !sample.stack.is_empty());
+        set(flag::HOLES, !sample.stack_holes.is_empty());
+        set(flag::FP, !sample.user_fp.is_empty() || sample.fp_end != Default::default());
+        set(flag::EVENT, self.cpu(sample));
+        let thread = self.thread(sample.pid, sample.tid);
+        set(flag::STACK_END, self.stack_end(thread, sample.stack_end));
+        self.columns.flags.push(flags);
+        if let Some(regs) = &regs {
+            self.registers(thread, regs);
+        }
+        self.stack(sample, &scrubber);
+        self.user_fp(sample, regs, &scrubber);
+        self.chain.clear();
+        self.chain.extend_from_slice(&sample.kernel);
+        let id = self.intern_chain();
+        put(&mut self.columns.kernel_chain, id);
+        Ok(())
+    }
+
+    /// Returns whether event or weight changed.
+    fn cpu(&mut self, sample: &Sample) -> bool {
+        let columns = &mut self.columns;
+        let next = self.cpu_states.len();
+        let number = *self.cpus.entry(sample.cpu).or_insert(next);
+        put(&mut columns.cpu, number as u64);
+        if number == next {
+            put(&mut columns.new_cpus, u64::from(sample.cpu));
+            self.cpu_states.push(CpuState { cpu: sample.cpu, ..CpuState::default() });
+        }
+        let Some(state) = self.cpu_states.get_mut(number) else { return false };
+        let step = sample.time_ns.wrapping_sub(state.time);
+        put_delta(&mut columns.time, step, state.time_step);
+        put_delta(&mut columns.counters, sample.cpu_fired, state.fired);
+        put_delta(&mut columns.counters, sample.cpu_lost, state.lost);
+        let changed = (sample.event, sample.weight) != (state.event, state.weight);
+        if changed {
+            put(&mut columns.event, u64::from(sample.event));
+            put_delta(&mut columns.event, sample.weight, state.weight);
+        }
+        *state = CpuState {
+            cpu: sample.cpu,
+            time: sample.time_ns,
+            time_step: step,
+            fired: sample.cpu_fired,
+            lost: sample.cpu_lost,
+            event: sample.event,
+            weight: sample.weight,
+            samples: state.samples + 1,
+        };
+        changed
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> usize {
+        let next = self.thread_states.len();
+        let number = *self.threads.entry((pid, tid)).or_insert(next);
+        put(&mut self.columns.thread, number as u64);
+        if number == next {
+            put(&mut self.columns.new_threads, u64::from(pid));
+            put_delta(&mut self.columns.new_threads, u64::from(tid), u64::from(pid));
+            self.thread_states.push(ThreadState { pid, tid, ..ThreadState::default() });
+        }
+        number
+    }
+
+    /// Returns whether the end changed.
+    fn stack_end(&mut self, thread: usize, end: Option<StackEnd>) -> bool {
+        let Some(state) = self.thread_states.get_mut(thread).filter(|state| state.stack_end != end) else {
+            return false;
+        };
+        let column = &mut self.columns.stack_end;
+        match end {
+            None => put(column, 0),
+            Some(end) => {
+                let source = STACK_END_SOURCES.iter().position(|&s| s == end.source).unwrap_or(0);
+                put(column, source as u64 + 1);
+                put_delta(column, end.address, state.stack_end.map_or(0, |old| old.address));
+            }
+        }
+        state.stack_end = end;
+        true
+    }
+
+    fn registers(&mut self, thread: usize, regs: &UserRegs) {
+        let Some(state) = self.thread_states.get_mut(thread) else { return };
+        let mut mask = 0;
+        for (number, (&new, old)) in regs.values.iter().zip(&mut state.regs).enumerate() {
+            if new != *old {
+                mask |= 1 << number;
+                self.words.put(&mut self.columns.registers, &mut self.columns.literals, new);
+                *old = new;
+            }
+        }
+        put(&mut self.columns.register_mask, mask);
+    }
+
+    fn stack(&mut self, sample: &Sample, scrubber: &Scrubber<'_>) {
+        if !sample.stack_holes.is_empty() {
+            put(&mut self.columns.holes, sample.stack_holes.len() as u64);
+            for hole in &sample.stack_holes {
+                put(&mut self.columns.holes, u64::from(hole.offset));
+                put(&mut self.columns.holes, u64::from(hole.len));
+            }
+        }
+        if sample.stack.is_empty() {
+            return;
+        }
+        let start = chunk_start(sample);
+        let end = start.wrapping_add(sample.stack.len() as u64);
+        put_delta(&mut self.columns.stack_len, end, sample.stack_end.map_or(start, |end| end.address));
+        self.changes.clear();
+        for part in readable(sample.stack.len(), &sample.stack_holes) {
+            let address = start.wrapping_add(part.start as u64);
+            let bytes = sample.stack.get(part).unwrap_or(&[]);
+            for (address, range) in by_page(address, bytes.len()) {
+                let (number, offset) = split(address);
+                let bytes = bytes.get(range).unwrap_or(&[]);
+                if let Some(page) = self.memory.page_mut(sample.pid, number) {
+                    let base = address.wrapping_sub(offset as u64);
+                    diff(page, base, offset, bytes, scrubber, &mut self.changes);
+                }
+            }
+        }
+        self.put_changes(start & !7);
+    }
+
+    fn put_changes(&mut self, base: u64) {
+        let columns = &mut self.columns;
+        let mut runs = 0;
+        let mut expected = base;
+        let mut run_length = 0;
+        for &(address, word) in &self.changes {
+            if address != expected || run_length == 0 {
+                if run_length > 0 {
+                    put(&mut columns.run_lengths, run_length);
+                }
+                put(&mut columns.gaps, address.wrapping_sub(expected) / 8);
+                runs += 1;
+                run_length = 0;
+            }
+            run_length += 1;
+            expected = address.wrapping_add(8);
+            self.words.put(&mut columns.stack_words, &mut columns.literals, word);
+        }
+        if run_length > 0 {
+            put(&mut columns.run_lengths, run_length);
+        }
+        put(&mut columns.runs, runs);
+    }
+
+    fn user_fp(&mut self, sample: &Sample, regs: Option<UserRegs>, scrubber: &Scrubber<'_>) {
+        if sample.user_fp.is_empty() && sample.fp_end == Default::default() {
+            return;
+        }
+        let fp_end = FP_ENDS.iter().position(|&end| end == sample.fp_end).unwrap_or(0);
+        let scrubbed = |(number, frame): (usize, &FpFrame)| FpFrame {
+            address: if number == 0 { frame.address } else { scrubber.word(frame.address) },
+            frame_address: scrubber.word(frame.frame_address),
+        };
+        let frames = || sample.user_fp.iter().enumerate().map(scrubbed);
+        let memory = &self.memory;
+        let predicted = PredictedChain::new(sample, regs, |address| memory.word(sample.pid, address))
+            .zip(frames())
+            .take_while(|(predicted, frame)| predicted == frame)
+            .count();
+        put(&mut self.columns.fp_predicted, (predicted * FP_ENDS.len() + fp_end) as u64);
+        self.chain.clear();
+        self.chain.extend(frames().skip(predicted).map(|frame| frame.address));
+        let has_frame_addresses = frames().skip(predicted).any(|frame| frame.frame_address != 0);
+        let mut above = chunk_start(sample);
+        if has_frame_addresses {
+            for frame in frames().skip(predicted) {
+                put_delta(&mut self.columns.fp_frames, frame.frame_address, above);
+                above = frame.frame_address;
+            }
+        }
+        let id = self.intern_chain();
+        put(&mut self.columns.fp_chain, id << 1 | u64::from(has_frame_addresses));
+    }
+
+    /// Number of the chain in `self.chain` plus 2, 0 for no frames, 1 for a new chain, which is spelt: its length, how
+    /// many of its last frames are those of the chain spelt before, and the others.
+    fn intern_chain(&mut self) -> u64 {
+        if self.chain.is_empty() {
+            return 0;
+        }
+        if let Some(number) = self.chains.number(&self.chain) {
+            return number + 2;
+        }
+        let shared = self.chains.shared_with_last(&self.chain);
+        put(&mut self.columns.new_chains, self.chain.len() as u64);
+        put(&mut self.columns.new_chains, shared as u64);
+        for &address in self.chain.iter().take(self.chain.len() - shared) {
+            self.words.put(&mut self.columns.chain_words, &mut self.columns.literals, address);
+        }
+        self.chains.insert(&self.chain);
+        1
+    }
+}
+
+fn check(sample: &Sample) -> Result<(), Error> {
+    let limits = [
+        ("stack bytes", sample.stack.len(), MAX_STACK_BYTES),
+        ("frame-pointer frames", sample.user_fp.len(), MAX_CHAIN_FRAMES),
+        ("kernel frames", sample.kernel.len(), MAX_CHAIN_FRAMES),
+        ("stack holes", sample.stack_holes.len(), MAX_HOLES),
+    ];
+    match limits.into_iter().find(|&(_, value, limit)| value > limit) {
+        Some((what, value, limit)) => Err(Error::TooLarge { what, value: value as u64, limit: limit as u64 }),
+        None => Ok(()),
+    }
+}
+
+/// Brings `page` up to `bytes` at `offset`, scrubbed, and lists the words that changed, ascending.
+fn diff(
+    page: &mut Page,
+    base: u64,
+    offset: usize,
+    bytes: &[u8],
+    scrubber: &Scrubber<'_>,
+    changes: &mut Vec<(u64, u64)>,
+) {
+    const LINE: usize = 64;
+    let end = offset + bytes.len();
+    let mut at = offset & !7;
+    while at < end {
+        let line = at..at + LINE;
+        if at >= offset && line.end <= end && page.get(line) == bytes.get(at - offset..at - offset + LINE) {
+            at += LINE;
+            continue;
+        }
+        for granule in (at..end.min(at + LINE)).step_by(8) {
+            let old = word_at(page, granule);
+            let (new, covered) = if granule >= offset && granule + 8 <= end {
+                let word = bytes.get(granule - offset..).and_then(|tail| tail.first_chunk());
+                (word.map_or(0, |word| u64::from_le_bytes(*word)), u64::MAX)
+            } else {
+                partial(granule, offset, bytes)
+            };
+            if new == old {
+                continue;
+            }
+            let new = (old & !covered) | scrubber.granule(new, covered);
+            if new != old {
+                set_word_at(page, granule, new);
+                changes.push((base.wrapping_add(granule as u64), new));
+            }
+        }
+        at += LINE;
+    }
+}
+
+/// The bytes of a granule that the chunk holds, and a mask of them.
+fn partial(granule: usize, offset: usize, bytes: &[u8]) -> (u64, u64) {
+    (0..8).fold((0, 0), |(word, covered), byte| {
+        match (granule + byte).checked_sub(offset).and_then(|at| bytes.get(at)) {
+            Some(&value) => (word | u64::from(value) << (8 * byte), covered | 0xff << (8 * byte)),
+            None => (word, covered),
+        }
+    })
+}

@@ -1,0 +1,17 @@
+//! What is inside a block's payload.
+
+mod chains;
+mod columns;
+mod decode;
+mod encode;
+mod memory;
+mod sideband;
+mod state;
+mod varint;
+mod words;
+
+pub(crate) use decode::decode_samples;
+pub(crate) use encode::SampleEncoder;
+pub use sideband::MAX_EVENT_BYTES;
+pub(crate) use sideband::{SidebandEncoder, decode_sideband, variable_bytes};
+pub use state::{MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES};

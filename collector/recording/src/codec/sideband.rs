@@ -1,0 +1,195 @@
+//! Sideband to bytes and back: one event after the other, zstd does the rest.
+
+use super::varint::{Cursor, put, put_delta};
+use crate::error::Error;
+use crate::model::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};
+
+/// Most bytes of one event: a path, a name or a module's image.
+pub const MAX_EVENT_BYTES: usize = 48 << 20;
+
+const MMAP: u8 = 1;
+const COMM: u8 = 2;
+const FORK: u8 = 3;
+const EXIT: u8 = 4;
+const MODULE: u8 = 5;
+
+/// Collects the events of one block.
+#[derive(Debug, Default)]
+pub(crate) struct SidebandEncoder {
+    payload: Vec<u8>,
+    items: u32,
+    time: u64,
+}
+
+impl SidebandEncoder {
+    pub(crate) fn items(&self) -> u32 {
+        self.items
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.payload.clear();
+        self.items = 0;
+        self.time = 0;
+    }
+
+    /// Adds an event; on an error nothing is added.
+    pub(crate) fn push(&mut self, event: &Sideband) -> Result<(), Error> {
+        let size = variable_bytes(event);
+        if size > MAX_EVENT_BYTES {
+            return Err(Error::TooLarge {
+                what: "a process event's bytes",
+                value: size as u64,
+                limit: MAX_EVENT_BYTES as u64,
+            });
+        }
+        self.items += 1;
+        let out = &mut self.payload;
+        let time = &mut self.time;
+        match event {
+            Sideband::Mmap(event) => mmap(out, time, event),
+            Sideband::Comm(event) => {
+                head(out, time, COMM, event.time_ns, event.pid, event.tid);
+                put_bytes(out, &event.comm);
+                out.push(u8::from(event.exec));
+                put(out, event.start_ticks);
+            }
+            Sideband::Fork(event) => {
+                head(out, time, FORK, event.time_ns, event.pid, event.tid);
+                put_delta(out, u64::from(event.parent_pid), u64::from(event.pid));
+                put_delta(out, u64::from(event.parent_tid), u64::from(event.pid));
+            }
+            Sideband::Exit(event) => head(out, time, EXIT, event.time_ns, event.pid, event.tid),
+            Sideband::Module(event) => {
+                out.push(MODULE);
+                put_bytes(out, &event.path);
+                identity(out, &event.identity);
+                put_bytes(out, &event.bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of an event that have no fixed size.
+pub(crate) fn variable_bytes(event: &Sideband) -> usize {
+    match event {
+        Sideband::Mmap(event) => event.path.len(),
+        Sideband::Comm(event) => event.comm.len(),
+        Sideband::Fork(_) | Sideband::Exit(_) => 0,
+        Sideband::Module(event) => event.path.len().saturating_add(event.bytes.len()),
+    }
+}
+
+fn head(out: &mut Vec<u8>, time: &mut u64, tag: u8, time_ns: u64, pid: u32, tid: u32) {
+    out.push(tag);
+    put_delta(out, time_ns, *time);
+    *time = time_ns;
+    put(out, u64::from(pid));
+    put_delta(out, u64::from(tid), u64::from(pid));
+}
+
+fn mmap(out: &mut Vec<u8>, time: &mut u64, event: &Mmap) {
+    head(out, time, MMAP, event.time_ns, event.pid, event.tid);
+    put(out, event.start);
+    put(out, event.len);
+    put(out, event.file_offset);
+    put(out, u64::from(event.prot));
+    put(out, u64::from(event.flags));
+    put_bytes(out, &event.path);
+    identity(out, &event.identity);
+    out.push(u8::from(event.synthesized));
+}
+
+fn identity(out: &mut Vec<u8>, identity: &FileIdentity) {
+    put(out, u64::from(identity.dev_major));
+    put(out, u64::from(identity.dev_minor));
+    put(out, identity.inode);
+    put(out, identity.inode_generation);
+    put_bytes(out, identity.build_id.as_ref().map_or(&[], BuildId::as_bytes));
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Calls `visit` with one event of the payload after the other. `Err` is the number of events that made sense, all of
+/// which have been visited.
+pub(crate) fn decode_sideband(payload: &[u8], items: u32, mut visit: impl FnMut(&Sideband)) -> Result<(), u64> {
+    let mut bytes = Cursor::new(payload);
+    let mut time = 0;
+    for item in 0..items {
+        visit(&event(&mut bytes, &mut time).ok_or(item)?);
+    }
+    if bytes.is_empty() { Ok(()) } else { Err(u64::from(items)) }
+}
+
+fn event(bytes: &mut Cursor<'_>, time: &mut u64) -> Option<Sideband> {
+    let tag = bytes.byte()?;
+    if tag == MODULE {
+        let path = get_bytes(bytes)?;
+        let identity = get_identity(bytes)?;
+        return Some(Sideband::Module(ModuleBytes { path, identity, bytes: get_bytes(bytes)? }));
+    }
+    *time = bytes.delta(*time)?;
+    let time_ns = *time;
+    let pid = bytes.u32()?;
+    let tid = near(bytes, pid)?;
+    Some(match tag {
+        MMAP => Sideband::Mmap(Mmap {
+            time_ns,
+            pid,
+            tid,
+            start: bytes.varint()?,
+            len: bytes.varint()?,
+            file_offset: bytes.varint()?,
+            prot: bytes.u32()?,
+            flags: bytes.u32()?,
+            path: get_bytes(bytes)?,
+            identity: get_identity(bytes)?,
+            synthesized: get_bool(bytes)?,
+        }),
+        COMM => {
+            let comm = get_bytes(bytes)?;
+            let exec = get_bool(bytes)?;
+            Sideband::Comm(Comm { time_ns, pid, tid, comm, exec, start_ticks: bytes.varint()? })
+        }
+        FORK => {
+            let parent_pid = near(bytes, pid)?;
+            Sideband::Fork(Fork { time_ns, pid, tid, parent_pid, parent_tid: near(bytes, pid)? })
+        }
+        EXIT => Sideband::Exit(Exit { time_ns, pid, tid }),
+        _ => return None,
+    })
+}
+
+fn near(bytes: &mut Cursor<'_>, pid: u32) -> Option<u32> {
+    bytes.delta(u64::from(pid))?.try_into().ok()
+}
+
+fn get_bool(bytes: &mut Cursor<'_>) -> Option<bool> {
+    match bytes.byte()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn get_bytes(bytes: &mut Cursor<'_>) -> Option<Vec<u8>> {
+    let len = bytes.len()?;
+    bytes.take(len).map(<[u8]>::to_vec)
+}
+
+fn get_identity(bytes: &mut Cursor<'_>) -> Option<FileIdentity> {
+    let dev_major = bytes.u32()?;
+    let dev_minor = bytes.u32()?;
+    let inode = bytes.varint()?;
+    let inode_generation = bytes.varint()?;
+    let len = bytes.len().filter(|&len| len <= 20)?;
+    let build_id = BuildId::new(bytes.take(len)?);
+    Some(FileIdentity { dev_major, dev_minor, inode, inode_generation, build_id })
+}

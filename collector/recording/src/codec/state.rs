@@ -1,0 +1,126 @@
+//! What writer and reader both know after a sample, and predict the next one from.
+
+use crate::model::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
+
+/// Most bytes of one chunk. The largest stack seen in use is 1.2 MB (rustc), the usual limit for one 8 MiB.
+pub const MAX_STACK_BYTES: usize = 16 << 20;
+/// Most frames of one chain, user or kernel.
+pub const MAX_CHAIN_FRAMES: usize = 4096;
+/// Most holes of one chunk.
+pub const MAX_HOLES: usize = MAX_STACK_BYTES / 4096 + 2;
+/// A block is cut when its samples fill so many bytes as values, so that few bytes cannot make a reader work for long.
+pub(crate) const MAX_VALUE_BYTES: u64 = 256 << 20;
+/// Most CPUs and threads of one block, likewise.
+pub(crate) const MAX_THREADS: usize = 1 << 16;
+
+/// Bits of the flags of a sample.
+pub(crate) mod flag {
+    pub(crate) const IN_KERNEL: u8 = 1;
+    pub(crate) const REGS: u8 = 2;
+    pub(crate) const BITS32: u8 = 4;
+    pub(crate) const EVENT: u8 = 8;
+    pub(crate) const STACK: u8 = 16;
+    pub(crate) const STACK_END: u8 = 32;
+    pub(crate) const HOLES: u8 = 64;
+    pub(crate) const FP: u8 = 128;
+}
+
+/// Last sample of a CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CpuState {
+    pub(crate) cpu: u32,
+    pub(crate) time: u64,
+    pub(crate) time_step: u64,
+    pub(crate) fired: u64,
+    pub(crate) lost: u64,
+    pub(crate) event: u16,
+    pub(crate) weight: u64,
+    pub(crate) samples: u64,
+}
+
+/// Last sample of a thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ThreadState {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) regs: [u64; X86_64_REGS],
+    pub(crate) stack_end: Option<StackEnd>,
+}
+
+pub(crate) const FP_ENDS: [FpEnd; 6] =
+    [FpEnd::Unknown, FpEnd::Zero, FpEnd::Unreadable, FpEnd::NotAscending, FpEnd::ZeroReturnAddress, FpEnd::MaxDepth];
+
+pub(crate) const STACK_END_SOURCES: [StackEndSource; 3] =
+    [StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping];
+
+/// Bytes of a sample as a value: what a reader has to fill for it.
+pub(crate) fn value_bytes(sample: &Sample) -> u64 {
+    let elements = [
+        sample.stack.len(),
+        size_of_val(sample.user_fp.as_slice()),
+        size_of_val(sample.kernel.as_slice()),
+        size_of_val(sample.stack_holes.as_slice()),
+        64,
+    ];
+    elements.iter().map(|&bytes| bytes as u64).sum()
+}
+
+/// Where the chunk starts: at the stack pointer; at 0 without registers, when there should be no chunk.
+pub(crate) fn chunk_start(sample: &Sample) -> u64 {
+    sample.user_regs.map_or(0, |regs| regs.sp())
+}
+
+/// The frame-pointer chain as it follows from registers and stack.
+///
+/// ```text
+/// frames = [(ip, 0)], fp = rbp
+/// while fp and fp + 8 lie in the chunk and outside its holes:
+///     frames += (word(fp + 8), fp);  fp = word(fp)
+/// ```
+///
+/// It goes on where a collector may have stopped; the recording says how much of it holds.
+pub(crate) struct PredictedChain<'a, F> {
+    word: F,
+    start: u64,
+    len: u64,
+    holes: &'a [ChunkHole],
+    next: Option<FpFrame>,
+    fp: u64,
+}
+
+impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
+    /// `regs` as they are written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code or without registers.
+    pub(crate) fn new(sample: &'a Sample, regs: Option<UserRegs>, word: F) -> Self {
+        let regs = regs.filter(|regs| regs.abi == Abi::Bits64);
+        Self {
+            word,
+            start: chunk_start(sample),
+            len: sample.stack.len() as u64,
+            holes: &sample.stack_holes,
+            next: regs.map(|regs| FpFrame { address: regs.ip(), frame_address: 0 }),
+            fp: regs.map_or(0, |regs| regs.fp()),
+        }
+    }
+
+    fn readable(&self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.start);
+        let in_hole = |hole: &ChunkHole| {
+            offset < u64::from(hole.offset) + u64::from(hole.len) && u64::from(hole.offset) < offset + 8
+        };
+        offset < self.len && self.len - offset >= 8 && !self.holes.iter().any(in_hole)
+    }
+}
+
+impl<F: Fn(u64) -> u64> Iterator for PredictedChain<'_, F> {
+    type Item = FpFrame;
+
+    fn next(&mut self) -> Option<FpFrame> {
+        let frame = self.next.take()?;
+        let fp = self.fp;
+        if fp.is_multiple_of(8) && self.readable(fp) && self.readable(fp.wrapping_add(8)) {
+            self.next = Some(FpFrame { address: (self.word)(fp.wrapping_add(8)), frame_address: fp });
+            self.fp = (self.word)(fp);
+        }
+        Some(frame)
+    }
+}

@@ -1,0 +1,113 @@
+//! Integers of variable length, and a reader that cannot run past its end.
+
+/// Appends `value` in LEB128: 7 bits a byte, least first, the high bit of a byte says that another follows.
+///
+/// # Sources
+/// DWARF 5 section 7.6 (unsigned LEB128).
+pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push((value & 0x7f) as u8);
+}
+
+/// Maps small differences of either sign to small numbers: 0, -1, 1, -2 … to 0, 1, 2, 3 …
+pub(crate) fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ 0u64.wrapping_sub(difference >> 63)
+}
+
+/// The inverse of [`zigzag`].
+pub(crate) fn unzigzag(value: u64) -> u64 {
+    (value >> 1) ^ 0u64.wrapping_sub(value & 1)
+}
+
+/// Appends `value` as a difference against `base`, modulo 2^64.
+pub(crate) fn put_delta(out: &mut Vec<u8>, value: u64, base: u64) {
+    put(out, zigzag(value.wrapping_sub(base)));
+}
+
+/// Reads what the functions above wrote.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    /// `None` at the end of the bytes and for a number over 64 bits.
+    pub(crate) fn varint(&mut self) -> Option<u64> {
+        let first = self.byte()?;
+        if first < 0x80 {
+            return Some(u64::from(first));
+        }
+        let mut value = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.varint()?.try_into().ok()
+    }
+
+    pub(crate) fn len(&mut self) -> Option<usize> {
+        self.varint()?.try_into().ok()
+    }
+
+    pub(crate) fn delta(&mut self, base: u64) -> Option<u64> {
+        Some(base.wrapping_add(unzigzag(self.varint()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that numbers around every change of length come back, and that cut ones do not.
+    #[test]
+    fn numbers_round_trip_and_cuts_are_noticed() {
+        let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1]).chain([u64::MAX]);
+        for value in edges {
+            let mut bytes = Vec::new();
+            put(&mut bytes, value);
+            assert_eq!(Cursor::new(&bytes).varint(), Some(value));
+            assert_eq!(Cursor::new(&bytes[..bytes.len() - 1]).varint(), None);
+            assert_eq!(unzigzag(zigzag(value)), value);
+        }
+    }
+
+    /// Check that more than 64 bits are refused, and that a number without an end does not pass.
+    #[test]
+    fn oversized_numbers_are_refused() {
+        let mut bytes = [0xff; 10];
+        bytes[9] = 2;
+        assert_eq!(Cursor::new(&bytes).varint(), None);
+        assert_eq!(Cursor::new(&[0x80; 20]).varint(), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! What can go wrong with a recording.
+
+use std::io;
+
+/// Why a recording could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The sink refused bytes. What was written before stays readable, and the writer can be used on.
+    #[error("writing the recording")]
+    Write(#[source] io::Error),
+    /// The source could not be read.
+    #[error("reading the recording")]
+    Read(#[source] io::Error),
+    /// The file is something else.
+    #[error("not a recording: {0}")]
+    NotARecording(LooksLike),
+    /// A later version of this program wrote it.
+    #[error("the recording has format version {found}, and this program reads up to {supported}")]
+    NewerVersion {
+        /// Version in the file.
+        found: u16,
+        /// Highest version this program reads.
+        supported: u16,
+    },
+    /// The file ends before it says what was recorded.
+    #[error("the recording has no readable description (its first block is missing, cut or damaged)")]
+    NoMeta,
+    /// A description that is intact but says something this program does not know.
+    #[error("the recording's {what} cannot be understood")]
+    BadJson {
+        /// Which block: `description`, `end` or `checkpoint`.
+        what: &'static str,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A value is larger than the format holds; it was not written.
+    #[error("{what} of {value} is over the format's limit of {limit}")]
+    TooLarge {
+        /// What is too large, such as `stack bytes`.
+        what: &'static str,
+        /// How large it is.
+        value: u64,
+        /// How large it may be.
+        limit: u64,
+    },
+    /// A block that is intact by its checksum and still makes no sense; its items before `item` are good.
+    #[error("block {sequence} makes no sense from item {item} on")]
+    Malformed {
+        /// Number of the block.
+        sequence: u32,
+        /// Items of the block that are good.
+        item: u64,
+    },
+    /// The file changed while it was read.
+    #[error("the recording changed while it was read (block {sequence})")]
+    Changed {
+        /// Number of the block.
+        sequence: u32,
+    },
+    /// The compression library failed.
+    #[error("compressing a block")]
+    Compress(#[source] io::Error),
+}
+
+/// What a file that is no recording looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LooksLike {
+    /// Nothing in it.
+    Empty,
+    /// `perf record` wrote it.
+    PerfData,
+    /// An ELF file.
+    Elf,
+    /// A gzip stream (pprof files are).
+    Gzip,
+    /// A zstd frame.
+    Zstd,
+    /// JSON.
+    Json,
+    /// Text.
+    Text,
+    /// None of these.
+    Unknown,
+}
+
+impl LooksLike {
+    /// Judges a file by its first bytes.
+    ///
+    /// # Sources
+    /// perf: `tools/perf/util/header.c` (`__perf_magic2`, either byte order, and the older `PERFFILE`); ELF: gABI
+    /// chapter 4; gzip: RFC 1952 section 2.3.1; zstd: RFC 8878 section 3.1.1.
+    #[must_use]
+    pub fn judge(head: &[u8]) -> Self {
+        let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+        match head {
+            [] => Self::Empty,
+            [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..]
+            | [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..]
+            | [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..] => Self::PerfData,
+            [0x7f, b'E', b'L', b'F', ..] => Self::Elf,
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ if matches!(text.trim_ascii_start(), [b'{' | b'[', ..]) => Self::Json,
+            _ if text.iter().all(|&byte| byte >= 0x20 || matches!(byte, b'\n' | b'\r' | b'\t')) => Self::Text,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl std::fmt::Display for LooksLike {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the file is empty",
+            Self::PerfData => "it looks like a perf.data file (`fpprof import` reads those)",
+            Self::Elf => "it looks like an ELF file",
+            Self::Gzip => "it looks like a gzip file",
+            Self::Zstd => "it looks like a zstd file",
+            Self::Json => "it looks like JSON",
+            Self::Text => "it looks like text",
+            Self::Unknown => "its first bytes are unknown",
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! Reading a recording.
+
+use crate::block::{Encoding, FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
+use crate::codec::{decode_samples, decode_sideband};
+use crate::damage::Damage;
+use crate::error::{Error, LooksLike};
+use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
+use crate::scan::{Found, Scan, scan, select};
+use std::collections::BTreeSet;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// A recording that was opened: its description is read, its blocks are known to be intact.
+///
+/// Read the sideband first and then the samples: the mapping a sample needs may stand behind it in the file.
+#[derive(Debug)]
+pub struct Recording<R> {
+    source: R,
+    meta: Meta,
+    end: Option<End>,
+    checkpoint: Option<Checkpoint>,
+    blocks: Vec<Found>,
+    damage: Damage,
+    malformed: BTreeSet<u32>,
+    file_bytes: u64,
+}
+
+impl<R: Read + Seek> Recording<R> {
+    /// Reads the file once from its start to its end, checks every block, and finds its way around damage; what is
+    /// missing then is in [`Self::damage`].
+    ///
+    /// # Errors
+    /// [`Error::NotARecording`], [`Error::NewerVersion`], [`Error::NoMeta`] for a file that has nothing to offer,
+    /// [`Error::BadJson`] for a description that is intact but unknown, [`Error::Read`] if the source fails.
+    pub fn open(mut source: R) -> Result<Self, Error> {
+        let scan = check_and_scan(&mut source)?;
+        let Some((meta, recording)) = find_meta(&mut source, &scan)? else {
+            return Err(match scan.newer {
+                Some(found) => Error::NewerVersion { found, supported: FORMAT_VERSION },
+                None => Error::NoMeta,
+            });
+        };
+        let (blocks, damage) = select(&scan, recording);
+        let end = read_last(&mut source, &blocks, Kind::End, "end")?;
+        let checkpoint = read_last(&mut source, &blocks, Kind::Checkpoint, "checkpoint")?;
+        let meta = from_json("description", &meta)?;
+        Ok(Self { source, meta, end, checkpoint, blocks, damage, malformed: BTreeSet::new(), file_bytes: scan.len })
+    }
+
+    /// What was asked for, and where.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// How it ended; `None` if it broke off.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The last checkpoint of the counters, for a recording without an end; `None` if there is none.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
+    }
+
+    /// What cannot be read. Malformed blocks are added when they are met.
+    #[must_use]
+    pub fn damage(&self) -> Damage {
+        self.damage
+    }
+
+    /// Size of the file, bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Samples that the good blocks announce; known without decoding them.
+    #[must_use]
+    pub fn n_samples(&self) -> u64 {
+        self.blocks.iter().filter(|b| b.header.kind == Kind::Samples).map(|b| u64::from(b.header.items)).sum()
+    }
+
+    /// Visits the process events in the order of the file, which is that of [`crate::RecordingWriter::sideband`].
+    /// Blocks of samples are passed over without being unpacked.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if the source fails, [`Error::Changed`] if the file is no longer what it was.
+    pub fn sideband(&mut self, mut visit: impl FnMut(&Sideband)) -> Result<(), Error> {
+        for found in self.blocks_of(Kind::Sideband) {
+            let stored = read_stored(&mut self.source, &found)?;
+            let decoded = unpack(&found.header, stored)
+                .map_or(Err(0), |payload| decode_sideband(&payload, found.header.items, &mut visit));
+            if let Err(good) = decoded {
+                let lost = u64::from(found.header.items) - good;
+                self.note_malformed(found.header.sequence, |damage| damage.lost_sideband += lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the samples in the order of the file. The value is the same each time, filled anew.
+    ///
+    /// # Errors
+    /// As for [`Self::sideband`].
+    pub fn samples(&mut self, mut visit: impl FnMut(&Sample)) -> Result<(), Error> {
+        let mut sample = Sample::default();
+        for found in self.blocks_of(Kind::Samples) {
+            let block = SampleBlock { header: found.header, stored: read_stored(&mut self.source, &found)? };
+            if let Err(Error::Malformed { sequence, item }) = block.decode_into(&mut sample, &mut visit) {
+                let lost = u64::from(found.header.items) - item;
+                self.note_malformed(sequence, |damage| damage.lost_samples += lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of samples in the order of the file, each to be decoded on its own, on any thread. Decoding them in
+    /// parallel and joining the results by [`SampleBlock::first_sample`] gives what [`Self::samples`] gives.
+    ///
+    /// # Errors
+    /// Each item as for [`Self::sideband`]. Report what [`SampleBlock::decode`] finds to [`Self::note`].
+    pub fn sample_blocks(&mut self) -> impl Iterator<Item = Result<SampleBlock, Error>> + '_ {
+        let blocks = self.blocks_of(Kind::Samples);
+        let source = &mut self.source;
+        blocks.into_iter().map(move |found| {
+            read_stored(&mut *source, &found).map(|stored| SampleBlock { header: found.header, stored })
+        })
+    }
+
+    /// Adds a malformed block that [`SampleBlock::decode`] found to [`Self::damage`]; other errors change nothing.
+    pub fn note(&mut self, error: &Error) {
+        if let Error::Malformed { sequence, item } = *error {
+            let block = self.blocks.iter().find(|found| found.header.sequence == sequence);
+            let lost = block.map_or(0, |found| u64::from(found.header.items).saturating_sub(item));
+            self.note_malformed(sequence, |damage| damage.lost_samples += lost);
+        }
+    }
+
+    fn note_malformed(&mut self, sequence: u32, count: impl FnOnce(&mut Damage)) {
+        if self.malformed.insert(sequence) {
+            self.damage.malformed_blocks += 1;
+            count(&mut self.damage);
+        }
+    }
+
+    fn blocks_of(&self, kind: Kind) -> Vec<Found> {
+        self.blocks.iter().filter(|found| found.header.kind == kind).copied().collect()
+    }
+}
+
+/// A block of samples, still packed.
+#[derive(Debug, Clone)]
+pub struct SampleBlock {
+    header: Header,
+    stored: Vec<u8>,
+}
+
+impl SampleBlock {
+    /// Samples in it.
+    #[must_use]
+    pub fn n_samples(&self) -> u32 {
+        self.header.items
+    }
+
+    /// Samples in all blocks before it, damaged ones included: its place in the order.
+    #[must_use]
+    pub fn first_sample(&self) -> u64 {
+        self.header.first_item
+    }
+
+    /// Visits its samples. The value is the same each time, filled anew.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the block makes no sense; the samples before that place have been visited.
+    pub fn decode(&self, visit: impl FnMut(&Sample)) -> Result<(), Error> {
+        self.decode_into(&mut Sample::default(), visit)
+    }
+
+    fn decode_into(&self, sample: &mut Sample, visit: impl FnMut(&Sample)) -> Result<(), Error> {
+        let unpacked;
+        let payload = match self.header.encoding {
+            Encoding::Raw => Some(self.stored.as_slice()),
+            Encoding::Zstd => {
+                unpacked = unzstd(&self.header, &self.stored);
+                unpacked.as_deref()
+            }
+        };
+        let decoded = payload.map_or(Err(0), |payload| decode_samples(payload, self.header.items, sample, visit));
+        decoded.map_err(|item| Error::Malformed { sequence: self.header.sequence, item })
+    }
+}
+
+/// Refuses what is recognisably something else before it is read as a whole.
+fn check_and_scan<R: Read + Seek>(source: &mut R) -> Result<Scan, Error> {
+    let mut head = [0; 512];
+    source.rewind().map_err(Error::Read)?;
+    let len = read_up_to(source, &mut head).map_err(Error::Read)?;
+    let head = head.get(..len).unwrap_or(&[]);
+    let looks = LooksLike::judge(head);
+    let ours = head.iter().zip(&MARKER).filter(|(a, b)| a == b).count();
+    if looks != LooksLike::Unknown && ours < MARKER.len().min(len.max(1)) {
+        return Err(Error::NotARecording(looks));
+    }
+    let scan = scan(&mut *source).map_err(Error::Read)?;
+    if scan.blocks.is_empty() && scan.newer.is_none() && ours < MARKER.len().min(len) {
+        return Err(Error::NotARecording(looks));
+    }
+    Ok(scan)
+}
+
+fn read_up_to(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match source.read(rest) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// The first description that names the recording its block belongs to.
+fn find_meta<R: Read + Seek>(source: &mut R, scan: &Scan) -> Result<Option<(Vec<u8>, u32)>, Error> {
+    for found in scan.blocks.iter().filter(|found| found.header.kind == Kind::Meta) {
+        let stored = read_stored(source, found)?;
+        if let Some(json) = unpack(&found.header, stored).filter(|json| crc32c::crc32c(json) == found.header.recording)
+        {
+            return Ok(Some((json, found.header.recording)));
+        }
+    }
+    Ok(None)
+}
+
+fn read_last<R: Read + Seek, T: serde::de::DeserializeOwned>(
+    source: &mut R,
+    blocks: &[Found],
+    kind: Kind,
+    what: &'static str,
+) -> Result<Option<T>, Error> {
+    let Some(found) = blocks.iter().rev().find(|found| found.header.kind == kind) else { return Ok(None) };
+    let stored = read_stored(source, found)?;
+    unpack(&found.header, stored).map(|json| from_json(what, &json)).transpose()
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(json).map_err(|source| Error::BadJson { what, source })
+}
+
+/// The payload as stored; it has the checksum it had when the file was opened.
+fn read_stored<R: Read + Seek>(source: &mut R, found: &Found) -> Result<Vec<u8>, Error> {
+    source.seek(SeekFrom::Start(found.offset + HEADER_BYTES as u64)).map_err(Error::Read)?;
+    let mut stored = vec![0; usize::try_from(found.header.stored_len).unwrap_or(0)];
+    let len = read_up_to(source, &mut stored).map_err(Error::Read)?;
+    if len < stored.len() || crc32c::crc32c(&stored) != found.header.payload_crc {
+        return Err(Error::Changed { sequence: found.header.sequence });
+    }
+    Ok(stored)
+}
+
+/// `None` for a payload that is not what its header says.
+fn unpack(header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
+    match header.encoding {
+        Encoding::Raw => Some(stored),
+        Encoding::Zstd => unzstd(header, &stored),
+    }
+}
+
+/// Allocates what the header says, which its parser has limited.
+fn unzstd(header: &Header, stored: &[u8]) -> Option<Vec<u8>> {
+    let raw_len = usize::try_from(header.raw_len).ok()?;
+    zstd::bulk::decompress(stored, raw_len).ok().filter(|payload| payload.len() == raw_len)
+}

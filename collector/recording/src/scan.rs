@@ -1,0 +1,194 @@
+//! Finding the good blocks of a file, and what lies between them.
+//!
+//! ```text
+//! at = 0
+//! while bytes are left:
+//!     header = the 48 bytes at `at`, if they are one, else look for the next marker behind `at`
+//!     payload intact            → a good block; at = its end
+//!     a header follows its end  → only this payload is damaged; at = its end
+//!     else                      → it was broken off and something else follows: look for the next marker inside it
+//! ```
+
+use crate::block::{HEADER_BYTES, Header, Kind, MARKER, NoHeader};
+use crate::damage::Damage;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+/// A good block and where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) offset: u64,
+    pub(crate) header: Header,
+}
+
+impl Found {
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + HEADER_BYTES as u64 + u64::from(self.header.stored_len)
+    }
+}
+
+/// What a scan of a whole file finds.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub(crate) blocks: Vec<Found>,
+    /// The last header whose payload is cut or damaged, with its place.
+    pub(crate) broken: Option<Found>,
+    /// Highest version above ours in a good header.
+    pub(crate) newer: Option<u16>,
+    pub(crate) newer_blocks: u64,
+    pub(crate) len: u64,
+}
+
+/// Payload bytes of broken blocks that are looked at twice, beyond the file's own size. A file made of nothing but
+/// headers that announce large payloads would take for ever otherwise.
+const EXTRA_BYTES: u64 = 256 << 20;
+
+/// Reads the file once, and checks every checksum.
+pub(crate) fn scan<R: Read + Seek>(source: R) -> io::Result<Scan> {
+    let mut file = BufReader::with_capacity(256 << 10, source);
+    let len = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    let mut scan = Scan { len, ..Scan::default() };
+    let mut extra = len.saturating_add(EXTRA_BYTES);
+    let mut at = 0;
+    while let Some(next) = step(&mut file, &mut scan, at, &mut extra)? {
+        at = next;
+    }
+    Ok(scan)
+}
+
+/// Looks at one place; returns the next, `None` at the end.
+fn step<R: Read + Seek>(file: &mut BufReader<R>, scan: &mut Scan, at: u64, extra: &mut u64) -> io::Result<Option<u64>> {
+    let header = match header_at(file, at)? {
+        None => return Ok(None),
+        Some(Ok(header)) => header,
+        Some(Err(no_header)) => {
+            if let NoHeader::Newer(version) = no_header {
+                scan.newer = scan.newer.max(Some(version));
+                scan.newer_blocks += 1;
+            }
+            return next_marker(file, at + 1);
+        }
+    };
+    let found = Found { offset: at, header };
+    let (crc, read) = crc_of(file, u64::from(header.stored_len))?;
+    if read == u64::from(header.stored_len) && crc == header.payload_crc {
+        scan.blocks.push(found);
+        return Ok(Some(found.end()));
+    }
+    scan.broken = Some(found);
+    let followed = matches!(header_at(file, found.end())?, Some(Ok(_)));
+    if followed || read > *extra {
+        return Ok(Some(found.end()));
+    }
+    *extra -= read;
+    next_marker(file, at + 1)
+}
+
+/// The header at `at`; `None` if the file has fewer bytes. The next read continues behind it.
+fn header_at<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<Option<Result<Header, NoHeader>>> {
+    seek(file, at)?;
+    let mut bytes = [0; HEADER_BYTES];
+    match file.read_exact(&mut bytes) {
+        Ok(()) => Ok(Some(Header::parse(&bytes))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps the buffer when the target lies in it.
+fn seek<R: Read + Seek>(file: &mut BufReader<R>, at: u64) -> io::Result<()> {
+    let now = file.stream_position()?;
+    match i64::try_from(i128::from(at) - i128::from(now)) {
+        Ok(distance) => file.seek_relative(distance),
+        Err(_) => file.seek(SeekFrom::Start(at)).map(drop),
+    }
+}
+
+/// CRC32C of the next `len` bytes, and how many of them there are.
+fn crc_of<R: Read>(file: &mut BufReader<R>, len: u64) -> io::Result<(u32, u64)> {
+    let mut crc = 0;
+    let mut left = len;
+    while left > 0 {
+        let bytes = match file.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if take == 0 {
+            break;
+        }
+        crc = crc32c::crc32c_append(crc, bytes.get(..take).unwrap_or(&[]));
+        file.consume(take);
+        left -= take as u64;
+    }
+    Ok((crc, len - left))
+}
+
+/// Where the next marker at or behind `from` starts.
+fn next_marker<R: Read + Seek>(file: &mut BufReader<R>, from: u64) -> io::Result<Option<u64>> {
+    seek(file, from)?;
+    let mut at = from;
+    let mut matched = 0;
+    loop {
+        let bytes = match file.fill_buf() {
+            Ok([]) => return Ok(None),
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for (number, byte) in bytes.iter().enumerate() {
+            // The marker's first byte occurs in it only once, so a mismatch can only start anew at this byte.
+            matched = match MARKER.get(matched) {
+                Some(expected) if expected == byte => matched + 1,
+                _ => usize::from(MARKER.first() == Some(byte)),
+            };
+            if matched == MARKER.len() {
+                return Ok(Some(at + number as u64 + 1 - MARKER.len() as u64));
+            }
+        }
+        let len = bytes.len();
+        at += len as u64;
+        file.consume(len);
+    }
+}
+
+/// The blocks of one recording in order, and what is missing.
+pub(crate) fn select(scan: &Scan, recording: u32) -> (Vec<Found>, Damage) {
+    let mut damage = Damage { foreign_blocks: scan.newer_blocks, ..Damage::default() };
+    let mut blocks: Vec<Found> = Vec::new();
+    let mut sequence = 0u32;
+    let mut known_bytes = 0;
+    let mut good_end = 0;
+    for found in &scan.blocks {
+        known_bytes += found.end() - found.offset;
+        good_end = found.end();
+        if found.header.recording != recording {
+            damage.foreign_blocks += 1;
+        } else if found.header.sequence < sequence {
+            damage.repeated_blocks += 1;
+        } else {
+            damage.skipped_blocks += u64::from(found.header.sequence - sequence);
+            sequence = found.header.sequence.saturating_add(1);
+            blocks.push(*found);
+        }
+    }
+    damage.skipped_bytes = good_end - known_bytes;
+    damage.torn_tail_bytes = scan.len - good_end;
+    damage.lost_samples = missing_items(&blocks, Kind::Samples);
+    damage.lost_sideband = missing_items(&blocks, Kind::Sideband);
+    if let Some(torn) = scan.broken.filter(|torn| torn.offset >= good_end && torn.header.kind == Kind::Samples) {
+        damage.torn_tail_samples = u64::from(torn.header.items);
+    }
+    (blocks, damage)
+}
+
+fn missing_items(blocks: &[Found], kind: Kind) -> u64 {
+    let mut expected = 0u64;
+    let mut missing = 0u64;
+    for Found { header, .. } in blocks.iter().filter(|found| found.header.kind == kind) {
+        missing = missing.saturating_add(header.first_item.saturating_sub(expected));
+        expected = header.first_item.saturating_add(u64::from(header.items));
+    }
+    missing
+}

@@ -1,0 +1,170 @@
+//! Removing what unwinding cannot need.
+//!
+//! A copied stack holds passwords, keys and file contents beside its frames. Only words that point somewhere can
+//! matter to unwinding, so every word that points into no mapping of its process is written as zero. Registers are
+//! treated the same, the instruction and the stack pointer excepted.
+
+use crate::model::{Abi, UserRegs};
+
+/// Where a process has something mapped.
+///
+/// Ranges are half open, and the value is cheap to ask and not so cheap to change. Give everything that a word of the
+/// stack has to be able to point to: mappings of files (code is what return addresses point into) and stacks. The
+/// chunk of the sample at hand always counts as mapped, since a stack that grew has no event of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MappingRanges {
+    /// Ascending, neither overlapping nor adjacent.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl MappingRanges {
+    /// No mapping at all.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `start..end`; overlapping and adjacent ranges become one. An empty range adds nothing.
+    pub fn insert(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let first = self.ranges.partition_point(|&(_, e)| e < start);
+        let last = self.ranges.partition_point(|&(s, _)| s <= end);
+        let joined = self.ranges.get(first..last).unwrap_or(&[]);
+        let start = joined.first().map_or(start, |&(s, _)| s.min(start));
+        let end = joined.last().map_or(end, |&(_, e)| e.max(end));
+        self.ranges.splice(first..last.max(first), [(start, end)]);
+    }
+
+    /// Forgets everything, as an exec does.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// Whether `word` points into a mapping.
+    #[must_use]
+    pub fn contains(&self, word: u64) -> bool {
+        let (Some(&(low, _)), Some(&(_, high))) = (self.ranges.first(), self.ranges.last()) else { return false };
+        if word < low || word >= high {
+            return false;
+        }
+        let next = self.ranges.partition_point(|&(start, _)| start <= word);
+        next.checked_sub(1).and_then(|i| self.ranges.get(i)).is_some_and(|&(_, end)| word < end)
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ranges.iter().copied()
+    }
+}
+
+impl FromIterator<(u64, u64)> for MappingRanges {
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(ranges: I) -> Self {
+        let mut all = Self::new();
+        ranges.into_iter().for_each(|(start, end)| all.insert(start, end));
+        all
+    }
+}
+
+/// Decides for the words of one sample; keeps everything when there are no ranges.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scrubber<'a> {
+    ranges: Option<&'a MappingRanges>,
+    chunk: (u64, u64),
+    four_byte_words: bool,
+}
+
+impl<'a> Scrubber<'a> {
+    /// `chunk` is the address range of the sample's own chunk.
+    pub(crate) fn new(ranges: Option<&'a MappingRanges>, chunk: (u64, u64), abi: Option<Abi>) -> Self {
+        Self { ranges, chunk, four_byte_words: abi == Some(Abi::Bits32) }
+    }
+
+    /// The word if it may be kept, else zero.
+    pub(crate) fn word(&self, word: u64) -> u64 {
+        let Some(ranges) = self.ranges else { return word };
+        let (start, end) = self.chunk;
+        if word != 0 && ((start <= word && word < end) || ranges.contains(word)) { word } else { 0 }
+    }
+
+    /// The 8 bytes at a multiple of 8, of which `covered` (a mask of bytes) belong to the chunk. Words the chunk holds
+    /// only a part of cannot be judged and become zero.
+    pub(crate) fn granule(&self, bytes: u64, covered: u64) -> u64 {
+        if self.ranges.is_none() {
+            return bytes & covered;
+        }
+        if !self.four_byte_words {
+            return if covered == u64::MAX { self.word(bytes) } else { 0 };
+        }
+        [0xffff_ffff, 0xffff_ffff_0000_0000u64]
+            .into_iter()
+            .filter(|half| covered & half == *half)
+            .map(|half| {
+                let shift = half.trailing_zeros();
+                self.word((bytes & half) >> shift) << shift
+            })
+            .fold(0, |all, half| all | half)
+    }
+
+    /// Registers: the instruction and the stack pointer stay.
+    pub(crate) fn regs(&self, regs: &mut UserRegs) {
+        let (ip, sp) = (regs.ip(), regs.sp());
+        regs.values = regs.values.map(|value| if value == ip || value == sp { value } else { self.word(value) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that ranges join when they touch and that membership is half open.
+    #[test]
+    fn ranges_join_and_are_half_open() {
+        let mut ranges: MappingRanges = [(0x30, 0x40), (0x10, 0x20), (0x50, 0x60)].into_iter().collect();
+        assert_eq!(ranges.iter().count(), 3);
+        assert!(ranges.contains(0x10) && ranges.contains(0x1f) && !ranges.contains(0x20) && !ranges.contains(0x2f));
+        ranges.insert(0x20, 0x30);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(0x10, 0x40), (0x50, 0x60)]);
+        ranges.insert(0, 0x100);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(0, 0x100)]);
+        ranges.insert(0x200, 0x200);
+        ranges.insert(0x300, 0x200);
+        assert_eq!(ranges.iter().count(), 1);
+        ranges.clear();
+        assert!(!ranges.contains(0x10));
+    }
+
+    /// Check that the two halves of a granule are judged one by one in 32-bit code and together in 64-bit code.
+    #[test]
+    fn word_size_follows_the_abi() {
+        let ranges: MappingRanges = [(0x0804_8000, 0x0805_0000)].into_iter().collect();
+        let both = 0x0804_9000_0804_8010;
+        let narrow = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits32));
+        assert_eq!(narrow.granule(both, u64::MAX), both);
+        assert_eq!(narrow.granule(0xdead_beef_0804_8010, u64::MAX), 0x0804_8010);
+        assert_eq!(narrow.granule(both, 0xffff_ffff_0000_0000), 0x0804_9000_0000_0000);
+        let wide = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits64));
+        assert_eq!(wide.granule(both, u64::MAX), 0);
+        assert_eq!(wide.granule(0x0804_8010, u64::MAX), 0x0804_8010);
+        assert_eq!(wide.granule(0x0804_8010, u64::MAX >> 8), 0);
+    }
+
+    /// Check that registers lose what is no pointer, but never the instruction and the stack pointer.
+    #[test]
+    fn registers_keep_pointers_and_the_two_that_always_count() {
+        let ranges: MappingRanges = [(0x1000, 0x2000)].into_iter().collect();
+        let mut regs = UserRegs { abi: Abi::Bits64, values: [0xfeed; 17] };
+        regs.values[3] = 0x1008;
+        regs.values[6] = 0x7008;
+        regs.values[7] = 0x7000;
+        regs.values[16] = 0x9999;
+        Scrubber::new(Some(&ranges), (0x7000, 0x7010), None).regs(&mut regs);
+        let mut expected = [0; 17];
+        expected[3] = 0x1008;
+        expected[6] = 0x7008;
+        expected[7] = 0x7000;
+        expected[16] = 0x9999;
+        assert_eq!(regs.values, expected);
+    }
+}

@@ -1,0 +1,317 @@
+//! Writing a recording.
+
+use crate::block::{Encoding, HEADER_BYTES, Header, Kind};
+use crate::codec::{SampleEncoder, SidebandEncoder, variable_bytes};
+use crate::error::Error;
+use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
+use crate::scrub::MappingRanges;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// A block is cut when its payload has so many bytes, unpacked.
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// Process events that could not be written are kept and tried again, up to so many bytes.
+const MAX_KEPT_SIDEBAND: usize = 32 << 20;
+
+/// zstd's level; chosen with `examples/volume.rs`.
+const ZSTD_LEVEL: i32 = 1;
+
+/// What became of the samples of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteTally {
+    /// In the sink, as a whole block.
+    pub written: u64,
+    /// In a block that the sink did not take.
+    pub unwritten: u64,
+}
+
+/// Writes a recording to a sink, block by block.
+///
+/// Give it the file itself: it writes whole blocks, and a buffer between would only delay them. Samples and process
+/// events are collected; they are in the sink after [`Self::flush`], and when a block is full.
+///
+/// When the sink fails, the call that met the failure says so, and what was written stays readable. The writer can be
+/// used on: the samples of the failed block are dropped and counted ([`Self::tallies`]), process events are kept and
+/// tried again with the next block, and calls return `Ok` until the sink has worked and fails anew. Whether it works
+/// is [`Self::is_failing`]'s answer.
+///
+/// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, twice that for packing, and what
+/// the largest sample took; with stacks of 40 KiB in 20 threads about 4 MiB.
+pub struct RecordingWriter<W> {
+    sink: W,
+    recording: u32,
+    sequence: u32,
+    items_written: BTreeMap<Kind, u64>,
+    bytes_written: u64,
+    samples: SampleEncoder,
+    sideband: SidebandEncoder,
+    sideband_dropped: u64,
+    tallies: BTreeMap<u32, WriteTally>,
+    compressor: zstd::bulk::Compressor<'static>,
+    payload: Vec<u8>,
+    block: Vec<u8>,
+    failing: bool,
+    /// The caller knows of the failure.
+    reported: bool,
+}
+
+impl<W> std::fmt::Debug for RecordingWriter<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordingWriter")
+            .field("blocks", &self.sequence)
+            .field("bytes_written", &self.bytes_written)
+            .field("failing", &self.failing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// Starts a recording with its description, which is written twice so that one damaged place cannot take it.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if the sink does not take it.
+    pub fn new(sink: W, meta: &Meta) -> Result<Self, Error> {
+        let json = to_json("description", meta)?;
+        let mut writer = Self {
+            sink,
+            recording: crc32c::crc32c(&json),
+            sequence: 0,
+            items_written: BTreeMap::new(),
+            bytes_written: 0,
+            samples: SampleEncoder::new(),
+            sideband: SidebandEncoder::default(),
+            sideband_dropped: 0,
+            tallies: BTreeMap::new(),
+            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(Error::Compress)?,
+            payload: Vec::new(),
+            block: Vec::new(),
+            failing: false,
+            reported: false,
+        };
+        for _ in 0..2 {
+            writer.write_json(Kind::Meta, &json)?;
+        }
+        Ok(writer)
+    }
+
+    /// Adds a process event.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for an event over 48 MiB, [`Error::Write`] if a block became full and the sink fails.
+    pub fn sideband(&mut self, event: &Sideband) -> Result<(), Error> {
+        if self.sideband.payload().len().saturating_add(variable_bytes(event)) > MAX_KEPT_SIDEBAND {
+            let written = self.write_sideband();
+            if written.is_err() && self.sideband.payload().len() > MAX_KEPT_SIDEBAND / 2 {
+                self.sideband_dropped += 1;
+                return self.once(written);
+            }
+        }
+        self.sideband.push(event)?;
+        if self.sideband.payload().len() < BLOCK_BYTES || self.failing {
+            return Ok(());
+        }
+        let written = self.write_sideband();
+        self.once(written)
+    }
+
+    /// Adds a sample. Given `scrub`, words and registers that point into none of these ranges are written as zero.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for a sample over the format's limits (16 MiB of stack, 4,096 frames), which is then not in
+    /// the recording; [`Error::Write`] if a block became full and the sink fails.
+    pub fn sample(&mut self, sample: &Sample, scrub: Option<&MappingRanges>) -> Result<(), Error> {
+        let cut_before =
+            if self.samples.is_full_for(sample) { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
+        self.samples.push(sample, scrub)?;
+        let cut_after =
+            if self.samples.len() >= BLOCK_BYTES { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
+        self.once(cut_before.and(cut_after))
+    }
+
+    /// Adds the counters as they are now, so that a recording that breaks off can still be balanced by cause. Give the
+    /// counters of the samples handed over so far, then call [`Self::flush`].
+    ///
+    /// # Errors
+    /// [`Error::Write`] if the sink fails.
+    pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let json = to_json("checkpoint", checkpoint)?;
+        let written = self.write_open_blocks().and_then(|()| self.write_json(Kind::Checkpoint, &json));
+        self.once(written)
+    }
+
+    /// Writes what was collected: after `Ok` (and not [`Self::is_failing`]) all of it is in the sink. Call it once a
+    /// second.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if the sink fails.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let written = self.write_open_blocks().and_then(|()| self.flush_sink());
+        self.once(written)
+    }
+
+    /// Writes what was collected and the end. Unlike the calls before, this says so each time the sink fails.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if the sink fails.
+    pub fn finish(&mut self, end: &End) -> Result<(), Error> {
+        self.write_open_blocks()?;
+        let json = to_json("end", end)?;
+        self.write_json(Kind::End, &json)?;
+        self.flush_sink()
+    }
+
+    /// Bytes the sink took, those of broken-off blocks included.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// Whether the last attempt to write failed.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing
+    }
+
+    /// What became of the samples, by CPU. Samples in the open block are in neither count.
+    #[must_use]
+    pub fn tallies(&self) -> &BTreeMap<u32, WriteTally> {
+        &self.tallies
+    }
+
+    /// Process events given up because the sink failed for too long.
+    #[must_use]
+    pub fn sideband_dropped(&self) -> u64 {
+        self.sideband_dropped
+    }
+
+    /// The columns of the open block of samples with their names, for measurements of the format.
+    #[doc(hidden)]
+    pub fn open_columns(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        self.samples.columns()
+    }
+
+    /// The sink. What was collected since the last flush is lost.
+    #[must_use]
+    pub fn into_inner(self) -> W {
+        self.sink
+    }
+
+    /// Lets only the first failure of a series pass.
+    fn once(&mut self, written: Result<(), Error>) -> Result<(), Error> {
+        match written {
+            Err(Error::Write(_)) if std::mem::replace(&mut self.reported, true) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn write_open_blocks(&mut self) -> Result<(), Error> {
+        let sideband = self.write_sideband();
+        sideband.and(self.write_samples())
+    }
+
+    /// On a failure the events stay, and come with the next block.
+    fn write_sideband(&mut self) -> Result<(), Error> {
+        if self.sideband.items() == 0 {
+            return Ok(());
+        }
+        self.payload.clear();
+        self.payload.extend_from_slice(self.sideband.payload());
+        self.write_block(Kind::Sideband, self.sideband.items())?;
+        self.sideband.clear();
+        Ok(())
+    }
+
+    fn write_samples(&mut self) -> Result<(), Error> {
+        if self.samples.items() == 0 {
+            return Ok(());
+        }
+        self.payload.clear();
+        self.samples.write(&mut self.payload);
+        let written = self.write_block(Kind::Samples, self.samples.items());
+        for (cpu, samples) in self.samples.samples_by_cpu() {
+            let tally = self.tallies.entry(cpu).or_default();
+            *(if written.is_ok() { &mut tally.written } else { &mut tally.unwritten }) += samples;
+        }
+        self.samples.clear();
+        written
+    }
+
+    fn write_json(&mut self, kind: Kind, json: &[u8]) -> Result<(), Error> {
+        self.payload.clear();
+        self.payload.extend_from_slice(json);
+        self.write_block(kind, 1)
+    }
+
+    /// Packs and writes `self.payload`. A block that fails does not count: the next one takes its number.
+    fn write_block(&mut self, kind: Kind, items: u32) -> Result<(), Error> {
+        let raw_len = self.payload.len();
+        self.block.resize(HEADER_BYTES + zstd::zstd_safe::compress_bound(raw_len), 0);
+        let (head, body) = self.block.split_at_mut(HEADER_BYTES);
+        let packed = self.compressor.compress_to_buffer(&self.payload, body).map_err(Error::Compress)?;
+        let (encoding, stored) = if packed < raw_len {
+            (Encoding::Zstd, body.get(..packed))
+        } else {
+            let body = body.get_mut(..raw_len);
+            (Encoding::Raw, body.map(|body| (body.copy_from_slice(&self.payload), &*body).1))
+        };
+        let stored = stored.unwrap_or(&[]);
+        let first_item = self.items_written.entry(kind).or_default();
+        let header = Header {
+            kind,
+            encoding,
+            recording: self.recording,
+            sequence: self.sequence,
+            items,
+            first_item: *first_item,
+            stored_len: len_u32(stored.len())?,
+            raw_len: len_u32(raw_len)?,
+            payload_crc: crc32c::crc32c(stored),
+        };
+        head.copy_from_slice(&header.to_bytes());
+        let block_len = HEADER_BYTES + stored.len();
+        let block = self.block.get(..block_len).unwrap_or(&[]);
+        let written = write_all(&mut self.sink, block, &mut self.bytes_written);
+        self.failing = written.is_err();
+        written.map_err(Error::Write)?;
+        *first_item += u64::from(items);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.reported = false;
+        Ok(())
+    }
+
+    fn flush_sink(&mut self) -> Result<(), Error> {
+        let flushed = self.sink.flush();
+        self.failing |= flushed.is_err();
+        flushed.map_err(Error::Write)
+    }
+}
+
+fn to_json(what: &'static str, value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value).map_err(|source| Error::BadJson { what, source })
+}
+
+fn len_u32(len: usize) -> Result<u32, Error> {
+    let limit = u64::from(crate::block::MAX_RAW_BYTES);
+    u32::try_from(len).ok().filter(|&len| u64::from(len) <= limit).ok_or(Error::TooLarge {
+        what: "bytes of a block",
+        value: len as u64,
+        limit,
+    })
+}
+
+/// Like [`Write::write_all`], but counts what a failing sink took.
+fn write_all(sink: &mut impl Write, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match sink.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                bytes = bytes.get(n..).ok_or(io::ErrorKind::InvalidData)?;
+                *written += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

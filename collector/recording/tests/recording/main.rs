@@ -1,0 +1,4 @@
+//! The recording format from outside.
+
+mod round_trip;
+mod values;

@@ -1,0 +1,79 @@
+//! What is written is read again, whatever it is.
+
+use crate::values::{arbitrary_sample, arbitrary_sideband, end, meta};
+use fpprof_recording::model::Sample;
+use fpprof_recording::{Recording, RecordingWriter};
+use proptest::prelude::*;
+use std::io::Cursor;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Check that arbitrary samples and events come back equal and in order, wherever the blocks are cut.
+    #[test]
+    fn anything_written_is_read_again(
+        samples in prop::collection::vec((arbitrary_sample(), prop::bool::weighted(0.1)), 0..40),
+        events in prop::collection::vec(arbitrary_sideband(), 0..20),
+    ) {
+        let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+        events.iter().for_each(|event| writer.sideband(event).unwrap());
+        for (sample, flush) in &samples {
+            writer.sample(sample, None).unwrap();
+            if *flush {
+                writer.flush().unwrap();
+            }
+        }
+        writer.finish(&end()).unwrap();
+        let bytes_written = writer.bytes_written();
+        let file = writer.into_inner();
+        prop_assert_eq!(bytes_written, file.len() as u64);
+
+        let mut recording = Recording::open(Cursor::new(file)).unwrap();
+        prop_assert_eq!(recording.meta(), &meta());
+        prop_assert_eq!(recording.end(), Some(&end()));
+        prop_assert_eq!(recording.n_samples(), samples.len() as u64);
+        let mut read_events = Vec::new();
+        recording.sideband(|event| read_events.push(event.clone())).unwrap();
+        prop_assert_eq!(read_events, events);
+        let mut read_samples = Vec::new();
+        recording.samples(|sample| read_samples.push(sample.clone())).unwrap();
+        prop_assert_eq!(read_samples, samples.into_iter().map(|(sample, _)| sample).collect::<Vec<_>>());
+        prop_assert!(recording.damage().is_none());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Check that blocks decoded one by one give what one pass gives.
+    #[test]
+    fn blocks_decode_on_their_own(samples in prop::collection::vec(arbitrary_sample(), 1..40)) {
+        let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+        for sample in &samples {
+            writer.sample(sample, None).unwrap();
+            if sample.time_ns.is_multiple_of(3) {
+                writer.flush().unwrap();
+            }
+        }
+        writer.flush().unwrap();
+        let mut recording = Recording::open(Cursor::new(writer.into_inner())).unwrap();
+        let blocks: Vec<_> = recording.sample_blocks().map(Result::unwrap).collect();
+        let mut read: Vec<(u64, Vec<Sample>)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = blocks
+                .iter()
+                .rev()
+                .map(|block| {
+                    scope.spawn(|| {
+                        let mut samples = Vec::new();
+                        block.decode(|sample| samples.push(sample.clone())).unwrap();
+                        (block.first_sample(), samples)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        read.sort_by_key(|&(first, _)| first);
+        let read: Vec<Sample> = read.into_iter().flat_map(|(_, samples)| samples).collect();
+        prop_assert_eq!(read, samples);
+    }
+}

@@ -1,0 +1,196 @@
+//! Values for the tests of this folder.
+
+use fpprof_recording::model::{
+    Abi, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit, FileIdentity,
+    Fork, FpEnd, FpFrame, Host, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd,
+    StackEndSource, Target, UserRegs,
+};
+use proptest::prelude::*;
+
+pub(crate) fn meta() -> Meta {
+    Meta {
+        tool_version: "0.1.0".into(),
+        start_ns: 1_000,
+        start_unix_ns: 1_700_000_000_000_000_000,
+        host: Host {
+            arch: "x86_64".into(),
+            kernel: "6.1".into(),
+            cpu_model: "a CPU".into(),
+            cpus_online: 2,
+            memory_bytes: 1 << 30,
+            distribution: String::new(),
+        },
+        collector: Collector::Ebpf,
+        events: vec![Event { name: "cpu-clock".into(), sampling: Sampling::FrequencyHz(999) }],
+        mode: CaptureMode::Both { stack_bytes: 65_536 },
+        kernel_stacks: true,
+        scrubbed: false,
+        target: Target::Command { argv: vec!["true".into()], pid: 7 },
+    }
+}
+
+pub(crate) fn end() -> End {
+    End {
+        time_ns: 9_000,
+        reason: EndReason::Exited(0),
+        cpus: vec![CpuCounters { cpu: 0, fired: 4, recorded: 4, ..CpuCounters::default() }],
+        sideband_lost: SidebandLoss::default(),
+        own_cost: OwnCost::default(),
+    }
+}
+
+/// Addresses that lie near each other often, and anywhere sometimes.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => (0u64..64).prop_map(|n| 0x7ffd_0000_1000 + n * 8),
+        4 => (0u64..16).prop_map(|n| 0x5555_0000_0000 + n),
+        2 => Just(0),
+        1 => any::<u64>(),
+    ]
+}
+
+fn registers() -> impl Strategy<Value = UserRegs> {
+    let abi = prop_oneof![4 => Just(Abi::Bits64), 1 => Just(Abi::Bits32)];
+    (abi, prop::array::uniform17(word())).prop_map(|(abi, values)| UserRegs { abi, values })
+}
+
+fn fp_end() -> impl Strategy<Value = FpEnd> {
+    prop::sample::select(vec![
+        FpEnd::Unknown,
+        FpEnd::Zero,
+        FpEnd::Unreadable,
+        FpEnd::NotAscending,
+        FpEnd::ZeroReturnAddress,
+        FpEnd::MaxDepth,
+    ])
+}
+
+/// A chunk of few or many words, sometimes cut within a word, with holes, whose bytes are zero.
+fn chunk() -> impl Strategy<Value = (Vec<u8>, Vec<ChunkHole>)> {
+    let len = prop_oneof![Just(0usize), 1..40usize, 500..600usize];
+    let words = len.prop_flat_map(|len| prop::collection::vec(word(), len));
+    let holes = prop::collection::vec((0u32..5_000, 0u32..300), 0..3);
+    (words, 0..8usize, holes).prop_map(|(words, cut, mut holes)| {
+        let mut stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        stack.truncate(stack.len().saturating_sub(cut));
+        holes.sort_unstable();
+        for &(offset, len) in &holes {
+            let start = stack.len().min(offset as usize);
+            let end = stack.len().min((offset + len) as usize);
+            stack.get_mut(start..end).unwrap_or_default().fill(0);
+        }
+        (stack, holes.into_iter().map(|(offset, len)| ChunkHole { offset, len }).collect())
+    })
+}
+
+fn stack_end() -> impl Strategy<Value = StackEnd> {
+    let source =
+        prop::sample::select(vec![StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping]);
+    (word(), source).prop_map(|(address, source)| StackEnd { address, source })
+}
+
+/// The chain that follows from registers and stack in part, and then anything.
+fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sample {
+    if let Some(regs) = sample.user_regs {
+        let mut fp = regs.fp();
+        sample.user_fp.push(FpFrame { address: regs.ip(), frame_address: 0 });
+        let word = |address: u64| {
+            let offset = usize::try_from(address.wrapping_sub(regs.sp())).ok()?;
+            Some(u64::from_le_bytes(*sample.stack.get(offset..)?.first_chunk()?))
+        };
+        for _ in 0..n_true {
+            let (Some(next), Some(address)) = (word(fp), word(fp.wrapping_add(8))) else { break };
+            sample.user_fp.push(FpFrame { address, frame_address: fp });
+            fp = next;
+        }
+    }
+    sample.user_fp.extend(rest.into_iter().map(|(address, frame_address)| FpFrame { address, frame_address }));
+    sample
+}
+
+/// A sample of a few threads and CPUs with anything in it.
+pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
+    let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<bool>());
+    let counters = (any::<u64>(), 0u64..10);
+    let stacks = (
+        prop::option::weighted(0.8, registers()),
+        chunk(),
+        prop::option::of(stack_end()),
+        prop::collection::vec(word(), 0..6),
+    );
+    let chain = (fp_end(), 0..6usize, prop::collection::vec((word(), prop_oneof![Just(0), word()]), 0..4));
+    (head, counters, stacks, chain).prop_map(|(head, counters, stacks, chain)| {
+        let (time_ns, cpu, pid, tid, event, weight, in_kernel) = head;
+        let (user_regs, (stack, stack_holes), stack_end, kernel) = stacks;
+        let (fp_end, n_true, rest) = chain;
+        let sample = Sample {
+            time_ns,
+            cpu,
+            pid,
+            tid,
+            event,
+            weight,
+            cpu_fired: counters.0,
+            cpu_lost: counters.1,
+            in_kernel,
+            user_regs,
+            user_fp: Vec::new(),
+            fp_end,
+            kernel,
+            stack,
+            stack_holes,
+            stack_end,
+        };
+        with_chain(sample, n_true, rest)
+    })
+}
+
+fn identity() -> impl Strategy<Value = FileIdentity> {
+    (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..20)).prop_map(
+        |(dev_major, dev_minor, inode, inode_generation, build_id)| FileIdentity {
+            dev_major,
+            dev_minor,
+            inode,
+            inode_generation,
+            build_id: BuildId::new(&build_id),
+        },
+    )
+}
+
+/// Any event.
+pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
+    let ids = || (any::<u64>(), any::<u32>(), any::<u32>());
+    let bytes = || prop::collection::vec(any::<u8>(), 0..40);
+    let ranges = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>());
+    prop_oneof![
+        (ids(), ranges, bytes(), identity(), any::<bool>()).prop_map(|(ids, ranges, path, identity, synthesized)| {
+            let (time_ns, pid, tid) = ids;
+            let (start, len, file_offset, prot, flags) = ranges;
+            Sideband::Mmap(Mmap {
+                time_ns,
+                pid,
+                tid,
+                start,
+                len,
+                file_offset,
+                prot,
+                flags,
+                path,
+                identity,
+                synthesized,
+            })
+        }),
+        (ids(), bytes(), any::<bool>(), any::<u64>()).prop_map(|((time_ns, pid, tid), comm, exec, start_ticks)| {
+            Sideband::Comm(Comm { time_ns, pid, tid, comm, exec, start_ticks })
+        }),
+        (ids(), any::<u32>(), any::<u32>()).prop_map(|((time_ns, pid, tid), parent_pid, parent_tid)| {
+            Sideband::Fork(Fork { time_ns, pid, tid, parent_pid, parent_tid })
+        }),
+        ids().prop_map(|(time_ns, pid, tid)| Sideband::Exit(Exit { time_ns, pid, tid })),
+        (bytes(), identity(), bytes()).prop_map(|(path, identity, bytes)| Sideband::Module(ModuleBytes {
+            path,
+            identity,
+            bytes
+        })),
+    ]
+}
