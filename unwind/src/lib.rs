@@ -8,6 +8,26 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod arch;
+mod cache;
+mod cfi;
+mod error;
+mod memory;
+mod module;
+mod regs;
+mod rule;
+mod space;
 mod stack;
+mod stacks;
+mod unwinder;
 
+pub use arch::Arch;
+pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};
+pub use error::Error;
+pub use memory::{Chunk, Memory, ReadFault};
+pub use module::{Module, ModuleSections, Section, SectionKind};
+pub use regs::Regs;
+pub use space::{Mapping, ModuleId, Modules, Space};
 pub use stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
+pub use stacks::{StackRef, Stacks};
+pub use unwinder::{Chain, ChainEnd, ChainEntry, Fallback, Job, Options, Unwinder};

@@ -11,6 +11,13 @@ pub struct Stack {
     pub stop: StopReason,
 }
 
+impl Default for Stack {
+    /// No frame yet, as of a chunk of which nothing was copied.
+    fn default() -> Self {
+        Self { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::ChunkEmpty) }
+    }
+}
+
 /// One frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {

@@ -1,0 +1,27 @@
+//! 64-bit ARM.
+//!
+//! # Sources
+//! DWARF for the Arm 64-bit Architecture (AADWARF64) §4.1 (numbers); Procedure Call Standard (AAPCS64) §6.1.1
+//! (x19–x29 preserved); Linux `Documentation/arch/arm64/pointer-authentication.rst` (where the signature lies).
+
+use super::Spec;
+
+/// x19–x29 are preserved.
+const CALLEE_SAVED: u64 = 0x7ff << 19;
+
+/// The facts. User addresses have 48 bits; what lies above them in a return address is its signature.
+pub(super) const SPEC: Spec = Spec {
+    names: &[
+        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
+        "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc",
+    ],
+    sp: 31,
+    fp: 29,
+    ip: 32,
+    lr: Some(30),
+    callee_saved: CALLEE_SAVED,
+    word_bytes: 8,
+    address_mask: u64::MAX,
+    return_address_mask: (1 << 48) - 1,
+    vendor: gimli::Vendor::AArch64,
+};

@@ -1,0 +1,9 @@
+//! What differs between processors: registers, their DWARF numbers, word size, how a return address is written.
+
+mod aarch64;
+mod i386;
+mod spec;
+mod x86_64;
+
+pub use spec::Arch;
+pub(crate) use spec::Spec;

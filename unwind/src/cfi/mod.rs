@@ -1,0 +1,10 @@
+//! Call frame information: programs, rows and expressions.
+
+mod expression;
+mod program;
+mod row;
+mod words;
+
+pub(crate) use expression::{Evaluation, ExpressionError};
+pub(crate) use program::{Program, Scratch, Sections, State};
+pub use row::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};

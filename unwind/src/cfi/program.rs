@@ -1,0 +1,274 @@
+//! CFI programs: one state after another, until the row that covers an address.
+
+use alloc::vec::Vec;
+
+use gimli::{CallFrameInstruction, CallFrameInstructionIter, Register, UnwindExpression};
+
+use super::row::{CfaRule, ExpressionBytes, RegisterRule};
+use crate::error::Error;
+use crate::module::{Fde, Module, Reader, SectionKind};
+use crate::regs::MAX_REGISTERS;
+
+/// Most instructions a program may have. The longest program seen in a distribution has some ten thousand.
+const MAX_INSTRUCTIONS: u32 = 1 << 17;
+/// Most states remembered at a time. Compilers nest them one or two deep.
+const MAX_REMEMBERED: usize = 64;
+
+/// The rules of one row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct State {
+    pub(crate) cfa: CfaRule,
+    /// By DWARF number. Registers above (vector registers) are not followed.
+    pub(crate) rules: [RegisterRule; MAX_REGISTERS],
+    pub(crate) args_size: u64,
+}
+
+impl State {
+    const NEW: Self = Self { cfa: CfaRule::None, rules: [RegisterRule::Unspecified; MAX_REGISTERS], args_size: 0 };
+
+    /// The rule of a register.
+    pub(crate) fn rule(&self, register: u16) -> RegisterRule {
+        self.rules.get(usize::from(register)).copied().unwrap_or(RegisterRule::Unspecified)
+    }
+
+    fn set(&mut self, register: Register, rule: RegisterRule) {
+        if let Some(slot) = self.rules.get_mut(usize::from(register.0)) {
+            *slot = rule;
+        }
+    }
+}
+
+/// Memory that programs use, kept from one to the next.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    initial: State,
+    remembered: Vec<State>,
+}
+
+impl Scratch {
+    pub(crate) const fn new() -> Self {
+        Self { initial: State::NEW, remembered: Vec::new() }
+    }
+}
+
+/// A program being run: the initial instructions of the common entry, then those of the entry itself.
+#[derive(Debug)]
+pub(crate) struct Program<'m, 'b, 's> {
+    instructions: Instructions<'m, 'b>,
+    scratch: &'s mut Scratch,
+    state: State,
+    code_alignment: u64,
+    data_alignment: i64,
+    address_mask: u64,
+    start: u64,
+    next_start: u64,
+    end: u64,
+    n_instructions: u32,
+    is_last: bool,
+    is_initial: bool,
+}
+
+impl<'m, 'b, 's> Program<'m, 'b, 's> {
+    /// Runs the initial instructions.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn new(
+        module: &'m Module,
+        sections: &'b Sections<'m>,
+        fde: &Fde<'m>,
+        scratch: &'s mut Scratch,
+    ) -> Result<Self, Error> {
+        let (initial, instructions) = sections.instructions(module, fde);
+        scratch.remembered.clear();
+        scratch.initial = State::NEW;
+        let range = fde.range();
+        let mut program = Self {
+            instructions: initial,
+            scratch,
+            state: State::NEW,
+            code_alignment: fde.entry.cie().code_alignment_factor(),
+            data_alignment: fde.entry.cie().data_alignment_factor(),
+            address_mask: module.arch().spec().address_mask,
+            start: range.start,
+            next_start: range.start,
+            end: range.end,
+            n_instructions: 0,
+            is_last: false,
+            is_initial: true,
+        };
+        // An advance among the initial instructions makes no sense, and moves nothing.
+        while program.advance()? {}
+        program.scratch.initial = program.state;
+        program.scratch.remembered.clear();
+        program.instructions = instructions;
+        program.start = range.start;
+        program.next_start = range.start;
+        program.is_initial = false;
+        program.is_last = false;
+        Ok(program)
+    }
+
+    /// Goes to the next row; `None` after the last. Rows may be empty.
+    ///
+    /// # Errors
+    /// What is wrong with the program.
+    pub(crate) fn next_row(&mut self) -> Result<Option<core::ops::Range<u64>>, Error> {
+        if self.is_last {
+            return Ok(None);
+        }
+        self.start = self.next_start;
+        Ok(Some(if self.advance()? { self.start..self.next_start } else { self.start..self.end }))
+    }
+
+    /// The rules of the row [`Self::next_row`] went to.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Goes on until a row ends; false when it was the last.
+    fn advance(&mut self) -> Result<bool, Error> {
+        while let Some(instruction) = self.instructions.next()? {
+            self.n_instructions += 1;
+            if self.n_instructions > MAX_INSTRUCTIONS {
+                return Err(Error::ManyInstructions(MAX_INSTRUCTIONS));
+            }
+            if self.apply(instruction)? {
+                return Ok(true);
+            }
+        }
+        self.is_last = true;
+        Ok(false)
+    }
+
+    /// Applies one instruction; true when it ends the row.
+    fn apply(&mut self, instruction: CallFrameInstruction<usize>) -> Result<bool, Error> {
+        use CallFrameInstruction as I;
+        match instruction {
+            I::SetLoc { address } => return self.end_row_at(address),
+            I::AdvanceLoc { delta } => {
+                let delta = u64::from(delta).wrapping_mul(self.code_alignment);
+                return self.end_row_at(self.next_start.wrapping_add(delta) & self.address_mask);
+            }
+            I::DefCfa { .. }
+            | I::DefCfaSf { .. }
+            | I::DefCfaRegister { .. }
+            | I::DefCfaOffset { .. }
+            | I::DefCfaOffsetSf { .. }
+            | I::DefCfaExpression { .. } => self.define_cfa(instruction)?,
+            I::RememberState => {
+                if self.scratch.remembered.len() >= MAX_REMEMBERED {
+                    return Err(Error::DeepRemember(MAX_REMEMBERED));
+                }
+                self.scratch.remembered.push(self.state);
+            }
+            I::RestoreState => self.state = self.scratch.remembered.pop().ok_or(Error::NoState)?,
+            I::ArgsSize { size } => self.state.args_size = size,
+            I::NegateRaState | I::Nop => {}
+            _ => self.define_register(instruction)?,
+        }
+        Ok(false)
+    }
+
+    fn end_row_at(&mut self, address: u64) -> Result<bool, Error> {
+        if self.is_initial {
+            return Ok(true);
+        }
+        if address < self.next_start {
+            return Err(Error::Descending(address));
+        }
+        self.next_start = address;
+        Ok(true)
+    }
+
+    fn define_cfa(&mut self, instruction: CallFrameInstruction<usize>) -> Result<(), Error> {
+        use CallFrameInstruction as I;
+        let factored = |offset: i64| offset.wrapping_mul(self.data_alignment);
+        self.state.cfa = match (instruction, self.state.cfa) {
+            (I::DefCfa { register, offset }, _) => {
+                CfaRule::RegisterOffset { register: register.0, offset: offset.cast_signed() }
+            }
+            (I::DefCfaSf { register, factored_offset }, _) => {
+                CfaRule::RegisterOffset { register: register.0, offset: factored(factored_offset) }
+            }
+            (I::DefCfaRegister { register }, CfaRule::RegisterOffset { offset, .. }) => {
+                CfaRule::RegisterOffset { register: register.0, offset }
+            }
+            (I::DefCfaOffset { offset }, CfaRule::RegisterOffset { register, .. }) => {
+                CfaRule::RegisterOffset { register, offset: offset.cast_signed() }
+            }
+            (I::DefCfaOffsetSf { factored_offset }, CfaRule::RegisterOffset { register, .. }) => {
+                CfaRule::RegisterOffset { register, offset: factored(factored_offset) }
+            }
+            (I::DefCfaExpression { expression }, _) => CfaRule::Expression(bytes_of(expression)),
+            _ => return Err(Error::NoState),
+        };
+        Ok(())
+    }
+
+    fn define_register(&mut self, instruction: CallFrameInstruction<usize>) -> Result<(), Error> {
+        use CallFrameInstruction as I;
+        let factored = |offset: i64| offset.wrapping_mul(self.data_alignment);
+        let (register, rule) = match instruction {
+            I::Undefined { register } => (register, RegisterRule::Undefined),
+            I::SameValue { register } => (register, RegisterRule::SameValue),
+            I::Offset { register, factored_offset } => {
+                (register, RegisterRule::Offset(factored(factored_offset.cast_signed())))
+            }
+            I::OffsetExtendedSf { register, factored_offset } => {
+                (register, RegisterRule::Offset(factored(factored_offset)))
+            }
+            I::ValOffset { register, factored_offset } => {
+                (register, RegisterRule::ValOffset(factored(factored_offset.cast_signed())))
+            }
+            I::ValOffsetSf { register, factored_offset } => {
+                (register, RegisterRule::ValOffset(factored(factored_offset)))
+            }
+            I::Register { dest_register, src_register } => (dest_register, RegisterRule::Register(src_register.0)),
+            I::Expression { register, expression } => (register, RegisterRule::Expression(bytes_of(expression))),
+            I::ValExpression { register, expression } => (register, RegisterRule::ValExpression(bytes_of(expression))),
+            I::Restore { .. } if self.is_initial => return Err(Error::NoState),
+            I::Restore { register } => (register, self.scratch.initial.rule(register.0)),
+            _ => return Ok(()),
+        };
+        self.state.set(register, rule);
+        Ok(())
+    }
+}
+
+/// Sections as the parser wants them, alive as long as a program runs.
+#[derive(Debug)]
+pub(crate) struct Sections<'a> {
+    eh_frame: gimli::EhFrame<Reader<'a>>,
+    debug_frame: gimli::DebugFrame<Reader<'a>>,
+}
+
+impl<'a> Sections<'a> {
+    pub(crate) fn new(module: &'a Module) -> Self {
+        Self { eh_frame: module.eh_frame(), debug_frame: module.debug_frame() }
+    }
+
+    fn instructions<'b>(&'b self, module: &'a Module, fde: &Fde<'a>) -> (Instructions<'a, 'b>, Instructions<'a, 'b>)
+    where
+        'a: 'b,
+    {
+        let bases = module.bases(fde.kind);
+        match fde.kind {
+            SectionKind::EhFrame => {
+                (fde.entry.cie().instructions(&self.eh_frame, bases), fde.entry.instructions(&self.eh_frame, bases))
+            }
+            SectionKind::DebugFrame => (
+                fde.entry.cie().instructions(&self.debug_frame, bases),
+                fde.entry.instructions(&self.debug_frame, bases),
+            ),
+        }
+    }
+}
+
+type Instructions<'m, 'b> = CallFrameInstructionIter<'b, Reader<'m>>;
+
+fn bytes_of(expression: UnwindExpression<usize>) -> ExpressionBytes {
+    // Sections are below 4 GiB: an index does not reach further.
+    let short = |value| u32::try_from(value).unwrap_or(u32::MAX);
+    ExpressionBytes { offset: short(expression.offset), len: short(expression.length) }
+}

@@ -1,0 +1,142 @@
+//! One row of the table that call frame information stands for.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::program::{Program, Scratch, Sections, State};
+use crate::arch::Arch;
+use crate::error::Error;
+use crate::module::{Module, SectionKind};
+
+/// Where an expression stands in its section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpressionBytes {
+    /// Offset of the first byte.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl ExpressionBytes {
+    /// The expression itself.
+    pub(crate) fn of<'a>(&self, section: &'a [u8]) -> Option<&'a [u8]> {
+        let offset = usize::try_from(self.offset).ok()?;
+        section.get(offset..)?.get(..usize::try_from(self.len).ok()?)
+    }
+}
+
+/// How the CFA is found.
+///
+/// # Sources
+/// DWARF 5 §6.4.2.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CfaRule {
+    /// No instruction has said it yet.
+    None,
+    /// CFA = register + offset.
+    RegisterOffset {
+        /// DWARF number.
+        register: u16,
+        /// Bytes.
+        offset: i64,
+    },
+    /// CFA = what the expression gives.
+    Expression(ExpressionBytes),
+}
+
+/// How the caller's value of a register is found.
+///
+/// # Sources
+/// DWARF 5 §6.4.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegisterRule {
+    /// Nothing is said: a preserved register keeps its value, another is lost.
+    Unspecified,
+    /// The value is lost; for the return address: there is no caller.
+    Undefined,
+    /// The value is unchanged.
+    SameValue,
+    /// The value is in memory at CFA + offset.
+    Offset(i64),
+    /// The value is CFA + offset.
+    ValOffset(i64),
+    /// The value is in another register.
+    Register(u16),
+    /// The value is in memory where the expression says.
+    Expression(ExpressionBytes),
+    /// The value is what the expression gives.
+    ValExpression(ExpressionBytes),
+}
+
+/// The row of call frame information that covers an address, with [`core::fmt::Display`] in readelf's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Whose code it is.
+    pub arch: Arch,
+    /// SVMAs the row covers.
+    pub range: Range<u64>,
+    /// SVMAs the entry covers.
+    pub entry_range: Range<u64>,
+    /// `.eh_frame` or `.debug_frame`.
+    pub section: SectionKind,
+    /// The frame was interrupted by a signal.
+    pub is_signal_frame: bool,
+    /// The register column of the return address.
+    pub return_address_register: u16,
+    /// How the CFA is found.
+    pub cfa: CfaRule,
+    /// How registers are found, by DWARF number; those nothing is said of are left out.
+    pub registers: Vec<(u16, RegisterRule)>,
+    /// `DW_CFA_GNU_args_size`, bytes.
+    pub args_size: u64,
+    /// The bytes of the section, for its expressions.
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl Row {
+    /// The rule of a register.
+    #[must_use]
+    pub fn register(&self, register: u16) -> RegisterRule {
+        match self.registers.binary_search_by_key(&register, |&(register, _)| register) {
+            Ok(index) => self.registers.get(index).map_or(RegisterRule::Unspecified, |&(_, rule)| rule),
+            Err(_) => RegisterRule::Unspecified,
+        }
+    }
+
+    /// The bytes of an expression of this row.
+    #[must_use]
+    pub fn expression(&self, expression: ExpressionBytes) -> &[u8] {
+        expression.of(&self.bytes).unwrap_or(&[])
+    }
+}
+
+/// The row that covers an SVMA: what the unwinder would follow there.
+///
+/// # Errors
+/// [`Error::NoRow`] where nothing covers it; else what is wrong with the entry.
+pub fn row_at(module: &Module, svma: u64) -> Result<Row, Error> {
+    let mut scratch = Scratch::new();
+    let fde = module.find(svma)?;
+    let sections = Sections::new(module);
+    let mut program = Program::new(module, &sections, &fde, &mut scratch)?;
+    while let Some(range) = program.next_row()? {
+        if range.contains(&svma) {
+            let state: &State = program.state();
+            let named = (0u16..).zip(&state.rules).filter(|(_, rule)| **rule != RegisterRule::Unspecified);
+            return Ok(Row {
+                arch: module.arch(),
+                range,
+                entry_range: fde.range(),
+                section: fde.kind,
+                is_signal_frame: fde.is_signal_frame(),
+                return_address_register: fde.entry.cie().return_address_register().0,
+                cfa: state.cfa,
+                registers: named.map(|(register, rule)| (register, *rule)).collect(),
+                args_size: state.args_size,
+                bytes: module.section(fde.kind).map_or_else(|| Arc::from([]), |section| Arc::clone(&section.bytes)),
+            });
+        }
+    }
+    Err(Error::NoRow(svma))
+}

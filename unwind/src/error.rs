@@ -1,0 +1,55 @@
+//! What can be wrong with call frame information.
+
+use core::fmt;
+
+/// Why call frame information gave no row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// No entry covers this SVMA.
+    NoRow(u64),
+    /// The sections are of a byte order that is not read.
+    BigEndian,
+    /// The common information entry at this offset is longer than any real one.
+    LongCie(u64),
+    /// The address of a row is below that of the row before.
+    Descending(u64),
+    /// A CFI program of more instructions than this.
+    ManyInstructions(u32),
+    /// More than this many states remembered.
+    DeepRemember(usize),
+    /// A state restored that was not remembered, or a rule changed before there was one.
+    NoState,
+    /// What the parser said.
+    Parse(gimli::Error),
+}
+
+impl From<gimli::Error> for Error {
+    fn from(error: gimli::Error) -> Self {
+        Self::Parse(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRow(svma) => write!(f, "no call frame information covers {svma:#x}"),
+            Self::BigEndian => f.write_str("big-endian sections are not read"),
+            Self::LongCie(offset) => write!(f, "the common information entry at offset {offset:#x} is too long"),
+            Self::Descending(svma) => write!(f, "the row at {svma:#x} starts below the row before it"),
+            Self::ManyInstructions(limit) => write!(f, "a CFI program of more than {limit} instructions"),
+            Self::DeepRemember(limit) => write!(f, "more than {limit} remembered states"),
+            Self::NoState => f.write_str("a CFI instruction without the state it changes"),
+            Self::Parse(error) => write!(f, "call frame information cannot be parsed: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Parse(error) => Some(error),
+            _ => None,
+        }
+    }
+}

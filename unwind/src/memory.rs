@@ -1,0 +1,140 @@
+//! The memory of a sampled thread.
+
+use crate::stack::{StopReason, TruncatedReason};
+
+/// Why a word of stack memory cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReadFault {
+    /// Above the copied bytes, and still below the end of this stack.
+    AboveChunk,
+    /// Not in the stack that was copied.
+    OtherStack,
+    /// In a page that was not present when the stack was copied.
+    Hole,
+    /// Nothing was copied at all.
+    Empty,
+}
+
+impl ReadFault {
+    /// What a walk that needed the word ends with.
+    #[must_use]
+    pub const fn stop(self) -> StopReason {
+        StopReason::Truncated(match self {
+            Self::AboveChunk | Self::Hole => TruncatedReason::ChunkEnd,
+            Self::OtherStack => TruncatedReason::StackSwitch,
+            Self::Empty => TruncatedReason::ChunkEmpty,
+        })
+    }
+}
+
+/// Reads the memory of a sampled thread. Addresses are AVMAs, words little-endian.
+pub trait Memory {
+    /// Reads eight bytes.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault>;
+
+    /// Fills `buf` from `avma` on; `buf` is unspecified on error.
+    ///
+    /// # Errors
+    /// Why not all of it can be read.
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault>;
+
+    /// Whether two addresses lie in the same stack. A CFA must grow within a stack and need not from one to another.
+    /// A memory that holds one stack has no other.
+    fn is_same_stack(&self, _one: u64, _other: u64) -> bool {
+        true
+    }
+}
+
+impl<Y: Memory + ?Sized> Memory for &Y {
+    #[inline]
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault> {
+        (**self).read_u64(avma)
+    }
+
+    #[inline]
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+        (**self).read(avma, buf)
+    }
+
+    #[inline]
+    fn is_same_stack(&self, one: u64, other: u64) -> bool {
+        (**self).is_same_stack(one, other)
+    }
+}
+
+/// How far above the chunk an address is still taken for the same stack when its end is not known: the usual
+/// size of a whole stack.
+///
+/// # Sources
+/// `_STK_LIM` in the kernel's `include/uapi/linux/resource.h`: 8 MiB, which pthreads take over as well.
+const USUAL_STACK_BYTES: u64 = 8 << 20;
+
+/// The usual memory: one copied chunk of one stack, from the stack pointer up.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// Address of the first byte.
+    pub start: u64,
+    /// What was copied.
+    pub bytes: &'a [u8],
+    /// First address above the stack, where known. Without it 8 MiB from `start` is taken.
+    pub stack_end: Option<u64>,
+    /// Parts of `bytes` that could not be copied: (offset, length) in bytes, ascending.
+    pub holes: &'a [(u32, u32)],
+}
+
+impl Chunk<'_> {
+    /// Offset of `len` bytes at `avma`, all of them copied.
+    #[inline]
+    fn offset(&self, avma: u64, len: usize) -> Result<usize, ReadFault> {
+        let Ok(offset) = usize::try_from(avma.wrapping_sub(self.start)) else {
+            return Err(self.fault(avma));
+        };
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes.len() => {}
+            _ => return Err(self.fault(avma)),
+        }
+        if !self.holes.is_empty() && self.is_in_hole(offset as u64, len as u64) {
+            return Err(ReadFault::Hole);
+        }
+        Ok(offset)
+    }
+
+    #[cold]
+    fn is_in_hole(&self, offset: u64, len: u64) -> bool {
+        let end = offset.saturating_add(len);
+        self.holes.iter().any(|&(hole, bytes)| u64::from(hole) < end && offset < u64::from(hole) + u64::from(bytes))
+    }
+
+    #[cold]
+    fn fault(&self, avma: u64) -> ReadFault {
+        if self.bytes.is_empty() {
+            return ReadFault::Empty;
+        }
+        let stack_end = self.stack_end.unwrap_or_else(|| self.start.saturating_add(USUAL_STACK_BYTES));
+        if avma >= self.start && avma < stack_end { ReadFault::AboveChunk } else { ReadFault::OtherStack }
+    }
+}
+
+impl Memory for Chunk<'_> {
+    #[inline]
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault> {
+        let offset = self.offset(avma, 8)?;
+        match self.bytes.get(offset..).and_then(<[u8]>::first_chunk) {
+            Some(word) => Ok(u64::from_le_bytes(*word)),
+            None => Err(self.fault(avma)),
+        }
+    }
+
+    #[inline]
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+        let offset = self.offset(avma, buf.len())?;
+        match self.bytes.get(offset..).and_then(|bytes| bytes.get(..buf.len())) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => return Err(self.fault(avma)),
+        }
+        Ok(())
+    }
+}

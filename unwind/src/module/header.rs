@@ -1,0 +1,56 @@
+//! `.eh_frame_hdr`: a sorted table from addresses to entries.
+
+use super::sections::ModuleSections;
+
+/// `DW_EH_PE_datarel | DW_EH_PE_sdata4`, the only encoding linkers write.
+const TABLE_ENCODING: u8 = 0x3b;
+/// `DW_EH_PE_udata4`.
+const COUNT_ENCODING: u8 = 0x03;
+/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: the pointer to `.eh_frame` takes four bytes.
+const POINTER_ENCODING: u8 = 0x1b;
+/// Version, three encodings, the pointer and the count stand before the table.
+const TABLE_OFFSET: usize = 12;
+
+/// A header of the usual form. Another form counts as none.
+///
+/// # Sources
+/// LSB 5.0 Core §10.6.2.
+#[derive(Debug)]
+pub(super) struct Header {
+    n_entries: usize,
+    svma: u64,
+    eh_frame_svma: u64,
+}
+
+impl Header {
+    pub(super) fn parse(sections: &ModuleSections) -> Option<Self> {
+        let header = sections.eh_frame_hdr.as_ref()?;
+        let eh_frame = sections.eh_frame.as_ref()?;
+        let (prefix, rest) = header.bytes.split_first_chunk::<8>()?;
+        if prefix.get(..4)? != [1, POINTER_ENCODING, COUNT_ENCODING, TABLE_ENCODING] {
+            return None;
+        }
+        let count = usize::try_from(u32::from_le_bytes(*rest.first_chunk()?)).ok()?;
+        let n_entries = count.min(header.bytes.len().saturating_sub(TABLE_OFFSET) / 8);
+        Some(Self { n_entries, svma: header.svma, eh_frame_svma: eh_frame.svma })
+    }
+
+    /// Offset in `.eh_frame` of the last entry that starts at or below an address. It may be wrong: the header is
+    /// only as good as the linker that wrote it.
+    pub(super) fn find(&self, sections: &ModuleSections, svma: u64) -> Option<usize> {
+        let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
+        let relative = svma.wrapping_sub(self.svma).cast_signed();
+        let (mut low, mut high) = (0, self.n_entries);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if i64::from(read_i32(table, middle * 8)?) <= relative { low = middle + 1 } else { high = middle }
+        }
+        let entry = read_i32(table, low.checked_sub(1)? * 8 + 4)?;
+        let entry_svma = self.svma.wrapping_add(i64::from(entry).cast_unsigned());
+        usize::try_from(entry_svma.checked_sub(self.eh_frame_svma)?).ok()
+    }
+}
+
+fn read_i32(table: &[u8], offset: usize) -> Option<i32> {
+    Some(i32::from_le_bytes(*table.get(offset..)?.first_chunk()?))
+}

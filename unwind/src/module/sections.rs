@@ -1,0 +1,231 @@
+//! What the unwinder is given of a module.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
+use once_cell::race::OnceBox;
+
+use super::entry::{Fde, SectionKind, parse};
+use super::header::Header;
+use super::index::Index;
+use crate::arch::Arch;
+use crate::error::Error;
+
+/// How far above the entry point code without information still belongs to it. glibc's loader has 64 bytes there,
+/// musl's `_start` 22.
+const ENTRY_CODE_BYTES: u64 = 128;
+
+/// Bytes of one ELF section, decompressed.
+#[derive(Clone)]
+pub struct Section {
+    /// The address it is linked for.
+    pub svma: u64,
+    /// Its contents.
+    pub bytes: Arc<[u8]>,
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Section {{ svma: {:#x}, bytes: [u8; {}] }}", self.svma, self.bytes.len())
+    }
+}
+
+/// What the unwinder needs of a module. Everything is optional: a module may have no information.
+#[derive(Debug, Clone)]
+pub struct ModuleSections {
+    /// `.eh_frame`.
+    pub eh_frame: Option<Section>,
+    /// `.eh_frame_hdr`. A fast way into `.eh_frame` where it is right; where it is missing or wrong the section
+    /// is scanned.
+    pub eh_frame_hdr: Option<Section>,
+    /// `.debug_frame`, for addresses `.eh_frame` does not cover.
+    pub debug_frame: Option<Section>,
+    /// SVMAs of `.text`, the base of `DW_EH_PE_textrel`.
+    pub text: Option<Range<u64>>,
+    /// SVMA of `.got`, the base of `DW_EH_PE_datarel`.
+    pub got: Option<u64>,
+    /// Whose code it is.
+    pub arch: Arch,
+    /// Byte order. Big-endian sections are not read.
+    pub little_endian: bool,
+    /// SVMA of the entry point (`e_entry`), where a walk of the main thread ends.
+    pub entry: Option<u64>,
+}
+
+impl Default for ModuleSections {
+    fn default() -> Self {
+        Self {
+            eh_frame: None,
+            eh_frame_hdr: None,
+            debug_frame: None,
+            text: None,
+            got: None,
+            arch: Arch::default(),
+            little_endian: true,
+            entry: None,
+        }
+    }
+}
+
+/// A module's unwind information, indexed when first needed. Shared between threads without locks.
+pub struct Module {
+    sections: ModuleSections,
+    eh_frame_bases: BaseAddresses,
+    debug_frame_bases: BaseAddresses,
+    header: Option<Header>,
+    eh_frame_index: OnceBox<Index>,
+    debug_frame_index: OnceBox<Index>,
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module").field("sections", &self.sections).finish_non_exhaustive()
+    }
+}
+
+impl Module {
+    /// Takes the sections. Cheap: nothing is indexed before the first look-up that needs it.
+    #[must_use]
+    pub fn new(sections: ModuleSections) -> Self {
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = &sections.text {
+            bases = bases.set_text(text.start);
+        }
+        if let Some(got) = sections.got {
+            bases = bases.set_got(got);
+        }
+        let base_of = |section: &Option<Section>| match section {
+            Some(section) => bases.clone().set_eh_frame(section.svma),
+            None => bases.clone(),
+        };
+        Self {
+            eh_frame_bases: base_of(&sections.eh_frame),
+            debug_frame_bases: base_of(&sections.debug_frame),
+            header: Header::parse(&sections),
+            eh_frame_index: OnceBox::new(),
+            debug_frame_index: OnceBox::new(),
+            sections,
+        }
+    }
+
+    /// Whose code it is.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.sections.arch
+    }
+
+    /// Counts of the entries: (usable, unusable). Reads both sections in full.
+    #[must_use]
+    pub fn count_entries(&self) -> (usize, usize) {
+        let (eh_frame, debug_frame) = (self.eh_frame_index(), self.debug_frame_index());
+        (eh_frame.n_entries() + debug_frame.n_entries(), eh_frame.n_bad() + debug_frame.n_bad())
+    }
+
+    /// Calls `visit` with the range of every piece of code that has information of its own, ascending by section.
+    /// Reads both sections in full.
+    pub fn for_each_range(&self, mut visit: impl FnMut(Range<u64>)) {
+        for index in [self.eh_frame_index(), self.debug_frame_index()] {
+            index.ranges().for_each(&mut visit);
+        }
+    }
+
+    /// The entry that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.
+    pub(crate) fn find(&self, svma: u64) -> Result<Fde<'_>, Error> {
+        if !self.sections.little_endian {
+            return Err(Error::BigEndian);
+        }
+        if let Some(offset) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
+            match self.parse(SectionKind::EhFrame, offset) {
+                Ok(fde) if fde.contains(svma) => return Ok(fde),
+                _ => {}
+            }
+        }
+        if let Some(offset) = self.eh_frame_index().find(svma) {
+            return self.parse(SectionKind::EhFrame, offset);
+        }
+        match self.debug_frame_index().find(svma) {
+            Some(offset) => self.parse(SectionKind::DebugFrame, offset),
+            None => Err(Error::NoRow(svma)),
+        }
+    }
+
+    /// Whether an address without information lies in the code of the entry point.
+    pub(crate) fn is_entry_code(&self, svma: u64) -> bool {
+        let Some(entry) = self.sections.entry else { return false };
+        let Some(offset) = svma.checked_sub(entry) else { return false };
+        offset < ENTRY_CODE_BYTES
+            && [self.eh_frame_index(), self.debug_frame_index()]
+                .iter()
+                .all(|index| index.next_start(entry).is_none_or(|next| svma < next))
+    }
+
+    /// Whether the entry point lies in this range.
+    pub(crate) fn has_entry_in(&self, range: Range<u64>) -> bool {
+        self.sections.entry.is_some_and(|entry| range.contains(&entry))
+    }
+
+    /// The bytes of a section.
+    pub(crate) fn section(&self, kind: SectionKind) -> Option<&Section> {
+        match kind {
+            SectionKind::EhFrame => self.sections.eh_frame.as_ref(),
+            SectionKind::DebugFrame => self.sections.debug_frame.as_ref(),
+        }
+    }
+
+    /// `.eh_frame` for the parser.
+    pub(crate) fn eh_frame(&self) -> EhFrame<super::Reader<'_>> {
+        let mut section = EhFrame::new(self.bytes(SectionKind::EhFrame), LittleEndian);
+        section.set_address_size(self.sections.arch.spec().word_bytes);
+        section.set_vendor(self.sections.arch.spec().vendor);
+        section
+    }
+
+    /// `.debug_frame` for the parser.
+    pub(crate) fn debug_frame(&self) -> DebugFrame<super::Reader<'_>> {
+        let mut section = DebugFrame::new(self.bytes(SectionKind::DebugFrame), LittleEndian);
+        section.set_address_size(self.sections.arch.spec().word_bytes);
+        section.set_vendor(self.sections.arch.spec().vendor);
+        section
+    }
+
+    /// The bases of encoded pointers in a section.
+    pub(crate) fn bases(&self, kind: SectionKind) -> &BaseAddresses {
+        match kind {
+            SectionKind::EhFrame => &self.eh_frame_bases,
+            SectionKind::DebugFrame => &self.debug_frame_bases,
+        }
+    }
+
+    fn bytes(&self, kind: SectionKind) -> &[u8] {
+        self.section(kind).map_or(&[], |section| &section.bytes)
+    }
+
+    fn parse(&self, kind: SectionKind, offset: usize) -> Result<Fde<'_>, Error> {
+        let bases = self.bases(kind);
+        let fde = match kind {
+            SectionKind::EhFrame => parse(&self.eh_frame(), bases, offset.into())?,
+            SectionKind::DebugFrame => parse(&self.debug_frame(), bases, offset.into())?,
+        };
+        Ok(Fde::new(kind, fde))
+    }
+
+    fn eh_frame_index(&self) -> &Index {
+        let build = || self.build(&self.eh_frame(), SectionKind::EhFrame);
+        self.eh_frame_index.get_or_init(|| Box::new(build()))
+    }
+
+    fn debug_frame_index(&self) -> &Index {
+        let build = || self.build(&self.debug_frame(), SectionKind::DebugFrame);
+        self.debug_frame_index.get_or_init(|| Box::new(build()))
+    }
+
+    fn build<'a, S: UnwindSection<super::Reader<'a>>>(&self, section: &S, kind: SectionKind) -> Index {
+        if !self.sections.little_endian {
+            return Index::default();
+        }
+        Index::scan(section, self.bases(kind), kind, self.sections.text.as_ref())
+    }
+}

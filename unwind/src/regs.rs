@@ -1,0 +1,88 @@
+//! The registers of a sample.
+
+use crate::arch::Arch;
+
+/// Registers of the architecture with the most of them.
+pub(crate) const MAX_REGISTERS: usize = 33;
+
+/// Register values by DWARF number, each known or not.
+///
+/// x86-64: rax rdx rcx rbx rsi rdi rbp rsp r8–r15, 16 is rip. aarch64: x0–x30, 31 is sp, 32 is pc.
+/// i386: eax ecx edx ebx esp ebp esi edi, 8 is eip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regs {
+    arch: Arch,
+    known: u64,
+    values: [u64; MAX_REGISTERS],
+}
+
+impl Regs {
+    /// No register is known yet.
+    #[must_use]
+    pub const fn new(arch: Arch) -> Self {
+        Self { arch, known: 0, values: [0; MAX_REGISTERS] }
+    }
+
+    /// All registers of x86-64 in DWARF order, the instruction pointer last.
+    #[must_use]
+    pub fn x86_64(values: &[u64; 17]) -> Self {
+        let mut regs = Self::new(Arch::X86_64);
+        for (slot, value) in regs.values.iter_mut().zip(values) {
+            *slot = *value;
+        }
+        regs.known = (1 << 17) - 1;
+        regs
+    }
+
+    /// Whose registers these are.
+    #[must_use]
+    pub const fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// The value of a register by DWARF number; `None` when it is not known or does not exist.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, register: u16) -> Option<u64> {
+        let value = *self.values.get(usize::from(register))?;
+        (self.known >> register & 1 != 0).then_some(value)
+    }
+
+    /// Sets a register by DWARF number. Numbers the architecture does not have (vector registers) are ignored.
+    #[inline]
+    pub fn set(&mut self, register: u16, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register)) {
+            *slot = value;
+            self.known |= 1 << register;
+        }
+    }
+
+    /// Forgets a register.
+    #[inline]
+    pub fn clear(&mut self, register: u16) {
+        if usize::from(register) < MAX_REGISTERS {
+            self.known &= !(1 << register);
+        }
+    }
+
+    /// Instruction pointer.
+    #[must_use]
+    #[inline]
+    pub fn ip(&self) -> Option<u64> {
+        self.get(self.arch.spec().ip)
+    }
+
+    /// Stack pointer.
+    #[must_use]
+    #[inline]
+    pub fn sp(&self) -> Option<u64> {
+        self.get(self.arch.spec().sp)
+    }
+
+    /// Frame pointer.
+    #[must_use]
+    #[inline]
+    pub fn fp(&self) -> Option<u64> {
+        self.get(self.arch.spec().fp)
+    }
+}

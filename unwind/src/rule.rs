@@ -1,0 +1,165 @@
+//! Rules of eight bytes: what a row says of sp, fp and ip, where that is enough.
+
+use crate::arch::Spec;
+use crate::cfi::{CfaRule, RegisterRule, State};
+use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
+
+/// How a walk goes from a frame to its caller, knowing ip, sp and fp only.
+///
+/// Bits 0–3 are the kind, bit 4 says that fp was saved, 8–15 are a stop code, 16–31 where fp was saved (words above
+/// the CFA, signed) and 32–63 the offset of the CFA (bytes, signed).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rule(u64);
+
+/// What kind of rule it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No rule yet.
+    Empty,
+    /// CFA = sp + offset.
+    Sp,
+    /// CFA = fp + offset.
+    Fp,
+    /// A lazy PLT entry: CFA = sp + 8, and 8 more from the instruction on that pushed the index.
+    Plt,
+    /// More registers are needed than sp, fp and ip.
+    Full,
+    /// The walk ends here.
+    Stop,
+}
+
+const KIND_MASK: u64 = 0xf;
+const FP_SAVED: u64 = 1 << 4;
+const EMPTY: u64 = 0;
+const SP: u64 = 1;
+const FP: u64 = 2;
+const PLT: u64 = 3;
+const FULL: u64 = 4;
+const STOP: u64 = 5;
+
+/// Every reason a rule can stop a walk with.
+const STOPS: [StopReason; 9] = [
+    StopReason::Complete(Root::UndefinedRa),
+    StopReason::Complete(Root::Start),
+    StopReason::Broken(BrokenReason::RaNotExec),
+    StopReason::Broken(BrokenReason::BadCfi),
+    StopReason::Truncated(TruncatedReason::NoCfi),
+    StopReason::Truncated(TruncatedReason::NoModule),
+    StopReason::Truncated(TruncatedReason::ModuleUnavailable),
+    StopReason::Truncated(TruncatedReason::BuildIdMismatch),
+    StopReason::Truncated(TruncatedReason::Abi32),
+];
+
+impl Rule {
+    /// No rule yet.
+    pub(crate) const EMPTY: Self = Self(EMPTY);
+    /// More registers are needed.
+    pub(crate) const FULL: Self = Self(FULL);
+
+    /// A walk ends. A reason no rule can have is left to the full walk.
+    pub(crate) fn stop(reason: StopReason) -> Self {
+        match (0u64..).zip(STOPS).find(|&(_, stop)| stop == reason) {
+            Some((code, _)) => Self(STOP | code << 8),
+            None => Self::FULL,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        match self.0 & KIND_MASK {
+            SP => Kind::Sp,
+            FP => Kind::Fp,
+            PLT => Kind::Plt,
+            FULL => Kind::Full,
+            STOP => Kind::Stop,
+            _ => Kind::Empty,
+        }
+    }
+
+    /// Why the walk ends, of a [`Kind::Stop`].
+    pub(crate) fn stop_reason(self) -> StopReason {
+        let code = usize::from(self.0.to_le_bytes()[1]);
+        STOPS.get(code).copied().unwrap_or(StopReason::Broken(BrokenReason::BadCfi))
+    }
+
+    /// Offset of the CFA; for [`Kind::Plt`] the offset in the entry from which on one word more is pushed.
+    #[inline]
+    pub(crate) fn cfa_offset(self) -> u64 {
+        (self.0.cast_signed() >> 32).cast_unsigned()
+    }
+
+    /// fp was saved at [`Self::fp_offset`].
+    #[inline]
+    pub(crate) fn is_fp_saved(self) -> bool {
+        self.0 & FP_SAVED != 0
+    }
+
+    /// Where fp was saved, in bytes from the CFA.
+    #[inline]
+    pub(crate) fn fp_offset(self) -> u64 {
+        ((self.0.cast_signed() << 32 >> 48) * 8).cast_unsigned()
+    }
+
+    fn cfa(kind: u64, offset: i64, fp: Option<i64>) -> Option<Self> {
+        let offset = i32::try_from(offset).ok()?;
+        let mut bits = kind | u64::from(offset.cast_unsigned()) << 32;
+        if let Some(fp) = fp {
+            if fp % 8 != 0 {
+                return None;
+            }
+            let words = i16::try_from(fp / 8).ok()?;
+            bits |= FP_SAVED | u64::from(words.cast_unsigned()) << 16;
+        }
+        Some(Self(bits))
+    }
+
+    /// Compiles a row. `expression` gives the bytes of an expression.
+    pub(crate) fn compile<'a>(
+        state: &State,
+        spec: &Spec,
+        return_address_register: u16,
+        is_signal_frame: bool,
+        expression: impl Fn(crate::cfi::ExpressionBytes) -> Option<&'a [u8]>,
+    ) -> Self {
+        let is_plain = spec.lr.is_none() && spec.word_bytes == 8 && !is_signal_frame;
+        match state.rule(return_address_register) {
+            RegisterRule::Undefined => return Self::stop(StopReason::Complete(Root::UndefinedRa)),
+            RegisterRule::Offset(-8) if return_address_register == spec.ip && is_plain => {}
+            _ => return Self::FULL,
+        }
+        if !matches!(state.rule(spec.sp), RegisterRule::Unspecified | RegisterRule::ValOffset(0)) {
+            return Self::FULL;
+        }
+        let fp = match state.rule(spec.fp) {
+            RegisterRule::Unspecified | RegisterRule::SameValue => None,
+            RegisterRule::Offset(offset) => Some(offset),
+            _ => return Self::FULL,
+        };
+        let rule = match state.cfa {
+            CfaRule::RegisterOffset { register, offset } if register == spec.sp && offset > 0 => {
+                // Below sp nothing is saved any more.
+                let fp = fp.filter(|fp| offset.saturating_add(*fp) >= 0);
+                Self::cfa(SP, offset, fp)
+            }
+            CfaRule::RegisterOffset { register, offset } if register == spec.fp => Self::cfa(FP, offset, fp),
+            CfaRule::Expression(bytes) if fp.is_none() => {
+                expression(bytes).and_then(plt_push_offset).and_then(|push| Self::cfa(PLT, push, None))
+            }
+            _ => None,
+        };
+        rule.unwrap_or(Self::FULL)
+    }
+}
+
+/// Recognises the CFA of lazy PLT entries, and gives the offset in the 16-byte entry of the instruction after the push:
+/// `breg7 (rsp) +8; breg16 (rip) +0; lit15; and; lit11; ge; lit3; shl; plus`. 11 without, 9 or 10 with `endbr64`.
+///
+/// # Sources
+/// binutils `elf_x86_64_eh_frame_lazy_plt` in `bfd/elf64-x86-64.c`.
+fn plt_push_offset(expression: &[u8]) -> Option<i64> {
+    const LIT0: u8 = 0x30;
+    match expression {
+        [0x77, 8, 0x80, 0, 0x3f, 0x1a, lit @ 0x30..0x40, 0x2a, 0x33, 0x24, 0x22] => Some(i64::from(lit - LIT0)),
+        _ => None,
+    }
+}

@@ -1,0 +1,85 @@
+//! Address spaces: which module is mapped where.
+
+use alloc::vec::Vec;
+
+use crate::module::Module;
+use crate::stack::TruncatedReason;
+
+/// A module's place in the caller's table. The same number means the same module as long as an unwinder lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub u32);
+
+/// One mapping of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address, AVMA.
+    pub start: u64,
+    /// First address above.
+    pub end: u64,
+    /// Code may run here.
+    pub executable: bool,
+    /// What is mapped; `None` for memory of no file, such as generated code.
+    pub module: Option<ModuleId>,
+    /// AVMA − SVMA of the module, wrapping.
+    pub bias: u64,
+}
+
+/// The mappings of one process at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    id: u32,
+    mappings: Vec<Mapping>,
+}
+
+impl Space {
+    /// Takes mappings in any order. Where they overlap, the one that starts later is taken.
+    ///
+    /// `id` names the contents: within the life of one unwinder two spaces of the same id must be equal, since rules
+    /// are remembered by id and address.
+    #[must_use]
+    pub fn new(id: u32, mut mappings: Vec<Mapping>) -> Self {
+        mappings.sort_by_key(|mapping| mapping.start);
+        Self { id, mappings }
+    }
+
+    /// The name of the contents.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The mapping an address lies in.
+    #[must_use]
+    pub fn find(&self, avma: u64) -> Option<&Mapping> {
+        let above = self.mappings.partition_point(|mapping| mapping.start <= avma);
+        let mapping = self.mappings.get(above.checked_sub(1)?)?;
+        (avma < mapping.end).then_some(mapping)
+    }
+
+    /// All mappings, ascending.
+    #[must_use]
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+}
+
+/// The caller's modules.
+pub trait Modules {
+    /// The module of this id. The answer must be the same as long as an unwinder lives.
+    ///
+    /// # Errors
+    /// Why there is none: [`TruncatedReason::ModuleUnavailable`] or [`TruncatedReason::BuildIdMismatch`].
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason>;
+}
+
+impl Modules for [Module] {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        usize::try_from(id.0).ok().and_then(|index| self.get(index)).ok_or(TruncatedReason::ModuleUnavailable)
+    }
+}
+
+impl Modules for Vec<Module> {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        self.as_slice().module(id)
+    }
+}

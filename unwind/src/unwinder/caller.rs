@@ -1,0 +1,205 @@
+//! From a frame's registers and its row to the caller's registers, with every register and every rule.
+
+use super::resolve::Code;
+use crate::arch::Spec;
+use crate::cfi::{CfaRule, Evaluation, ExpressionBytes, ExpressionError, RegisterRule, State};
+use crate::memory::{Memory, ReadFault};
+use crate::module::Fde;
+use crate::regs::{MAX_REGISTERS, Regs};
+use crate::stack::{BrokenReason, StopReason, TruncatedReason};
+
+const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
+
+/// The registers of one frame. Of a register that is not known, the reason may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameRegs {
+    pub(super) regs: Regs,
+    faults: [Option<ReadFault>; MAX_REGISTERS],
+}
+
+impl FrameRegs {
+    pub(super) fn new(regs: Regs) -> Self {
+        Self { regs, faults: [None; MAX_REGISTERS] }
+    }
+
+    /// The value of a register.
+    ///
+    /// # Errors
+    /// What a walk that needs it ends with: the fault that lost it, or call frame information that asks for a
+    /// register nothing is known of.
+    pub(super) fn get(&self, register: u16) -> Result<u64, StopReason> {
+        match self.regs.get(register) {
+            Some(value) => Ok(value),
+            None => Err(match self.faults.get(usize::from(register)) {
+                Some(Some(fault)) => fault.stop(),
+                _ => BAD_CFI,
+            }),
+        }
+    }
+
+    fn set(&mut self, register: u16, value: Result<u64, Lost>) {
+        if let Some(slot) = self.faults.get_mut(usize::from(register)) {
+            *slot = None;
+            match value {
+                Ok(value) => self.regs.set(register, value),
+                Err(lost) => {
+                    self.regs.clear(register);
+                    *slot = lost.0;
+                }
+            }
+        }
+    }
+}
+
+/// A register's value is lost, with the read that failed if that is why.
+struct Lost(Option<ReadFault>);
+
+/// One frame and the row that covers it.
+pub(super) struct Unwound<'a, 'm, Y> {
+    pub(super) spec: &'static Spec,
+    pub(super) frame: &'a FrameRegs,
+    pub(super) code: Code<'m>,
+    pub(super) fde: &'a Fde<'m>,
+    pub(super) state: &'a State,
+    pub(super) memory: &'a Y,
+    pub(super) budget: &'a mut u32,
+    /// The frame was sampled or interrupted here.
+    pub(super) is_instruction: bool,
+}
+
+impl<Y: Memory> Unwound<'_, '_, Y> {
+    /// The CFA, aligned.
+    pub(super) fn cfa(&mut self) -> Result<u64, StopReason> {
+        let cfa = match self.state.cfa {
+            CfaRule::None => return Err(BAD_CFI),
+            CfaRule::RegisterOffset { register, offset } => {
+                self.frame.get(register)?.wrapping_add(offset.cast_unsigned()) & self.spec.address_mask
+            }
+            CfaRule::Expression(bytes) => self.evaluate(bytes, None).map_err(|error| self.stop_of(error))?,
+        };
+        if cfa % u64::from(self.spec.word_bytes) != 0 {
+            return Err(StopReason::Broken(BrokenReason::Misaligned));
+        }
+        Ok(cfa)
+    }
+
+    /// The return address without its signature.
+    pub(super) fn return_address(&mut self, cfa: u64) -> Result<u64, StopReason> {
+        let register = self.fde.entry.cie().return_address_register().0;
+        let rule = self.state.rule(register);
+        let address = match rule {
+            RegisterRule::Undefined => return Err(StopReason::Complete(self.code.root(self.fde))),
+            // In a link register it stays until the next call, so only the innermost frame can have it there.
+            RegisterRule::Unspecified | RegisterRule::SameValue
+                if self.spec.lr == Some(register) && self.is_instruction =>
+            {
+                self.frame.get(register)?
+            }
+            RegisterRule::Unspecified | RegisterRule::SameValue => return Err(BAD_CFI),
+            RegisterRule::Offset(offset) => {
+                let slot = cfa.wrapping_add(offset.cast_unsigned());
+                read_word(self.memory, self.spec, slot).map_err(ReadFault::stop)?
+            }
+            RegisterRule::ValOffset(offset) => cfa.wrapping_add(offset.cast_unsigned()),
+            RegisterRule::Register(other) => self.frame.get(other)?,
+            RegisterRule::Expression(bytes) => {
+                let slot = self.evaluate(bytes, Some(cfa)).map_err(|error| self.stop_of(error))?;
+                read_word(self.memory, self.spec, slot).map_err(ReadFault::stop)?
+            }
+            RegisterRule::ValExpression(bytes) => {
+                self.evaluate(bytes, Some(cfa)).map_err(|error| self.stop_of(error))?
+            }
+        };
+        Ok(address & self.spec.return_address_mask)
+    }
+
+    /// The caller's registers. One that cannot be read is lost, and ends the walk only where it is needed.
+    ///
+    /// # Errors
+    /// The sample's budget for expressions is used up.
+    pub(super) fn caller(&mut self, cfa: u64, return_address: u64) -> Result<FrameRegs, StopReason> {
+        let mut caller = *self.frame;
+        for (register, rule) in (0u16..).zip(&self.state.rules).take(self.spec.names.len()) {
+            let value = match *rule {
+                RegisterRule::Unspecified if self.keeps(register) => continue,
+                RegisterRule::SameValue => continue,
+                RegisterRule::Unspecified | RegisterRule::Undefined => Err(Lost(None)),
+                // A frame that is being left has its slots below sp, and the register its value back.
+                RegisterRule::Offset(offset) if self.is_popped(cfa.wrapping_add(offset.cast_unsigned())) => continue,
+                RegisterRule::Offset(offset) => {
+                    read_word(self.memory, self.spec, cfa.wrapping_add(offset.cast_unsigned()))
+                        .map_err(|fault| Lost(Some(fault)))
+                }
+                RegisterRule::ValOffset(offset) => Ok(cfa.wrapping_add(offset.cast_unsigned())),
+                RegisterRule::Register(other) => self.frame.regs.get(other).ok_or(Lost(None)),
+                RegisterRule::Expression(bytes) => self.at_expression(bytes, cfa)?,
+                RegisterRule::ValExpression(bytes) => lost_unless_budget(self.evaluate(bytes, Some(cfa)))?,
+            };
+            caller.set(register, value.map(|value| value & self.spec.address_mask));
+        }
+        if self.state.rule(self.spec.sp) == RegisterRule::Unspecified {
+            caller.set(self.spec.sp, Ok(cfa));
+        }
+        caller.set(self.spec.ip, Ok(return_address));
+        Ok(caller)
+    }
+
+    fn keeps(&self, register: u16) -> bool {
+        self.spec.callee_saved >> register & 1 != 0
+    }
+
+    /// Whether a slot lies below the stack pointer. Not asked of a signal frame, whose slots are of another stack.
+    fn is_popped(&self, slot: u64) -> bool {
+        !self.fde.is_signal_frame() && self.frame.regs.get(self.spec.sp).is_some_and(|sp| slot < sp)
+    }
+
+    fn at_expression(&mut self, bytes: ExpressionBytes, cfa: u64) -> Result<Result<u64, Lost>, StopReason> {
+        Ok(match lost_unless_budget(self.evaluate(bytes, Some(cfa)))? {
+            Ok(slot) => read_word(self.memory, self.spec, slot).map_err(|fault| Lost(Some(fault))),
+            Err(lost) => Err(lost),
+        })
+    }
+
+    fn evaluate(&mut self, bytes: ExpressionBytes, initial: Option<u64>) -> Result<u64, ExpressionError> {
+        let expression = self.code.expression(self.fde, bytes).ok_or(ExpressionError::Bad)?;
+        let regs = &self.frame.regs;
+        let mut evaluation = Evaluation {
+            spec: self.spec,
+            memory: self.memory,
+            register: |register| regs.get(register),
+            bias: self.code.bias,
+            budget: self.budget,
+        };
+        evaluation.run(expression, initial)
+    }
+
+    fn stop_of(&self, error: ExpressionError) -> StopReason {
+        match error {
+            ExpressionError::Limit => StopReason::Broken(BrokenReason::ExprLimit),
+            ExpressionError::Budget => StopReason::Truncated(TruncatedReason::Budget),
+            ExpressionError::Bad => BAD_CFI,
+            ExpressionError::Register(register) => self.frame.get(register).err().unwrap_or(BAD_CFI),
+            ExpressionError::Memory(fault) => fault.stop(),
+        }
+    }
+}
+
+fn lost_unless_budget(value: Result<u64, ExpressionError>) -> Result<Result<u64, Lost>, StopReason> {
+    Ok(match value {
+        Ok(value) => Ok(value),
+        Err(ExpressionError::Budget) => return Err(StopReason::Truncated(TruncatedReason::Budget)),
+        Err(ExpressionError::Limit) => return Err(StopReason::Broken(BrokenReason::ExprLimit)),
+        Err(ExpressionError::Memory(fault)) => Err(Lost(Some(fault))),
+        Err(ExpressionError::Bad | ExpressionError::Register(_)) => Err(Lost(None)),
+    })
+}
+
+/// A word of the stack.
+pub(super) fn read_word<Y: Memory>(memory: &Y, spec: &Spec, avma: u64) -> Result<u64, ReadFault> {
+    if spec.word_bytes == 8 {
+        return memory.read_u64(avma);
+    }
+    let mut bytes = [0; 4];
+    memory.read(avma, &mut bytes)?;
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}

@@ -1,0 +1,287 @@
+//! Frame-pointer chains: walked, or recorded and now judged.
+//!
+//! A chain is complete only if the last address it holds lies in a function that has no caller: one whose call
+//! frame information says that the return address is undefined, or the entry point. A frame pointer of zero is no
+//! such proof. Code built without frame pointers keeps whatever it likes in that register, so that a chain that
+//! passes through it ends at random, and often enough at a zero: `main` of a program with frame pointers, under a C
+//! library without them, is called by a function whose frame pointer is 1 or 0, with two callers still to come.
+
+use super::caller::read_word;
+use super::fast::Unwinder;
+use super::resolve::{find_code, resolve};
+use crate::arch::{Arch, Spec};
+use crate::cfi::{CfaRule, RegisterRule};
+use crate::memory::Memory;
+use crate::regs::Regs;
+use crate::rule::{Kind, Rule};
+use crate::space::{Modules, Space};
+use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
+
+/// A recorded frame-pointer chain.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain<'a> {
+    /// Leaf first: the sampled instruction, then return addresses.
+    pub entries: &'a [ChainEntry],
+    /// Why it ended, as whoever recorded it saw it.
+    pub end: ChainEnd,
+    /// Whose code it is.
+    pub arch: Arch,
+    /// The sampled registers, if they were recorded as well: they tell whether the leaf had its frame already.
+    pub regs: Option<&'a Regs>,
+}
+
+/// One step of a recorded chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainEntry {
+    /// The sampled instruction for the first entry, a return address for all others. AVMA.
+    pub address: u64,
+    /// Where the frame pointer was saved that lies below this return address; 0 for the first entry and where it is
+    /// not known.
+    pub frame_address: u64,
+}
+
+/// Why a recorded chain ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChainEnd {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// The frame pointer was zero.
+    Zero,
+    /// Memory at the frame pointer could not be read.
+    Unreadable,
+    /// The next frame pointer was not above the present one, or not aligned.
+    NotAscending,
+    /// The return address was zero.
+    ZeroReturnAddress,
+    /// As many frames as the recorder takes.
+    MaxDepth,
+}
+
+impl ChainEnd {
+    /// What a chain that ended so and reached no root is.
+    const fn stop(self) -> StopReason {
+        match self {
+            // Whatever stood there was no return address.
+            Self::Unknown | Self::Unreadable | Self::ZeroReturnAddress => StopReason::Broken(BrokenReason::RaNotExec),
+            Self::Zero | Self::NotAscending => StopReason::Broken(BrokenReason::CfaNotIncreasing),
+            Self::MaxDepth => StopReason::Truncated(TruncatedReason::MaxDepth),
+        }
+    }
+}
+
+impl Unwinder {
+    /// Walks the frame-pointer chain in copied memory, as a profiler would have walked it in the live process.
+    ///
+    /// Return addresses into no executable mapping end the walk and are left out. See [`Unwinder::judge_chain`] for
+    /// what is complete.
+    pub fn walk_frame_pointers<M: Modules + ?Sized, Y: Memory>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        regs: &Regs,
+        memory: &Y,
+        out: &mut Stack,
+    ) {
+        out.frames.clear();
+        let spec = regs.arch().spec();
+        let (Some(ip), Some(sp), Some(mut fp)) = (regs.ip(), regs.sp(), regs.fp()) else {
+            out.stop = StopReason::Broken(BrokenReason::RaNotExec);
+            return;
+        };
+        out.frames.push(self.leaf(modules, space, ip, regs.arch(), Some(regs)));
+        let max_depth = self.options.max_depth;
+        let mut above = sp;
+        let stop = loop {
+            let (address, next_fp) = match read_link(spec, memory, fp, above) {
+                Ok(link) => link,
+                Err(stop) => break stop,
+            };
+            if !is_executable(space, address) {
+                break StopReason::Broken(BrokenReason::RaNotExec);
+            }
+            if out.frames.len() as u64 >= u64::from(max_depth) {
+                break StopReason::Truncated(TruncatedReason::MaxDepth);
+            }
+            set_last_cfa(out, spec, fp);
+            out.frames.push(return_frame(address));
+            above = fp.saturating_add(1);
+            fp = next_fp;
+        };
+        let is_zero = fp == 0;
+        out.stop = self.root_of(modules, space, regs.arch(), out, is_zero).unwrap_or(stop);
+    }
+
+    /// Judges a recorded chain: how far its return addresses are executable, and what its end means.
+    ///
+    /// It is complete only if its last address lies in a function that by its call frame information has no caller,
+    /// or in the entry point. Otherwise the way it ended says what was wrong.
+    pub fn judge_chain<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, chain: &Chain<'_>, out: &mut Stack) {
+        out.frames.clear();
+        out.stop = StopReason::Broken(BrokenReason::RaNotExec);
+        let Some((leaf, callers)) = chain.entries.split_first() else { return };
+        let spec = chain.arch.spec();
+        out.frames.push(self.leaf(modules, space, leaf.address, chain.arch, chain.regs));
+        let mut stop = chain.end.stop();
+        let mut below = 0;
+        for entry in callers {
+            let address = entry.address & spec.return_address_mask;
+            let fault = if !is_executable(space, address) {
+                Some(StopReason::Broken(BrokenReason::RaNotExec))
+            } else if out.frames.len() as u64 >= u64::from(self.options.max_depth) {
+                Some(StopReason::Truncated(TruncatedReason::MaxDepth))
+            } else if entry.frame_address != 0 {
+                ascent_fault(spec, below, entry.frame_address)
+            } else {
+                None
+            };
+            if let Some(fault) = fault {
+                stop = fault;
+                break;
+            }
+            if entry.frame_address != 0 {
+                below = entry.frame_address;
+                set_last_cfa(out, spec, entry.frame_address);
+            }
+            out.frames.push(return_frame(address));
+        }
+        let is_zero = chain.end == ChainEnd::Zero;
+        out.stop = self.root_of(modules, space, chain.arch, out, is_zero).unwrap_or(stop);
+    }
+
+    /// The root the last frame is, if it is one.
+    fn root_of<M: Modules + ?Sized>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        arch: Arch,
+        out: &Stack,
+        is_zero: bool,
+    ) -> Option<StopReason> {
+        let rule = self.rule_of(modules, space, arch, out.frames.last()?.lookup());
+        if rule.kind() != Kind::Stop {
+            return None;
+        }
+        match rule.stop_reason() {
+            StopReason::Complete(Root::UndefinedRa) if is_zero => Some(StopReason::Complete(Root::ZeroFp)),
+            stop @ StopReason::Complete(_) => Some(stop),
+            _ => None,
+        }
+    }
+
+    fn leaf<M: Modules + ?Sized>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        ip: u64,
+        arch: Arch,
+        regs: Option<&Regs>,
+    ) -> Frame {
+        let leaf_skip_suspect = self.is_caller_skipped(modules, space, ip, arch, regs);
+        let flags = FrameFlags { is_instruction: true, leaf_skip_suspect, ..FrameFlags::default() };
+        Frame { address: ip, cfa: 0, source: FrameSource::Registers, flags }
+    }
+
+    /// Whether the frame pointer still belongs to the caller at an instruction, so that the chain starts with the
+    /// caller's return address and the caller is missing: the row finds the CFA without the frame pointer, and the
+    /// frame pointer, where it is known, is not in this frame either. Without information the answer is no.
+    fn is_caller_skipped<M: Modules + ?Sized>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        ip: u64,
+        arch: Arch,
+        regs: Option<&Regs>,
+    ) -> bool {
+        let spec = arch.spec();
+        if arch == Arch::X86_64 {
+            let rule = self.rule(modules, space, ip);
+            match rule.kind() {
+                Kind::Sp => return !has_frame_at(spec, regs, rule.cfa_offset()),
+                Kind::Plt => return true,
+                Kind::Fp | Kind::Stop => return false,
+                Kind::Empty | Kind::Full => {}
+            }
+        }
+        let Ok(code) = find_code(modules, space, arch, ip) else { return false };
+        let row = code.with_row(&mut self.scratch, |fde, state| match state.cfa {
+            CfaRule::None => false,
+            CfaRule::RegisterOffset { register, .. } if register == spec.fp => false,
+            CfaRule::RegisterOffset { register, offset } if register == spec.sp => {
+                // Where compilers keep the CFA relative to sp in spite of a frame, only the registers can tell.
+                let may_have_frame = spec.lr.is_some() && state.rule(spec.fp) != RegisterRule::Unspecified;
+                !(has_frame_at(spec, regs, offset.cast_unsigned()) || regs.is_none() && may_have_frame)
+            }
+            CfaRule::RegisterOffset { .. } => true,
+            CfaRule::Expression(bytes) => !is_from_fp(spec, code.expression(fde, bytes)),
+        });
+        row.unwrap_or(false)
+    }
+
+    fn rule_of<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, arch: Arch, lookup: u64) -> Rule {
+        match arch {
+            Arch::X86_64 => self.rule(modules, space, lookup),
+            _ => resolve(modules, space, arch, lookup, &mut self.scratch),
+        }
+    }
+}
+
+/// Reads (return address, next frame pointer) at a frame pointer that must not lie below `lowest`.
+fn read_link<Y: Memory>(spec: &Spec, memory: &Y, fp: u64, lowest: u64) -> Result<(u64, u64), StopReason> {
+    let word = u64::from(spec.word_bytes);
+    if fp != 0 && fp.checked_add(1) == Some(lowest) {
+        return Err(StopReason::Broken(BrokenReason::Loop));
+    }
+    if fp < lowest {
+        return Err(StopReason::Broken(BrokenReason::CfaNotIncreasing));
+    }
+    if !fp.is_multiple_of(word) {
+        return Err(StopReason::Broken(BrokenReason::Misaligned));
+    }
+    let next_fp = read_word(memory, spec, fp).map_err(crate::memory::ReadFault::stop)?;
+    let address = read_word(memory, spec, fp.wrapping_add(word)).map_err(crate::memory::ReadFault::stop)?;
+    Ok((address & spec.return_address_mask, next_fp))
+}
+
+/// What is wrong with a frame address above another, if anything is.
+fn ascent_fault(spec: &Spec, below: u64, frame_address: u64) -> Option<StopReason> {
+    if frame_address == below {
+        return Some(StopReason::Broken(BrokenReason::Loop));
+    }
+    if frame_address < below {
+        return Some(StopReason::Broken(BrokenReason::CfaNotIncreasing));
+    }
+    (!frame_address.is_multiple_of(u64::from(spec.word_bytes))).then_some(StopReason::Broken(BrokenReason::Misaligned))
+}
+
+/// Whether the frame pointer is the one of the frame whose CFA is sp + `cfa_offset`.
+fn has_frame_at(spec: &Spec, regs: Option<&Regs>, cfa_offset: u64) -> bool {
+    let Some((sp, fp)) = regs.and_then(|regs| Some((regs.sp()?, regs.fp()?))) else { return false };
+    let cfa = sp.wrapping_add(cfa_offset);
+    match spec.lr {
+        // The frame record lies anywhere in the frame.
+        Some(_) => sp <= fp && fp < cfa,
+        None => fp == cfa.wrapping_sub(2 * u64::from(spec.word_bytes)),
+    }
+}
+
+/// Whether an expression starts with the frame pointer, as that of a realigned stack does.
+fn is_from_fp(spec: &Spec, expression: Option<&[u8]>) -> bool {
+    const BREG0: u16 = gimli::DW_OP_breg0.0 as u16;
+    expression.and_then(<[u8]>::first).is_some_and(|first| u16::from(*first) == BREG0 + spec.fp)
+}
+
+fn is_executable(space: &Space, return_address: u64) -> bool {
+    let Some(lookup) = return_address.checked_sub(1) else { return false };
+    space.find(lookup).is_some_and(|mapping| mapping.executable)
+}
+
+fn set_last_cfa(out: &mut Stack, spec: &Spec, frame_address: u64) {
+    if let Some(last) = out.frames.last_mut() {
+        last.cfa = frame_address.wrapping_add(2 * u64::from(spec.word_bytes));
+    }
+}
+
+fn return_frame(address: u64) -> Frame {
+    Frame { address, cfa: 0, source: FrameSource::FramePointer, flags: FrameFlags::default() }
+}

@@ -1,0 +1,159 @@
+//! The walk with all registers: every architecture, every rule, and what options add.
+
+use super::caller::{FrameRegs, Unwound};
+use super::options::Options;
+use super::resolve::find_code;
+use crate::arch::Spec;
+use crate::cfi::Scratch;
+use crate::memory::Memory;
+use crate::regs::Regs;
+use crate::space::{Modules, Space};
+use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Stack, StopReason, TruncatedReason};
+
+/// A walk under way.
+pub(super) struct FullWalk<'a, M: ?Sized, Y> {
+    pub(super) options: &'a Options,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) modules: &'a M,
+    pub(super) space: &'a Space,
+    pub(super) memory: &'a Y,
+}
+
+/// Where a walk is.
+struct Position {
+    regs: FrameRegs,
+    source: FrameSource,
+    flags: FrameFlags,
+}
+
+impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
+    /// Walks from the sampled registers into `out`, which must be empty.
+    pub(super) fn run(mut self, regs: &Regs, out: &mut Stack) {
+        let flags = FrameFlags { is_instruction: true, ..FrameFlags::default() };
+        let mut position = Position { regs: FrameRegs::new(*regs), source: FrameSource::Registers, flags };
+        let mut budget = self.options.max_expression_steps;
+        let mut cycle = Cycle::default();
+        loop {
+            match self.step(&position, &mut budget, out) {
+                Ok(caller) => position = caller,
+                Err(stop) => {
+                    out.stop = stop;
+                    return;
+                }
+            }
+            if cycle.is_closed_by(&position.regs.regs) {
+                out.stop = StopReason::Broken(BrokenReason::Loop);
+                return;
+            }
+        }
+    }
+
+    /// Adds the frame at `position` and goes to its caller.
+    fn step(&mut self, position: &Position, budget: &mut u32, out: &mut Stack) -> Result<Position, StopReason> {
+        let spec = position.regs.regs.arch().spec();
+        let address = position.regs.get(spec.ip)?;
+        let mut frame = Frame { address, cfa: 0, source: position.source, flags: position.flags };
+        let code = find_code(self.modules, self.space, position.regs.regs.arch(), frame.lookup());
+        if position.source != FrameSource::Registers
+            && let Err(stop @ StopReason::Broken(BrokenReason::RaNotExec)) = code
+        {
+            return Err(stop);
+        }
+        if out.frames.len() as u64 >= u64::from(self.options.max_depth) {
+            return Err(StopReason::Truncated(TruncatedReason::MaxDepth));
+        }
+        let result = match code {
+            Ok(code) => {
+                let memory = self.memory;
+                let space = self.space;
+                let found = code.with_row(self.scratch, |fde, state| {
+                    let is_instruction = position.flags.is_instruction;
+                    let mut unwound =
+                        Unwound { spec, frame: &position.regs, code, fde, state, memory, budget, is_instruction };
+                    follow_row(&mut unwound, space, &mut frame)
+                });
+                found.and_then(|caller| caller)
+            }
+            Err(stop) => Err(stop),
+        };
+        let result = match result {
+            Err(stop) if self.options.may_guess(stop) => self.guess(spec, position, &mut frame).ok_or(stop),
+            result => result,
+        };
+        out.frames.push(frame);
+        result
+    }
+
+    fn guess(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
+        let is_instruction = position.flags.is_instruction;
+        let guess = self.options.guess(spec, self.space, &position.regs, is_instruction, self.memory)?;
+        frame.cfa = guess.cfa;
+        Some(Position { regs: guess.caller, source: guess.source, flags: guess.flags })
+    }
+}
+
+/// Goes to the caller by the row that covers a frame, and notes the frame's CFA.
+fn follow_row<Y: Memory>(
+    unwound: &mut Unwound<'_, '_, Y>,
+    space: &Space,
+    frame: &mut Frame,
+) -> Result<Position, StopReason> {
+    let register = unwound.fde.entry.cie().return_address_register().0;
+    if unwound.state.rule(register) == crate::cfi::RegisterRule::Undefined {
+        return Err(StopReason::Complete(unwound.code.root(unwound.fde)));
+    }
+    let cfa = unwound.cfa()?;
+    let is_signal_frame = unwound.fde.is_signal_frame();
+    if !is_signal_frame {
+        check_growth(unwound, space, cfa)?;
+    }
+    frame.cfa = cfa;
+    let return_address = unwound.return_address(cfa)?;
+    let regs = unwound.caller(cfa, return_address)?;
+    let flags = FrameFlags { is_instruction: is_signal_frame, ..FrameFlags::default() };
+    Ok(Position { regs, source: FrameSource::Cfi, flags })
+}
+
+/// Refuses a CFA that is not above the frame, unless it lies in another stack.
+fn check_growth<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<(), StopReason> {
+    let sp = unwound.frame.get(unwound.spec.sp)?;
+    // With a link register a leaf need not touch the stack.
+    let may_stay = unwound.spec.lr.is_some() && unwound.is_instruction;
+    if cfa > sp || may_stay && cfa == sp {
+        return Ok(());
+    }
+    let is_other_mapping = match (space.find(sp), space.find(cfa)) {
+        (Some(one), Some(other)) => one.start != other.start && !other.executable && other.module.is_none(),
+        _ => false,
+    };
+    if is_other_mapping || !unwound.memory.is_same_stack(sp, cfa) {
+        return Ok(());
+    }
+    Err(StopReason::Broken(BrokenReason::CfaNotIncreasing))
+}
+
+/// Finds a walk that goes round: compares with a position that is moved up at every power of two.
+///
+/// # Sources
+/// R. P. Brent (1980), "An improved Monte Carlo factorization algorithm", BIT 20, §2.
+#[derive(Default)]
+struct Cycle {
+    tortoise: Option<Regs>,
+    n_steps: u32,
+    power: u32,
+}
+
+impl Cycle {
+    fn is_closed_by(&mut self, regs: &Regs) -> bool {
+        if self.tortoise.is_some_and(|tortoise| tortoise == *regs) {
+            return true;
+        }
+        if self.n_steps >= self.power {
+            self.tortoise = Some(*regs);
+            self.power = self.power.saturating_mul(2).max(1);
+            self.n_steps = 0;
+        }
+        self.n_steps = self.n_steps.saturating_add(1);
+        false
+    }
+}

@@ -1,0 +1,34 @@
+//! What may be asked of an unwinder.
+
+/// What to do at an instruction without call frame information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fallback {
+    /// Stop, and say so.
+    #[default]
+    None,
+    /// Go on with the frame pointer where its return address is in an executable mapping, and flag the frame
+    /// ([`crate::FrameFlags::fp_fallback`]).
+    FramePointer,
+}
+
+/// Limits and wishes. The same options and the same sample give the same stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Most frames of a stack.
+    pub max_depth: u32,
+    /// What to do without information.
+    pub fallback: Fallback,
+    /// At a sampled or interrupted instruction without information, take the word at sp (aarch64: lr) for the return
+    /// address if it is in an executable mapping, as it is in thunks and assembly leaves; the frame found is
+    /// [`crate::FrameSource::Heuristic`].
+    pub is_leaf_guessed: bool,
+    /// Most operations of all DWARF expressions of one sample; one expression has 4,096 at most.
+    pub max_expression_steps: u32,
+}
+
+impl Default for Options {
+    /// 1,024 frames, 65,536 operations, no guesses.
+    fn default() -> Self {
+        Self { max_depth: 1024, fallback: Fallback::None, is_leaf_guessed: false, max_expression_steps: 1 << 16 }
+    }
+}

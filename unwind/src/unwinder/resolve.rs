@@ -1,0 +1,104 @@
+//! From an address to its rule.
+
+use crate::arch::Arch;
+use crate::cfi::{Program, Scratch, Sections, State};
+use crate::error::Error;
+use crate::module::{Fde, Module};
+use crate::rule::Rule;
+use crate::space::{Modules, Space};
+use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
+
+const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
+const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
+
+/// The code an address lies in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Code<'m> {
+    pub(super) module: &'m Module,
+    pub(super) bias: u64,
+    pub(super) svma: u64,
+}
+
+/// The code an address lies in, or why a walk stops there.
+pub(super) fn find_code<'m, M: Modules + ?Sized>(
+    modules: &'m M,
+    space: &Space,
+    arch: Arch,
+    lookup: u64,
+) -> Result<Code<'m>, StopReason> {
+    let mapping = space.find(lookup).filter(|mapping| mapping.executable).ok_or(RA_NOT_EXEC)?;
+    let id = mapping.module.ok_or(StopReason::Truncated(TruncatedReason::NoModule))?;
+    let module = modules.module(id).map_err(StopReason::Truncated)?;
+    if module.arch() != arch {
+        return Err(match module.arch() {
+            Arch::I386 => StopReason::Truncated(TruncatedReason::Abi32),
+            _ => BAD_CFI,
+        });
+    }
+    Ok(Code { module, bias: mapping.bias, svma: lookup.wrapping_sub(mapping.bias) & arch.spec().address_mask })
+}
+
+impl<'m> Code<'m> {
+    /// Calls `with` with the entry and the row that cover the address, or says why a walk stops.
+    pub(super) fn with_row<T>(
+        &self,
+        scratch: &mut Scratch,
+        with: impl FnOnce(&Fde<'m>, &State) -> T,
+    ) -> Result<T, StopReason> {
+        match self.run(scratch, with) {
+            Ok(value) => Ok(value),
+            Err(Error::NoRow(_)) if self.module.is_entry_code(self.svma) => Err(StopReason::Complete(Root::Start)),
+            Err(Error::NoRow(_)) => Err(StopReason::Truncated(TruncatedReason::NoCfi)),
+            Err(_) => Err(BAD_CFI),
+        }
+    }
+
+    fn run<T>(&self, scratch: &mut Scratch, with: impl FnOnce(&Fde<'m>, &State) -> T) -> Result<T, Error> {
+        let fde = self.module.find(self.svma)?;
+        let sections = Sections::new(self.module);
+        let mut program = Program::new(self.module, &sections, &fde, scratch)?;
+        while let Some(range) = program.next_row()? {
+            if range.contains(&self.svma) {
+                return Ok(with(&fde, program.state()));
+            }
+        }
+        Err(Error::NoRow(self.svma))
+    }
+
+    /// The root a frame is whose return address is undefined.
+    pub(super) fn root(&self, fde: &Fde<'_>) -> Root {
+        if self.module.has_entry_in(fde.range()) { Root::Start } else { Root::UndefinedRa }
+    }
+
+    /// The bytes of an expression of an entry.
+    pub(super) fn expression(&self, fde: &Fde<'_>, bytes: crate::cfi::ExpressionBytes) -> Option<&'m [u8]> {
+        bytes.of(&self.module.section(fde.kind)?.bytes)
+    }
+
+    fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
+        let spec = self.module.arch().spec();
+        self.with_row(scratch, |fde, state| {
+            let ra = fde.entry.cie().return_address_register().0;
+            let rule = Rule::compile(state, spec, ra, fde.is_signal_frame(), |bytes| self.expression(fde, bytes));
+            if rule == Rule::stop(StopReason::Complete(Root::UndefinedRa)) {
+                Rule::stop(StopReason::Complete(self.root(fde)))
+            } else {
+                rule
+            }
+        })
+    }
+}
+
+/// The rule of an address, made anew.
+pub(super) fn resolve<M: Modules + ?Sized>(
+    modules: &M,
+    space: &Space,
+    arch: Arch,
+    lookup: u64,
+    scratch: &mut Scratch,
+) -> Rule {
+    match find_code(modules, space, arch, lookup).and_then(|code| code.compile(scratch)) {
+        Ok(rule) => rule,
+        Err(stop) => Rule::stop(stop),
+    }
+}
