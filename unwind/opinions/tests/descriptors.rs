@@ -1,0 +1,48 @@
+//! That forgotten address spaces give back what they hold. On its own, for it counts what the process has open.
+#![cfg(any(feature = "libdw", feature = "libunwind"))]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request, StackBytes};
+use fpprof_unwind::{Stack, StopReason, TruncatedReason};
+use object::Object as _;
+use std::fs;
+
+fn open_descriptors_and_mappings() -> (usize, usize) {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+    (descriptors, fs::read_to_string("/proc/self/maps").unwrap().lines().count())
+}
+
+/// Check that hundreds of address spaces, one after the other, leave no file open and nothing mapped.
+#[test]
+fn address_spaces_are_given_back() {
+    let program = std::env::current_exe().unwrap();
+    let entry = object::File::parse(&*fs::read(&program).unwrap()).unwrap().entry();
+    let bias = 0x5555_0000_0000;
+    let file = ModuleFile::Path(&program);
+    let modules = [ModuleRef { file, start: bias, end: bias + (1 << 32), bias }];
+    let mut regs = [0; 17];
+    regs[7] = 0x7fff_0000_0000;
+    regs[16] = bias + entry;
+    let mut opinions: Vec<Box<dyn Opinion>> = vec![
+        #[cfg(feature = "libdw")]
+        Box::new(fpprof_opinions::Libdw::new()),
+        #[cfg(feature = "libunwind")]
+        Box::new(fpprof_opinions::Libunwind::new()),
+    ];
+    let mut stack = Stack { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::Budget) };
+    let mut before = (0, 0);
+    for modules_id in 0..400 {
+        if modules_id == 100 {
+            before = open_descriptors_and_mappings();
+        }
+        let bytes = StackBytes { start: regs[7], bytes: &[0; 64], stack_end: None, holes: &[] };
+        let request = Request { modules: &modules, modules_id, regs: &regs, stack: bytes, max_depth: 10 };
+        for opinion in &mut opinions {
+            opinion.unwind(&request, &mut stack).unwrap();
+            assert_eq!(stack.stop, StopReason::Complete(fpprof_unwind::Root::UndefinedRa), "{}", opinion.name());
+        }
+    }
+    let after = open_descriptors_and_mappings();
+    assert_eq!(after.0, before.0, "descriptors");
+    assert!(after.1 <= before.1 + 8, "mappings: {} before, {} after", before.1, after.1);
+}

@@ -1,0 +1,154 @@
+//! Module lists and files that lie.
+
+use crate::capture::Capture;
+use crate::{addresses, opinions, unwind};
+use fpprof_opinions::{ModuleFile, ModuleRef, Request, StackBytes};
+use fpprof_unwind::{FrameSource, StopReason, TruncatedReason};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Frames found with rows, the leaf included.
+fn frames_by_rows(stack: &fpprof_unwind::Stack) -> usize {
+    stack.frames.iter().take_while(|frame| matches!(frame.source, FrameSource::Registers | FrameSource::Cfi)).count()
+}
+
+/// Check that a file that is no program in place of the module ends the stack at the leaf: it is neither waited for,
+/// nor decompressed, nor believed.
+#[test]
+fn refuses_files_that_are_no_program() {
+    let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let program = fs::read(capture.program().path.as_ref().unwrap()).unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let to_compress = file("compressed", &program);
+    assert!(Command::new("gzip").arg(&to_compress).status().unwrap().success());
+    let relocatable = { [&program[..16], &1_u16.to_le_bytes(), &program[18..]].concat() };
+    let files = [
+        fifo,
+        directory.path().join("compressed.gz"),
+        directory.path().to_owned(),
+        directory.path().join("does not exist"),
+        Path::new("/dev/zero").to_owned(),
+        file("empty", b""),
+        file("text", b"no program at all"),
+        file("header", &program[..64]),
+        file("relocatable", &relocatable),
+    ];
+    for path in &files {
+        let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Path(path), ..module });
+        for mut opinion in opinions() {
+            let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
+            assert_eq!(frames_by_rows(&stack), 1, "{} {path:?} {stack:x?}", opinion.name());
+            if stack.frames.len() == 1 {
+                assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::ModuleUnavailable), "{path:?}");
+            }
+        }
+    }
+}
+
+/// Check that a 32-bit file is called one.
+#[test]
+fn names_32_bit_files() {
+    let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);
+    // ELFCLASS32, EM_386 in a header of 52 bytes (gABI, ELF header).
+    let mut elf = vec![0x7f, b'E', b'L', b'F', 1, 1, 1];
+    elf.resize(16, 0);
+    elf.extend([2, 0, 3, 0, 1]);
+    elf.resize(52, 0);
+    let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&elf), ..module });
+    for mut opinion in opinions() {
+        let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
+        assert_eq!(frames_by_rows(&stack), 1, "{}", opinion.name());
+        if stack.frames.len() == 1 {
+            assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::Abi32), "{}", opinion.name());
+        }
+    }
+}
+
+fn replace_program<'a>(capture: &'a Capture, by: impl Fn(ModuleRef<'a>) -> ModuleRef<'a>) -> Vec<ModuleRef<'a>> {
+    let program = capture.program().start;
+    capture.refs().into_iter().map(|module| if module.start == program { by(module) } else { module }).collect()
+}
+
+/// Check that modules listed twice, on top of each other, upside down or without end do no harm to those listed first.
+#[test]
+fn keeps_the_first_of_overlapping_modules() {
+    let capture = Capture::new(&[], "recursion", 5);
+    let good = capture.refs();
+    let mut refs = good.clone();
+    for module in &good {
+        refs.push(*module);
+        refs.push(ModuleRef { bias: module.bias ^ 0x1000, ..*module });
+        refs.push(ModuleRef { start: module.end, end: module.start, ..*module });
+        refs.push(ModuleRef { start: 0, end: u64::MAX, bias: 0, ..*module });
+        refs.push(ModuleRef { start: module.start + 8, end: module.start + 16, ..*module });
+    }
+    for mut opinion in opinions() {
+        let expected = unwind(&mut *opinion, &capture.request(&good, 1));
+        assert_eq!(unwind(&mut *opinion, &capture.request(&refs, 2)), expected, "{}", opinion.name());
+    }
+}
+
+/// Check that a file mapped with a wrong bias, or at an address it has no segment for, is refused or has no rows, and
+/// that the modules beside it stay as they are.
+#[test]
+fn survives_any_bias() {
+    let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 5);
+    for bias in [0, 1, 0x1000, 1 << 47, 1 << 63, u64::MAX, capture.program().bias ^ (1 << 30)] {
+        let refs = replace_program(&capture, |module| ModuleRef { bias, ..module });
+        for mut opinion in opinions() {
+            let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
+            assert_eq!(addresses(&stack)[0], capture.regs[16]);
+            assert_eq!(frames_by_rows(&stack), 1, "{} {bias:x} {stack:x?}", opinion.name());
+        }
+    }
+}
+
+/// Check that every changed byte of the headers gives some stack, with the leaf in it, and no crash.
+#[test]
+fn survives_changed_headers() {
+    let capture = Capture::new(&[], "recursion", 2);
+    let program = &capture.program().bytes;
+    let mut opinions = opinions();
+    // The ELF header, and fourteen program headers.
+    for (id, at) in (0..64 + 14 * 56).enumerate() {
+        for (variant, flip) in [0xff, 0x80, 1].into_iter().enumerate() {
+            let mut bytes = program.clone();
+            bytes[at] ^= flip;
+            let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&bytes), ..module });
+            for opinion in &mut opinions {
+                let stack = unwind(&mut **opinion, &capture.request(&refs, (id * 3 + variant) as u64));
+                assert_eq!(stack.frames[0].address, capture.regs[16], "{} {at} {flip}", opinion.name());
+                assert!(stack.frames.len() <= 1024);
+            }
+        }
+    }
+}
+
+/// Check that registers and stacks at the edges of the address space overflow nothing.
+#[test]
+fn survives_extreme_registers() {
+    let capture = Capture::new(&[], "recursion", 2);
+    let refs = capture.refs();
+    for mut opinion in opinions() {
+        for value in [0, 1, 7, u64::MAX, u64::MAX - 7, 1 << 63, capture.regs[7] - 1] {
+            for start in [value, capture.regs[7]] {
+                let mut regs = [value; 17];
+                let request = capture.request(&refs, 1);
+                let stack = StackBytes { start, ..request.stack };
+                let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
+                assert_eq!(found.frames[0].address, value, "{}", opinion.name());
+                regs[16] = capture.regs[16];
+                let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
+                assert!(found.frames.len() <= 1024, "{}", opinion.name());
+            }
+        }
+    }
+}

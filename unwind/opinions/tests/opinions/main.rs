@@ -1,0 +1,31 @@
+//! The libraries' opinions on programs whose callers are known.
+#![cfg(any(feature = "libdw", feature = "libunwind"))]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod capture;
+mod hostile;
+mod known_chain;
+mod no_information;
+
+use fpprof_opinions::{Opinion, Request};
+use fpprof_unwind::{Stack, StopReason, TruncatedReason};
+
+/// Every library that is built in.
+fn opinions() -> Vec<Box<dyn Opinion>> {
+    vec![
+        #[cfg(feature = "libdw")]
+        Box::new(fpprof_opinions::Libdw::new()),
+        #[cfg(feature = "libunwind")]
+        Box::new(fpprof_opinions::Libunwind::new()),
+    ]
+}
+
+fn unwind(opinion: &mut dyn Opinion, request: &Request<'_>) -> Stack {
+    let mut stack = Stack { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::Budget) };
+    opinion.unwind(request, &mut stack).unwrap();
+    stack
+}
+
+fn addresses(stack: &Stack) -> Vec<u64> {
+    stack.frames.iter().map(|frame| frame.address).collect()
+}
