@@ -2,5 +2,7 @@
 //!
 //! A recording goes in; models that a report can print come out ([`summary`], [`folded`]).
 
+pub mod experiment;
 pub mod folded;
+pub mod statistics;
 pub mod summary;

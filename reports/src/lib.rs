@@ -1,1 +1,14 @@
 //! Model in, bytes out: tables, flame graphs, HTML, JSON. Same input, same bytes.
+//!
+//! You provide a model of `fpprof-analysis` and a writer. In turn you get the text a person or a machine reads.
+//! No clock, no random, no environment, no files. Names come from the profiled machine and are hostile until escaped:
+//! one escaper for each format ([`escape`] before all of them).
+#![forbid(unsafe_code)]
+
+pub mod escape;
+pub mod experiment;
+mod figures;
+pub mod flamegraph;
+pub mod folded;
+pub mod json;
+pub mod terminal;

@@ -1,0 +1,289 @@
+//! The cells of the table, the same in every form. Names are as they came: each form escapes them in its own way.
+
+use crate::figures::{bytes, change, count, nanoseconds, number, share};
+use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks};
+use fpprof_analysis::statistics::{Estimate, RatioEstimate};
+use std::collections::BTreeMap;
+
+/// The whole table.
+pub(super) struct Sheet {
+    /// What the metric's column is headed.
+    pub(super) metric: String,
+    pub(super) lines: Vec<Line>,
+    /// Why figures are missing; [`Figure::note`] is an index.
+    pub(super) notes: Vec<String>,
+}
+
+/// One mode.
+pub(super) struct Line {
+    pub(super) mode: String,
+    pub(super) bytes: Figure,
+    pub(super) bytes_per_sample: Figure,
+    pub(super) times_fp: Figure,
+    pub(super) samples: Figure,
+    pub(super) lost_chunks: Figure,
+    pub(super) cpu: Figure,
+    pub(super) bpf: Figure,
+    pub(super) metric: Figure,
+    /// The metric against the baseline, for drawings.
+    pub(super) ratio: Option<RatioEstimate>,
+    /// How stacks ended, by strategy; a single figure when that is missing.
+    pub(super) stacks: Result<Vec<StrategyLine>, Figure>,
+}
+
+/// A figure, what must be said beside it, and the note that says why it is missing.
+#[derive(Default)]
+pub(super) struct Figure {
+    pub(super) text: String,
+    pub(super) detail: String,
+    pub(super) note: Option<usize>,
+}
+
+/// How stacks ended under one strategy.
+pub(super) struct StrategyLine {
+    /// The strategy, and who unwound when that needs to be said.
+    pub(super) label: String,
+    /// All processes of the target first (when there are several), then each.
+    pub(super) processes: Vec<ProcessLine>,
+    /// File beside the report.
+    pub(super) flame_graph: Result<String, Figure>,
+}
+
+/// How the stacks of one process name ended.
+pub(super) struct ProcessLine {
+    pub(super) name: String,
+    pub(super) ends: StackEnds,
+    /// The commonest reasons, such as `truncated: chunk_end 44.1 %`; empty when all are complete.
+    pub(super) reasons: Vec<String>,
+}
+
+/// Reasons named for one process.
+const MAX_REASONS: usize = 3;
+
+impl Sheet {
+    /// The cells of every row.
+    pub(super) fn new(experiment: &Experiment) -> Self {
+        let mut notes = Notes::default();
+        let lines = experiment.rows.iter().map(|row| line(experiment, row, &mut notes)).collect();
+        Self { metric: metric_title(experiment), lines, notes: notes.0 }
+    }
+}
+
+/// Letter of a note: a, b, … z, then aa, ab, …
+pub(super) fn note_letter(note: usize) -> String {
+    let mut rest = note;
+    let mut letters = String::new();
+    loop {
+        let letter = u8::try_from(rest % 26).map_or('?', |n| char::from(b'a'.saturating_add(n)));
+        letters.insert(0, letter);
+        if rest < 26 {
+            return letters;
+        }
+        rest = rest / 26 - 1;
+    }
+}
+
+/// Why figures are missing, each reason once.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Notes {
+    fn missing(&mut self, reason: &str) -> Figure {
+        let known = self.0.iter().position(|note| note == reason);
+        let note = known.unwrap_or_else(|| {
+            self.0.push(reason.to_owned());
+            self.0.len() - 1
+        });
+        Figure { text: "–".to_owned(), detail: String::new(), note: Some(note) }
+    }
+
+    fn figure<T>(&mut self, measured: &Measured<T>, show: impl FnOnce(&T) -> Figure) -> Figure {
+        match measured {
+            Measured::Value(value) => show(value),
+            Measured::Missing(reason) => self.missing(reason),
+        }
+    }
+}
+
+fn plain(text: impl Into<String>) -> Figure {
+    Figure { text: text.into(), ..Figure::default() }
+}
+
+fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Figure {
+    Figure { text: text.into(), detail: detail.into(), note: None }
+}
+
+fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
+    let sums = &row.aggregate;
+    let ratio = if experiment.metric.is_some() { &sums.metric_vs_none } else { &sums.wall_vs_none }.value().copied();
+    // Nobody records in this row: its cells are empty by nature, which needs no note.
+    if row.method == Method::None {
+        let empty = || plain("");
+        return Line {
+            mode: row.mode.clone(),
+            bytes: empty(),
+            bytes_per_sample: empty(),
+            times_fp: empty(),
+            samples: empty(),
+            lost_chunks: empty(),
+            cpu: empty(),
+            bpf: empty(),
+            metric: metric(experiment, row, notes),
+            ratio,
+            stacks: Err(empty()),
+        };
+    }
+    Line {
+        mode: row.mode.clone(),
+        bytes: notes.figure(&sums.bytes, |size| plain(bytes(size.mean))),
+        bytes_per_sample: notes.figure(&sums.bytes_per_sample, |size| plain(bytes(size.mean))),
+        times_fp: if row.method == Method::Fp && sums.bytes_vs_fp.value().is_none() {
+            plain("1×")
+        } else {
+            notes.figure(&sums.bytes_vs_fp, |times| plain(format!("{}×", number(times.ratio))))
+        },
+        samples: samples(row, notes),
+        lost_chunks: notes.figure(&sums.lost_chunks, |&chunks| plain(count(chunks))),
+        cpu: cpu(row, notes),
+        bpf: notes.figure(&sums.bpf_ns_per_sample, |time| plain(nanoseconds(time.mean))),
+        metric: metric(experiment, row, notes),
+        ratio,
+        stacks: match &sums.stacks {
+            Measured::Value(strategies) => Ok(strategies.iter().map(|stacks| strategy(stacks, notes)).collect()),
+            Measured::Missing(reason) => Err(notes.missing(reason)),
+        },
+    }
+}
+
+/// `fired = recorded + lost by cause + skipped + dropped`, as far as the tool tells.
+fn samples(row: &Row, notes: &mut Notes) -> Figure {
+    let samples = &row.aggregate.samples;
+    let fired = notes.figure(&samples.fired, |&fired| plain(count(fired)));
+    let recorded = notes.figure(&samples.recorded, |&recorded| plain(count(recorded)));
+    let exact = row.aggregate.balance.value().is_none_or(|balance| balance.exact == balance.runs);
+    let mut text = format!("{} {} {}", fired.text, if exact { "=" } else { "≠" }, recorded.text);
+    let mut note = fired.note.or(recorded.note);
+    match &samples.lost {
+        Measured::Value(lost) => {
+            let causes: Vec<_> = lost.iter().filter(|&(_, &n)| n > 0).collect();
+            if causes.is_empty() {
+                text.push_str(" + 0");
+            }
+            for (cause, &n) in causes {
+                text.push_str(&format!(" + {} {cause}", count(n)));
+            }
+        }
+        Measured::Missing(reason) => {
+            text.push_str(" + –");
+            note = note.or(notes.missing(reason).note);
+        }
+    }
+    for (word, measured) in [("skipped", &samples.skipped), ("dropped", &samples.dropped)] {
+        if let Some(&n) = measured.value().filter(|&&n| n > 0) {
+            text.push_str(&format!(" + {} {word}", count(n)));
+        }
+    }
+    let detail = match row.aggregate.balance.value() {
+        Some(balance) if balance.exact == balance.runs => format!("exact in {}/{}", balance.exact, balance.runs),
+        Some(balance) => {
+            format!("exact in only {}/{}, up to {} unaccounted", balance.exact, balance.runs, balance.worst_unaccounted)
+        }
+        None => String::new(),
+    };
+    Figure { text, detail, note }
+}
+
+fn cpu(row: &Row, notes: &mut Notes) -> Figure {
+    let sums = &row.aggregate;
+    notes.figure(&sums.collector_cpu_percent, |percent| {
+        let mut detail = sums.collector_cpu_s.value().map_or(String::new(), |time| format!("{:.2} s", time.mean));
+        if let Some(after) = sums.collector_stop_cpu_s.value() {
+            detail.push_str(&format!(", {:.2} s of it after the end", after.mean));
+        }
+        with_detail(format!("{} %", number(percent.mean)), detail)
+    })
+}
+
+fn metric_title(experiment: &Experiment) -> String {
+    match &experiment.metric {
+        Some(metric) if metric.unit.is_empty() => metric.name.clone(),
+        Some(metric) => format!("{} ({})", metric.name, metric.unit),
+        None => "wall time (s)".to_owned(),
+    }
+}
+
+fn metric(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Figure {
+    let sums = &row.aggregate;
+    let (value, ratio) = match experiment.metric {
+        Some(_) => (&sums.metric, &sums.metric_vs_none),
+        None => (&sums.wall_s, &sums.wall_vs_none),
+    };
+    let is_baseline =
+        experiment.rows.iter().find(|other| other.method == Method::None).is_some_and(|none| std::ptr::eq(none, row));
+    let detail = match ratio {
+        _ if is_baseline => "baseline".to_owned(),
+        Measured::Value(ratio) => change_with_interval(ratio),
+        Measured::Missing(_) => String::new(),
+    };
+    let mut figure = notes.figure(value, |value: &Estimate| with_detail(number(value.mean), detail));
+    if let Some(reason) = ratio.reason().filter(|_| !is_baseline && figure.note.is_none()) {
+        figure.note = notes.missing(reason).note;
+    }
+    figure
+}
+
+/// `−3.1 % [−5.0 %, −1.2 %]`.
+pub(super) fn change_with_interval(ratio: &RatioEstimate) -> String {
+    match ratio.interval {
+        Some(interval) => format!("{} [{}, {}]", change(ratio.ratio), change(interval.low), change(interval.high)),
+        None => format!("{} (one run)", change(ratio.ratio)),
+    }
+}
+
+fn strategy(stacks: &StrategyStacks, notes: &mut Notes) -> StrategyLine {
+    let label = match &stacks.unwound_by {
+        Some(by) => format!("{}, unwound by {by}", stacks.strategy),
+        None => stacks.strategy.clone(),
+    };
+    let mut processes: Vec<_> =
+        stacks.processes.iter().map(|process| process_line(&process.name, &process.ends)).collect();
+    if processes.len() != 1 {
+        processes.insert(0, process_line("all", &stacks.all));
+    }
+    let flame_graph = match &stacks.flame_graph {
+        Measured::Value(file) => Ok(file.clone()),
+        Measured::Missing(reason) => Err(notes.missing(reason)),
+    };
+    StrategyLine { label, processes, flame_graph }
+}
+
+fn process_line(name: &str, ends: &StackEnds) -> ProcessLine {
+    ProcessLine { name: name.to_owned(), ends: ends.clone(), reasons: reasons(ends) }
+}
+
+/// The commonest reasons over both classes, most frequent first.
+fn reasons(ends: &StackEnds) -> Vec<String> {
+    let named = |class: &'static str, counts: &BTreeMap<String, u64>| {
+        counts.iter().filter(|&(_, &n)| n > 0).map(|(reason, &n)| (n, class, reason.clone())).collect::<Vec<_>>()
+    };
+    let mut all = named("truncated", &ends.truncated);
+    all.extend(named("broken", &ends.broken));
+    // Names break ties, so that the order depends on nothing else.
+    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
+    let mut lines: Vec<_> = all
+        .iter()
+        .take(MAX_REASONS)
+        .map(|(n, class, reason)| format!("{class}: {reason} {}", share(*n, ends.samples)))
+        .collect();
+    let rest = all.get(MAX_REASONS..).unwrap_or_default();
+    if !rest.is_empty() {
+        let n = rest.iter().fold(0_u64, |sum, (n, ..)| sum.saturating_add(*n));
+        lines.push(format!("{} more reasons {}", rest.len(), share(n, ends.samples)));
+    }
+    lines
+}
+
+/// `complete / truncated / broken` in per cent.
+pub(super) fn shares(ends: &StackEnds) -> [String; 3] {
+    [ends.complete, ends.n_truncated(), ends.n_broken()].map(|n| share(n, ends.samples))
+}

@@ -1,0 +1,302 @@
+//! The verdict: a few sentences computed from the numbers by a rule that is printed with them.
+//!
+//! ```text
+//! usable(mode)  = every process name with >= 1 % of the target's samples has >= 99 % complete stacks,
+//!                 lost and dropped samples <= 0.1 % of those that should be there,
+//!                 and the balance holds in every run that can be checked
+//! verdict       = the usable mode with the fewest bytes a sample
+//! slower(mode)  = the 95 % interval of its slow-down lies above none
+//! ```
+
+use crate::figures::{bytes, change, number, share};
+use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StrategyStacks, Tool};
+use fpprof_analysis::statistics::RatioEstimate;
+
+use super::cells::change_with_interval;
+
+/// Least share of complete stacks of a usable mode, per cent.
+const MIN_COMPLETE: f64 = 99.0;
+
+/// Process names with a smaller share of the samples are not asked for [`MIN_COMPLETE`], per cent.
+const MIN_PROCESS_SHARE: f64 = 1.0;
+
+/// Largest share of samples a usable mode may lose.
+const MAX_LOST_SHARE: f64 = 0.001;
+
+/// The rule in words.
+pub(super) const RULE: &str = "A mode is usable when at least 99 % of the stacks are complete in every process name \
+     that has 1 % of the target's samples or more, at most 0.1 % of the samples are lost or dropped, and the balance \
+     holds in every run where it can be checked. The verdict is the usable mode with the fewest bytes a sample. \
+     A slow-down counts only when its 95 % interval leaves out “none”. “Complete” says that a stack reached its root; \
+     a frame-pointer stack can be complete and still lack the caller of its leaf.";
+
+/// How a finding is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Good,
+    Neutral,
+    Bad,
+}
+
+/// A sentence, in pieces.
+#[derive(Debug, Clone)]
+pub(super) struct Finding {
+    pub(super) judgement: Judgement,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// Part of a sentence.
+#[derive(Debug, Clone)]
+pub(super) enum Piece {
+    /// Words of ours and figures.
+    Words(String),
+    /// A name that came with the data.
+    Name(String),
+}
+
+impl Finding {
+    fn new(judgement: Judgement) -> Self {
+        Self { judgement, pieces: Vec::new() }
+    }
+
+    fn words(mut self, text: impl Into<String>) -> Self {
+        self.pieces.push(Piece::Words(text.into()));
+        self
+    }
+
+    fn name(mut self, name: &str) -> Self {
+        self.pieces.push(Piece::Name(name.to_owned()));
+        self
+    }
+
+    fn list<'a>(mut self, items: impl IntoIterator<Item = (&'a str, String)>) -> Self {
+        for (index, (name, words)) in items.into_iter().enumerate() {
+            if index > 0 {
+                self = self.words(", ");
+            }
+            self = self.name(name).words(words);
+        }
+        self
+    }
+}
+
+/// The sentences, the most important first.
+pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
+    let mut findings = vec![headline(experiment)];
+    findings.extend(frame_pointers(experiment));
+    findings.extend(unusable(experiment));
+    findings.extend(against_perf(experiment));
+    findings.extend(slow_downs(experiment));
+    findings.extend(again(experiment));
+    findings.extend(balance(experiment));
+    findings
+}
+
+/// A mode seen through one of its strategies.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    row: &'a Row,
+    stacks: &'a StrategyStacks,
+    bytes_per_sample: Option<f64>,
+}
+
+impl<'a> Candidate<'a> {
+    /// The strategy of `row` that completes most.
+    fn of(row: &'a Row) -> Option<Self> {
+        let strategies = row.aggregate.stacks.value()?;
+        let stacks =
+            strategies.iter().reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
+        let bytes_per_sample = row.aggregate.bytes_per_sample.value().map(|size| size.mean);
+        Some(Self { row, stacks, bytes_per_sample })
+    }
+
+    fn lost_share(&self) -> Option<f64> {
+        self.row.aggregate.samples.lost_share()
+    }
+
+    /// Why it is not usable; empty when it is.
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.stacks.all.samples == 0 {
+            faults.push("no stacks".to_owned());
+        }
+        for process in &self.stacks.processes {
+            let of_all = crate::figures::percent(process.ends.samples, self.stacks.all.samples);
+            let complete = crate::figures::percent(process.ends.complete, process.ends.samples);
+            if of_all >= MIN_PROCESS_SHARE && complete < MIN_COMPLETE {
+                faults.push(format!(
+                    "{} {} complete",
+                    process.name,
+                    share(process.ends.complete, process.ends.samples)
+                ));
+            }
+        }
+        match self.lost_share() {
+            Some(lost) if lost > MAX_LOST_SHARE => faults.push(format!("{} % lost", number(lost * 100.0))),
+            Some(_) => {}
+            None => faults.push("losses unknown".to_owned()),
+        }
+        if self.row.aggregate.balance.value().is_some_and(|balance| balance.exact < balance.runs) {
+            faults.push("the balance does not hold".to_owned());
+        }
+        faults
+    }
+}
+
+fn complete(stacks: &StrategyStacks) -> f64 {
+    crate::figures::percent(stacks.all.complete, stacks.all.samples)
+}
+
+fn candidates(experiment: &Experiment) -> impl Iterator<Item = Candidate<'_>> {
+    experiment.rows.iter().filter(|row| row.method != Method::None).filter_map(Candidate::of)
+}
+
+fn headline(experiment: &Experiment) -> Finding {
+    let size = |candidate: &Candidate<'_>| candidate.bytes_per_sample.unwrap_or(f64::INFINITY);
+    let usable = candidates(experiment)
+        .filter(|candidate| candidate.bytes_per_sample.is_some() && candidate.faults().is_empty())
+        .reduce(|best, next| if size(&next) < size(&best) { next } else { best });
+    if let Some(best) = usable {
+        let lost = best.lost_share().map_or("–".to_owned(), |lost| number(lost * 100.0));
+        let ends = &best.stacks.all;
+        return Finding::new(Judgement::Good).name(&best.row.mode).words(format!(
+            " is the cheapest usable mode for this workload: {} of the stacks complete, {lost} % of the samples lost, {} a sample.",
+            share(ends.complete, ends.samples),
+            best.bytes_per_sample.map_or("–".to_owned(), bytes),
+        ));
+    }
+    let best = candidates(experiment)
+        .reduce(|best, next| if complete(next.stacks) > complete(best.stacks) { next } else { best });
+    match best {
+        Some(best) => Finding::new(Judgement::Bad)
+            .words("No mode is usable for this workload. The most complete stacks, ")
+            .words(share(best.stacks.all.complete, best.stacks.all.samples))
+            .words(", come from ")
+            .name(&best.row.mode)
+            .words("; against it: ")
+            .words(best.faults().join(", "))
+            .words("."),
+        None => Finding::new(Judgement::Bad).words("There are no stacks to judge."),
+    }
+}
+
+/// What frame pointers alone give.
+fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
+    let row = experiment.rows.iter().find(|row| row.method == Method::Fp && row.tool == Tool::Fpprof)?;
+    let stacks = Candidate::of(row)?.stacks;
+    let usable = Candidate::of(row)?.faults().is_empty();
+    let by_process = stacks
+        .processes
+        .iter()
+        .take(4)
+        .map(|process| (process.name.as_str(), format!(" {}", share(process.ends.complete, process.ends.samples))));
+    let finding = Finding::new(if usable { Judgement::Good } else { Judgement::Bad })
+        .words(format!("Frame pointers complete {} of the stacks: ", share(stacks.all.complete, stacks.all.samples)))
+        .list(by_process);
+    let worst = stacks.all.truncated.iter().chain(&stacks.all.broken).max_by_key(|&(_, &n)| n);
+    Some(match worst {
+        Some((reason, &n)) if n > 0 => finding
+            .words("; the commonest other end is ")
+            .name(reason)
+            .words(format!(" ({}).", share(n, stacks.all.samples))),
+        _ => finding.words("."),
+    })
+}
+
+/// The modes with copied stacks that do not pass, and why.
+fn unusable(experiment: &Experiment) -> Option<Finding> {
+    let failing: Vec<_> = candidates(experiment)
+        .filter(|candidate| candidate.row.method != Method::Fp)
+        .map(|candidate| (candidate.row.mode.as_str(), candidate.faults()))
+        .filter(|(_, faults)| !faults.is_empty())
+        .map(|(mode, faults)| (mode, format!(" ({})", faults.join(", "))))
+        .collect();
+    let finding = Finding::new(Judgement::Bad).words("Copied stacks that are not usable: ");
+    (!failing.is_empty()).then(|| finding.list(failing).words("."))
+}
+
+/// Our largest chunk against perf's largest.
+fn against_perf(experiment: &Experiment) -> Option<Finding> {
+    let largest = |tool| {
+        candidates(experiment)
+            .filter(|candidate| candidate.row.tool == tool && candidate.row.method == Method::Dwarf)
+            .max_by_key(|candidate| candidate.row.stack_bytes)
+    };
+    let (ours, perf) = (largest(Tool::Fpprof)?, largest(Tool::Perf)?);
+    let (our_size, perf_size) = (ours.bytes_per_sample?, perf.bytes_per_sample?);
+    let ends = |candidate: &Candidate<'_>| share(candidate.stacks.all.complete, candidate.stacks.all.samples);
+    Some(
+        Finding::new(Judgement::Neutral)
+            .name(&perf.row.mode)
+            .words(format!(" takes {} a sample and completes {} of its stacks; ", bytes(perf_size), ends(&perf)))
+            .name(&ours.row.mode)
+            .words(format!(" takes {} and completes {}: ", bytes(our_size), ends(&ours)))
+            .words(format!("{}× the bytes.", number(our_size / perf_size))),
+    )
+}
+
+/// Slow-down against the command alone; above 1 is slower.
+fn slow_down<'a>(experiment: &Experiment, row: &'a Row) -> &'a Measured<RatioEstimate> {
+    if experiment.metric.is_some() { &row.aggregate.slow_down } else { &row.aggregate.wall_vs_none }
+}
+
+fn slow_downs(experiment: &Experiment) -> Option<Finding> {
+    let by = experiment.metric.as_ref().map_or("wall time", |metric| metric.name.as_str());
+    let ratios: Vec<_> = experiment
+        .rows
+        .iter()
+        .filter(|row| row.method != Method::None)
+        .filter_map(|row| Some((row, slow_down(experiment, row).value()?)))
+        .collect();
+    let n = ratios.iter().map(|(_, ratio)| ratio.n).max()?;
+    let finding = Finding::new(Judgement::Neutral).words("Slow-down by ").name(by).words(": ");
+    if n < 2 {
+        return Some(finding.words("unknown, since a single run has no interval; repeat at least three times."));
+    }
+    let told: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
+    let rest: Vec<_> = ratios.iter().filter(|(_, ratio)| !ratio.differs()).collect();
+    let mut finding = if told.is_empty() {
+        finding.words("no mode can be told from none")
+    } else {
+        finding.list(told.iter().map(|(row, ratio)| (row.mode.as_str(), format!(" {}", change_with_interval(ratio)))))
+    };
+    if !rest.is_empty() && !told.is_empty() {
+        finding = finding.words("; all others cannot be told from none");
+    }
+    let mdes = || rest.iter().filter_map(|(_, ratio)| ratio.mde);
+    if let (Some(least), Some(most)) = (mdes().reduce(f64::min), mdes().reduce(f64::max)) {
+        let (least, most) = (change(1.0 + least), change(1.0 + most));
+        let size = if least == most { least } else { format!("{least} to {most}") };
+        finding = finding.words(format!(" (n = {n}; these runs would have shown {size} with a chance of 80 %)"));
+    }
+    Some(finding.words("."))
+}
+
+/// The baseline against itself, when it was run twice.
+fn again(experiment: &Experiment) -> Option<Finding> {
+    let row = experiment.rows.iter().filter(|row| row.method == Method::None).nth(1)?;
+    let ratio = slow_down(experiment, row).value()?;
+    let (judgement, words) = if ratio.differs() {
+        (Judgement::Bad, "differs from itself, so the slow-downs above cannot be trusted: ")
+    } else {
+        (Judgement::Good, "cannot be told from itself, as it should be: ")
+    };
+    Some(Finding::new(judgement).words("The command alone ").words(words).words(change_with_interval(ratio)).words("."))
+}
+
+fn balance(experiment: &Experiment) -> Option<Finding> {
+    let checks = || experiment.rows.iter().filter_map(|row| row.aggregate.balance.value());
+    let runs = checks().fold(0_u32, |sum, check| sum.saturating_add(check.runs));
+    let exact = checks().fold(0_u32, |sum, check| sum.saturating_add(check.exact));
+    if runs == 0 {
+        return None;
+    }
+    let judgement = if exact == runs { Judgement::Good } else { Judgement::Bad };
+    let every = if exact == runs { "every one of" } else { "only" };
+    let words = if exact == runs {
+        format!("fired = recorded + lost + skipped + dropped holds exactly in {every} {runs} recordings.")
+    } else {
+        format!("fired = recorded + lost + skipped + dropped holds in {every} {exact} of {runs} recordings.")
+    };
+    Some(Finding::new(judgement).words(words))
+}

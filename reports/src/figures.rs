@@ -1,0 +1,166 @@
+//! Figures in words: counts with separators, sizes, shares, times. One way for every format.
+
+/// `1234567` → `1,234,567`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes with decimal prefixes and three digits: `388 B`, `4.46 kB`, `57.6 MB`.
+pub(crate) fn bytes(n: f64) -> String {
+    scaled(n, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
+}
+
+/// Bytes as a count.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(crate) fn byte_count(n: u64) -> String {
+    bytes(n as f64)
+}
+
+/// Nanoseconds with three digits: `812 ns`, `1.62 µs`.
+pub(crate) fn nanoseconds(n: f64) -> String {
+    scaled(n, 1000.0, &["ns", "µs", "ms", "s"])
+}
+
+/// Seconds: `0.21 s`, `8.02 s`, `12 min 5 s`.
+pub(crate) fn seconds(s: f64) -> String {
+    if s.is_finite() && s >= 100.0 {
+        let whole = s.round();
+        return format!("{:.0} min {:.0} s", (whole / 60.0).floor(), whole % 60.0);
+    }
+    format!("{s:.2} s")
+}
+
+/// A share in per cent that never claims too much: `100 %` and `0 %` are exact, `99.9 %` and `<0.1 %` are not.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    if part == 0 {
+        return "0 %".to_owned();
+    }
+    if part == whole {
+        return "100 %".to_owned();
+    }
+    // Tenths of a per cent, rounded to nearest in integers, so that no platform rounds otherwise.
+    let tenths = (u128::from(part) * 2000 + u128::from(whole)) / (u128::from(whole) * 2);
+    match tenths {
+        0 => "<0.1 %".to_owned(),
+        1000 if part < whole => "99.9 %".to_owned(),
+        _ => format!("{}.{} %", tenths / 10, tenths % 10),
+    }
+}
+
+/// A share as a number of per cent, for comparisons and lengths of bars; 0 of nothing.
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
+pub(crate) fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * (part as f64) / (whole as f64) }
+}
+
+/// A figure with three significant digits, or all digits before the point: `0.35`, `3.14`, `48,210`.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let sign = if value < 0.0 { "−" } else { "" };
+    let size = value.abs();
+    if size >= 99.95 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "held within u64 by min")]
+        let whole = size.round().min(1e18) as u64;
+        return format!("{sign}{}", count(whole));
+    }
+    let decimals = if size >= 9.995 { 1 } else { 2 };
+    format!("{sign}{size:.decimals$}")
+}
+
+/// A ratio as a signed change: `1.031` → `+3.1 %`.
+pub(crate) fn change(ratio: f64) -> String {
+    let change = (ratio - 1.0) * 100.0;
+    if !change.is_finite() {
+        return "–".to_owned();
+    }
+    let text = if change.abs() >= 99.95 { format!("{:.0}", change.abs()) } else { format!("{:.1}", change.abs()) };
+    if text == "0.0" {
+        return "0.0 %".to_owned();
+    }
+    format!("{}{text} %", if change < 0.0 { "−" } else { "+" })
+}
+
+fn scaled(n: f64, base: f64, units: &[&str]) -> String {
+    let mut value = n;
+    let mut units = units.iter().copied();
+    let mut unit = units.next().unwrap_or_default();
+    while value.abs() >= base * 0.9995 {
+        let Some(next) = units.next() else { break };
+        value /= base;
+        unit = next;
+    }
+    let whole = unit == "B" && (value - value.round()).abs() < 1e-9;
+    let decimals = match value.abs() {
+        _ if whole => 0,
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that counts get their separators.
+    #[test]
+    fn counts_have_separators() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1000), "1,000");
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    /// Check that sizes and times take the prefix that keeps three digits.
+    #[test]
+    fn sizes_take_their_prefix() {
+        assert_eq!(bytes(388.0), "388 B");
+        assert_eq!(bytes(64.25), "64.2 B");
+        assert_eq!(bytes(999.6), "1.00 kB");
+        assert_eq!(bytes(57_590e6), "57.6 GB");
+        assert_eq!(byte_count(u64::MAX), "18447 PB");
+        assert_eq!(nanoseconds(812.4), "812 ns");
+        assert_eq!(nanoseconds(1620.0), "1.62 µs");
+        assert_eq!(seconds(8.016), "8.02 s");
+        assert_eq!(seconds(725.0), "12 min 5 s");
+    }
+
+    /// Check that a share says 100 % or 0 % only where that is exact.
+    #[test]
+    fn shares_do_not_claim_too_much() {
+        assert_eq!(share(100_000, 100_000), "100 %");
+        assert_eq!(share(99_999, 100_000), "99.9 %");
+        assert_eq!(share(1, 100_000), "<0.1 %");
+        assert_eq!(share(0, 5), "0 %");
+        assert_eq!(share(1, 3), "33.3 %");
+        assert_eq!(share(0, 0), "–");
+        assert_eq!(share(u64::MAX - 1, u64::MAX), "99.9 %");
+    }
+
+    /// Check that changes and numbers have a sign that survives any font, and no digits that mean nothing.
+    #[test]
+    fn changes_are_signed() {
+        assert_eq!(change(1.0312), "+3.1 %");
+        assert_eq!(change(0.95), "−5.0 %");
+        assert_eq!(change(1.0001), "0.0 %");
+        assert_eq!(change(3.0), "+200 %");
+        assert_eq!(change(f64::NAN), "–");
+        assert_eq!(number(48_210.4), "48,210");
+        assert_eq!(number(-3.14159), "−3.14");
+        assert_eq!(number(61.7), "61.7");
+    }
+}

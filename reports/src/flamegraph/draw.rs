@@ -1,0 +1,114 @@
+//! Title, legend, and the call of inferno.
+
+use super::palette::Kind;
+use super::paths::{Ends, paths};
+use crate::escape::shown;
+use crate::figures::{count, share};
+use fpprof_analysis::folded::Folded;
+use inferno::flamegraph::color::{BackgroundColor, Color};
+use inferno::flamegraph::{self, TextTruncateDirection};
+use std::io::{self, Write};
+
+/// How a flame graph is titled and sized.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// What was profiled, for the title; empty for none.
+    pub title: String,
+    /// The strategy the stacks were unwound with, such as `dwarf`.
+    pub strategy: String,
+    /// Width in pixels; `None` takes the width of the window.
+    pub width: Option<usize>,
+}
+
+/// Why there is no flame graph.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is nothing to draw.
+    #[error("no samples, so there is nothing to draw")]
+    NoSamples,
+    /// More samples than a graph can be exact for.
+    #[error("more than 2^53 samples in one flame graph")]
+    TooManySamples,
+    /// inferno did not write the line the legend goes into.
+    #[error("the flame graph has no subtitle to hold the legend")]
+    NoSubtitle,
+    /// The graph could not be written.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Where inferno writes the subtitle.
+const SUBTITLE: &str = "<text id=\"subtitle\"";
+
+/// Draws the stacks as SVG with inferno's script for zoom and search.
+///
+/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default); the folded export has them all.
+///
+/// # Errors
+/// [`Error`]; nothing is written then, unless the writer failed.
+pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(), Error> {
+    let mut paths = paths(folded)?;
+    if paths.ends.samples == 0 {
+        return Err(Error::NoSamples);
+    }
+    let mut drawing = flamegraph::Options::default();
+    drawing.title = title(options, &paths.ends);
+    drawing.subtitle = Some(" ".to_owned());
+    drawing.count_name = "samples".to_owned();
+    drawing.name_type = String::new();
+    drawing.image_width = options.width;
+    drawing.frame_height = 17;
+    drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
+    drawing.text_truncate_direction = TextTruncateDirection::Right;
+    drawing.palette_map = Some(&mut paths.colors);
+    // "Flame chart" is inferno's word for "draw the lines from last to first and do not sort them".
+    drawing.flame_chart = true;
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut drawing, paths.lines.iter().rev().map(String::as_str), &mut svg)?;
+    let legend = legend(&paths.kinds.into_iter().collect::<Vec<_>>());
+    let (head, tail) = split_at_subtitle(&svg).ok_or(Error::NoSubtitle)?;
+    out.write_all(head)?;
+    out.write_all(legend.as_bytes())?;
+    out.write_all(tail)?;
+    Ok(writeln!(out)?)
+}
+
+fn title(options: &Options, ends: &Ends) -> String {
+    let mut title = String::new();
+    for part in [&options.title, &options.strategy] {
+        if !part.is_empty() {
+            title.push_str(&shown(part));
+            title.push_str(" · ");
+        }
+    }
+    title.push_str(&format!("{} samples · {} complete", count(ends.samples), share(ends.complete, ends.samples)));
+    for (class, n) in [("truncated", ends.truncated), ("broken", ends.broken)] {
+        if n > 0 {
+            title.push_str(&format!(" · {} {class}", share(n, ends.samples)));
+        }
+    }
+    title
+}
+
+/// A coloured square and a word for every kind that occurs.
+fn legend(kinds: &[Kind]) -> String {
+    let mut legend = String::new();
+    for (kind, word) in kinds.iter().filter_map(|kind| Some((kind, kind.legend()?))) {
+        if !legend.is_empty() {
+            // No-break spaces, since XML folds plain ones into one.
+            legend.push_str("\u{a0}\u{a0} ");
+        }
+        let Color { r, g, b } = kind.color();
+        legend.push_str(&format!("<tspan fill=\"rgb({r},{g},{b})\">\u{25a0}</tspan>\u{a0}{word}"));
+    }
+    legend
+}
+
+/// What comes before and after the text of the subtitle. `<` in names is escaped, so the first match is the element.
+fn split_at_subtitle(svg: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = svg.windows(SUBTITLE.len()).position(|window| window == SUBTITLE.as_bytes())?;
+    let open = start + svg.get(start..)?.iter().position(|&byte| byte == b'>')? + 1;
+    let close = open + svg.get(open..)?.iter().position(|&byte| byte == b'<')?;
+    Some((svg.get(..open)?, svg.get(close..)?))
+}

@@ -1,0 +1,11 @@
+//! Flame graphs as SVG, drawn by inferno.
+//!
+//! Complete stacks stand under their process name; all others under a root that says how they ended, such as
+//! `[truncated: chunk_end]` or `[broken: ra_not_exec]`, and then under their process name. The colour of a frame says
+//! how it was found, and the legend under the title says which colour is which. Same stacks, same bytes.
+
+mod draw;
+mod palette;
+mod paths;
+
+pub use draw::{Error, Options, svg};

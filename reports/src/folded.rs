@@ -1,0 +1,135 @@
+//! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the samples.
+//!
+//! ```text
+//! nbdkit;_start;main;run_command_[i];wait4;entry_SYSCALL_64_[k] 17
+//! fio;[truncated: chunk_end];fio_nbd_queue;memcpy 3
+//! ```
+//!
+//! - The first frame is the process name (comm).
+//! - A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. What lies
+//!   between the root and the next frame is not known.
+//! - Suffixes tell how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
+//!   `_[fp]` the frame pointer where other frames were found by call frame information. Without a suffix: the way the
+//!   strategy is about.
+//! - Names: `;` becomes `:` (as stackcollapse-perf does), control and other invisible characters `\u{hex}`; so does a
+//!   blank that a reader would take for the one before the count. An empty name is `[no name]`.
+//!
+//! # Sources
+//! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
+
+use crate::escape::{is_obeyed, push_escaped};
+use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
+use fpprof_unwind::StopReason;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Writes folded stacks, sorted; processes of one name are taken together.
+///
+/// # Errors
+/// Those of the writer; `InvalidData` for a stack with a frame that is not in [`Folded::frames`].
+pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
+    let names = names(folded, whole);
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for stack in &folded.stacks {
+        let mut line = name(&stack.comm).into_owned();
+        if let Some(marker) = marker(stack) {
+            line.push(';');
+            line.push_str(&marker);
+        }
+        for frame in frames_of(stack, &names) {
+            line.push(';');
+            line.push_str(frame?);
+        }
+        let samples = lines.entry(line).or_default();
+        *samples = samples.saturating_add(stack.samples);
+    }
+    lines.iter().try_for_each(|(line, samples)| writeln!(out, "{line} {samples}"))
+}
+
+/// The root of stacks that are not complete.
+pub(crate) fn marker(stack: &FoldedStack) -> Option<String> {
+    match stack.stop {
+        StopReason::Complete(_) => None,
+        stop @ (StopReason::Truncated(_) | StopReason::Broken(_)) => {
+            Some(format!("[{}: {}]", stop.class(), stop.name()))
+        }
+    }
+}
+
+/// Every frame of `folded` as it stands in a line; `shorten` may cut the names first.
+pub(crate) fn names(folded: &Folded, shorten: fn(&str) -> Cow<'_, str>) -> Vec<String> {
+    let mixed = folded.frames.iter().any(|frame| frame.origin == Origin::Cfi);
+    let named = |frame: &FrameLabel| format!("{}{}", name(&shorten(&frame.name)), suffix(frame.origin, mixed));
+    folded.frames.iter().map(named).collect()
+}
+
+/// The name as it is, however long.
+fn whole(name: &str) -> Cow<'_, str> {
+    Cow::Borrowed(name)
+}
+
+/// Names of the frames of a stack, root first.
+pub(crate) fn frames_of<'a>(
+    stack: &'a FoldedStack,
+    names: &'a [String],
+) -> impl Iterator<Item = io::Result<&'a str>> + 'a {
+    stack.frames.iter().map(|&frame| {
+        let index = usize::try_from(frame).unwrap_or(usize::MAX);
+        names.get(index).map(String::as_str).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("frame {frame} of a stack is not in the table of frames"),
+            )
+        })
+    })
+}
+
+fn suffix(origin: Origin, mixed: bool) -> &'static str {
+    match origin {
+        Origin::Kernel => "_[k]",
+        Origin::Inlined => "_[i]",
+        Origin::Heuristic => "_[h]",
+        Origin::FramePointer if mixed => "_[fp]",
+        Origin::FramePointer | Origin::Leaf | Origin::Cfi => "",
+    }
+}
+
+/// A name as it may stand in a line: it can neither end the frame, nor the line, nor pass for a count, a comment or a
+/// suffix.
+pub(crate) fn name(text: &str) -> Cow<'_, str> {
+    if text.is_empty() {
+        return Cow::Borrowed("[no name]");
+    }
+    if is_plain(text) {
+        return Cow::Borrowed(text);
+    }
+    let last_word = text.rfind(' ').map_or(0, |blank| blank + 1);
+    let count_like = text.get(last_word..).is_some_and(|word| word.chars().all(|c| c.is_ascii_digit() || c == '.'));
+    let suffix_at = suffix_start(text);
+    let mut out = String::with_capacity(text.len() + 16);
+    for (at, c) in text.char_indices() {
+        let edge = at == 0 || at + c.len_utf8() == text.len();
+        match c {
+            ';' => out.push(':'),
+            ' ' if edge || (count_like && at + 1 == last_word) => push_escaped(&mut out, c),
+            '#' if at == 0 => push_escaped(&mut out, c),
+            '[' if suffix_at == Some(at) => push_escaped(&mut out, c),
+            c if is_obeyed(c) || (c.is_whitespace() && c != ' ') => push_escaped(&mut out, c),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a name needs no look at its ends: letters, digits, and what symbols are made of.
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '-' | '<' | '>' | ',' | '@' | '&'))
+}
+
+/// Where the `[` of a suffix starts that the name itself ends with.
+fn suffix_start(text: &str) -> Option<usize> {
+    ["_[k]", "_[i]", "_[h]", "_[fp]", "_[j]", "_[w]"]
+        .iter()
+        .find_map(|suffix| Some(text.strip_suffix(suffix)?.len() + 1))
+}

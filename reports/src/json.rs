@@ -1,0 +1,82 @@
+//! `--json`: the model as it is, indented, keys in a fixed order.
+
+use crate::escape::is_obeyed;
+use fpprof_analysis::summary::Summary;
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use std::io::{self, Write};
+
+/// Writes `report --json`, with a line feed at the end.
+///
+/// # Errors
+/// Those of the writer.
+pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+    value(summary, out)
+}
+
+/// Writes any model of ours as JSON, with a line feed at the end.
+///
+/// Beyond what JSON asks for, characters that a terminal obeys are written as `\uXXXX`, and `</` as `<\/`, so that the
+/// text may be shown or set into a page as it is; every JSON reader gives the same strings back.
+///
+/// # Errors
+/// Those of the writer, and `InvalidData` for a map whose keys are not strings.
+pub fn value(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Harmless(PrettyFormatter::new()));
+    value.serialize(&mut serializer)?;
+    writeln!(out)
+}
+
+/// The indented form of `serde_json` with harmless strings.
+struct Harmless(PrettyFormatter<'static>);
+
+impl Formatter for Harmless {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_array(writer)
+    }
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array(writer)
+    }
+    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(writer, first)
+    }
+    fn end_array_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array_value(writer)
+    }
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object(writer)
+    }
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object(writer)
+    }
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(writer, first)
+    }
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(writer)
+    }
+    fn end_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object_value(writer)
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut start = 0;
+        let mut before = '\0';
+        for (at, c) in fragment.char_indices() {
+            if is_obeyed(c) || (before == '<' && c == '/') {
+                writer.write_all(fragment.as_bytes().get(start..at).unwrap_or_default())?;
+                write_escaped(writer, c)?;
+                start = at + c.len_utf8();
+            }
+            before = c;
+        }
+        writer.write_all(fragment.as_bytes().get(start..).unwrap_or_default())
+    }
+}
+
+fn write_escaped<W: ?Sized + Write>(writer: &mut W, c: char) -> io::Result<()> {
+    if c == '/' {
+        return writer.write_all(b"\\/");
+    }
+    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
+}

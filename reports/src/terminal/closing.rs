@@ -1,0 +1,143 @@
+//! The lines every recording closes with: balance, volume, own cost.
+
+use super::{Paragraph, Style, Tone};
+use crate::escape::shown;
+use crate::figures::{byte_count, bytes, count, nanoseconds, seconds};
+use fpprof_analysis::summary::{Cost, Summary};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// What a recording closes with, whether it was made just now or read from a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Closing<'a> {
+    /// Ticks of the sampling event.
+    pub fired: u64,
+    /// Samples in the file.
+    pub recorded: u64,
+    /// Samples lost, by cause.
+    pub lost: &'a BTreeMap<String, u64>,
+    /// Ticks in something that was not to be profiled.
+    pub skipped: u64,
+    /// Samples thrown away.
+    pub dropped: u64,
+    /// Runs of lost samples without a recorded one between them; `None` when it is not known.
+    pub lost_gaps: Option<u64>,
+    /// Process events the kernel lost.
+    pub sideband_lost: u64,
+    /// Size of the recording, bytes.
+    pub file_bytes: u64,
+    /// Bytes handed over by the sampling program, before compression; `None` when it is not known.
+    pub ring_bytes_per_sample: Option<f64>,
+    /// Length of the recording, seconds.
+    pub duration_s: f64,
+    /// What recording cost; `None` when the recording does not say (it was cut).
+    pub cost: Option<&'a Cost>,
+}
+
+impl<'a> From<&'a Summary> for Closing<'a> {
+    fn from(summary: &'a Summary) -> Self {
+        Self {
+            fired: summary.fired,
+            recorded: summary.recorded,
+            lost: &summary.lost,
+            skipped: summary.skipped,
+            dropped: summary.dropped,
+            lost_gaps: Some(summary.lost_gaps),
+            sideband_lost: summary.sideband_lost,
+            file_bytes: summary.file_bytes,
+            ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample),
+            duration_s: summary.duration_s,
+            cost: summary.cost.as_ref(),
+        }
+    }
+}
+
+/// Column in which the text after a label starts.
+pub(super) const INDENT: usize = 10;
+
+/// Writes balance, volume and own cost.
+///
+/// # Errors
+/// Those of the writer.
+pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    balance(closing).write(style, out)?;
+    volume(closing).write(style, out)?;
+    own_cost(closing.cost).write(style, out)
+}
+
+/// The identity written out, so that a reader sees that it adds up.
+fn balance(closing: &Closing<'_>) -> Paragraph {
+    let n_lost = closing.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
+    let mut line = Paragraph::new("balance", INDENT);
+    line.part(Tone::Plain, format!("fired {}", count(closing.fired)))
+        .part(Tone::Plain, format!("= recorded {}", count(closing.recorded)))
+        .part(if n_lost > 0 { Tone::Warn } else { Tone::Plain }, format!("+ lost {}", count(n_lost)));
+    let causes: Vec<_> = closing.lost.iter().filter(|&(_, &n)| n > 0).collect();
+    if !causes.is_empty() {
+        let by_cause: Vec<_> = causes.iter().map(|&(cause, &n)| format!("{} {}", shown(cause), count(n))).collect();
+        line.part(Tone::Plain, format!("({})", by_cause.join(", ")));
+    }
+    line.part(Tone::Plain, format!("+ skipped {}", count(closing.skipped))).part(
+        if closing.dropped > 0 { Tone::Warn } else { Tone::Plain },
+        format!("+ dropped {}", count(closing.dropped)),
+    );
+    let rest = unaccounted(closing, n_lost);
+    if rest != 0 {
+        line.part(Tone::Bad, format!("+ {rest} unaccounted for: the balance does not hold"));
+    }
+    if let Some(gaps) = closing.lost_gaps.filter(|&gaps| gaps > 0) {
+        line.part(Tone::Dim, format!("· lost in {} gap{}", count(gaps), plural(gaps)));
+    }
+    if closing.sideband_lost > 0 {
+        let events = count(closing.sideband_lost);
+        line.part(Tone::Warn, format!("· {events} process events lost: mappings may be missing"));
+    }
+    line
+}
+
+/// What the identity lacks, from the very numbers that are printed.
+fn unaccounted(closing: &Closing<'_>, n_lost: u64) -> i128 {
+    [closing.recorded, n_lost, closing.skipped, closing.dropped]
+        .into_iter()
+        .fold(i128::from(closing.fired), |rest, n| rest - i128::from(n))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn volume(closing: &Closing<'_>) -> Paragraph {
+    let mut line = Paragraph::new("volume", INDENT);
+    line.part(Tone::Plain, byte_count(closing.file_bytes));
+    if closing.recorded > 0 {
+        let per_sample = closing.file_bytes as f64 / closing.recorded as f64;
+        line.part(Tone::Plain, format!("· {} a sample", bytes(per_sample)));
+    }
+    if closing.duration_s > 0.0 {
+        let per_minute = closing.file_bytes as f64 * 60.0 / closing.duration_s;
+        line.part(Tone::Plain, format!("· {} a minute", bytes(per_minute)));
+    }
+    if let Some(ring) = closing.ring_bytes_per_sample {
+        line.part(Tone::Plain, format!("· {} a sample before compression", bytes(ring)));
+    }
+    line
+}
+
+fn own_cost(cost: Option<&Cost>) -> Paragraph {
+    let mut line = Paragraph::new("own cost", INDENT);
+    let Some(cost) = cost else {
+        line.words(Tone::Warn, "unknown: the recording has no end block");
+        return line;
+    };
+    line.part(Tone::Plain, format!("{} CPU while sampling", seconds(cost.collector_cpu_s)))
+        .part(Tone::Plain, format!("({:.1} % of one CPU)", cost.collector_cpu_percent))
+        .part(Tone::Plain, format!("· {} after the last sample", seconds(cost.stop_cpu_s)))
+        .part(Tone::Plain, format!("· {} resident at most", byte_count(cost.max_rss_bytes)));
+    match cost.bpf_ns_per_tick {
+        Some(ns) => line.part(Tone::Plain, format!("· {} in BPF a tick", nanoseconds(ns))),
+        None => line.part(Tone::Dim, "· BPF time unknown: the kernel's BPF statistics could not be enabled"),
+    };
+    line
+}
+
+/// `s` unless there is one.
+pub(super) fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}

@@ -1,0 +1,18 @@
+//! What `record`, `report` and `doctor` print.
+//!
+//! You provide the model, a [`Style`] (width and colours: nothing here looks at the environment) and a writer.
+//! In turn every name is escaped, every line of prose is kept within the width, and no count is left out.
+
+mod checks;
+mod closing;
+mod paint;
+mod summary;
+mod table;
+
+pub use checks::{Check, CheckStatus, checks};
+pub use closing::{Closing, closing};
+pub use paint::Style;
+pub use summary::summary;
+
+pub(crate) use paint::{Paragraph, Tone};
+pub(crate) use table::{Cell, Column, Table};

@@ -1,0 +1,106 @@
+//! Width, colours, and prose that is wrapped between its parts.
+
+use std::io::{self, Write};
+use unicode_width::UnicodeWidthStr as _;
+
+/// How to write for a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// Columns of the terminal; `None` when there is none, and nothing is wrapped or cut.
+    pub width: Option<usize>,
+    /// Whether colours are wanted.
+    pub colors: bool,
+}
+
+/// What a piece of text says; a colour only repeats what the words already tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// A heading.
+    Strong,
+    /// Less important.
+    Dim,
+    /// As it should be.
+    Good,
+    /// Look at this.
+    Warn,
+    /// Wrong.
+    Bad,
+}
+
+impl Style {
+    /// `text` in the colour of `tone`.
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
+        use anstyle::{AnsiColor, Style as Ansi};
+        let ansi = match tone {
+            Tone::Strong => Ansi::new().bold(),
+            Tone::Dim => Ansi::new().dimmed(),
+            Tone::Good => AnsiColor::Green.on_default(),
+            Tone::Warn => AnsiColor::Yellow.on_default(),
+            Tone::Bad => AnsiColor::Red.on_default().bold(),
+            Tone::Plain => return text.to_owned(),
+        };
+        if !self.colors || text.is_empty() {
+            return text.to_owned();
+        }
+        format!("{ansi}{text}{ansi:#}")
+    }
+
+    /// Writes a heading with a blank line before it.
+    pub(crate) fn heading(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "\n{}", self.paint(Tone::Strong, text))
+    }
+}
+
+/// A label and parts that go on one line, or on more with a hanging indent when the width asks for it.
+#[derive(Debug, Default)]
+pub(crate) struct Paragraph {
+    label: String,
+    indent: usize,
+    parts: Vec<(Tone, String)>,
+}
+
+impl Paragraph {
+    /// A paragraph whose parts start in column `indent`.
+    pub(crate) fn new(label: &str, indent: usize) -> Self {
+        Self { label: label.to_owned(), indent, parts: Vec::new() }
+    }
+
+    /// Appends a part; lines break between parts only. It must be escaped already.
+    pub(crate) fn part(&mut self, tone: Tone, text: impl Into<String>) -> &mut Self {
+        self.parts.push((tone, text.into()));
+        self
+    }
+
+    /// Appends every word of a prose text.
+    pub(crate) fn words(&mut self, tone: Tone, text: &str) -> &mut Self {
+        self.parts.extend(text.split(' ').map(|word| (tone, word.to_owned())));
+        self
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self, style: &Style, out: &mut impl Write) -> io::Result<()> {
+        let indent = " ".repeat(self.indent);
+        let label_width = self.label.width();
+        write!(out, "{}", style.paint(Tone::Strong, &self.label))?;
+        write!(out, "{}", " ".repeat(self.indent.saturating_sub(label_width)))?;
+        let mut column = self.indent.max(label_width);
+        let mut first = true;
+        for (tone, part) in &self.parts {
+            let width = part.width();
+            if !first && style.width.is_some_and(|limit| column.saturating_add(width).saturating_add(1) > limit) {
+                write!(out, "\n{indent}")?;
+                column = self.indent;
+            } else if !first {
+                write!(out, " ")?;
+                column += 1;
+            }
+            write!(out, "{}", style.paint(*tone, part))?;
+            column = column.saturating_add(width);
+            first = false;
+        }
+        writeln!(out)
+    }
+}
