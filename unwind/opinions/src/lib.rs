@@ -17,8 +17,9 @@
 #![deny(unsafe_code)]
 
 mod request;
-mod stack_bytes;
 
+#[cfg(any(feature = "libdw", feature = "libunwind"))]
+mod chunk;
 #[cfg(any(feature = "libdw", feature = "libunwind"))]
 mod elf;
 #[cfg(feature = "libunwind")]
@@ -36,7 +37,6 @@ mod sessions;
 mod sys;
 
 pub use request::{Error, ModuleFile, ModuleRef, Opinion, Request};
-pub use stack_bytes::StackBytes;
 
 #[cfg(feature = "libdw")]
 pub use libdw::Libdw;

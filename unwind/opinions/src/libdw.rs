@@ -1,5 +1,6 @@
 //! elfutils' opinion.
 
+use crate::chunk::read_u64;
 use crate::modules::Modules;
 use crate::sessions::Sessions;
 use crate::sys::libdw::{self as sys, Ended, Row, Session};
@@ -34,7 +35,7 @@ const CALLEE_SAVED: [u32; 5] = [3, 12, 13, 14, 15];
 /// | the module's file can't be used | `module_unavailable`, `build_id_mismatch`, `abi32` |
 /// | the module has no row | `no_cfi` |
 /// | the row says that the return address is undefined | `complete(undefined_ra)` |
-/// | a word that was needed is not in the chunk | see [`StackBytes::read_u64`](crate::StackBytes::read_u64) |
+/// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
 /// | the return address reads as 0, which the library takes for undefined | `complete(undefined_ra)` |
 /// | the row could not be evaluated | `bad_cfi` |
 /// | the next frame would be the same one | `loop` |
@@ -256,7 +257,7 @@ impl sys::Walk for Sample<'_> {
     }
 
     fn read(&self, address: u64) -> Option<u64> {
-        match self.request.stack.read_u64(address) {
+        match read_u64(&self.request.stack, address) {
             Ok(word) => {
                 self.last_read.set(Some(word));
                 Some(word)

@@ -1,5 +1,6 @@
 //! libunwind's opinion.
 
+use crate::chunk::read_u64;
 use crate::image::Image;
 use crate::modules::Modules;
 use crate::sessions::Sessions;
@@ -30,7 +31,7 @@ const EBADFRAME: i32 = -7;
 /// | found no row | `no_cfi` |
 /// | read more than 2²⁰ words, for example of an endless expression | `budget` |
 /// | ended: the return address is undefined or reads as 0, or rbp is undefined | `complete(undefined_ra)` |
-/// | failed after a word was not in the chunk | see [`StackBytes::read_u64`](crate::StackBytes::read_u64) |
+/// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
 /// | failed because the frame is the same again | `loop` |
 /// | failed otherwise | `bad_cfi` |
 ///
@@ -182,7 +183,7 @@ impl Target for Sample<'_> {
             return None;
         }
         self.reads.set(reads);
-        let reason = match self.request.stack.read_u64(address) {
+        let reason = match read_u64(&self.request.stack, address) {
             Ok(word) => return Some(word),
             Err(reason) => reason,
         };

@@ -1,7 +1,6 @@
 //! What is asked, and of whom.
 
-use crate::StackBytes;
-use fpprof_unwind::{Stack, TruncatedReason};
+use fpprof_unwind::{Chunk, Stack, TruncatedReason};
 use std::path::Path;
 
 /// One recorded sample and the address space it was taken in.
@@ -17,7 +16,7 @@ pub struct Request<'a> {
     /// The registers in DWARF order (x86-64 psABI fig. 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, ip.
     pub regs: &'a [u64; 17],
     /// The copied stack bytes.
-    pub stack: StackBytes<'a>,
+    pub stack: Chunk<'a>,
     /// The most frames to return, the leaf included.
     pub max_depth: u32,
 }

@@ -2,8 +2,8 @@
 #![cfg(any(feature = "libdw", feature = "libunwind"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request, StackBytes};
-use fpprof_unwind::{Stack, StopReason, TruncatedReason};
+use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
+use fpprof_unwind::{Chunk, Stack, StopReason, TruncatedReason};
 use object::Object as _;
 use std::fs;
 
@@ -35,7 +35,7 @@ fn address_spaces_are_given_back() {
         if modules_id == 100 {
             before = open_descriptors_and_mappings();
         }
-        let bytes = StackBytes { start: regs[7], bytes: &[0; 64], stack_end: None, holes: &[] };
+        let bytes = Chunk { start: regs[7], bytes: &[0; 64], stack_end: None, holes: &[] };
         let request = Request { modules: &modules, modules_id, regs: &regs, stack: bytes, max_depth: 10 };
         for opinion in &mut opinions {
             opinion.unwind(&request, &mut stack).unwrap();

@@ -1,6 +1,7 @@
 //! Samples of a program that knows its callers.
 
-use fpprof_opinions::{ModuleFile, ModuleRef, Request, StackBytes};
+use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use fpprof_unwind::Chunk;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ impl Capture {
             modules,
             modules_id,
             regs: &self.regs,
-            stack: StackBytes {
+            stack: Chunk {
                 start: self.regs[7],
                 bytes: &self.stack,
                 stack_end: Some(self.regs[7] + self.stack.len() as u64),

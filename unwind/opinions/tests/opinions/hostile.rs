@@ -2,8 +2,8 @@
 
 use crate::capture::Capture;
 use crate::{addresses, opinions, unwind};
-use fpprof_opinions::{ModuleFile, ModuleRef, Request, StackBytes};
-use fpprof_unwind::{FrameSource, StopReason, TruncatedReason};
+use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use fpprof_unwind::{Chunk, FrameSource, StopReason, TruncatedReason};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -142,7 +142,7 @@ fn survives_extreme_registers() {
             for start in [value, capture.regs[7]] {
                 let mut regs = [value; 17];
                 let request = capture.request(&refs, 1);
-                let stack = StackBytes { start, ..request.stack };
+                let stack = Chunk { start, ..request.stack };
                 let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
                 assert_eq!(found.frames[0].address, value, "{}", opinion.name());
                 regs[16] = capture.regs[16];

@@ -2,8 +2,8 @@
 
 use crate::capture::Capture;
 use crate::{addresses, opinions, unwind};
-use fpprof_opinions::{ModuleFile, ModuleRef, Request, StackBytes};
-use fpprof_unwind::{FrameSource, Root, Stack, StopReason, TruncatedReason};
+use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use fpprof_unwind::{Chunk, FrameSource, Root, Stack, StopReason, TruncatedReason};
 use object::{Object as _, ObjectSymbol as _};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
@@ -92,7 +92,7 @@ fn a_cut_chunk_gives_the_lower_frames() {
         let whole = unwind(&mut *opinion, &whole_request);
         let mut deepest = 0;
         for cut in (0..=capture.stack.len()).step_by(8) {
-            let stack = StackBytes { bytes: &capture.stack[..cut], ..whole_request.stack };
+            let stack = Chunk { bytes: &capture.stack[..cut], ..whole_request.stack };
             let found = unwind(&mut *opinion, &Request { stack, ..whole_request });
             let lower = &whole.frames[..found.frames.len()];
             assert_eq!(addresses(&found), lower.iter().map(|frame| frame.address).collect::<Vec<_>>());
@@ -116,8 +116,7 @@ fn a_walk_beyond_the_end_of_the_stack_is_a_switch() {
     let refs = capture.refs();
     for mut opinion in opinions() {
         let request = capture.request(&refs, 1);
-        let stack =
-            StackBytes { bytes: &capture.stack[..64], stack_end: Some(request.stack.start + 64), ..request.stack };
+        let stack = Chunk { bytes: &capture.stack[..64], stack_end: Some(request.stack.start + 64), ..request.stack };
         let found = unwind(&mut *opinion, &Request { stack, ..request });
         assert_eq!(found.stop, StopReason::Truncated(TruncatedReason::StackSwitch), "{}", opinion.name());
     }
@@ -157,7 +156,7 @@ fn unwinds_through_the_vdso() {
     let refs = capture.refs();
     for mut opinion in opinions() {
         let request = capture.request(&refs, 1);
-        let stack = StackBytes { start: regs[7], bytes: &bytes, ..request.stack };
+        let stack = Chunk { start: regs[7], bytes: &bytes, ..request.stack };
         let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
         assert_eq!(addresses(&found)[..2], [entry, capture.regs[16]], "{}", opinion.name());
         assert_eq!(addresses(&found)[2..5], capture.callers[..3], "{}", opinion.name());
