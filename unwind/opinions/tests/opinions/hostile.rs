@@ -4,6 +4,7 @@ use crate::capture::Capture;
 use crate::{addresses, opinions, unwind};
 use fpprof_opinions::{ModuleFile, ModuleRef, Request};
 use fpprof_unwind::{Chunk, FrameSource, StopReason, TruncatedReason};
+use object::{Object as _, ObjectSection as _};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -128,6 +129,38 @@ fn survives_changed_headers() {
                 assert_eq!(stack.frames[0].address, capture.regs[16], "{} {at} {flip}", opinion.name());
                 assert!(stack.frames.len() <= 1024);
             }
+        }
+    }
+}
+
+/// Check that a thousand damaged unwind tables give some stack, with the leaf in it: no crash, no endless walk.
+#[test]
+fn survives_changed_rows() {
+    let capture = Capture::new(&[], "recursion", 2);
+    let program = &capture.program().bytes;
+    let file = object::File::parse(&**program).unwrap();
+    let ranges = [".eh_frame", ".eh_frame_hdr"].map(|name| {
+        let (start, len) = file.section_by_name(name).unwrap().file_range().unwrap();
+        usize::try_from(start).unwrap()..usize::try_from(start + len).unwrap()
+    });
+    let mut opinions = opinions();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for id in 0..1000 {
+        let mut bytes = program.clone();
+        for range in &ranges {
+            // xorshift64 (Marsaglia 2003).
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let [value, _, at @ ..] = random.to_le_bytes();
+            let at = at.iter().fold(0, |at, byte| at << 8 | usize::from(*byte));
+            bytes[range.start + at % range.len()] = value;
+        }
+        let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&bytes), ..module });
+        for opinion in &mut opinions {
+            let stack = unwind(&mut **opinion, &capture.request(&refs, id));
+            assert_eq!(stack.frames[0].address, capture.regs[16], "{} {id}", opinion.name());
+            assert!(stack.frames.len() <= 1024);
         }
     }
 }
