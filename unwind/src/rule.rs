@@ -7,7 +7,8 @@ use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 /// How a walk goes from a frame to its caller, knowing ip, sp and fp only.
 ///
 /// Bits 0–3 are the kind, bit 4 says that fp was saved, 8–15 are a stop code, 16–31 where fp was saved (words above
-/// the CFA, signed) and 32–63 the offset of the CFA (bytes, signed).
+/// the CFA, signed) and 32–63 the offset of the CFA (bytes, signed). Kinds with bit 3 need nothing but sp or, with
+/// bit 0, fp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rule(u64);
 
@@ -31,11 +32,13 @@ pub(crate) enum Kind {
 const KIND_MASK: u64 = 0xf;
 const FP_SAVED: u64 = 1 << 4;
 const EMPTY: u64 = 0;
-const SP: u64 = 1;
-const FP: u64 = 2;
-const PLT: u64 = 3;
-const FULL: u64 = 4;
-const STOP: u64 = 5;
+const PLT: u64 = 1;
+const FULL: u64 = 2;
+const STOP: u64 = 3;
+const SIMPLE: u64 = 8;
+const SP: u64 = SIMPLE;
+const FP: u64 = SIMPLE | IS_FP;
+const IS_FP: u64 = 1;
 
 /// Every reason a rule can stop a walk with.
 const STOPS: [StopReason; 9] = [
@@ -62,6 +65,19 @@ impl Rule {
             Some((code, _)) => Self(STOP | code << 8),
             None => Self::FULL,
         }
+    }
+
+    /// The rule is [`Kind::Sp`] or [`Kind::Fp`].
+    #[inline]
+    pub(crate) fn is_simple(self) -> bool {
+        self.0 & SIMPLE != 0
+    }
+
+    /// The CFA of a simple rule.
+    #[inline]
+    pub(crate) fn simple_cfa(self, sp: u64, fp: u64) -> u64 {
+        let base = if self.0 & IS_FP != 0 { fp } else { sp };
+        base.wrapping_add(self.cfa_offset())
     }
 
     #[inline]

@@ -35,9 +35,25 @@ impl Header {
         Some(Self { n_entries, svma: header.svma, eh_frame_svma: eh_frame.svma })
     }
 
-    /// Offset in `.eh_frame` of the last entry that starts at or below an address. It may be wrong: the header is
-    /// only as good as the linker that wrote it.
-    pub(super) fn find(&self, sections: &ModuleSections, svma: u64) -> Option<usize> {
+    /// Offsets in `.eh_frame` of the entries in the table; `None` where it does not ascend, as it must for a search.
+    pub(super) fn offsets(&self, sections: &ModuleSections) -> Option<impl Iterator<Item = usize>> {
+        let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
+        let (rows, _) = table.as_chunks::<8>();
+        let rows = rows.get(..self.n_entries)?;
+        let start = |row: &[u8; 8]| i32::from_le_bytes([row[0], row[1], row[2], row[3]]);
+        if !rows.is_sorted_by_key(start) {
+            return None;
+        }
+        let bias = self.svma.wrapping_sub(self.eh_frame_svma);
+        Some(rows.iter().filter_map(move |row| {
+            let entry = i32::from_le_bytes([row[4], row[5], row[6], row[7]]);
+            usize::try_from(bias.wrapping_add(i64::from(entry).cast_unsigned())).ok()
+        }))
+    }
+
+    /// Start of the code and offset in `.eh_frame` of the last entry that starts at or below an address. They may be
+    /// wrong: the header is only as good as the linker that wrote it.
+    pub(super) fn find(&self, sections: &ModuleSections, svma: u64) -> Option<(u64, usize)> {
         let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
         let relative = svma.wrapping_sub(self.svma).cast_signed();
         let (mut low, mut high) = (0, self.n_entries);
@@ -45,9 +61,11 @@ impl Header {
             let middle = low + (high - low) / 2;
             if i64::from(read_i32(table, middle * 8)?) <= relative { low = middle + 1 } else { high = middle }
         }
-        let entry = read_i32(table, low.checked_sub(1)? * 8 + 4)?;
-        let entry_svma = self.svma.wrapping_add(i64::from(entry).cast_unsigned());
-        usize::try_from(entry_svma.checked_sub(self.eh_frame_svma)?).ok()
+        let row = low.checked_sub(1)? * 8;
+        let svma_of = |relative: i32| self.svma.wrapping_add(i64::from(relative).cast_unsigned());
+        let entry_svma = svma_of(read_i32(table, row + 4)?);
+        let offset = usize::try_from(entry_svma.checked_sub(self.eh_frame_svma)?).ok()?;
+        Some((svma_of(read_i32(table, row)?), offset))
     }
 }
 

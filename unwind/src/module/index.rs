@@ -41,24 +41,32 @@ impl Index {
     ) -> Self {
         let mut index = Self::default();
         let mut last_cie = None;
-        let mut offset = 0;
-        let n_bytes = section.section().slice().len();
-        while let Some((after, len)) = initial_length(section.section(), offset) {
-            if len == 0 {
-                offset = after;
-                continue;
+        let is_whole = walk(section.section(), kind, |offset| {
+            let Ok(short_offset) = u32::try_from(offset) else { return };
+            index.add(parse_range(section, bases, offset, &mut last_cie), short_offset, kind, text);
+        });
+        index.n_bad += usize::from(!is_whole);
+        index.ranges = disjoint(index.ranges);
+        index
+    }
+
+    /// Reads those entries of `.eh_frame` whose offsets are not listed.
+    pub(super) fn scan_unlisted<'a, S: UnwindSection<Reader<'a>>>(
+        section: &S,
+        bases: &BaseAddresses,
+        listed: impl Iterator<Item = usize>,
+    ) -> Self {
+        let mut is_listed = Bits::new(section.section().slice().len());
+        listed.for_each(|offset| is_listed.insert(offset));
+        let mut index = Self::default();
+        let mut last_cie = None;
+        walk(section.section(), SectionKind::EhFrame, |offset| {
+            let Ok(short_offset) = u32::try_from(offset) else { return };
+            if !is_listed.contains(offset) {
+                let range = parse_range(section, bases, offset, &mut last_cie);
+                index.add(range, short_offset, SectionKind::EhFrame, None);
             }
-            let Some(end) = usize::try_from(len).ok().and_then(|len| after.checked_add(len)) else { break };
-            let Ok(short_offset) = u32::try_from(offset) else { break };
-            if end > n_bytes {
-                index.n_bad += 1;
-                break;
-            }
-            if !is_cie(section.section(), offset, after, kind) {
-                index.add(parse_range(section, bases, offset, &mut last_cie), short_offset, kind, text);
-            }
-            offset = end;
-        }
+        });
         index.ranges = disjoint(index.ranges);
         index
     }
@@ -111,6 +119,44 @@ impl Index {
     pub(super) fn n_bad(&self) -> usize {
         self.n_bad
     }
+}
+
+/// A set of offsets that are multiples of four; others are never in it.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(n_bytes: usize) -> Self {
+        Self(alloc::vec![0; n_bytes / 256 + 1])
+    }
+
+    fn insert(&mut self, offset: usize) {
+        if let Some(word) = self.0.get_mut(offset / 256).filter(|_| offset.is_multiple_of(4)) {
+            *word |= 1 << (offset / 4 % 64);
+        }
+    }
+
+    fn contains(&self, offset: usize) -> bool {
+        offset.is_multiple_of(4) && self.0.get(offset / 256).is_some_and(|word| word >> (offset / 4 % 64) & 1 != 0)
+    }
+}
+
+/// Calls `visit` with the offset of every entry that is not a common one; false when the last one is cut off.
+fn walk(section: &Reader<'_>, kind: SectionKind, mut visit: impl FnMut(usize)) -> bool {
+    let n_bytes = section.slice().len();
+    let mut offset = 0;
+    while let Some((after, len)) = initial_length(section, offset) {
+        if len == 0 {
+            offset = after;
+            continue;
+        }
+        let end = usize::try_from(len).ok().and_then(|len| after.checked_add(len));
+        let Some(end) = end.filter(|end| *end <= n_bytes) else { return false };
+        if !is_cie(section, offset, after, kind) {
+            visit(offset);
+        }
+        offset = end;
+    }
+    true
 }
 
 /// The last common entry parsed, with its offset: neighbours share it.

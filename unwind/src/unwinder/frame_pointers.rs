@@ -7,8 +7,8 @@
 //! library without them, is called by a function whose frame pointer is 1 or 0, with two callers still to come.
 
 use super::caller::read_word;
-use super::fast::Unwinder;
 use super::resolve::{find_code, resolve};
+use super::single::Unwinder;
 use crate::arch::{Arch, Spec};
 use crate::cfi::{CfaRule, RegisterRule};
 use crate::memory::Memory;

@@ -3,13 +3,14 @@
 mod batch;
 mod caller;
 mod fallback;
-mod fast;
 mod frame_pointers;
 mod full;
+mod lane;
 mod options;
 mod resolve;
+mod single;
 
 pub use batch::Job;
-pub use fast::Unwinder;
 pub use frame_pointers::{Chain, ChainEnd, ChainEntry};
 pub use options::{Fallback, Options};
+pub use single::Unwinder;

@@ -1,0 +1,104 @@
+//! A walk with ip, sp and fp only, by rules of eight bytes, one step at a time.
+
+use alloc::vec::Vec;
+
+use super::options::Options;
+use crate::memory::Memory;
+use crate::rule::{Kind, Rule};
+use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
+
+/// Where a walk by rules is, and the frames below.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    ip: u64,
+    sp: u64,
+    fp: u64,
+    is_leaf: bool,
+    pub(super) frames: Vec<Frame>,
+}
+
+/// What a step has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The caller.
+    Caller,
+    /// The end.
+    Stop(StopReason),
+    /// Nowhere: the walk needs all registers and starts anew.
+    NeedsFull,
+}
+
+impl Lane {
+    /// Starts a walk.
+    #[inline]
+    pub(super) fn start(&mut self, [ip, sp, fp]: [u64; 3]) {
+        (self.ip, self.sp, self.fp, self.is_leaf) = (ip, sp, fp, true);
+        self.frames.clear();
+    }
+
+    /// The address whose rule the next step follows.
+    #[inline]
+    pub(super) fn lookup(&self) -> u64 {
+        self.ip.wrapping_sub(u64::from(!self.is_leaf))
+    }
+
+    /// Follows a rule. What it reads is used by the next step only: several walks that take turns wait for memory
+    /// together.
+    #[inline]
+    pub(super) fn step<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
+        let cfa = if rule.is_simple() {
+            rule.simple_cfa(self.sp, self.fp)
+        } else {
+            match rule.kind() {
+                Kind::Plt => self.sp.wrapping_add(if self.ip & 15 >= rule.cfa_offset() { 16 } else { 8 }),
+                Kind::Stop => return self.stop(rule.stop_reason(), options),
+                _ => return Step::NeedsFull,
+            }
+        };
+        // Odd cases are the full walk's, which names them.
+        if cfa & 7 != 0 || cfa <= self.sp {
+            return Step::NeedsFull;
+        }
+        if self.frames.len() as u64 >= u64::from(options.max_depth) {
+            return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
+        }
+        self.push(cfa);
+        let return_slot = cfa.wrapping_sub(8);
+        self.ip = match memory.read_u64(return_slot) {
+            Ok(address) => address,
+            Err(fault) => return Step::Stop(fault.stop()),
+        };
+        let fp_slot = cfa.wrapping_add(rule.fp_offset());
+        if rule.is_fp_saved() && fp_slot >= self.sp {
+            match memory.read_u64(fp_slot) {
+                Ok(value) => self.fp = value,
+                Err(_) => return Step::NeedsFull,
+            }
+        }
+        self.sp = cfa;
+        self.is_leaf = false;
+        Step::Caller
+    }
+
+    #[inline]
+    fn push(&mut self, cfa: u64) {
+        let source = if self.is_leaf { FrameSource::Registers } else { FrameSource::Cfi };
+        let flags = FrameFlags { is_instruction: self.is_leaf, ..FrameFlags::default() };
+        self.frames.push(Frame { address: self.ip, cfa, source, flags });
+    }
+
+    /// Ends a walk at a frame, which is a frame unless it is a return address to nowhere.
+    fn stop(&mut self, stop: StopReason, options: &Options) -> Step {
+        if options.may_guess(stop) {
+            return Step::NeedsFull;
+        }
+        if stop == StopReason::Broken(BrokenReason::RaNotExec) && !self.is_leaf {
+            return Step::Stop(stop);
+        }
+        if self.frames.len() as u64 >= u64::from(options.max_depth) {
+            return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
+        }
+        self.push(0);
+        Step::Stop(stop)
+    }
+}

@@ -1,0 +1,112 @@
+//! One sample.
+
+use alloc::vec::Vec;
+
+use super::full::FullWalk;
+use super::lane::{Lane, Step};
+use super::options::Options;
+use super::resolve::resolve;
+use crate::arch::Arch;
+use crate::cache::RuleCache;
+use crate::cfi::Scratch;
+use crate::memory::Memory;
+use crate::regs::Regs;
+use crate::rule::Rule;
+use crate::space::{Modules, Space};
+use crate::stack::Stack;
+
+/// Unwinds samples, one or many. It remembers the rules of the addresses it has met; what it gives for a sample
+/// depends on the sample alone.
+#[derive(Debug)]
+pub struct Unwinder {
+    pub(super) options: Options,
+    pub(super) cache: RuleCache,
+    pub(super) scratch: Scratch,
+    pub(super) lane: Lane,
+    pub(super) lanes: Vec<super::batch::BatchLane>,
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Unwinder {
+    /// An unwinder that has met nothing yet.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options, cache: RuleCache::new(), scratch: Scratch::new(), lane: Lane::default(), lanes: Vec::new() }
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Unwinds one sample into `out`, whatever it held.
+    pub fn unwind<M: Modules + ?Sized, Y: Memory>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        regs: &Regs,
+        memory: &Y,
+        out: &mut Stack,
+    ) {
+        if let Some(start) = walk_start(regs) {
+            core::mem::swap(&mut self.lane.frames, &mut out.frames);
+            self.lane.start(start);
+            let end = loop {
+                let rule = self.rule(modules, space, self.lane.lookup());
+                match self.lane.step(rule, &self.options, memory) {
+                    Step::Caller => {}
+                    end => break end,
+                }
+            };
+            core::mem::swap(&mut self.lane.frames, &mut out.frames);
+            if let Step::Stop(stop) = end {
+                out.stop = stop;
+                return;
+            }
+        }
+        self.unwind_full(modules, space, regs, memory, out);
+    }
+
+    /// Unwinds one sample with all registers.
+    pub(super) fn unwind_full<M: Modules + ?Sized, Y: Memory>(
+        &mut self,
+        modules: &M,
+        space: &Space,
+        regs: &Regs,
+        memory: &Y,
+        out: &mut Stack,
+    ) {
+        out.frames.clear();
+        let options = &self.options;
+        FullWalk { options, scratch: &mut self.scratch, modules, space, memory }.run(regs, out);
+    }
+
+    /// The rule of an address, remembered or new.
+    #[inline]
+    pub(super) fn rule<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
+        let rule = self.cache.find(space.id(), lookup);
+        if rule != Rule::EMPTY { rule } else { self.resolve(modules, space, lookup) }
+    }
+
+    #[cold]
+    fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
+        let rule = resolve(modules, space, Arch::X86_64, lookup, &mut self.scratch);
+        self.cache.insert(space.id(), lookup, rule);
+        rule
+    }
+}
+
+/// ip, sp and fp, where a walk by rules can start with them.
+#[inline]
+pub(super) fn walk_start(regs: &Regs) -> Option<[u64; 3]> {
+    if regs.arch() != Arch::X86_64 {
+        return None;
+    }
+    Some([regs.ip()?, regs.sp()?, regs.fp()?])
+}
