@@ -1,8 +1,35 @@
 //! Replay, strategies, symbols, folding, balance, volume, quality, overhead and statistics.
 //!
-//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]).
+//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]): [`analyse`] is the whole way.
+//!
+//! ```text
+//! sideband ─▶ address_space (who had what mapped when) ─▶ modules (found, verified, read when needed)
+//!                                                            │
+//! samples ──▶ replay × strategy (all cores) ─▶ stacks ─▶ fold ─▶ symbols ─▶ folded, summary
+//! ```
+//!
+//! You provide the recording, and a [`modules::Resolver`] that finds files by name. In turn nothing of a file is used
+//! before it is verified to be the one that was mapped, every sample ends in exactly one way under every strategy, and
+//! the result is the same at any number of threads. It prints nothing, and it draws nothing.
+#![forbid(unsafe_code)]
 
+pub mod address_space;
 pub mod experiment;
+pub mod fold;
 pub mod folded;
+pub mod hottest;
+pub mod modules;
+pub mod quality;
+pub mod replay;
 pub mod statistics;
+pub mod strategy;
 pub mod summary;
+pub mod symbols;
+pub mod totals;
+
+mod analyse;
+mod error;
+mod summarise;
+
+pub use analyse::{Analysis, Options, analyse};
+pub use error::Error;

@@ -1,0 +1,77 @@
+//! The distinct files that were mapped.
+
+use fpprof_recording::model::FileIdentity;
+use rustc_hash::FxHashMap;
+
+/// Index of a [`MappedFile`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileIx(pub u32);
+
+/// A file as it was mapped: what was called so, and which it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Path as the kernel named it, or `[vdso]`.
+    pub path: Vec<u8>,
+    /// Which file it was when it was mapped.
+    pub identity: FileIdentity,
+    /// When it was first seen mapped, `CLOCK_MONOTONIC` nanoseconds.
+    pub first_mapped_ns: u64,
+}
+
+impl MappedFile {
+    /// The last component of the path, lossily as UTF-8 and bounded; without the kernel's ` (deleted)`.
+    #[must_use]
+    pub fn base_name(&self) -> String {
+        let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let name = name.get(..name.len().min(256)).unwrap_or(name);
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Whether the kernel said that the file had no name any more when it was mapped.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.path.ends_with(b" (deleted)")
+    }
+}
+
+/// Whether a mapping of this name can hold a module: a file, or the vDSO.
+///
+/// # Sources
+/// `perf_event_mmap_event` in `kernel/events/core.c` (`//anon`, `[heap]`, `[stack]`, `[vdso]`), `shmem_zero_setup`
+/// (`/dev/zero`) and `newseg` in `ipc/shm.c` (`/SYSV…`).
+pub(super) fn can_hold_a_module(path: &[u8]) -> bool {
+    let is_anonymous = path.starts_with(b"//anon") || path.starts_with(b"/dev/zero") || path.starts_with(b"/SYSV");
+    path == b"[vdso]" || (path.starts_with(b"/") && !is_anonymous)
+}
+
+/// Each distinct (path, identity) once.
+#[derive(Debug, Default)]
+pub(super) struct FileTable {
+    files: Vec<MappedFile>,
+    index: FxHashMap<(Vec<u8>, FileIdentity), FileIx>,
+}
+
+impl FileTable {
+    /// The index of this file; `None` for what cannot be a module, or more files than 32 bits can number.
+    pub(super) fn intern(&mut self, path: &[u8], identity: FileIdentity, time_ns: u64) -> Option<FileIx> {
+        if !can_hold_a_module(path) {
+            return None;
+        }
+        let key = (path.to_vec(), identity);
+        if let Some(&ix) = self.index.get(&key) {
+            if let Some(file) = self.files.get_mut(ix.0 as usize) {
+                file.first_mapped_ns = file.first_mapped_ns.min(time_ns);
+            }
+            return Some(ix);
+        }
+        let ix = FileIx(u32::try_from(self.files.len()).ok()?);
+        self.files.push(MappedFile { path: path.to_vec(), identity, first_mapped_ns: time_ns });
+        self.index.insert(key, ix);
+        Some(ix)
+    }
+
+    pub(super) fn into_files(self) -> Vec<MappedFile> {
+        self.files
+    }
+}

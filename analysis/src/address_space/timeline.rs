@@ -1,0 +1,159 @@
+//! Look-up of a sample's process, name and address space by time.
+
+use super::MappedFile;
+use super::builder::Builder;
+use super::files::FileIx;
+use fpprof_recording::model::{ModuleBytes, Sideband};
+use rustc_hash::FxHashMap;
+
+/// An address space at a moment: a log of edits, and how many of them apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceKey {
+    pub(super) log: u32,
+    pub(super) edits: u32,
+}
+
+/// Index of a process. The same pid used again after an exit is another process; an exec is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessIx(pub u32);
+
+/// Index of a name, see [`Timeline::comm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommIx(pub u32);
+
+/// Where a sample belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its process; `None` when no event ever named it, as for kernel threads.
+    pub process: Option<ProcessIx>,
+    /// Its address space at that moment; `None` likewise.
+    pub space: Option<SpaceKey>,
+    /// Name of its thread at that moment; `None` when no event gave one.
+    pub comm: Option<CommIx>,
+}
+
+/// One change of an address space's executable mappings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edit {
+    pub(super) time_ns: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// `None` when something not executable took the place.
+    pub(super) executable: Option<Backing>,
+}
+
+/// What an executable mapping was made from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backing {
+    pub(super) file: Option<FileIx>,
+    pub(super) file_offset: u64,
+}
+
+/// The edits of one address space, from its making (fork, exec) on, in the order of time.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) base: Option<SpaceKey>,
+    pub(super) edits: Vec<Edit>,
+}
+
+/// A stretch of a pid's use: from a fork or an exec to the next one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life {
+    pub(super) from_ns: u64,
+    pub(super) process: ProcessIx,
+    pub(super) log: u32,
+}
+
+/// The history of all processes of a recording.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    pub(super) lives: FxHashMap<u32, Vec<Life>>,
+    pub(super) logs: Vec<Log>,
+    pub(super) thread_comms: FxHashMap<u32, Vec<(u64, CommIx)>>,
+    pub(super) comms: Vec<Vec<u8>>,
+    pub(super) process_pids: Vec<u32>,
+    pub(super) process_comms: Vec<Option<CommIx>>,
+    pub(super) files: Vec<MappedFile>,
+    pub(super) embedded: Vec<ModuleBytes>,
+    pub(super) n_impossible: u64,
+}
+
+impl Timeline {
+    /// The history that these events tell, in whatever order they come.
+    #[must_use]
+    pub fn new(events: impl IntoIterator<Item = Sideband>) -> Self {
+        let mut builder = Builder::default();
+        for event in events {
+            builder.add(&event);
+        }
+        builder.finish()
+    }
+
+    /// Where a sample of this thread, at this time, belongs.
+    #[must_use]
+    pub fn place(&self, pid: u32, tid: u32, time_ns: u64) -> Place {
+        let life = self.lives.get(&pid).and_then(|lives| latest(lives, time_ns, |life| life.from_ns)).copied();
+        let comm = self.comm_at(tid, time_ns).or_else(|| self.comm_at(pid, time_ns));
+        Place {
+            process: life.map(|life| life.process),
+            space: life.map(|life| self.space_key(life.log, time_ns)),
+            comm,
+        }
+    }
+
+    /// A name, at most 15 bytes of whatever the process chose.
+    #[must_use]
+    pub fn comm(&self, ix: CommIx) -> &[u8] {
+        self.comms.get(ix.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The pid of a process.
+    #[must_use]
+    pub fn pid(&self, process: ProcessIx) -> u32 {
+        self.process_pids.get(process.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The last name of a process's first thread.
+    #[must_use]
+    pub fn last_comm(&self, process: ProcessIx) -> Option<CommIx> {
+        self.process_comms.get(process.0 as usize).copied().flatten()
+    }
+
+    /// Every file that was mapped; [`FileIx`] indexes it.
+    #[must_use]
+    pub fn files(&self) -> &[MappedFile] {
+        &self.files
+    }
+
+    /// Modules whose bytes are in the recording.
+    #[must_use]
+    pub fn embedded(&self) -> &[ModuleBytes] {
+        &self.embedded
+    }
+
+    /// Mappings that cannot be: empty, or past the end of the address space. They were left out.
+    #[must_use]
+    pub fn n_impossible(&self) -> u64 {
+        self.n_impossible
+    }
+
+    fn comm_at(&self, tid: u32, time_ns: u64) -> Option<CommIx> {
+        self.thread_comms.get(&tid).and_then(|comms| latest(comms, time_ns, |comm| comm.0)).map(|comm| comm.1)
+    }
+
+    /// The state of a log at a time. A log whose edits do not apply yet is the space it was forked from.
+    fn space_key(&self, log: u32, time_ns: u64) -> SpaceKey {
+        let Some(entry) = self.logs.get(log as usize) else { return SpaceKey { log, edits: 0 } };
+        let edits = entry.edits.partition_point(|edit| edit.time_ns <= time_ns);
+        match (edits, entry.base) {
+            (0, Some(base)) => base,
+            _ => SpaceKey { log, edits: u32::try_from(edits).unwrap_or(u32::MAX) },
+        }
+    }
+}
+
+/// The last of `entries`, ascending in time, that is not after `time_ns`.
+fn latest<T>(entries: &[T], time_ns: u64, time: impl Fn(&T) -> u64) -> Option<&T> {
+    let n = entries.partition_point(|entry| time(entry) <= time_ns);
+    entries.get(n.checked_sub(1)?)
+}

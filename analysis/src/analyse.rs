@@ -1,0 +1,132 @@
+//! The way from a recording to its models.
+
+use crate::Error;
+use crate::address_space::Timeline;
+use crate::fold::{Folder, Labels, fold, wanted};
+use crate::folded::Folded;
+use crate::hottest::hottest;
+use crate::modules::{ModuleTable, Resolver};
+use crate::quality::QualityCounter;
+use crate::replay::Replay;
+use crate::strategy::Strategy;
+use crate::summarise::summarise;
+use crate::summary::Summary;
+use crate::symbols::{KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
+use crate::totals::Totals;
+use fpprof_recording::Recording;
+use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+use std::num::NonZeroUsize;
+
+/// Functions in [`Summary::hottest`].
+const MAX_HOTTEST: usize = 100;
+
+/// What to make of a recording, and with what.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Ways to unwind; none asks for [`Strategy::defaults`].
+    pub strategies: Vec<Strategy>,
+    /// Where modules are found.
+    pub resolver: &'a dyn Resolver,
+    /// The recording was made on this machine: names of the running kernel may be right, if it is the same still.
+    pub is_this_machine: bool,
+    /// Threads to work with; the result does not depend on it.
+    pub n_threads: NonZeroUsize,
+}
+
+impl<'a> Options<'a> {
+    /// The default strategies, on all cores, with the kernel of this machine.
+    #[must_use]
+    pub fn new(resolver: &'a dyn Resolver) -> Self {
+        let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { strategies: Vec::new(), resolver, is_this_machine: true, n_threads }
+    }
+}
+
+/// What a recording says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Analysis {
+    /// Balance, volume, quality, cost, hottest functions.
+    pub summary: Summary,
+    /// Folded stacks by the names of the strategies.
+    pub folded: BTreeMap<String, Folded>,
+    /// The strategy that speaks when none is asked for: `dwarf` where it was asked for or is a default, else the first.
+    pub default_strategy: String,
+}
+
+/// Unwinds all samples of a recording under all asked strategies, names and folds the stacks, and sums up.
+///
+/// # Errors
+/// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
+/// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are no
+/// errors but part of the result.
+pub fn analyse<R: Read + Seek + Send>(
+    recording: &mut Recording<R>,
+    options: &Options<'_>,
+) -> Result<Analysis, Error> {
+    let strategies = checked_strategies(recording, options)?;
+    let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
+    let meta = recording.meta().clone();
+    let timeline = read_timeline(recording)?;
+    let modules = ModuleTable::new(&timeline, &meta, options.resolver);
+    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replayed = replay.run(recording, options.n_threads, <((Folder, QualityCounter), Totals)>::default)?;
+    let ((folder, quality), totals) = replayed.collected;
+
+    let (addresses, has_kernel) = wanted(&folder, &modules);
+    let read_kernel = || kernel_symbols(&timeline, &meta, options.is_this_machine);
+    let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
+    let symbols = Symbolizer::new(&modules, &addresses, has_kernel.then_some(read_kernel), options.n_threads);
+    let labels = Labels::new(&folder, &modules, &symbols);
+    let folded = fold(&folder, &labels, &timeline, strategies.len());
+    let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
+
+    let default_strategy = default_strategy(&names);
+    let mut summary = summarise(recording, &totals);
+    summary.strategies = quality.total(&names);
+    summary.processes = quality.processes(&names, &timeline);
+    summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
+    summary.warnings.extend(modules.warnings());
+    summary.warnings.extend(symbols.warnings().iter().cloned());
+    summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
+    Ok(Analysis { summary, folded, default_strategy })
+}
+
+fn checked_strategies<R: Read + Seek>(
+    recording: &Recording<R>,
+    options: &Options<'_>,
+) -> Result<Vec<Strategy>, Error> {
+    let meta = recording.meta();
+    let strategies = match options.strategies.as_slice() {
+        [] => Strategy::defaults(meta),
+        asked => asked.to_vec(),
+    };
+    for (n, strategy) in strategies.iter().enumerate() {
+        strategy.check(meta)?;
+        if strategies.iter().take(n).any(|earlier| earlier == strategy) {
+            return Err(Error::StrategyTwice(strategy.to_string()));
+        }
+    }
+    Ok(strategies)
+}
+
+fn read_timeline<R: Read + Seek>(recording: &mut Recording<R>) -> Result<Timeline, Error> {
+    let mut builder = crate::address_space::Builder::default();
+    recording.sideband(|event| builder.add(event))?;
+    Ok(builder.finish())
+}
+
+fn default_strategy(names: &[String]) -> String {
+    names.iter().find(|name| *name == "dwarf").or_else(|| names.first()).cloned().unwrap_or_default()
+}
+
+fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if timeline.n_impossible() > 0 {
+        warnings.push(format!("{} mappings that cannot be were left out", timeline.n_impossible()));
+    }
+    if sideband_lost > 0 {
+        warnings.push(format!("{sideband_lost} process events were lost: some mappings may be unknown"));
+    }
+    warnings
+}

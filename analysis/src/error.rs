@@ -1,0 +1,18 @@
+//! What can go wrong with an analysis as a whole. What goes wrong with one module or stack is data, not an error.
+
+use crate::strategy::StrategyError;
+
+/// Why an analysis could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The recording cannot be read.
+    #[error("the recording cannot be read")]
+    Recording(#[from] fpprof_recording::Error),
+    /// A strategy is unknown, or the recording does not hold what it needs.
+    #[error(transparent)]
+    Strategy(#[from] StrategyError),
+    /// Two strategies of the same name were asked for.
+    #[error("strategy {0} was asked for twice")]
+    StrategyTwice(String),
+}

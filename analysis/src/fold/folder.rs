@@ -1,0 +1,172 @@
+//! Counting equal stacks.
+
+use crate::address_space::{CommIx, FileIx};
+use crate::folded::Origin;
+use crate::replay::{Collect, PlacedSpace, Seen};
+use fpprof_unwind::{Frame, FrameSource, StopReason};
+use rustc_hash::FxHashMap;
+
+/// Where a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Where {
+    /// In a module, at an SVMA. For a module that is missing, at an offset into its file.
+    Module(FileIx, u64),
+    /// At an address of a process where no module is mapped.
+    Unmapped(u64),
+    /// At an address of the kernel.
+    Kernel(u64),
+}
+
+/// A distinct frame. Addresses are those to look up: of a return address the byte before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameKey {
+    /// Where it is.
+    pub place: Where,
+    /// How it was found.
+    pub origin: Origin,
+}
+
+/// A distinct stack of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StackKey {
+    /// Number of the strategy.
+    pub strategy: u32,
+    /// Process.
+    pub pid: u32,
+    /// Name of the thread.
+    pub comm: Option<CommIx>,
+    /// Why the user stack ended.
+    pub stop: StopReason,
+    /// Number of the list of frames.
+    pub stack: u32,
+}
+
+/// Counts equal stacks, of all strategies.
+#[derive(Debug, Default)]
+pub struct Folder {
+    frames: Interned<FrameKey>,
+    stacks: FxHashMap<Box<[u32]>, u32>,
+    counts: FxHashMap<StackKey, u64>,
+    /// The stack at hand, leaf first.
+    current: Vec<u32>,
+}
+
+/// Values and their numbers, in order of first use.
+#[derive(Debug)]
+struct Interned<T> {
+    values: Vec<T>,
+    numbers: FxHashMap<T, u32>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), numbers: FxHashMap::default() }
+    }
+}
+
+impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
+    fn number(&mut self, value: T) -> u32 {
+        *self.numbers.entry(value).or_insert_with(|| {
+            self.values.push(value);
+            u32::try_from(self.values.len()).unwrap_or(u32::MAX).saturating_sub(1)
+        })
+    }
+}
+
+impl Folder {
+    /// Distinct frames; lists of frames refer to them by number.
+    #[must_use]
+    pub fn frames(&self) -> &[FrameKey] {
+        &self.frames.values
+    }
+
+    /// Lists of frames, leaf first, by their number.
+    pub fn stacks(&self) -> impl Iterator<Item = &[u32]> {
+        let mut stacks: Vec<(&[u32], u32)> = self.stacks.iter().map(|(frames, &number)| (&**frames, number)).collect();
+        stacks.sort_unstable_by_key(|&(_, number)| number);
+        stacks.into_iter().map(|(frames, _)| frames)
+    }
+
+    /// How often each distinct stack was seen, in no order.
+    pub fn counts(&self) -> impl Iterator<Item = (&StackKey, &u64)> {
+        self.counts.iter()
+    }
+
+    fn count(&mut self, key: impl FnOnce(u32) -> StackKey, n: u64) {
+        let stack = match self.stacks.get(self.current.as_slice()) {
+            Some(&stack) => stack,
+            None => {
+                let stack = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+                self.stacks.insert(self.current.as_slice().into(), stack);
+                stack
+            }
+        };
+        let count = self.counts.entry(key(stack)).or_default();
+        *count = count.saturating_add(n);
+    }
+
+    fn push_kernel(&mut self, chain: &[u64]) {
+        for (depth, &address) in chain.iter().enumerate() {
+            // The first is the sampled instruction, the others are return addresses.
+            let lookup = if depth == 0 { address } else { address.wrapping_sub(1) };
+            let frame = FrameKey { place: Where::Kernel(lookup), origin: Origin::Kernel };
+            self.current.push(self.frames.number(frame));
+        }
+    }
+}
+
+impl Collect for Folder {
+    fn add(&mut self, seen: &Seen<'_>) {
+        self.current.clear();
+        self.push_kernel(&seen.sample.kernel);
+        let n_kernel = self.current.len();
+        for (strategy, stack) in (0..).zip(seen.stacks) {
+            self.current.truncate(n_kernel);
+            for frame in stack.frames {
+                let frame = FrameKey { place: place(frame, seen.space), origin: origin(frame) };
+                self.current.push(self.frames.number(frame));
+            }
+            let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
+            self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, 1);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        let numbers: Vec<u32> = other.frames.values.iter().map(|&frame| self.frames.number(frame)).collect();
+        let mut by_stack: Vec<Vec<(StackKey, u64)>> = other.stacks.iter().map(|_| Vec::new()).collect();
+        for (key, n) in other.counts {
+            if let Some(keys) = by_stack.get_mut(key.stack as usize) {
+                keys.push((key, n));
+            }
+        }
+        for (frames, stack) in other.stacks {
+            self.current.clear();
+            self.current.extend(frames.iter().filter_map(|&frame| numbers.get(frame as usize)));
+            for (key, n) in by_stack.get(stack as usize).into_iter().flatten() {
+                self.count(|stack| StackKey { stack, ..*key }, *n);
+            }
+        }
+    }
+}
+
+fn place(frame: &Frame, space: &PlacedSpace) -> Where {
+    let lookup = frame.lookup();
+    match space.space.find(lookup) {
+        Some(mapping) => match mapping.module {
+            Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(mapping.bias)),
+            None => Where::Unmapped(lookup),
+        },
+        None => Where::Unmapped(lookup),
+    }
+}
+
+fn origin(frame: &Frame) -> Origin {
+    match frame.source {
+        FrameSource::Registers => Origin::Leaf,
+        _ if frame.flags.fp_fallback => Origin::FramePointer,
+        FrameSource::Cfi => Origin::Cfi,
+        FrameSource::FramePointer => Origin::FramePointer,
+        FrameSource::Kernel => Origin::Kernel,
+        FrameSource::Heuristic => Origin::Heuristic,
+    }
+}

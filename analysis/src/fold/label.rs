@@ -1,0 +1,122 @@
+//! Frames as shown.
+
+use super::{Folder, FrameKey, Where};
+use crate::address_space::FileIx;
+use crate::folded::{FrameLabel, Origin};
+use crate::modules::{Missing, ModuleTable};
+use crate::symbols::Symbolizer;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// The labels of all frames, each a rank in their order.
+#[derive(Debug, Default)]
+pub struct Labels {
+    /// Sorted and distinct.
+    labels: Vec<FrameLabel>,
+    /// For each frame its labels as ranks, the function first and then what is inlined into it, outermost first.
+    of_frames: Vec<Vec<u32>>,
+}
+
+impl Labels {
+    /// Names every frame.
+    #[must_use]
+    pub fn new(folder: &Folder, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Self {
+        let mut numbers: FxHashMap<FrameLabel, u32> = FxHashMap::default();
+        let mut labels: Vec<FrameLabel> = Vec::new();
+        let mut of_frames: Vec<Vec<u32>> = Vec::with_capacity(folder.frames().len());
+        for frame in folder.frames() {
+            let shown = label(frame, modules, symbols).into_iter().map(|label| {
+                *numbers.entry(label).or_insert_with_key(|label| {
+                    labels.push(label.clone());
+                    u32::try_from(labels.len()).unwrap_or(u32::MAX).saturating_sub(1)
+                })
+            });
+            of_frames.push(shown.collect());
+        }
+        let mut order: Vec<u32> = (0..u32::try_from(labels.len()).unwrap_or(u32::MAX)).collect();
+        let key = |&number: &u32| labels.get(number as usize).map(|label| (&label.name, &label.module, label.origin));
+        order.sort_by(|a, b| key(a).cmp(&key(b)));
+        let mut ranks = vec![0; labels.len()];
+        for (rank, &number) in (0..).zip(&order) {
+            if let Some(slot) = ranks.get_mut(number as usize) {
+                *slot = rank;
+            }
+        }
+        for number in of_frames.iter_mut().flatten() {
+            *number = ranks.get(*number as usize).copied().unwrap_or(0);
+        }
+        let labels = order.iter().filter_map(|&number| labels.get(number as usize).cloned()).collect();
+        Self { labels, of_frames }
+    }
+
+    /// The labels of a frame by their ranks, outermost first.
+    #[must_use]
+    pub fn of(&self, frame: u32) -> &[u32] {
+        self.of_frames.get(frame as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The label of a rank.
+    #[must_use]
+    pub fn label(&self, rank: u32) -> FrameLabel {
+        let nothing = || FrameLabel { name: String::new(), module: String::new(), origin: Origin::Heuristic };
+        self.labels.get(rank as usize).cloned().unwrap_or_else(nothing)
+    }
+}
+
+/// The addresses to be looked up, by module and ascending; and whether there are kernel addresses.
+pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<FileIx, Vec<u64>>, bool) {
+    let mut wanted: BTreeMap<FileIx, Vec<u64>> = BTreeMap::new();
+    let mut has_kernel = false;
+    for frame in folder.frames() {
+        match frame.place {
+            Where::Module(file, svma) => wanted.entry(file).or_default().push(svma),
+            Where::Kernel(_) => has_kernel = true,
+            Where::Unmapped(_) => {}
+        }
+    }
+    for (&file, svmas) in &mut wanted {
+        modules.mark_used(file);
+        svmas.sort_unstable();
+        svmas.dedup();
+    }
+    (wanted, has_kernel)
+}
+
+fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Vec<FrameLabel> {
+    let origin = frame.origin;
+    match frame.place {
+        Where::Unmapped(address) => {
+            vec![FrameLabel { name: format!("[unknown {address:#x}]"), module: String::new(), origin }]
+        }
+        Where::Kernel(address) => vec![kernel_label(address, symbols)],
+        Where::Module(file, svma) => {
+            let module = modules.file(file).map_or_else(String::new, |file| file.base_name());
+            match symbols.user(file, svma) {
+                Ok([]) => vec![FrameLabel { name: format!("[{module}+{svma:#x}]"), module, origin }],
+                Ok(names) => named(names, &module, origin),
+                Err(missing) => vec![FrameLabel { name: missing_name(&module, svma, missing), module, origin }],
+            }
+        }
+    }
+}
+
+/// The function, found as the frame was; and what is inlined into it.
+fn named(names: &[String], module: &str, origin: Origin) -> Vec<FrameLabel> {
+    let origins = std::iter::once(origin).chain(std::iter::repeat(Origin::Inlined));
+    let label = |(name, origin): (&String, Origin)| FrameLabel { name: name.clone(), module: module.to_string(), origin };
+    names.iter().zip(origins).map(label).collect()
+}
+
+/// One name for all of a module that is another file now: its offsets would mean nothing in that file.
+fn missing_name(module: &str, svma: u64, missing: Missing) -> String {
+    if missing.is_other_file() { format!("[{module} {}]", missing.words()) } else { format!("[{module}+{svma:#x}]") }
+}
+
+fn kernel_label(address: u64, symbols: &Symbolizer) -> FrameLabel {
+    let found = symbols.kernel().and_then(|kernel| kernel.find(address));
+    let (name, module) = match found {
+        Some(found) => (found.name.to_string(), found.module.unwrap_or("kernel")),
+        None => (format!("[kernel+{address:#x}]"), "kernel"),
+    };
+    FrameLabel { name, module: format!("[{module}]"), origin: Origin::Kernel }
+}

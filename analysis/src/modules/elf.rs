@@ -1,0 +1,232 @@
+//! Bounded reading of an ELF file.
+
+use super::budget::Budget;
+use super::{Image, Missing, Opened, Segment};
+use fpprof_recording::model::BuildId;
+use fpprof_unwind::Arch;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader};
+use object::read::{CompressedData, CompressionFormat, FileKind, ReadCache};
+use object::{Endian, Endianness};
+
+/// Most loaded segments looked at; real files have a handful.
+const MAX_SEGMENTS: usize = 256;
+/// Most bytes of notes looked at for the build id.
+const MAX_NOTE_BYTES: u64 = 64 << 10;
+/// Most bytes of section names.
+const MAX_NAME_BYTES: u64 = 1 << 20;
+/// A compressed section may grow by so much: zlib at its best reaches 1032, which only zeros do.
+///
+/// # Sources
+/// "Maximum Compression Factor", zlib technical details.
+const MAX_COMPRESSION: u64 = 100;
+
+/// A section, without its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SectionInfo {
+    /// Name.
+    pub name: Vec<u8>,
+    /// `SHT_*`.
+    pub kind: u32,
+    /// Where it is loaded, SVMA.
+    pub svma: u64,
+    /// Bytes in memory, or in the file for what is not loaded.
+    pub bytes: u64,
+    /// Index of the section it refers to: the string table of a symbol table.
+    pub link: u32,
+    /// `SHF_*`.
+    pub flags: u64,
+    /// Offset and bytes in the file; `None` when the file holds nothing of it.
+    file_range: Option<(u64, u64)>,
+    /// Format and full size, for a compressed one.
+    compression: Option<(CompressionFormat, u64)>,
+}
+
+impl SectionInfo {
+    /// Whether it holds instructions.
+    #[must_use]
+    pub fn is_code(&self) -> bool {
+        self.flags & elf::SHF_EXECINSTR.0 != 0
+    }
+
+    /// Bytes [`ElfFile::read`] gives, decompressed; 0 when the file holds nothing of it.
+    #[must_use]
+    pub fn full_bytes(&self) -> u64 {
+        match (self.compression, self.file_range) {
+            (Some((_, full_bytes)), _) => full_bytes,
+            (None, Some((_, bytes))) => bytes,
+            (None, None) => 0,
+        }
+    }
+}
+
+/// An open ELF file, 32 or 64 bits, of either byte order.
+#[derive(Debug)]
+pub struct ElfFile {
+    cache: ReadCache<Budget>,
+    image: Image,
+    is_64: bool,
+}
+
+impl ElfFile {
+    /// Reads the ELF header, the program headers and the build id.
+    ///
+    /// # Errors
+    /// [`Missing::NotElf`].
+    pub fn new(opened: Opened) -> Result<Self, Missing> {
+        let cache = ReadCache::new(Budget::new(opened.reader));
+        let (image, is_64) = match FileKind::parse(&cache).map_err(|_| Missing::NotElf)? {
+            FileKind::Elf64 => (image::<FileHeader64<Endianness>>(&cache), true),
+            FileKind::Elf32 => (image::<FileHeader32<Endianness>>(&cache), false),
+            _ => return Err(Missing::NotElf),
+        };
+        let image = image.map_err(|_| Missing::NotElf)?;
+        Ok(Self { cache, image, is_64 })
+    }
+
+    /// What the headers say.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Whether it is a file of 64-bit structures.
+    #[must_use]
+    pub fn is_64(&self) -> bool {
+        self.is_64
+    }
+
+    /// Its sections, in order; none when it has no section headers or they cannot be parsed.
+    #[must_use]
+    pub fn sections(&self) -> Vec<SectionInfo> {
+        let sections = if self.is_64 {
+            sections::<FileHeader64<Endianness>>(&self.cache)
+        } else {
+            sections::<FileHeader32<Endianness>>(&self.cache)
+        };
+        sections.unwrap_or_default()
+    }
+
+    /// Whether it has a section of this name with bytes in the file.
+    #[must_use]
+    pub fn has_section(&self, name: &[u8]) -> bool {
+        self.sections().iter().any(|section| section.name == name && section.full_bytes() > 0)
+    }
+
+    /// The bytes of a section, decompressed; `None` when there are none, more than `max_bytes`, or they cannot be read.
+    #[must_use]
+    pub fn read(&self, section: &SectionInfo, max_bytes: u64) -> Option<Vec<u8>> {
+        let (offset, bytes) = section.file_range?;
+        let data = self.read_range(offset, bytes, max_bytes)?;
+        let Some((format, full_bytes)) = section.compression else { return Some(data) };
+        if full_bytes > max_bytes || full_bytes > bytes.saturating_mul(MAX_COMPRESSION) {
+            return None;
+        }
+        let compressed = CompressedData { format, data: &data, uncompressed_size: full_bytes };
+        compressed.decompress().ok().map(std::borrow::Cow::into_owned)
+    }
+
+    /// Bytes of the file; `None` when there are more than `max_bytes`, or they cannot be read.
+    #[must_use]
+    pub fn read_range(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Vec<u8>> {
+        if bytes > max_bytes {
+            return None;
+        }
+        object::ReadRef::read_bytes_at(&self.cache, offset, bytes).ok().map(<[u8]>::to_vec)
+    }
+}
+
+fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> object::Result<Image> {
+    let header = E::parse(cache)?;
+    let endian = header.endian()?;
+    let mut image = Image {
+        segments: Vec::new(),
+        build_id: None,
+        arch: arch(header.e_machine(endian)),
+        little_endian: endian.is_little_endian(),
+        entry: Some(header.e_entry(endian).into()).filter(|&entry| entry != 0),
+        eh_frame_hdr: None,
+    };
+    for program in header.program_headers(endian, cache)? {
+        match program.p_type(endian) {
+            elf::PT_LOAD if image.segments.len() < MAX_SEGMENTS => image.segments.push(Segment {
+                file_offset: program.p_offset(endian).into(),
+                file_bytes: program.p_filesz(endian).into(),
+                svma: program.p_vaddr(endian).into(),
+                executable: program.p_flags(endian) & elf::PF_X != elf::ProgramFlags(0),
+            }),
+            elf::PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(program.p_vaddr(endian).into()),
+            elf::PT_NOTE if image.build_id.is_none() && program.p_filesz(endian).into() <= MAX_NOTE_BYTES => {
+                image.build_id = build_id::<E>(program, endian, cache);
+            }
+            _ => {}
+        }
+    }
+    Ok(image)
+}
+
+fn build_id<E: FileHeader<Endian = Endianness>>(
+    program: &E::ProgramHeader,
+    endian: Endianness,
+    cache: &ReadCache<Budget>,
+) -> Option<BuildId> {
+    let mut notes = program.notes(endian, cache).ok()??;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+            return BuildId::new(note.desc());
+        }
+    }
+    None
+}
+
+fn sections<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> object::Result<Vec<SectionInfo>> {
+    let header = E::parse(cache)?;
+    let endian = header.endian()?;
+    let headers = header.section_headers(endian, cache)?;
+    let names_index = header.section_strings_index(endian, cache)?;
+    let names: &[u8] = match headers.get(names_index.0) {
+        Some(names) if names.sh_size(endian).into() <= MAX_NAME_BYTES => names.data(endian, cache)?,
+        _ => &[],
+    };
+    Ok(headers.iter().map(|section| info::<E>(section, endian, names, cache)).collect())
+}
+
+fn info<E: FileHeader<Endian = Endianness>>(
+    section: &E::SectionHeader,
+    endian: Endianness,
+    names: &[u8],
+    cache: &ReadCache<Budget>,
+) -> SectionInfo {
+    let name = usize::try_from(section.sh_name(endian)).ok().and_then(|start| names.get(start..)).unwrap_or(&[]);
+    let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    let mut file_range = section.file_range(endian);
+    let mut compression = None;
+    if let Ok(Some((header, offset, bytes))) = section.compression(endian, cache) {
+        let format = match header.ch_type(endian) {
+            elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
+            elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+            _ => CompressionFormat::Unknown,
+        };
+        compression = Some((format, header.ch_size(endian).into()));
+        file_range = Some((offset, bytes));
+    }
+    SectionInfo {
+        name: name.get(..name.len().min(64)).unwrap_or(name).to_vec(),
+        kind: section.sh_type(endian).0,
+        svma: section.sh_addr(endian).into(),
+        bytes: section.sh_size(endian).into(),
+        link: section.sh_link(endian),
+        flags: section.sh_flags(endian).0,
+        file_range,
+        compression,
+    }
+}
+
+fn arch(machine: elf::Machine) -> Option<Arch> {
+    match machine {
+        elf::EM_X86_64 => Some(Arch::X86_64),
+        elf::EM_AARCH64 => Some(Arch::Aarch64),
+        elf::EM_386 => Some(Arch::I386),
+        _ => None,
+    }
+}

@@ -1,0 +1,26 @@
+//! The modules that were mapped: found, verified, and read no further than a sample needs.
+//!
+//! A [`Resolver`] says where a file may be and opens it; [`FileModules`] is the one of the file system. Before anything
+//! of a file is used it is compared with what was mapped (build id; device and inode where that means something), so
+//! that a file that was replaced gives no frames and no names rather than wrong ones. Bytes are read, never mapped, and
+//! only from regular files: a file that shrinks while it is read is an error and no signal.
+//!
+//! [`ModuleTable`] holds all of them, lazily: headers when a space with the module is needed (for its bias), sections
+//! when a stack goes through it.
+
+mod budget;
+mod elf;
+mod identity;
+mod image;
+mod resolver;
+mod table;
+mod unwind_sections;
+
+pub use elf::{ElfFile, SectionInfo};
+pub use identity::Missing;
+pub use image::{Image, Segment};
+pub use resolver::{Candidate, FileModules, FileStat, Opened, ReadSeek, Resolver};
+pub use table::ModuleTable;
+
+#[cfg(test)]
+mod tests;

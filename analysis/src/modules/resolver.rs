@@ -1,0 +1,178 @@
+//! Where modules come from.
+
+use super::identity::Missing;
+use crate::address_space::MappedFile;
+use fpprof_recording::model::BuildId;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes with a position.
+pub trait ReadSeek: Read + Seek + Send {}
+impl<T: Read + Seek + Send> ReadSeek for T {}
+
+/// A place where a file may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Path, to be opened with [`Resolver::open`].
+    pub path: PathBuf,
+    /// Device and inode numbers there mean what they meant when the recording was made: the same machine, not a copy.
+    pub has_recorded_inodes: bool,
+}
+
+/// What the file system says about an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileStat {
+    /// Device, major number.
+    pub dev_major: u32,
+    /// Device, minor number.
+    pub dev_minor: u32,
+    /// Inode.
+    pub inode: u64,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// Last write, nanoseconds since 1970.
+    pub modified_unix_ns: i128,
+    /// Last change of anything, nanoseconds since 1970.
+    pub changed_unix_ns: i128,
+}
+
+/// An open regular file.
+pub struct Opened {
+    /// Its bytes.
+    pub reader: Box<dyn ReadSeek>,
+    /// Which file it is.
+    pub stat: FileStat,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("stat", &self.stat).finish_non_exhaustive()
+    }
+}
+
+/// Finds the files of modules. Verification is the caller's: an implementation only knows names.
+pub trait Resolver: Sync + std::fmt::Debug {
+    /// Where a mapped file may be, best first.
+    fn candidates(&self, file: &MappedFile) -> Vec<Candidate>;
+
+    /// Where the debug file of a build id may be, best first.
+    fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf>;
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// [`Missing::NotFound`], [`Missing::NotRegular`] or [`Missing::Unreadable`].
+    fn open(&self, path: &Path) -> Result<Opened, Missing>;
+}
+
+/// The modules of the file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileModules {
+    roots: Vec<PathBuf>,
+    debug_dirs: Vec<PathBuf>,
+    has_recorded_inodes: bool,
+}
+
+impl Default for FileModules {
+    fn default() -> Self {
+        Self { roots: Vec::new(), debug_dirs: vec!["/usr/lib/debug".into()], has_recorded_inodes: true }
+    }
+}
+
+impl FileModules {
+    /// The files of this machine, with their debug files under `/usr/lib/debug`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks under `root` as well when a path itself does not hold the module: a copy of the recorded machine's files.
+    #[must_use]
+    pub fn with_root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.roots.push(root.into());
+        self
+    }
+
+    /// Looks for debug files in `dir/.build-id/xx/yyyy.debug`, before the directories named so far.
+    #[must_use]
+    pub fn with_debug_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.debug_dirs.insert(0, dir.into());
+        self
+    }
+
+    /// The recording was made on another machine: inode numbers mean nothing here, build ids decide.
+    #[must_use]
+    pub fn from_another_machine(mut self) -> Self {
+        self.has_recorded_inodes = false;
+        self
+    }
+}
+
+impl Resolver for FileModules {
+    fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
+        let path = file.path.strip_suffix(b" (deleted)").unwrap_or(&file.path);
+        let path = Path::new(OsStr::from_bytes(path));
+        let Ok(relative) = path.strip_prefix("/") else { return Vec::new() };
+        let is_traversal = relative.components().any(|part| matches!(part, std::path::Component::ParentDir));
+        if is_traversal {
+            return Vec::new();
+        }
+        let own = Candidate { path: path.to_path_buf(), has_recorded_inodes: self.has_recorded_inodes };
+        let copies = self.roots.iter().map(|root| Candidate { path: root.join(relative), has_recorded_inodes: false });
+        std::iter::once(own).chain(copies).collect()
+    }
+
+    fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
+        let hex = build_id.to_string();
+        let Some((dir, rest)) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty()) else {
+            return Vec::new();
+        };
+        let name = format!(".build-id/{dir}/{rest}.debug");
+        let in_roots = self.roots.iter().map(|root| root.join("usr/lib/debug").join(&name));
+        self.debug_dirs.iter().map(|dir| dir.join(&name)).chain(in_roots).collect()
+    }
+
+    fn open(&self, path: &Path) -> Result<Opened, Missing> {
+        // Without O_NONBLOCK, opening a pipe would wait for a writer.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
+            _ => Missing::Unreadable,
+        })?;
+        let stat = regular(&file)?;
+        Ok(Opened { reader: Box::new(file), stat })
+    }
+}
+
+/// What an open file is, if it is a regular one.
+fn regular(file: &File) -> Result<FileStat, Missing> {
+    let metadata = file.metadata().map_err(|_| Missing::Unreadable)?;
+    if !metadata.is_file() {
+        return Err(Missing::NotRegular);
+    }
+    let (dev_major, dev_minor) = device_numbers(metadata.dev());
+    Ok(FileStat {
+        dev_major,
+        dev_minor,
+        inode: metadata.ino(),
+        len_bytes: metadata.len(),
+        modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+    })
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
+    i128::from(seconds).saturating_mul(1_000_000_000).saturating_add(i128::from(nanoseconds))
+}
+
+/// Major and minor number of a `st_dev`.
+///
+/// # Sources
+/// glibc `bits/sysmacros.h`.
+fn device_numbers(dev: u64) -> (u32, u32) {
+    (libc::major(dev), libc::minor(dev))
+}

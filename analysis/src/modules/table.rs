@@ -1,0 +1,209 @@
+//! All modules of a recording, each read when first needed.
+
+use super::identity::{Verified, verify};
+use super::unwind_sections::unwind_sections;
+use super::{Candidate, ElfFile, FileStat, Image, Missing, Opened, Resolver};
+use crate::address_space::{FileIx, MappedFile, Timeline};
+use fpprof_recording::model::{BuildId, FileIdentity, Meta};
+use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The modules of a recording. Shared between threads; whoever needs a module first reads it.
+///
+/// [`ModuleId`] and [`FileIx`] number the same things.
+#[derive(Debug)]
+pub struct ModuleTable<'a> {
+    files: &'a [MappedFile],
+    embedded: Vec<Embedded>,
+    resolver: &'a dyn Resolver,
+    /// Nanoseconds from the recording's clock to 1970.
+    unix_offset_ns: i128,
+    slots: Vec<Slot>,
+}
+
+/// A module whose bytes are in the recording.
+#[derive(Debug)]
+struct Embedded {
+    path: Vec<u8>,
+    identity: FileIdentity,
+    bytes: Arc<[u8]>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    found: OnceLock<Result<Found, Missing>>,
+    unwinding: OnceLock<Result<Module, TruncatedReason>>,
+    /// A stack went through it.
+    is_used: AtomicBool,
+}
+
+/// A verified module.
+#[derive(Debug)]
+struct Found {
+    image: Image,
+    source: Source,
+    verified: Verified,
+}
+
+#[derive(Debug)]
+enum Source {
+    Embedded(usize),
+    File { path: PathBuf, stat: FileStat },
+}
+
+impl<'a> ModuleTable<'a> {
+    /// The modules that `timeline` has mapped, found by `resolver`. Nothing is opened yet.
+    #[must_use]
+    pub fn new(timeline: &'a Timeline, meta: &Meta, resolver: &'a dyn Resolver) -> Self {
+        let files = timeline.files();
+        let embedded = timeline.embedded().iter().map(|module| Embedded {
+            path: module.path.clone(),
+            identity: module.identity,
+            bytes: module.bytes.as_slice().into(),
+        });
+        Self {
+            files,
+            embedded: embedded.collect(),
+            resolver,
+            unix_offset_ns: i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns)),
+            slots: files.iter().map(|_| Slot::default()).collect(),
+        }
+    }
+
+    /// What was mapped.
+    #[must_use]
+    pub fn file(&self, ix: FileIx) -> Option<&'a MappedFile> {
+        self.files.get(ix.0 as usize)
+    }
+
+    /// What the headers of a module say, once it is found and verified.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn image(&self, ix: FileIx) -> Result<&Image, Missing> {
+        self.found(ix).map(|found| &found.image)
+    }
+
+    /// Opens a verified module again, for more of its bytes.
+    ///
+    /// # Errors
+    /// Why there is none; [`Missing::Modified`] when it changed since it was verified.
+    pub fn open(&self, ix: FileIx) -> Result<ElfFile, Missing> {
+        match &self.found(ix)?.source {
+            Source::Embedded(embedded) => self.open_embedded(*embedded),
+            Source::File { path, stat } => {
+                let opened = self.resolver.open(path)?;
+                if opened.stat == *stat { ElfFile::new(opened) } else { Err(Missing::Modified) }
+            }
+        }
+    }
+
+    /// Opens the debug file of a module, by its build id.
+    #[must_use]
+    pub fn open_debug(&self, ix: FileIx) -> Option<ElfFile> {
+        self.open_debug_file(self.image(ix).ok()?.build_id?)
+    }
+
+    /// Opens the debug file of a build id; one that has another build id is none.
+    #[must_use]
+    pub fn open_debug_file(&self, build_id: BuildId) -> Option<ElfFile> {
+        self.resolver.debug_candidates(build_id).into_iter().find_map(|path| {
+            let elf = ElfFile::new(self.resolver.open(&path).ok()?).ok()?;
+            (elf.image().build_id == Some(build_id)).then_some(elf)
+        })
+    }
+
+    /// What was missing of modules that stacks went through, in words, sorted.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let used = self.files.iter().zip(&self.slots).filter(|(_, slot)| slot.is_used.load(Ordering::Relaxed));
+        let warnings = used.filter_map(|(file, slot)| {
+            let path = String::from_utf8_lossy(&file.path);
+            match slot.found.get()? {
+                Err(missing) => Some(format!("{path}: {}; its frames have no names", missing.words())),
+                Ok(Found { verified: Verified::NothingToCompare, .. }) => {
+                    Some(format!("{path}: the recording does not say which file this was; names may be wrong"))
+                }
+                Ok(_) => None,
+            }
+        });
+        warnings.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Notes that a stack goes through a module, so that what is missing of it is worth a warning.
+    pub(crate) fn mark_used(&self, ix: FileIx) {
+        if let Some(slot) = self.slots.get(ix.0 as usize) {
+            slot.is_used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn found(&self, ix: FileIx) -> Result<&Found, Missing> {
+        let (Some(file), Some(slot)) = (self.file(ix), self.slots.get(ix.0 as usize)) else {
+            return Err(Missing::NotFound);
+        };
+        slot.found.get_or_init(|| self.find(file)).as_ref().map_err(|&missing| missing)
+    }
+
+    fn find(&self, file: &MappedFile) -> Result<Found, Missing> {
+        if let Some(embedded) = self.embedded.iter().position(|embedded| embedded.is(file)) {
+            let image = self.open_embedded(embedded)?.image().clone();
+            return Ok(Found { image, source: Source::Embedded(embedded), verified: Verified::Yes });
+        }
+        let mut missing = Missing::NotFound;
+        for candidate in self.resolver.candidates(file) {
+            match self.try_candidate(file, candidate) {
+                Ok(found) => return Ok(found),
+                Err(why) => missing = missing.max(why),
+            }
+        }
+        Err(missing)
+    }
+
+    fn try_candidate(&self, file: &MappedFile, candidate: Candidate) -> Result<Found, Missing> {
+        let Candidate { path, has_recorded_inodes } = candidate;
+        let opened = self.resolver.open(&path)?;
+        let stat = opened.stat;
+        let mapped_unix_ns = i128::from(file.first_mapped_ns).saturating_add(self.unix_offset_ns);
+        let elf = ElfFile::new(opened);
+        let build_id = elf.as_ref().ok().and_then(|elf| elf.image().build_id);
+        let verified = verify(file, mapped_unix_ns, stat, build_id, has_recorded_inodes)?;
+        let image = elf?.image().clone();
+        Ok(Found { image, source: Source::File { path, stat }, verified })
+    }
+
+    fn open_embedded(&self, embedded: usize) -> Result<ElfFile, Missing> {
+        let module = self.embedded.get(embedded).ok_or(Missing::NotFound)?;
+        let stat = FileStat { len_bytes: module.bytes.len() as u64, ..FileStat::default() };
+        let reader = Box::new(std::io::Cursor::new(Arc::clone(&module.bytes)));
+        ElfFile::new(Opened { reader, stat })
+    }
+
+    fn load_unwinding(&self, ix: FileIx) -> Result<Module, TruncatedReason> {
+        let elf = self.open(ix).map_err(Missing::truncated_reason)?;
+        let arch = elf.image().arch.ok_or(TruncatedReason::ModuleUnavailable)?;
+        Ok(Module::new(unwind_sections(&elf, arch, || self.open_debug(ix))))
+    }
+}
+
+impl Modules for ModuleTable<'_> {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        let ix = FileIx(id.0);
+        let slot = self.slots.get(id.0 as usize).ok_or(TruncatedReason::ModuleUnavailable)?;
+        slot.unwinding.get_or_init(|| self.load_unwinding(ix)).as_ref().map_err(|&reason| reason)
+    }
+}
+
+impl Embedded {
+    /// Whether these are the bytes of a mapped file: equal build ids, else the same file by name and inode. There is
+    /// one vDSO for each name.
+    fn is(&self, file: &MappedFile) -> bool {
+        match (self.identity.build_id, file.identity.build_id) {
+            (Some(own), Some(mapped)) => own == mapped,
+            _ if self.path != file.path => false,
+            _ => file.path == b"[vdso]" || self.identity == file.identity,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the unwinder needs of an ELF file.
+
+use super::{ElfFile, Image, SectionInfo};
+use fpprof_unwind::{Arch, ModuleSections, Section};
+
+/// Most bytes of one section of call frame information. The largest known (browsers, LLVM) have some 30 MiB.
+const MAX_SECTION_BYTES: u64 = 256 << 20;
+
+/// The call frame information of `elf`, and what it lacks from its debug file.
+///
+/// `debug` is asked for only when the file has no `.debug_frame` of its own; stripping moves it there.
+pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> ModuleSections {
+    let sections = elf.sections();
+    let named = |name: &[u8]| find(&sections, name);
+    let loaded = |name: &[u8]| named(name).and_then(|section| read(elf, section));
+    let image = elf.image();
+    let mut eh_frame_hdr = loaded(b".eh_frame_hdr");
+    let mut eh_frame = loaded(b".eh_frame");
+    if sections.is_empty() {
+        (eh_frame_hdr, eh_frame) = by_segments(elf);
+    }
+    let debug_frame = loaded(b".debug_frame").or_else(|| {
+        let debug = debug()?;
+        let sections = debug.sections();
+        read(&debug, find(&sections, b".debug_frame")?)
+    });
+    ModuleSections {
+        eh_frame,
+        eh_frame_hdr,
+        debug_frame,
+        text: named(b".text").and_then(|text| Some(text.svma..text.svma.checked_add(text.bytes)?)),
+        got: named(b".got.plt").or_else(|| named(b".got")).map(|got| got.svma),
+        arch,
+        little_endian: image.little_endian,
+        entry: image.entry,
+    }
+}
+
+fn find<'a>(sections: &'a [SectionInfo], name: &[u8]) -> Option<&'a SectionInfo> {
+    sections.iter().find(|section| section.name == name)
+}
+
+fn read(elf: &ElfFile, section: &SectionInfo) -> Option<Section> {
+    let bytes = elf.read(section, MAX_SECTION_BYTES)?;
+    Some(Section { svma: section.svma, bytes: bytes.into() })
+}
+
+/// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both reach to the end of their segment at most.
+///
+/// # Sources
+/// LSB 5.0 Core §10.6.2 (.eh_frame_hdr): version, three encodings, then the encoded address of `.eh_frame`; every
+/// linker writes it as 0x1b, four signed bytes relative to the field itself.
+fn by_segments(elf: &ElfFile) -> (Option<Section>, Option<Section>) {
+    const PCREL_SDATA4: u8 = 0x1b;
+    let image = elf.image();
+    let header = image.eh_frame_hdr.and_then(|svma| to_segment_end(elf, image, svma));
+    let eh_frame = header.as_ref().and_then(|header| {
+        let &[1, PCREL_SDATA4, _, _, a, b, c, d] = header.bytes.first_chunk::<8>()? else { return None };
+        let field = header.svma.wrapping_add(4);
+        let relative = i64::from(i32::from_le_bytes([a, b, c, d]));
+        to_segment_end(elf, image, field.wrapping_add_signed(relative))
+    });
+    (header, eh_frame)
+}
+
+fn to_segment_end(elf: &ElfFile, image: &Image, svma: u64) -> Option<Section> {
+    let segment = image.segments.iter().find(|segment| {
+        svma.checked_sub(segment.svma).is_some_and(|offset| offset < segment.file_bytes)
+    })?;
+    let skipped = svma.checked_sub(segment.svma)?;
+    let offset = segment.file_offset.checked_add(skipped)?;
+    let bytes = elf.read_range(offset, segment.file_bytes.checked_sub(skipped)?, MAX_SECTION_BYTES)?;
+    Some(Section { svma, bytes: bytes.into() })
+}

@@ -1,0 +1,217 @@
+//! Reading, unwinding and collecting on several threads.
+
+use super::spaces::{PlacedSpace, Spaces};
+use super::{Collect, Seen};
+use crate::address_space::{Place, SpaceKey, Timeline};
+use crate::modules::ModuleTable;
+use crate::strategy::{Item, Strategy, Unwound, Walker};
+use fpprof_recording::model::{CaptureMode, Sample};
+use fpprof_recording::{Error, Recording, SampleBlock};
+use fpprof_unwind::StackRef;
+use rustc_hash::FxHashMap;
+use std::io::{Read, Seek};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Samples unwound together: enough to keep the walks of several in flight.
+const BATCH_SAMPLES: usize = 64;
+/// A batch is closed at so many copied bytes, so that it stays in the cache of a core.
+const BATCH_BYTES: usize = 1 << 20;
+/// Spaces a thread keeps at hand without asking for them again.
+const MAX_SPACES_AT_HAND: usize = 64;
+
+/// What is needed to unwind the samples of a recording.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// Which processes had what mapped when.
+    pub timeline: &'a Timeline,
+    /// The modules that were mapped.
+    pub modules: &'a ModuleTable<'a>,
+    /// What samples carry.
+    pub mode: CaptureMode,
+    /// Ways to unwind each of them.
+    pub strategies: &'a [Strategy],
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Replayed<C> {
+    /// What was collected.
+    pub collected: C,
+    /// Blocks that make no sense in part; the samples before that place were collected.
+    pub malformed: Vec<Error>,
+}
+
+impl Replay<'_> {
+    /// Unwinds every sample that can be read.
+    ///
+    /// # Errors
+    /// [`Error::Read`] or [`Error::Changed`] if the recording cannot be read.
+    pub fn run<R: Read + Seek + Send, C: Collect>(
+        &self,
+        recording: &mut Recording<R>,
+        n_threads: NonZeroUsize,
+        make: impl Fn() -> C + Sync,
+    ) -> Result<Replayed<C>, Error> {
+        let spaces = Spaces::new(self.timeline, self.modules);
+        let blocks = recording.sample_blocks();
+        let blocks = Mutex::new(Source { blocks, failed: None });
+        let next = || blocks.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let mut done: Vec<Replayed<C>> = std::thread::scope(|scope| {
+            let work = || Worker::new(self, &spaces, make()).run(next);
+            let others: Vec<_> = (1..n_threads.get()).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            std::iter::once(own).chain(joined).collect()
+        });
+        if let Some(error) = blocks.into_inner().unwrap_or_else(PoisonError::into_inner).failed {
+            return Err(error);
+        }
+        let mut all = Replayed { collected: make(), malformed: Vec::new() };
+        for part in done.drain(..) {
+            all.collected.merge(part.collected);
+            all.malformed.extend(part.malformed);
+        }
+        for error in &all.malformed {
+            recording.note(error);
+        }
+        Ok(all)
+    }
+}
+
+/// Blocks still to be worked on, until reading fails.
+struct Source<I> {
+    blocks: I,
+    failed: Option<Error>,
+}
+
+impl<I: Iterator<Item = Result<SampleBlock, Error>>> Source<I> {
+    fn next(&mut self) -> Option<SampleBlock> {
+        if self.failed.is_some() {
+            return None;
+        }
+        match self.blocks.next()? {
+            Ok(block) => Some(block),
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
+        }
+    }
+}
+
+/// Samples of a batch and where they belong. Their vectors are used again and again.
+#[derive(Debug, Default)]
+struct Batch {
+    samples: Vec<Sample>,
+    places: Vec<(Place, Arc<PlacedSpace>)>,
+    n_bytes: usize,
+}
+
+/// One thread's part.
+struct Worker<'a, C> {
+    replay: &'a Replay<'a>,
+    spaces: &'a Spaces<'a>,
+    at_hand: FxHashMap<Option<SpaceKey>, Arc<PlacedSpace>>,
+    walker: Walker<'a>,
+    batch: Batch,
+    unwound: Vec<Unwound>,
+    collected: C,
+}
+
+impl<'a, C: Collect> Worker<'a, C> {
+    fn new(replay: &'a Replay<'a>, spaces: &'a Spaces<'a>, collected: C) -> Self {
+        Self {
+            replay,
+            spaces,
+            at_hand: FxHashMap::default(),
+            walker: Walker::new(replay.modules, replay.mode),
+            batch: Batch::default(),
+            unwound: replay.strategies.iter().map(|_| Unwound::default()).collect(),
+            collected,
+        }
+    }
+
+    fn run(mut self, next: impl Fn() -> Option<SampleBlock>) -> Replayed<C> {
+        let mut malformed = Vec::new();
+        while let Some(block) = next() {
+            malformed.extend(block.decode(|sample| self.take(sample)).err());
+        }
+        self.flush();
+        Replayed { collected: self.collected, malformed }
+    }
+
+    fn take(&mut self, sample: &Sample) {
+        let place = self.replay.timeline.place(sample.pid, sample.tid, sample.time_ns);
+        let space = self.space(place.space);
+        let n = self.batch.places.len();
+        if n == self.batch.samples.len() {
+            self.batch.samples.push(Sample::default());
+        }
+        if let Some(slot) = self.batch.samples.get_mut(n) {
+            assign(slot, sample);
+        }
+        self.batch.places.push((place, space));
+        self.batch.n_bytes = self.batch.n_bytes.saturating_add(sample.stack.len());
+        if self.batch.places.len() >= BATCH_SAMPLES || self.batch.n_bytes >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    fn space(&mut self, key: Option<SpaceKey>) -> Arc<PlacedSpace> {
+        if let Some(space) = self.at_hand.get(&key) {
+            return Arc::clone(space);
+        }
+        if self.at_hand.len() >= MAX_SPACES_AT_HAND {
+            self.at_hand.clear();
+        }
+        let space = self.spaces.get(key);
+        self.at_hand.insert(key, Arc::clone(&space));
+        space
+    }
+
+    /// Unwinds the batch under each strategy, and collects.
+    fn flush(&mut self) {
+        let Batch { samples, places, n_bytes } = &mut self.batch;
+        let items: Vec<Item<'_>> =
+            samples.iter().zip(places.iter()).map(|(sample, (_, space))| Item { sample, space }).collect();
+        for (&strategy, unwound) in self.replay.strategies.iter().zip(&mut self.unwound) {
+            self.walker.walk(strategy, &items, unwound);
+        }
+        let mut stacks: Vec<StackRef<'_>> = Vec::with_capacity(self.unwound.len());
+        for (index, (item, (place, space))) in items.iter().zip(places.iter()).enumerate() {
+            stacks.clear();
+            stacks.extend(self.unwound.iter().filter_map(|unwound| unwound.get(index)));
+            self.collected.add(&Seen { sample: item.sample, place: *place, space, stacks: &stacks });
+        }
+        places.clear();
+        *n_bytes = 0;
+    }
+}
+
+/// Copies a sample into another, keeping the memory of the other's vectors.
+fn assign(to: &mut Sample, from: &Sample) {
+    let Sample { mut user_fp, mut kernel, mut stack, mut stack_holes, .. } = std::mem::take(to);
+    user_fp.clone_from(&from.user_fp);
+    kernel.clone_from(&from.kernel);
+    stack.clone_from(&from.stack);
+    stack_holes.clone_from(&from.stack_holes);
+    *to = Sample {
+        time_ns: from.time_ns,
+        cpu: from.cpu,
+        pid: from.pid,
+        tid: from.tid,
+        event: from.event,
+        weight: from.weight,
+        cpu_fired: from.cpu_fired,
+        cpu_lost: from.cpu_lost,
+        in_kernel: from.in_kernel,
+        user_regs: from.user_regs,
+        user_fp,
+        fp_end: from.fp_end,
+        kernel,
+        stack,
+        stack_holes,
+        stack_end: from.stack_end,
+    };
+}

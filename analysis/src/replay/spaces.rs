@@ -1,0 +1,109 @@
+//! Address spaces as the unwinder wants them.
+
+use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
+use crate::modules::ModuleTable;
+use fpprof_unwind::{Mapping, ModuleId, Space};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most mappings in all spaces that are kept; some 60 bytes each.
+const MAX_KEPT_MAPPINGS: usize = 500_000;
+
+/// An address space with its modules.
+#[derive(Debug)]
+pub struct PlacedSpace {
+    /// For the unwinder.
+    pub space: Space,
+    /// Each module once, ascending by address.
+    pub modules: Vec<PlacedModule>,
+}
+
+/// A module in an address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedModule {
+    /// Which.
+    pub file: FileIx,
+    /// AVMA − SVMA, wrapping.
+    pub bias: u64,
+    /// First address of its first executable mapping.
+    pub start: u64,
+    /// First address above its last executable mapping.
+    pub end: u64,
+}
+
+/// Makes address spaces when samples need them, and keeps them for the next.
+#[derive(Debug)]
+pub struct Spaces<'a> {
+    timeline: &'a Timeline,
+    modules: &'a ModuleTable<'a>,
+    contents: Contents,
+    next_id: AtomicU32,
+    kept: Mutex<Kept>,
+    nothing: Arc<PlacedSpace>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    spaces: FxHashMap<SpaceKey, Arc<PlacedSpace>>,
+    n_mappings: usize,
+}
+
+impl<'a> Spaces<'a> {
+    /// The spaces of a timeline, with modules of `modules`. None is made yet.
+    #[must_use]
+    pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>) -> Self {
+        let nothing = PlacedSpace { space: Space::new(0, Vec::new()), modules: Vec::new() };
+        Self {
+            timeline,
+            modules,
+            contents: Contents::default(),
+            next_id: AtomicU32::new(1),
+            kept: Mutex::default(),
+            nothing: Arc::new(nothing),
+        }
+    }
+
+    /// The space of a key; an empty one for none.
+    #[must_use]
+    pub fn get(&self, key: Option<SpaceKey>) -> Arc<PlacedSpace> {
+        let Some(key) = key else { return Arc::clone(&self.nothing) };
+        if let Some(space) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).spaces.get(&key) {
+            return Arc::clone(space);
+        }
+        let space = Arc::new(self.make(key));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.n_mappings = kept.n_mappings.saturating_add(space.space.mappings().len());
+        if kept.n_mappings > MAX_KEPT_MAPPINGS {
+            *kept = Kept { n_mappings: space.space.mappings().len(), ..Kept::default() };
+        }
+        kept.spaces.insert(key, Arc::clone(&space));
+        space
+    }
+
+    fn make(&self, key: SpaceKey) -> PlacedSpace {
+        let content = self.contents.get(self.timeline, key);
+        let mut modules: FxHashMap<(FileIx, u64), PlacedModule> = FxHashMap::default();
+        let mapping = |mapping: &crate::address_space::SpaceMapping| {
+            let (start, end) = (mapping.start, mapping.end);
+            let bias = mapping.file.map_or(0, |file| self.bias(file, start, mapping.file_offset, end - start));
+            if let Some(file) = mapping.file {
+                let placed = PlacedModule { file, bias, start, end };
+                modules.entry((file, bias)).and_modify(|module| module.end = end).or_insert(placed);
+            }
+            Mapping { start, end, executable: true, module: mapping.file.map(|file| ModuleId(file.0)), bias }
+        };
+        let mappings = content.iter().map(mapping).collect();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut modules: Vec<PlacedModule> = modules.into_values().collect();
+        modules.sort_unstable_by_key(|module| (module.start, module.end));
+        PlacedSpace { space: Space::new(id, mappings), modules }
+    }
+
+    /// AVMA − SVMA. For a file that is missing or maps otherwise, AVMA − file offset, so that an address can at least
+    /// be shown as a place in the file.
+    fn bias(&self, file: FileIx, start: u64, file_offset: u64, len: u64) -> u64 {
+        let known = self.modules.image(file).ok().and_then(|image| image.bias(start, file_offset, len));
+        known.unwrap_or(start.wrapping_sub(file_offset))
+    }
+}

@@ -1,0 +1,137 @@
+//! Names of strategies, and which recording supports which.
+
+use fpprof_recording::model::{CaptureMode, Meta};
+use std::fmt;
+use std::str::FromStr;
+
+/// A way to get from a recorded sample to a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Strategy {
+    /// Frame pointers: the chain the collector took, or, where it took none, a walk over the copied bytes.
+    Fp,
+    /// Call frame information over all copied bytes.
+    Dwarf,
+    /// The same over at most so many bytes: what a recording with smaller chunks would have given.
+    DwarfAt(u32),
+    /// elfutils' libdw over all copied bytes.
+    Elfutils,
+    /// libunwind over all copied bytes.
+    Libunwind,
+}
+
+/// Why a strategy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StrategyError {
+    /// No strategy of this name.
+    #[error("unknown strategy `{0}` (known: fp, dwarf, dwarf@BYTES, elfutils, libunwind)")]
+    Unknown(String),
+    /// Not a number of bytes that a chunk can have.
+    #[error("`{0}`: the bytes of a chunk are a number from 1 to 4294967295, such as dwarf@8192 or dwarf@8K")]
+    BadBytes(String),
+    /// There are no copied stacks.
+    #[error(
+        "strategy {0} needs copied stacks, and this recording has none: it was made in mode fp. \
+         Record with --call-graph dwarf or both"
+    )]
+    NeedsChunks(Strategy),
+    /// Fewer bytes were copied.
+    #[error(
+        "strategy {strategy} needs chunks of at least its size, and this recording's have at most {recorded_bytes} bytes. \
+         Record with --call-graph dwarf,BYTES or both,BYTES with more"
+    )]
+    ChunksTooSmall {
+        /// The strategy.
+        strategy: Strategy,
+        /// What the recording has.
+        recorded_bytes: u32,
+    },
+    /// This program was built without it.
+    #[error("strategy {strategy} is not in this build of fpprof (cargo feature `{feature}`)")]
+    NotBuilt {
+        /// The strategy.
+        strategy: Strategy,
+        /// The feature it needs.
+        feature: &'static str,
+    },
+}
+
+impl Strategy {
+    /// Strategies that need no wish: everything that the recording supports and this program always has.
+    #[must_use]
+    pub fn defaults(meta: &Meta) -> Vec<Self> {
+        match meta.mode {
+            CaptureMode::Fp => vec![Self::Fp],
+            CaptureMode::Dwarf { .. } => vec![Self::Dwarf],
+            CaptureMode::Both { .. } => vec![Self::Fp, Self::Dwarf],
+        }
+    }
+
+    /// Whether a recording holds what this strategy needs.
+    ///
+    /// # Errors
+    /// Why not, and which recordings do.
+    pub fn check(self, meta: &Meta) -> Result<(), StrategyError> {
+        match self {
+            Self::Elfutils if !cfg!(feature = "libdw") => {
+                return Err(StrategyError::NotBuilt { strategy: self, feature: "libdw" });
+            }
+            Self::Libunwind if !cfg!(feature = "libunwind") => {
+                return Err(StrategyError::NotBuilt { strategy: self, feature: "libunwind" });
+            }
+            _ => {}
+        }
+        let recorded_bytes = match meta.mode {
+            CaptureMode::Fp => None,
+            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => Some(stack_bytes),
+        };
+        match (self, recorded_bytes) {
+            (Self::Fp, _) => Ok(()),
+            (_, None) => Err(StrategyError::NeedsChunks(self)),
+            (Self::DwarfAt(bytes), Some(recorded_bytes)) if bytes > recorded_bytes => {
+                Err(StrategyError::ChunksTooSmall { strategy: self, recorded_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fp => f.write_str("fp"),
+            Self::Dwarf => f.write_str("dwarf"),
+            Self::DwarfAt(bytes) => write!(f, "dwarf@{bytes}"),
+            Self::Elfutils => f.write_str("elfutils"),
+            Self::Libunwind => f.write_str("libunwind"),
+        }
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyError;
+
+    fn from_str(name: &str) -> Result<Self, StrategyError> {
+        match name {
+            "fp" => Ok(Self::Fp),
+            "dwarf" => Ok(Self::Dwarf),
+            "elfutils" | "libdw" => Ok(Self::Elfutils),
+            "libunwind" => Ok(Self::Libunwind),
+            _ => match name.strip_prefix("dwarf@") {
+                Some(bytes) => parse_bytes(bytes).map(Self::DwarfAt).ok_or(StrategyError::BadBytes(name.to_string())),
+                None => Err(StrategyError::Unknown(name.to_string())),
+            },
+        }
+    }
+}
+
+/// A number of bytes above 0, with K or M for 1,024 or 1,048,576.
+fn parse_bytes(text: &str) -> Option<u32> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (text.get(..text.len().checked_sub(1)?)?, 1 << 10),
+        b'm' | b'M' => (text.get(..text.len().checked_sub(1)?)?, 1 << 20),
+        _ => (text, 1),
+    };
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse::<u32>().ok().filter(|&n| is_plain && n > 0)?.checked_mul(unit)
+}

@@ -1,0 +1,239 @@
+//! Carrying strategies out, a batch of samples at a time.
+
+use super::Strategy;
+use crate::modules::ModuleTable;
+use crate::replay::PlacedSpace;
+use fpprof_recording::model::{Abi, CaptureMode, FpEnd, Sample, UserRegs};
+use fpprof_unwind::{
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, Options, Regs, Root, Stack, StackRef, Stacks, StopReason,
+    TruncatedReason, Unwinder,
+};
+
+/// A sample and the address space it was taken in.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'a> {
+    /// The sample.
+    pub sample: &'a Sample,
+    /// Its address space.
+    pub space: &'a PlacedSpace,
+}
+
+/// Stacks of a batch under one strategy.
+#[derive(Debug, Default)]
+pub struct Unwound {
+    batch: Stacks,
+    /// Which stack of `batch` belongs to an item, or the item's own stack.
+    slots: Vec<Slot>,
+    own: Vec<Stack>,
+    n_own: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Batch(usize),
+    Own(usize),
+}
+
+impl Unwound {
+    /// The stack of an item, by its place in the batch.
+    #[must_use]
+    pub fn get(&self, item: usize) -> Option<StackRef<'_>> {
+        match *self.slots.get(item)? {
+            Slot::Batch(index) => self.batch.get(index),
+            Slot::Own(index) => self.own.get(index).map(|stack| StackRef { frames: &stack.frames, stop: stack.stop }),
+        }
+    }
+
+    fn reset(&mut self) {
+        self.slots.clear();
+        self.n_own = 0;
+    }
+
+    /// A stack for the next item, to be filled.
+    fn next_own(&mut self) -> &mut Stack {
+        let index = self.n_own;
+        self.n_own = index.saturating_add(1);
+        self.slots.push(Slot::Own(index));
+        if index >= self.own.len() {
+            self.own.resize_with(index.saturating_add(1), Stack::default);
+        }
+        let stack = &mut self.own[index];
+        stack.frames.clear();
+        stack
+    }
+}
+
+/// What the copied bytes of one sample give to start from.
+struct Start<'a> {
+    regs: Regs,
+    chunk: Chunk<'a>,
+}
+
+/// Unwinds samples under any strategy. One for each thread: it remembers rules, not samples.
+#[derive(Debug)]
+pub struct Walker<'a> {
+    modules: &'a ModuleTable<'a>,
+    mode: CaptureMode,
+    unwinder: Unwinder,
+    #[cfg(any(feature = "libdw", feature = "libunwind"))]
+    opinions: super::opinion::Opinions,
+}
+
+impl<'a> Walker<'a> {
+    /// A walker for samples of this mode.
+    #[must_use]
+    pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode) -> Self {
+        // An instruction without information is nearly always a leaf without a frame (PLT, assembly); the frame found
+        // on that ground is marked as a guess.
+        let options = Options { is_leaf_guessed: true, ..Options::default() };
+        Self {
+            modules,
+            mode,
+            unwinder: Unwinder::new(options),
+            #[cfg(any(feature = "libdw", feature = "libunwind"))]
+            opinions: super::opinion::Opinions::default(),
+        }
+    }
+
+    /// The stacks of `items` under a strategy. `out` is filled anew.
+    pub fn walk(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
+        out.reset();
+        match strategy {
+            Strategy::Fp if matches!(self.mode, CaptureMode::Dwarf { .. }) => self.walk_chunks_by_fp(items, out),
+            Strategy::Fp => items.iter().for_each(|item| self.judge(item, out.next_own())),
+            Strategy::Dwarf => self.unwind(items, usize::MAX, out),
+            Strategy::DwarfAt(bytes) => self.unwind(items, bytes as usize, out),
+            Strategy::Elfutils | Strategy::Libunwind => self.ask(strategy, items, out),
+        }
+    }
+
+    /// Call frame information over at most `max_bytes` of each chunk.
+    fn unwind(&mut self, items: &[Item<'_>], max_bytes: usize, out: &mut Unwound) {
+        let holes: Vec<Vec<(u32, u32)>> = items.iter().map(|item| holes(item.sample)).collect();
+        let starts: Vec<Option<Start<'_>>> =
+            items.iter().zip(&holes).map(|(item, holes)| start(item.sample, holes, max_bytes)).collect();
+        let jobs: Vec<Job<'_, Chunk<'_>>> = items
+            .iter()
+            .zip(&starts)
+            .filter_map(|(item, start)| {
+                let Start { regs, chunk } = start.as_ref()?;
+                Some(Job { space: &item.space.space, regs, memory: *chunk, thread: item.sample.tid.into() })
+            })
+            .collect();
+        self.unwinder.unwind_batch(self.modules, &jobs, &mut out.batch);
+        let mut n_jobs = 0;
+        for start in &starts {
+            if start.is_some() {
+                out.slots.push(Slot::Batch(n_jobs));
+                n_jobs += 1;
+            } else {
+                out.next_own().stop = StopReason::Complete(Root::KernelThread);
+            }
+        }
+    }
+
+    /// The chain that a profiler by frame pointers would have taken, from the copied bytes.
+    fn walk_chunks_by_fp(&mut self, items: &[Item<'_>], out: &mut Unwound) {
+        for item in items {
+            let holes = holes(item.sample);
+            let stack = out.next_own();
+            match start(item.sample, &holes, usize::MAX) {
+                Some(Start { regs, chunk }) => {
+                    self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &chunk, stack);
+                }
+                None => stack.stop = StopReason::Complete(Root::KernelThread),
+            }
+        }
+    }
+
+    /// What the recorded chain is worth.
+    fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
+        let Item { sample, space } = item;
+        if has_no_user_stack(self.mode, item) {
+            out.stop = StopReason::Complete(Root::KernelThread);
+            return;
+        }
+        if sample.user_fp.is_empty() {
+            out.stop = StopReason::Truncated(TruncatedReason::ChunkEmpty);
+            return;
+        }
+        let entry = |frame: &fpprof_recording::model::FpFrame| ChainEntry {
+            address: frame.address,
+            frame_address: frame.frame_address,
+        };
+        let entries: Vec<ChainEntry> = sample.user_fp.iter().map(entry).collect();
+        let regs = sample.user_regs.as_ref().map(unwind_regs);
+        let arch = regs.as_ref().map_or(Arch::X86_64, Regs::arch);
+        let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref() };
+        self.unwinder.judge_chain(self.modules, &space.space, &chain, out);
+    }
+
+    #[cfg(any(feature = "libdw", feature = "libunwind"))]
+    fn ask(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
+        for item in items {
+            let holes = holes(item.sample);
+            self.opinions.ask(strategy, self.modules, item, &holes, out.next_own());
+        }
+    }
+
+    #[cfg(not(any(feature = "libdw", feature = "libunwind")))]
+    #[expect(clippy::unused_self, reason = "the other build asks its libraries")]
+    fn ask(&mut self, _strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
+        // `Strategy::check` refuses these in this build.
+        for _ in items {
+            out.next_own().stop = StopReason::Truncated(TruncatedReason::Budget);
+        }
+    }
+}
+
+/// Whether a sample has no user stack at all: a kernel thread, or a process at its very end.
+///
+/// Samples of mode `fp` have no registers to tell it by; there it is a thread in the kernel, without a chain, of a
+/// process that never mapped anything.
+fn has_no_user_stack(mode: CaptureMode, item: &Item<'_>) -> bool {
+    let Item { sample, space } = item;
+    match mode {
+        CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty() && space.space.mappings().is_empty(),
+        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
+    }
+}
+
+fn start<'a>(sample: &'a Sample, holes: &'a [(u32, u32)], max_bytes: usize) -> Option<Start<'a>> {
+    let regs = sample.user_regs.as_ref()?;
+    let bytes = sample.stack.get(..sample.stack.len().min(max_bytes))?;
+    let stack_end = sample.stack_end.map(|end| end.address);
+    Some(Start { regs: unwind_regs(regs), chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
+}
+
+fn holes(sample: &Sample) -> Vec<(u32, u32)> {
+    sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect()
+}
+
+/// The registers as the unwinder numbers them; 32-bit code has its own numbers.
+///
+/// # Sources
+/// System V psABI for AMD64, figure 3.36, and for Intel386 1.1, table 2.14.
+fn unwind_regs(regs: &UserRegs) -> Regs {
+    match regs.abi {
+        Abi::Bits64 => Regs::x86_64(&regs.values),
+        Abi::Bits32 => {
+            let [ax, dx, cx, bx, si, di, bp, sp, .., ip] = regs.values;
+            let mut own = Regs::new(Arch::I386);
+            for (register, value) in (0..).zip([ax, cx, dx, bx, sp, bp, si, di, ip]) {
+                own.set(register, value);
+            }
+            own
+        }
+    }
+}
+
+fn chain_end(end: FpEnd) -> ChainEnd {
+    match end {
+        FpEnd::Unknown => ChainEnd::Unknown,
+        FpEnd::Zero => ChainEnd::Zero,
+        FpEnd::Unreadable => ChainEnd::Unreadable,
+        FpEnd::NotAscending => ChainEnd::NotAscending,
+        FpEnd::ZeroReturnAddress => ChainEnd::ZeroReturnAddress,
+        FpEnd::MaxDepth => ChainEnd::MaxDepth,
+    }
+}

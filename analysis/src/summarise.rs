@@ -1,0 +1,178 @@
+//! Filling the summary of a recording.
+
+use crate::summary::{Cost, Environment, Summary, Volume};
+use crate::totals::Totals;
+use fpprof_recording::model::{
+    CaptureMode, Collector, CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sampling, Target,
+};
+use fpprof_recording::{Recording, balance};
+use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+
+/// Everything that needs no stacks: balance, volume, cost, environment, how it ended.
+///
+/// `strategies`, `processes`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
+pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> Summary {
+    let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
+    let cpus = balance(end, checkpoint, &totals.tally);
+    let damage = recording.damage();
+    let last_ns = end.map(|end| end.time_ns).or(checkpoint.map(|checkpoint| checkpoint.time_ns)).unwrap_or(0);
+    let duration_ns = last_ns.max(totals.last_ns).saturating_sub(meta.start_ns);
+    let sideband_lost = end.map(|end| end.sideband_lost).or(checkpoint.map(|checkpoint| checkpoint.sideband_lost));
+    let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
+    let (recorded, duration_s) = (sum(|cpu| cpu.recorded), seconds(duration_ns));
+    let lost_by_cpu = cpus.iter().map(|cpu| (cpu.cpu, lost_by_kernel(cpu)));
+    Summary {
+        fired: sum(|cpu| cpu.fired),
+        recorded,
+        lost: lost_by_cause(&cpus),
+        skipped: sum(|cpu| cpu.skipped),
+        dropped: sum(|cpu| cpu.dropped),
+        unaccounted: cpus.iter().map(unaccounted).fold(0, i64::saturating_add),
+        lost_gaps: totals.lost_gaps(lost_by_cpu),
+        sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
+        file_bytes: recording.file_bytes(),
+        duration_s,
+        ended: end.map_or("broke off: the recorder was killed, or the file is cut".to_string(), ended),
+        ended_in_order: end.is_some_and(|end| !matches!(end.reason, EndReason::WriteFailed(_))),
+        damage: damage.lines(),
+        environment: environment(meta),
+        volume: volume(recording.file_bytes(), recorded, duration_s, end, totals),
+        cost: end.map(|end| cost(&end.own_cost, duration_s)),
+        strategies: BTreeMap::new(),
+        processes: Vec::new(),
+        hottest: Vec::new(),
+        warnings: cpus.iter().filter_map(imbalance).collect(),
+    }
+}
+
+/// Samples that the kernel's side says it lost, and not those that the reader of the file misses.
+fn lost_by_kernel(cpu: &CpuCounters) -> u64 {
+    let causes = cpu.lost.iter().filter(|(cause, _)| !matches!(cause, LossCause::Unwritten));
+    causes.fold(0, |sum, (_, &n)| sum.saturating_add(n))
+}
+
+fn lost_by_cause(cpus: &[CpuCounters]) -> BTreeMap<String, u64> {
+    let mut by_cause: BTreeMap<String, u64> = BTreeMap::new();
+    for (cause, &n) in cpus.iter().flat_map(|cpu| &cpu.lost) {
+        let total = by_cause.entry(cause_name(*cause)).or_default();
+        *total = total.saturating_add(n);
+    }
+    by_cause
+}
+
+/// The name a cause has in files.
+fn cause_name(cause: LossCause) -> String {
+    match serde_json::to_value(cause) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{cause:?}"),
+    }
+}
+
+fn unaccounted(cpu: &CpuCounters) -> i64 {
+    let lost = cpu.lost.values().fold(0_i128, |sum, &n| sum + i128::from(n));
+    let accounted = i128::from(cpu.recorded) + lost + i128::from(cpu.skipped) + i128::from(cpu.dropped);
+    let difference = i128::from(cpu.fired) - accounted;
+    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// A CPU whose counters contradict each other; two such CPUs could cancel out in the sum.
+fn imbalance(cpu: &CpuCounters) -> Option<String> {
+    let difference = unaccounted(cpu);
+    (difference != 0).then(|| format!("CPU {}: {difference} of {} ticks are unaccounted for", cpu.cpu, cpu.fired))
+}
+
+fn ended(end: &End) -> String {
+    match end.reason {
+        EndReason::Exited(status) => format!("command exited with status {status}"),
+        EndReason::Killed(signal) => format!("command was ended by signal {signal}"),
+        EndReason::TargetsGone => "all profiled processes ended".to_string(),
+        EndReason::Duration => "the asked duration was over".to_string(),
+        EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
+        EndReason::WriteFailed(errno) => {
+            format!("the recording could not be written any further: {}", std::io::Error::from_raw_os_error(errno))
+        }
+    }
+}
+
+fn environment(meta: &Meta) -> Environment {
+    let events: Vec<&str> = meta.events.iter().map(|event| event.name.as_str()).collect();
+    let rates: Vec<String> = meta.events.iter().map(|event| rate(event.sampling)).collect();
+    Environment {
+        kernel: meta.host.kernel.clone(),
+        cpu_model: meta.host.cpu_model.clone(),
+        cpus: meta.host.cpus_online,
+        distribution: meta.host.distribution.clone(),
+        event: events.join(", "),
+        rate: rates.join(", "),
+        mode: mode(meta.mode),
+        target: target(&meta.target),
+        collector: match meta.collector {
+            Collector::Ebpf => "ebpf",
+            Collector::PerfEvent => "perf_event",
+            Collector::Imported => "imported",
+        }
+        .to_string(),
+    }
+}
+
+fn rate(sampling: Sampling) -> String {
+    match sampling {
+        Sampling::FrequencyHz(hz) => format!("{hz} Hz"),
+        Sampling::Period(period) => format!("every {period} events"),
+    }
+}
+
+fn mode(mode: CaptureMode) -> String {
+    match mode {
+        CaptureMode::Fp => "fp".to_string(),
+        CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+    }
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Command { argv, .. } => argv.join(" "),
+        Target::Pids(pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("processes {}", pids.join(", "))
+        }
+        Target::System => "the whole system".to_string(),
+    }
+}
+
+fn volume(file_bytes: u64, recorded: u64, duration_s: f64, end: Option<&End>, totals: &Totals) -> Volume {
+    let ring_bytes = end.map_or(0, |end| end.own_cost.ring_bytes);
+    Volume {
+        bytes_per_sample: ratio(file_bytes as f64, recorded as f64),
+        ring_bytes_per_sample: ratio(ring_bytes as f64, recorded as f64),
+        stack_bytes: totals.stack_bytes,
+        bytes_per_minute: ratio(file_bytes as f64 * 60.0, duration_s),
+    }
+}
+
+fn cost(own: &OwnCost, duration_s: f64) -> Cost {
+    let all_ns = own.user_ns.saturating_add(own.system_ns);
+    let collector_cpu_s = seconds(all_ns.saturating_sub(own.after_stop_ns));
+    let per_tick = own.bpf_run_ns.zip(own.bpf_runs).filter(|&(_, runs)| runs > 0);
+    Cost {
+        collector_cpu_s,
+        collector_cpu_percent: ratio(collector_cpu_s * 100.0, duration_s),
+        stop_cpu_s: seconds(own.after_stop_ns),
+        max_rss_bytes: own.max_rss_bytes,
+        bpf_ns_per_tick: per_tick.map(|(ns, runs)| ns as f64 / runs as f64),
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// 0 where there is nothing to divide by, since JSON knows no infinity.
+fn ratio(of: f64, by: f64) -> f64 {
+    if by > 0.0 { of / by } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Kernel names, from the table the kernel gives out.
+
+use fpprof_recording::model::Meta;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// Most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
+const MAX_TABLE_BYTES: u64 = 256 << 20;
+/// A symbol reaches no further than this: beyond lies memory the table does not speak of.
+const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+/// Name under which a recording may hold the table itself.
+pub(super) const EMBEDDED_PATH: &[u8] = b"[kernel.kallsyms]";
+
+/// Why there are no kernel names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelMissing {
+    /// The recording is of another machine or of another kernel.
+    OtherKernel,
+    /// The machine was started anew since; the kernel lies at other addresses now.
+    OtherBoot,
+    /// The kernel hides its addresses from this user (`kptr_restrict`).
+    Restricted,
+    /// The table cannot be read.
+    Unreadable,
+}
+
+impl KernelMissing {
+    /// In words, after "kernel frames have no names: ".
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::OtherKernel => "the recording was made under another kernel",
+            Self::OtherBoot => "the machine was started anew since the recording, and the kernel lies elsewhere now",
+            Self::Restricted => "this user may not see kernel addresses (run as root, or see kernel.kptr_restrict)",
+            Self::Unreadable => "/proc/kallsyms cannot be read",
+        }
+    }
+}
+
+/// A kernel function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelName<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The kernel module it is in; `None` for the kernel itself.
+    pub module: Option<&'a str>,
+}
+
+/// The functions of a kernel.
+#[derive(Debug, Default)]
+pub struct KernelSymbols {
+    text: String,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    address: u64,
+    is_code: bool,
+    /// Line in `text`: name, and after a tab the module in brackets.
+    line: (u32, u32),
+}
+
+impl KernelSymbols {
+    /// Reads a table in the format of `/proc/kallsyms`: address, type, name, and the module in brackets.
+    ///
+    /// # Errors
+    /// [`KernelMissing::Restricted`] when all addresses are zero, [`KernelMissing::Unreadable`] when it cannot be read
+    /// or holds nothing.
+    pub fn read(table: impl Read) -> Result<Self, KernelMissing> {
+        let mut symbols = Self::default();
+        let mut reader = BufReader::with_capacity(1 << 20, table.take(MAX_TABLE_BYTES));
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).map_err(|_| KernelMissing::Unreadable)? > 0 {
+            symbols.add(&line);
+            line.clear();
+        }
+        if symbols.entries.is_empty() {
+            return Err(KernelMissing::Unreadable);
+        }
+        if symbols.entries.iter().all(|entry| entry.address == 0) {
+            return Err(KernelMissing::Restricted);
+        }
+        let mut entries = std::mem::take(&mut symbols.entries);
+        entries.sort_unstable_by(|a, b| {
+            let rank = |entry: &Entry| (entry.address, entry.is_code, !symbols.line(entry).starts_with('_'));
+            rank(a).cmp(&rank(b)).then_with(|| symbols.line(b).cmp(symbols.line(a)))
+        });
+        symbols.entries = entries;
+        Ok(symbols)
+    }
+
+    /// The function an address lies in.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<KernelName<'_>> {
+        let above = self.entries.partition_point(|entry| entry.address <= address);
+        let entry = self.entries.get(above.checked_sub(1)?)?;
+        if !entry.is_code || address.wrapping_sub(entry.address) > MAX_FUNCTION_BYTES {
+            return None;
+        }
+        let mut parts = self.line(entry).split('\t');
+        let name = parts.next().filter(|name| !name.is_empty())?;
+        Some(KernelName { name, module: parts.next().map(|module| module.trim_matches(['[', ']'])) })
+    }
+
+    fn add(&mut self, line: &[u8]) -> Option<()> {
+        let line = line.trim_ascii_end().utf8_chunks().next().filter(|chunk| chunk.invalid().is_empty())?.valid();
+        let (address, rest) = line.split_once(' ')?;
+        let (kind, name) = rest.split_once(' ')?;
+        let start = u32::try_from(self.text.len()).ok()?;
+        let end = start.checked_add(u32::try_from(name.len()).ok()?)?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        self.text.push_str(name);
+        let is_code = matches!(kind, "t" | "T" | "w" | "W");
+        self.entries.push(Entry { address, is_code, line: (start, end) });
+        Some(())
+    }
+
+    fn line(&self, entry: &Entry) -> &str {
+        self.text.get(entry.line.0 as usize..entry.line.1 as usize).unwrap_or_default()
+    }
+}
+
+/// Opens the table of the running kernel, if the recording was made under it since it was started.
+///
+/// # Errors
+/// Why its names would be wrong, or why there are none.
+pub fn open_kernel_symbols(meta: &Meta) -> Result<Box<dyn Read>, KernelMissing> {
+    let read = |path: &str| std::fs::read_to_string(Path::new(path)).map_err(|_| KernelMissing::Unreadable);
+    is_same_kernel(meta, read("/proc/sys/kernel/osrelease")?.trim(), &read("/proc/stat")?)?;
+    let file = std::fs::File::open("/proc/kallsyms").map_err(|_| KernelMissing::Unreadable)?;
+    Ok(Box::new(file))
+}
+
+/// Whether the kernel that runs now, started at `btime` of `stat`, is the one of the recording.
+///
+/// A kernel that was started after the recording began is another one. One that was started before it is the same if
+/// the recording's own clock, which counts from its start, says so too; time spent suspended only moves that later.
+///
+/// # Sources
+/// proc(5), `/proc/stat`: `btime`, boot time in seconds since 1970. `CLOCK_MONOTONIC` does not count suspended time.
+pub(super) fn is_same_kernel(meta: &Meta, release: &str, stat: &str) -> Result<(), KernelMissing> {
+    const SLACK_NS: i128 = 2_000_000_000;
+    if meta.host.kernel != release {
+        return Err(KernelMissing::OtherKernel);
+    }
+    let boot_s = stat.lines().find_map(|line| line.strip_prefix("btime ")).and_then(|text| text.trim().parse().ok());
+    let boot_ns = i128::from(boot_s.unwrap_or(i64::MAX)).saturating_mul(1_000_000_000);
+    let recorded_boot_ns = i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns));
+    let is_started_later = boot_ns > i128::from(meta.start_unix_ns);
+    let is_clock_of_another = recorded_boot_ns < boot_ns.saturating_sub(SLACK_NS);
+    if is_started_later || is_clock_of_another { Err(KernelMissing::OtherBoot) } else { Ok(()) }
+}

@@ -1,0 +1,149 @@
+//! Names for all frames of an analysis.
+
+use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
+use super::module::names_of;
+use crate::address_space::{FileIx, Timeline};
+use crate::modules::{Missing, ModuleTable};
+use fpprof_recording::model::Meta;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Names at an address: the function first, then what is inlined there, outermost first. Empty when nothing is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names(pub Vec<String>);
+
+/// Names of the addresses that stacks went through.
+#[derive(Debug, Default)]
+pub struct Symbolizer {
+    modules: FxHashMap<FileIx, Result<FxHashMap<u64, Names>, Missing>>,
+    kernel: Option<Result<KernelSymbols, KernelMissing>>,
+    warnings: Vec<String>,
+}
+
+/// One piece of work.
+#[derive(Debug, Clone, Copy)]
+enum Task<'a> {
+    Kernel,
+    Module(FileIx, &'a [u64]),
+}
+
+/// What came of it.
+enum Done {
+    Kernel(Result<KernelSymbols, KernelMissing>),
+    Module(FileIx, Result<FxHashMap<u64, Names>, Missing>, bool),
+}
+
+impl Symbolizer {
+    /// Looks up `wanted`: SVMAs by module, each ascending; and kernel addresses, if there are any, in the kernel's
+    /// table. Modules are looked up in parallel; the result does not depend on it.
+    pub fn new(
+        modules: &ModuleTable<'_>,
+        wanted: &BTreeMap<FileIx, Vec<u64>>,
+        kernel_table: Option<&(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync)>,
+        n_threads: NonZeroUsize,
+    ) -> Self {
+        let mut tasks: Vec<Task<'_>> = wanted.iter().map(|(&file, svmas)| Task::Module(file, svmas)).collect();
+        // The longest work first: the kernel's table, then modules with many addresses.
+        tasks.sort_by_key(|task| match task {
+            Task::Kernel => 0,
+            Task::Module(_, svmas) => usize::MAX.wrapping_sub(svmas.len()),
+        });
+        tasks.splice(0..0, kernel_table.map(|_| Task::Kernel));
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::with_capacity(tasks.len()));
+        std::thread::scope(|scope| {
+            for _ in 0..n_threads.get().min(tasks.len()) {
+                scope.spawn(|| {
+                    while let Some(&task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let result = perform(task, modules, kernel_table);
+                        done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                    }
+                });
+            }
+        });
+        let mut symbolizer = Self::default();
+        for result in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            symbolizer.take(result, modules);
+        }
+        symbolizer.warnings.sort_unstable();
+        symbolizer
+    }
+
+    /// Names at an SVMA of a module that was wanted; why there are none when the module is missing.
+    ///
+    /// # Errors
+    /// Why the module is missing.
+    pub fn user(&self, file: FileIx, svma: u64) -> Result<&[String], Missing> {
+        match self.modules.get(&file) {
+            Some(Ok(names)) => Ok(names.get(&svma).map_or(&[], |names| &names.0)),
+            Some(Err(missing)) => Err(*missing),
+            None => Ok(&[]),
+        }
+    }
+
+    /// The kernel's functions, if they were wanted and are known.
+    #[must_use]
+    pub fn kernel(&self) -> Option<&KernelSymbols> {
+        self.kernel.as_ref()?.as_ref().ok()
+    }
+
+    /// What could not be looked up, in words, sorted.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn take(&mut self, done: Done, modules: &ModuleTable<'_>) {
+        match done {
+            Done::Kernel(kernel) => {
+                if let Err(missing) = &kernel {
+                    self.warnings.push(format!("kernel frames have no names: {}", missing.words()));
+                }
+                self.kernel = Some(kernel);
+            }
+            Done::Module(file, names, is_without_inlines) => {
+                if is_without_inlines {
+                    let path = modules.file(file).map_or(&[][..], |file| &file.path);
+                    let path = String::from_utf8_lossy(path);
+                    self.warnings.push(format!("{path}: more debug information than is read; no inline frames"));
+                }
+                self.modules.insert(file, names);
+            }
+        }
+    }
+}
+
+fn perform(
+    task: Task<'_>,
+    modules: &ModuleTable<'_>,
+    kernel_table: Option<&(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync)>,
+) -> Done {
+    match task {
+        Task::Kernel => Done::Kernel(kernel_table.map_or(Err(KernelMissing::Unreadable), |read| read())),
+        Task::Module(file, svmas) => match names_of(modules, file, svmas) {
+            Ok(found) => {
+                let names = svmas.iter().copied().zip(found.names).collect();
+                Done::Module(file, Ok(names), found.is_without_inlines)
+            }
+            Err(missing) => Done::Module(file, Err(missing), false),
+        },
+    }
+}
+
+/// The kernel's table: the one in the recording, else the one of the running kernel if that is the recorded one.
+///
+/// # Errors
+/// Why there is none that would be right.
+pub fn kernel_symbols(timeline: &Timeline, meta: &Meta, is_this_machine: bool) -> Result<KernelSymbols, KernelMissing> {
+    if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == EMBEDDED_PATH) {
+        return KernelSymbols::read(embedded.bytes.as_slice());
+    }
+    if !is_this_machine {
+        return Err(KernelMissing::OtherKernel);
+    }
+    KernelSymbols::read(super::open_kernel_symbols(meta)?)
+}

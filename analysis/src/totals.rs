@@ -1,0 +1,47 @@
+//! What all samples together say of the balance.
+
+use crate::replay::{Collect, Seen};
+use fpprof_recording::Tally;
+use rustc_hash::FxHashSet;
+
+/// Counts samples, bytes and gaps.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Samples by CPU, with their counters.
+    pub tally: Tally,
+    /// Bytes of stack copied.
+    pub stack_bytes: u64,
+    /// Time of the last sample.
+    pub last_ns: u64,
+    /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by CPU: it only grows, so that each value but 0 is
+    /// a run of losses that a recorded sample ended.
+    losses_seen: FxHashSet<(u32, u64)>,
+}
+
+impl Totals {
+    /// Runs of lost samples without a recorded one between them. `lost` is what each CPU lost in the end: more than
+    /// its last sample says is one more run.
+    #[must_use]
+    pub fn lost_gaps(&self, lost: impl IntoIterator<Item = (u32, u64)>) -> u64 {
+        let ended = self.losses_seen.iter().filter(|&&(_, lost)| lost > 0).count() as u64;
+        let is_open = |&(cpu, lost): &(u32, u64)| lost > self.tally.cpus.get(&cpu).map_or(0, |seen| seen.last_lost);
+        ended.saturating_add(lost.into_iter().filter(is_open).count() as u64)
+    }
+}
+
+impl Collect for Totals {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let sample = seen.sample;
+        self.tally.observe(sample);
+        self.stack_bytes = self.stack_bytes.saturating_add(sample.stack.len() as u64);
+        self.last_ns = self.last_ns.max(sample.time_ns);
+        self.losses_seen.insert((sample.cpu, sample.cpu_lost));
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.tally.merge(&other.tally);
+        self.stack_bytes = self.stack_bytes.saturating_add(other.stack_bytes);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.losses_seen.extend(other.losses_seen);
+    }
+}
