@@ -1,0 +1,206 @@
+//! Many files: by package, and all together.
+
+use super::model::{Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion, Source, Tally};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Fewest functions that call from which a share is taken for a file's or package's habit.
+pub(super) const MIN_FUNCTIONS: u64 = 20;
+
+/// Intervals of a histogram of shares.
+const BINS: usize = 20;
+
+/// Everything found in a set of files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Survey {
+    /// All files together.
+    pub total: Tally,
+    /// Files audited, those whose code is shared by other names counted once. Ascending by path.
+    pub files: Vec<FileRow>,
+    /// Packages with an audited file, ascending by name.
+    pub packages: Vec<PackageRow>,
+    /// Files looked at, ELF or not.
+    pub looked_at: u64,
+    /// Names that lead to a file counted already (hard links).
+    pub other_names: u64,
+    /// ELF files not audited, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Static archives; their members are not linked and not audited.
+    pub archives: u64,
+    /// Files that could not be opened or read, and why. At most a hundred are named.
+    pub unreadable: Vec<String>,
+    /// How many.
+    pub n_unreadable: u64,
+    /// What a decoder saw; `None` unless asked for.
+    pub disassembled: Option<Disassembled>,
+}
+
+/// Most files named that could not be read.
+const MAX_UNREADABLE: usize = 100;
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FileRow {
+    /// Its path, as the user would type it.
+    pub path: String,
+    /// The package that owns it; `None` if no package does, or nobody asked.
+    pub package: Option<String>,
+    /// What was found.
+    #[serde(flatten)]
+    pub audit: FileAudit,
+}
+
+/// One package.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PackageRow {
+    /// Its name.
+    pub name: String,
+    /// Its files, audited.
+    pub files: u64,
+    /// Their sum.
+    pub tally: Tally,
+    /// Its files that look compiled without optimisation.
+    pub unoptimised: u64,
+    /// Its files that have code but no unwind information.
+    pub without_unwind_information: u64,
+}
+
+/// What a gate holds a share of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Functions that call and keep a frame pointer, of all that call.
+    NonLeaf,
+    /// Functions that keep a frame pointer, of all.
+    Functions,
+    /// Bytes where a frame-pointer walk is right, of all that rows cover.
+    Bytes,
+    /// Bytes that rows cover, of all executable ones but padding.
+    Covered,
+}
+
+impl Metric {
+    /// Part and whole.
+    #[must_use]
+    pub fn of(self, tally: &Tally) -> (u64, u64) {
+        let (functions, code) = (&tally.functions, &tally.code);
+        match self {
+            Self::NonLeaf => (functions.non_leaf_framed, functions.non_leaf),
+            Self::Functions => (functions.framed, functions.total),
+            Self::Bytes => (code.ok, code.judged()),
+            Self::Covered => (code.judged(), code.executable.saturating_sub(code.padding)),
+        }
+    }
+}
+
+/// How many files or packages have which share of framed functions among those that call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Histogram {
+    /// Counts for [0, 5), [5, 10), … [95, 100] per cent.
+    pub bins: Vec<u64>,
+    /// Those with too few functions to tell.
+    pub too_small: u64,
+}
+
+impl Histogram {
+    /// Counts tallies.
+    pub fn of<'t>(tallies: impl IntoIterator<Item = &'t Tally>) -> Self {
+        let mut histogram = Self { bins: vec![0; BINS], too_small: 0 };
+        for tally in tallies {
+            let (part, whole) = Metric::NonLeaf.of(tally);
+            if whole < MIN_FUNCTIONS {
+                histogram.too_small += 1;
+                continue;
+            }
+            let bin = u128::from(part) * BINS as u128 / u128::from(whole);
+            let last = BINS - 1;
+            if let Some(count) = histogram.bins.get_mut(usize::try_from(bin).unwrap_or(last).min(last)) {
+                *count += 1;
+            }
+        }
+        histogram
+    }
+}
+
+impl Survey {
+    /// Adds an audited file.
+    pub fn add(&mut self, path: String, package: Option<String>, audit: FileAudit) {
+        self.total += audit.tally;
+        if let Some(disassembled) = audit.disassembled {
+            *self.disassembled.get_or_insert_default() += disassembled;
+        }
+        self.files.push(FileRow { path, package, audit });
+    }
+
+    /// Adds an ELF file that is not audited.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        *self.refused.entry(refusal.to_string()).or_default() += 1;
+    }
+
+    /// Adds a file that could not be read.
+    pub fn unreadable(&mut self, what: String) {
+        self.n_unreadable += 1;
+        if self.unreadable.len() < MAX_UNREADABLE {
+            self.unreadable.push(what);
+        }
+    }
+
+    /// Brings files and packages into their order, whatever the order they were added in.
+    pub fn finish(&mut self) {
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.unreadable.sort();
+        let mut packages: BTreeMap<&str, PackageRow> = BTreeMap::new();
+        for file in &self.files {
+            let Some(name) = &file.package else { continue };
+            let row = packages.entry(name).or_insert_with(|| PackageRow {
+                name: name.clone(),
+                files: 0,
+                tally: Tally::default(),
+                unoptimised: 0,
+                without_unwind_information: 0,
+            });
+            row.files += 1;
+            row.tally += file.audit.tally;
+            row.unoptimised += u64::from(file.audit.remarks.contains(&Remark::LooksUnoptimised));
+            row.without_unwind_information += u64::from(file.audit.remarks.contains(&Remark::NoUnwindInformation));
+        }
+        self.packages = packages.into_values().collect();
+    }
+
+    /// Files by version of `.sframe`.
+    #[must_use]
+    pub fn sframe_versions(&self) -> BTreeMap<SframeVersion, u64> {
+        let mut versions = BTreeMap::new();
+        for version in self.files.iter().filter_map(|file| file.audit.sframe) {
+            *versions.entry(version).or_default() += 1;
+        }
+        versions
+    }
+
+    /// Files by architecture.
+    #[must_use]
+    pub fn machines(&self) -> BTreeMap<Machine, u64> {
+        let mut machines = BTreeMap::new();
+        for file in &self.files {
+            *machines.entry(file.audit.machine).or_default() += 1;
+        }
+        machines
+    }
+
+    /// Files of Go programs.
+    #[must_use]
+    pub fn go_files(&self) -> u64 {
+        self.files.iter().filter(|file| file.audit.go).count() as u64
+    }
+
+    /// Files that have rows in `.debug_frame` only.
+    #[must_use]
+    pub fn debug_frame_only(&self) -> u64 {
+        self.files.iter().filter(|file| file.audit.source == Source::DebugFrame).count() as u64
+    }
+
+    /// Files with a remark.
+    pub fn with<'s>(&'s self, remark: &'s Remark) -> impl Iterator<Item = &'s FileRow> {
+        self.files.iter().filter(move |file| file.audit.remarks.contains(remark))
+    }
+}
