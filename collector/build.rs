@@ -1,0 +1,21 @@
+//! Compiles the BPF programs and generates their skeleton into `OUT_DIR`.
+
+use libbpf_cargo::SkeletonBuilder;
+use std::env;
+use std::path::PathBuf;
+
+const SOURCES: [&str; 6] = ["abi.h", "compat.bpf.h", "fpprof.bpf.c", "maps.bpf.h", "vmlinux.h", "walk.bpf.h"];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("fpprof.skel.rs");
+    // v3 has the atomic exchange; libbpf's BPF_PROG leaves its `ctx` unused.
+    let arguments = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
+    SkeletonBuilder::new()
+        .source("src/bpf/fpprof.bpf.c")
+        .clang_args(arguments)
+        .build_and_generate(&out)
+        .unwrap_or_else(|error| panic!("building the BPF programs (clang with the bpf target is needed): {error:?}"));
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed=src/bpf/{source}");
+    }
+}

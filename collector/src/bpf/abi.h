@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the BPF programs and user space share: the record of a sample, the control block of a CPU, and the names of
+ * what is counted. Values are explicit and append-only; padding is explicit.
+ */
+#ifndef FPPROF_ABI_H
+#define FPPROF_ABI_H
+
+/* Sizes both sides count with. An enumeration, so that they reach user space with the types. */
+enum limit {
+	/* Longest frame-pointer chain. */
+	MAX_FRAMES = 512,
+	/* Longest kernel chain: the default of kernel.perf_event_max_stack. */
+	MAX_KERNEL_FRAMES = 127,
+	PAGE_BYTES = 4096,
+	/* Largest chunk that can be asked for, and the pages it can touch (one more when it starts inside a page). */
+	MAX_CHUNK_BYTES = 16 << 20,
+	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 1,
+	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
+	/* `fp` mode copies so much of the stack to walk in it: one copy of a page costs what five single reads cost. */
+	FP_SCRATCH_BYTES = 4096,
+	/* A pthread's control block lies at most so far below the end of the mapping that holds its stack. */
+	THREAD_BLOCK_BYTES = 64 << 10,
+	/* The kernel keeps so many bytes below a growing stack free of other mappings (stack_guard_gap). */
+	STACK_GUARD_BYTES = 1 << 20,
+};
+
+/* What a CPU counts. `fired` = `recorded` + all `lost_*` + all `skipped_*`. */
+#define FPPROF_COUNTERS(X)                                                                         \
+	X(COUNT_FIRED, 0)                                                                          \
+	X(COUNT_RECORDED, 1)                                                                       \
+	X(COUNT_LOST_RING_FULL, 2)                                                                 \
+	X(COUNT_LOST_EXEC_WINDOW, 3)                                                               \
+	X(COUNT_SKIPPED_IDLE, 4)                                                                   \
+	X(COUNT_SKIPPED_SELF, 5)                                                                   \
+	X(COUNT_SKIPPED_UNTRACKED, 6)                                                              \
+	/* Not part of the balance: */                                                             \
+	X(COUNT_KERNEL_CHAIN_FAILED, 7)                                                            \
+	X(COUNT_STACK_END_UNKNOWN, 8)                                                              \
+	X(COUNT_TRACKED_FULL, 9)                                                                   \
+	X(COUNT_BYTES, 10)
+
+/* Why a frame-pointer chain ended. */
+#define FPPROF_FP_ENDS(X)                                                                          \
+	X(FP_END_NONE, 0)                                                                          \
+	X(FP_END_ZERO, 1)                                                                          \
+	X(FP_END_UNREADABLE, 2)                                                                    \
+	X(FP_END_NOT_ASCENDING, 3)                                                                 \
+	X(FP_END_ZERO_RETURN_ADDRESS, 4)                                                           \
+	X(FP_END_MAX_DEPTH, 5)
+
+/* How the end of a stack is known. */
+#define FPPROF_STACK_ENDS(X)                                                                       \
+	X(STACK_END_UNKNOWN, 0)                                                                    \
+	X(STACK_END_START_STACK, 1)                                                                \
+	X(STACK_END_THREAD_BASE, 2)                                                                \
+	X(STACK_END_ALT_STACK, 3)                                                                  \
+	X(STACK_END_MAPPING, 4)
+
+/* Facts about a sample, as bits. */
+#define FPPROF_SAMPLE_FLAGS(X)                                                                     \
+	X(SAMPLE_IN_KERNEL, 1)                                                                     \
+	X(SAMPLE_HAS_USER, 2)                                                                      \
+	X(SAMPLE_ABI32, 4)                                                                         \
+	X(SAMPLE_KERNEL_CHAIN_FAILED, 8)
+
+/* What is collected of the user stack, as bits of the configuration. */
+#define FPPROF_COLLECT_FLAGS(X)                                                                    \
+	X(COLLECT_CHUNK, 1)                                                                        \
+	X(COLLECT_FRAMES, 2)                                                                       \
+	X(COLLECT_KERNEL, 4)
+
+/* Whom to sample. */
+#define FPPROF_FILTERS(X)                                                                          \
+	X(FILTER_SYSTEM, 1)                                                                        \
+	X(FILTER_TRACKED, 2)
+
+/* State of a tracked process. */
+#define FPPROF_TRACKED_STATES(X)                                                                   \
+	X(TRACKED_UNTIL_EXEC, 1)                                                                   \
+	X(TRACKED_ACTIVE, 2)
+
+#define FPPROF_ENUMERATOR(name, value) name = value,
+enum counter { FPPROF_COUNTERS(FPPROF_ENUMERATOR) };
+#define FPPROF_ONE(name, value) +1
+enum { N_COUNTERS = 0 FPPROF_COUNTERS(FPPROF_ONE) };
+enum fp_end { FPPROF_FP_ENDS(FPPROF_ENUMERATOR) };
+enum stack_end_source { FPPROF_STACK_ENDS(FPPROF_ENUMERATOR) };
+enum sample_flag { FPPROF_SAMPLE_FLAGS(FPPROF_ENUMERATOR) };
+enum collect_flag { FPPROF_COLLECT_FLAGS(FPPROF_ENUMERATOR) };
+enum filter { FPPROF_FILTERS(FPPROF_ENUMERATOR) };
+enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
+
+/*
+ * A sample in a ring. Behind it, each part padded to 8 bytes:
+ *   chunk_bytes of stack, from the stack pointer up;
+ *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
+ *   n_frames of struct fp_frame, leaf first;
+ *   n_kernel of u64, leaf first.
+ */
+struct sample_head {
+	/* Bytes to the next record, a multiple of 8. */
+	__u32 total_bytes;
+	__u16 flags;
+	__u8 fp_end;
+	__u8 stack_end_source;
+	/* CLOCK_MONOTONIC. */
+	__u64 time_ns;
+	__u32 pid;
+	__u32 tid;
+	__u64 weight;
+	/* Ticks of this CPU, this one included; samples it lost before this one. */
+	__u64 cpu_fired;
+	__u64 cpu_lost;
+	/* First address above the stack, 0 when it is not known. */
+	__u64 stack_end;
+	__u32 chunk_bytes;
+	__u16 n_hole_words;
+	__u16 n_frames;
+	__u16 n_kernel;
+	__u16 pad[3];
+	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
+	struct pt_regs regs;
+};
+
+/* One step of a frame-pointer chain: the frame lies at frame_address, its return address 8 bytes above. */
+struct fp_frame {
+	__u64 address;
+	__u64 frame_address;
+};
+
+/* A frame-pointer walk under way, kept out of the BPF stack. */
+struct fp_walk {
+	__u64 fp;
+	__u64 last_fp;
+	__u64 chunk_start;
+	__u64 chunk_bytes;
+	__u64 chunk_at;
+	__u64 frames_at;
+	__u32 n_frames;
+	__u32 end;
+};
+
+/* A copy page by page under way. */
+struct page_copy {
+	__u64 start;
+	__u64 bytes;
+	__u64 chunk_at;
+	/* End of the last page that could be read, as an offset in the chunk. */
+	__u64 readable_bytes;
+	__u64 holes[HOLE_WORDS];
+	__u64 n_holes;
+};
+
+/* One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, `tail` excepted. */
+struct cpu_control {
+	/* Bytes ever produced. */
+	__u64 head;
+	__u64 counters[N_COUNTERS];
+	struct fp_walk walk;
+	struct page_copy copy;
+	__u64 pad0[7];
+	/* Bytes ever consumed; written by user space alone, on a cache line of its own. */
+	__u64 tail __attribute__((aligned(64)));
+	__u64 pad1[7];
+};
+
+/* What is known of a tracked process. */
+struct tracked {
+	/* Tells the process from a later one with the same pid; 0 when user space put it in. */
+	__u64 start_boottime;
+	__u32 state;
+	__u32 pad;
+};
+
+/* The mapping a thread's stack pointer was last seen in. */
+struct stack_mapping {
+	__u64 start;
+	__u64 end;
+};
+
+/* Keeps all of this in the BTF, where user space takes it from. */
+struct abi {
+	struct sample_head sample_head;
+	struct fp_frame fp_frame;
+	struct cpu_control cpu_control;
+	struct tracked tracked;
+	enum limit limit;
+	enum counter counter;
+	enum fp_end fp_end;
+	enum stack_end_source stack_end_source;
+	enum sample_flag sample_flag;
+	enum collect_flag collect_flag;
+	enum filter filter;
+	enum tracked_state tracked_state;
+};
+
+_Static_assert(sizeof(struct sample_head) == 72 + sizeof(struct pt_regs), "no hidden padding");
+_Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
+_Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
+
+#endif

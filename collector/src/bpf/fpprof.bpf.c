@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The programs: one takes samples, three follow the profiled processes. */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "abi.h"
+#include "compat.bpf.h"
+#include "maps.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const struct abi *unused_abi __attribute__((unused));
+
+#define ALIGN8(n) (((n) + 7) & ~7ULL)
+#define FRAMES_ROOM (MAX_FRAMES * sizeof(struct fp_frame))
+#define KERNEL_ROOM (MAX_KERNEL_FRAMES * sizeof(__u64))
+#define HOLES_ROOM (HOLE_WORDS * sizeof(__u64))
+#define USER32_CS 0x23
+
+/* Pointers a callback needs; what changes lives in the control block, or the verifier would follow every turn. */
+struct loop_context {
+	struct cpu_control *control;
+	__u8 *ring;
+};
+
+static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
+{
+	struct fp_walk *walk = &context->control->walk;
+	__u64 offset = address - walk->chunk_start;
+	__u64 at = walk->chunk_at + offset;
+
+	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
+		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
+		if (at > ring_room)
+			return -1;
+		pair[0] = *(__u64 *)(context->ring + at);
+		pair[1] = *(__u64 *)(context->ring + at + 8);
+		return 0;
+	}
+	return bpf_probe_read_user(pair, 16, (void *)address);
+}
+
+#define READ_USER(reader, pair, address) read_pair(reader, pair, address)
+#include "walk.bpf.h"
+
+static long walk_turn(__u32 turn, void *data)
+{
+	struct loop_context *context = data;
+	struct fp_walk *walk = &context->control->walk;
+	struct fp_frame frame = {};
+	__u64 at = walk->frames_at + walk->n_frames * sizeof(frame);
+
+	walk->end = fp_step(walk, context, &frame);
+	if (walk->end != FP_END_NONE)
+		return 1;
+	/* verifier: as in read_pair */
+	if (at > ring_room)
+		return 1;
+	*(struct fp_frame *)(context->ring + at) = frame;
+	walk->n_frames++;
+	return 0;
+}
+
+static long page_turn(__u32 turn, void *data)
+{
+	struct loop_context *context = data;
+	struct page_copy *copy = &context->control->copy;
+	__u64 first = PAGE_BYTES - (copy->start & (PAGE_BYTES - 1));
+	__u64 offset = turn ? first + (turn - 1) * PAGE_BYTES : 0;
+	__u64 size = turn ? PAGE_BYTES : first;
+	__u64 at = copy->chunk_at + offset;
+	__u32 word = turn / 64;
+
+	if (offset >= copy->bytes)
+		return 1;
+	if (size > copy->bytes - offset)
+		size = copy->bytes - offset;
+	/* verifier: as in read_pair */
+	barrier_var(size);
+	if (at > ring_room || size > PAGE_BYTES || word >= HOLE_WORDS)
+		return 1;
+	if (bpf_probe_read_user(context->ring + at, size, (void *)(copy->start + offset))) {
+		copy->holes[word] |= 1ULL << (turn & 63);
+		copy->n_holes++;
+	} else {
+		copy->readable_bytes = offset + size;
+	}
+	return 0;
+}
+
+static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, void *data)
+{
+	struct stack_mapping *found = data;
+
+	found->start = vma->vm_start;
+	found->end = vma->vm_end;
+	return 0;
+}
+
+/* The mapping that holds sp, looked up once per thread and stack: a look-up costs an interrupt to itself. */
+static __always_inline __u64 mapping_end(struct task_struct *task, __u64 sp)
+{
+	struct stack_mapping *known, found = {};
+
+	known = bpf_task_storage_get(&stack_mappings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (known && known->start <= sp && sp < known->end)
+		return known->end;
+	if (bpf_find_vma(task, sp, note_mapping, &found, 0))
+		return 0;
+	if (known)
+		*known = found;
+	return found.end;
+}
+
+static __always_inline void forget_mapping(struct task_struct *task)
+{
+	struct stack_mapping *known = bpf_task_storage_get(&stack_mappings, task, NULL, 0);
+
+	if (known)
+		known->end = 0;
+}
+
+/*
+ * First address above the stack that holds sp; 0 when it cannot be known. The main thread's stack grows down to where
+ * no mapping may be for another guard gap; a frame bigger than that would fault anyway.
+ */
+static __always_inline __u64 find_stack_end(struct task_struct *task, struct mm_struct *mm, __u64 sp, __u8 *source)
+{
+	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base, end;
+
+	if (alt_bytes && sp - alt < alt_bytes) {
+		*source = STACK_END_ALT_STACK;
+		return alt + alt_bytes;
+	}
+	if (start - sp <= mm->stack_vm * PAGE_BYTES + STACK_GUARD_BYTES) {
+		*source = STACK_END_START_STACK;
+		return start;
+	}
+	base = task->thread.fsbase;
+	if (!(collect & COLLECT_CHUNK)) {
+		/* Only sizes the scratch copy; nothing is recorded of it. */
+		*source = STACK_END_UNKNOWN;
+		return base - sp < FP_SCRATCH_BYTES ? base : 0;
+	}
+	end = mapping_end(task, sp);
+	if (!end) {
+		*source = STACK_END_UNKNOWN;
+		return 0;
+	}
+	if (sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
+		*source = STACK_END_THREAD_BASE;
+		return base;
+	}
+	*source = STACK_END_MAPPING;
+	return end;
+}
+
+/* Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last thing of use. */
+static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes, __u64 at, bool end_known)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+
+	__builtin_memset(copy, 0, sizeof(*copy));
+	copy->start = start;
+	copy->bytes = bytes;
+	copy->chunk_at = at;
+	bpf_loop(n_pages, page_turn, context, 0);
+	if (!copy->readable_bytes || !end_known) {
+		/* What lies behind the last readable page is not known to be stack. */
+		bytes = copy->readable_bytes;
+	}
+	return bytes;
+}
+
+/* Appends the bitmap of holes and returns its words. */
+static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) / (PAGE_BYTES * 64);
+
+	if (n_words > HOLE_WORDS)
+		n_words = HOLE_WORDS;
+	barrier_var(n_words);
+	if (at > ring_room || n_words > HOLE_WORDS)
+		return 0;
+	bpf_probe_read_kernel(context->ring + at, n_words * 8, copy->holes);
+	return n_words;
+}
+
+/* Appends the chain, the sampled instruction first, and returns the bytes. */
+static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at,
+					   __u64 chunk_at, __u64 chunk_bytes)
+{
+	struct fp_walk *walk = &context->control->walk;
+	struct fp_frame leaf = { .address = head->regs.ip };
+	__u64 n_frames;
+
+	if (at > ring_room)
+		return 0;
+	*(struct fp_frame *)(context->ring + at) = leaf;
+	walk->fp = head->regs.bp;
+	walk->last_fp = 0;
+	walk->chunk_start = head->regs.sp;
+	walk->chunk_bytes = chunk_bytes;
+	walk->chunk_at = chunk_at;
+	walk->frames_at = at;
+	walk->n_frames = 1;
+	walk->end = FP_END_NONE;
+	bpf_loop(MAX_FRAMES - 1, walk_turn, context, 0);
+	n_frames = walk->n_frames;
+	if (n_frames > MAX_FRAMES)
+		n_frames = MAX_FRAMES;
+	head->n_frames = n_frames;
+	head->fp_end = walk->end == FP_END_NONE ? FP_END_MAX_DEPTH : walk->end;
+	return n_frames * sizeof(leaf);
+}
+
+/* Collects the user side behind the head and returns the bytes, or -1 when the registers are not this program's. */
+static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head, __u64 pos,
+					 struct task_struct *task, struct mm_struct *mm)
+{
+	bool keeps_chunk = collect & COLLECT_CHUNK;
+	__u64 at = pos + sizeof(*head), chunk_at = at, used = 0;
+	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+	__u64 sp, end, bytes, word, walkable;
+
+	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
+	sp = head->regs.sp;
+	if (is_in_execve(task) && bpf_probe_read_user(&word, sizeof(word), (void *)sp))
+		return -1;
+	head->flags |= SAMPLE_HAS_USER;
+	if ((head->regs.cs & 0xffff) == USER32_CS)
+		head->flags |= SAMPLE_ABI32;
+	end = find_stack_end(task, mm, sp, &head->stack_end_source);
+	bytes = end ? end - sp : limit;
+	if (bytes > limit)
+		bytes = limit;
+	if (keeps_chunk) {
+		head->stack_end = end;
+		if (!end)
+			context->control->counters[COUNT_STACK_END_UNKNOWN]++;
+	} else {
+		chunk_at += FRAMES_ROOM + KERNEL_ROOM;
+	}
+	/* verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang 14) */
+	barrier_var(bytes);
+	if (bytes > limit || chunk_at > ring_room)
+		return -1;
+	walkable = bytes;
+	if (bpf_probe_read_user(context->ring + chunk_at, bytes, (void *)sp)) {
+		walkable = 0;
+		if (keeps_chunk) {
+			bytes = copy_pages(context, sp, bytes, chunk_at, end);
+			forget_mapping(task);
+		}
+	}
+	if (keeps_chunk) {
+		if (bytes > max_chunk_bytes)
+			bytes = max_chunk_bytes;
+		head->chunk_bytes = bytes;
+		used = ALIGN8(bytes);
+		if (!walkable && bytes) {
+			head->n_hole_words = append_holes(context, at + used, bytes);
+			used += head->n_hole_words * 8;
+		}
+	}
+	if (collect & COLLECT_FRAMES)
+		used += append_frames(context, head, at + used, chunk_at, walkable);
+	return used;
+}
+
+static __always_inline __u64 append_kernel(struct bpf_perf_event_data *ctx, struct loop_context *context,
+					   struct sample_head *head, __u64 at)
+{
+	long bytes;
+
+	if (at > ring_room)
+		return 0;
+	bytes = bpf_get_stack(ctx, context->ring + at, KERNEL_ROOM, 0);
+	if (bytes <= 0) {
+		head->flags |= SAMPLE_KERNEL_CHAIN_FAILED;
+		context->control->counters[COUNT_KERNEL_CHAIN_FAILED]++;
+		return 0;
+	}
+	head->n_kernel = (__u64)bytes / 8;
+	return bytes;
+}
+
+/* Counts a tick that is not to be sampled. */
+static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
+{
+	__u32 pid = pid_tid >> 32;
+	struct tracked *process;
+
+	if (!pid_tid) {
+		control->counters[COUNT_SKIPPED_IDLE]++;
+		return false;
+	}
+	if (filter == FILTER_SYSTEM) {
+		if (pid == excluded_pid)
+			control->counters[COUNT_SKIPPED_SELF]++;
+		return pid != excluded_pid;
+	}
+	process = bpf_map_lookup_elem(&tracked, &pid);
+	if (!process || process->state != TRACKED_ACTIVE) {
+		control->counters[COUNT_SKIPPED_UNTRACKED]++;
+		return false;
+	}
+	return true;
+}
+
+/* Hands the record over, and wakes the reader when the ring passes the mark. */
+static __always_inline void publish(struct cpu_control *control, __u32 cpu, __u64 used, __u64 bytes)
+{
+	__u64 head = control->head;
+
+	control->counters[COUNT_RECORDED]++;
+	control->counters[COUNT_BYTES] += bytes;
+	/* A full barrier: what was written before must be seen before the new head. */
+	__sync_lock_test_and_set(&control->head, head + bytes);
+	if (used < wakeup_bytes && used + bytes >= wakeup_bytes)
+		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+}
+
+SEC("perf_event")
+int take_sample(struct bpf_perf_event_data *ctx)
+{
+	__u64 pid_tid = bpf_get_current_pid_tgid(), used, pos, bytes;
+	bool in_kernel = !(ctx->regs.cs & 3);
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct loop_context context;
+	struct sample_head *head;
+	struct task_struct *task;
+	struct mm_struct *mm;
+
+	context.control = bpf_map_lookup_elem(&controls, &cpu);
+	context.ring = bpf_map_lookup_elem(&rings, &cpu);
+	/* Never: events are opened on CPUs that have both. There is nothing to count in. */
+	if (!context.control || !context.ring)
+		return 0;
+	context.control->counters[COUNT_FIRED]++;
+	if (!is_wanted(context.control, pid_tid))
+		return 0;
+	used = context.control->head - *(volatile __u64 *)&context.control->tail;
+	if (used + max_record_bytes > ring_mask + 1) {
+		context.control->counters[COUNT_LOST_RING_FULL]++;
+		return 0;
+	}
+	pos = context.control->head & ring_mask;
+	head = (struct sample_head *)(context.ring + pos);
+	__builtin_memset(head, 0, sizeof(*head) - sizeof(head->regs));
+	head->flags = in_kernel ? SAMPLE_IN_KERNEL : 0;
+	head->time_ns = bpf_ktime_get_ns();
+	head->pid = pid_tid >> 32;
+	head->tid = (__u32)pid_tid;
+	head->weight = ctx->sample_period;
+	head->cpu_fired = context.control->counters[COUNT_FIRED];
+	head->cpu_lost = context.control->counters[COUNT_LOST_RING_FULL] +
+			 context.control->counters[COUNT_LOST_EXEC_WINDOW];
+	bytes = sizeof(*head);
+	task = bpf_get_current_task_btf();
+	mm = task->mm;
+	if (mm && !has_no_user_side(task)) {
+		__s64 user = append_user(&context, head, pos, task, mm);
+
+		if (user < 0) {
+			context.control->counters[COUNT_LOST_EXEC_WINDOW]++;
+			return 0;
+		}
+		bytes += user;
+	}
+	if (in_kernel && (collect & COLLECT_KERNEL))
+		bytes += append_kernel(ctx, &context, head, pos + bytes);
+	head->total_bytes = bytes;
+	publish(context.control, cpu, used, bytes);
+	return 0;
+}
+
+/* The child of a profiled process is profiled from before it first runs. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(follow_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), parent_pid = parent->tgid, pid = child->tgid;
+	struct tracked *process, entry = { .state = TRACKED_ACTIVE };
+	struct cpu_control *control;
+
+	if (pid == parent_pid)
+		return 0;
+	process = bpf_map_lookup_elem(&tracked, &parent_pid);
+	if (!process || process->state != TRACKED_ACTIVE)
+		return 0;
+	entry.start_boottime = child->start_boottime;
+	if (bpf_map_update_elem(&tracked, &pid, &entry, BPF_ANY)) {
+		control = bpf_map_lookup_elem(&controls, &cpu);
+		if (control)
+			control->counters[COUNT_TRACKED_FULL]++;
+	}
+	return 0;
+}
+
+/* A command is profiled from the exec that starts it: what ran before was fpprof. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(follow_exec, struct task_struct *task)
+{
+	__u32 pid = task->tgid;
+	struct tracked *process = bpf_map_lookup_elem(&tracked, &pid);
+
+	if (process && process->state == TRACKED_UNTIL_EXEC)
+		process->state = TRACKED_ACTIVE;
+	return 0;
+}
+
+/* Not sched_process_exit: the time a process takes to die is its own. */
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(follow_free, struct task_struct *task)
+{
+	__u32 pid = task->tgid;
+	struct tracked *process;
+
+	if (task->pid != task->tgid)
+		return 0;
+	process = bpf_map_lookup_elem(&tracked, &pid);
+	if (process && (!process->start_boottime || process->start_boottime == task->start_boottime))
+		bpf_map_delete_elem(&tracked, &pid);
+	return 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Maps and configuration. Sizes given as 1 or PAGE_BYTES are set by user space before loading. */
+#ifndef FPPROF_MAPS_H
+#define FPPROF_MAPS_H
+
+#include "abi.h"
+
+/* enum collect_flag: what each sample carries. */
+const volatile __u32 collect = COLLECT_CHUNK | COLLECT_FRAMES | COLLECT_KERNEL;
+/* enum filter: whom to sample. */
+const volatile __u32 filter = FILTER_TRACKED;
+/* The process not to be sampled with FILTER_SYSTEM (fpprof itself); 0 for none. */
+const volatile __u32 excluded_pid = 1;
+/* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
+const volatile __u64 max_chunk_bytes = 65536;
+/* Bytes of a ring, a power of two, minus one; the slack behind it holds a record that starts at its end. */
+const volatile __u64 ring_mask = (1 << 20) - 1;
+/* Most bytes of one record, and what is written beside it on the way. */
+const volatile __u64 max_record_bytes = 1 << 17;
+/* Last offset in an element of `rings` behind which a page can still be written. */
+const volatile __u64 ring_room = (1 << 20) + (1 << 17);
+/* A ring filled so far wakes the reader. */
+const volatile __u64 wakeup_bytes = 1 << 19;
+
+/*
+ * The rings, one array element for each CPU: bytes that BPF writes in place and user space maps. A BPF ring buffer
+ * would take the size of a record as a constant (bpf_ringbuf_reserve), or give no memory to walk frame pointers in
+ * (dynptr); and since only one CPU writes a ring, and the kernel never nests programs of perf events on a CPU
+ * (bpf_prog_active), no lock is needed.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, PAGE_BYTES);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_control);
+} controls SEC(".maps");
+
+/* Wakes the reader when a ring passes wakeup_bytes; holds the numbers of CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, PAGE_BYTES);
+} doorbell SEC(".maps");
+
+/* The profiled processes (FILTER_TRACKED). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct tracked);
+} tracked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stack_mapping);
+} stack_mappings SEC(".maps");
+
+#endif

@@ -1,0 +1,9 @@
+//! The BPF programs: sizes, configuration, loading.
+
+mod layout;
+mod programs;
+mod skeleton;
+
+pub(crate) use layout::{Layout, LayoutError};
+pub(crate) use programs::{Filter, Programs, Wish};
+pub(crate) use skeleton::types;

@@ -1,0 +1,138 @@
+//! Loading the programs and talking to them.
+
+use super::layout::Layout;
+use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
+use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
+use fpprof_recording::model::CaptureMode;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Whom to sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filter {
+    /// Everything but this process.
+    System { excluded_pid: u32 },
+    /// Processes that are tracked.
+    Tracked,
+}
+
+/// What the programs are to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) mode: CaptureMode,
+    pub(crate) kernel_stacks: bool,
+    pub(crate) filter: Filter,
+    pub(crate) layout: Layout,
+    /// CPUs from 0 on that need a ring.
+    pub(crate) n_cpus: u32,
+}
+
+/// The loaded programs. Dropping the value takes all of it out of the kernel.
+pub(crate) struct Programs<'a> {
+    skeleton: FpprofSkel<'a>,
+    links: Vec<Link>,
+}
+
+impl<'a> Programs<'a> {
+    /// Loads the programs into the kernel; nothing runs yet.
+    pub(crate) fn load(storage: &'a mut ObjectStorage, wish: &Wish) -> libbpf_rs::Result<Self> {
+        let mut open = FpprofSkelBuilder::default().open(storage)?;
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            configure(rodata, wish);
+        }
+        let value_bytes = u32::try_from(wish.layout.value_bytes).unwrap_or(u32::MAX);
+        open.maps.rings.set_value_size(value_bytes)?;
+        open.maps.rings.set_max_entries(wish.n_cpus)?;
+        open.maps.controls.set_max_entries(wish.n_cpus)?;
+        let follows = wish.filter == Filter::Tracked;
+        open.progs.follow_fork.set_autoload(follows);
+        open.progs.follow_exec.set_autoload(follows);
+        open.progs.follow_free.set_autoload(follows);
+        Ok(Self { skeleton: open.load()?, links: Vec::new() })
+    }
+
+    /// Starts following the tracked processes.
+    pub(crate) fn follow(&mut self) -> libbpf_rs::Result<()> {
+        let programs = &self.skeleton.progs;
+        for program in [&programs.follow_fork, &programs.follow_exec, &programs.follow_free] {
+            self.links.push(program.attach_trace()?);
+        }
+        Ok(())
+    }
+
+    /// Tracks a process, at once or from its next `execve` on.
+    pub(crate) fn track(&self, pid: u32, is_active: bool) -> libbpf_rs::Result<()> {
+        let state =
+            if is_active { types::tracked_state::TRACKED_ACTIVE } else { types::tracked_state::TRACKED_UNTIL_EXEC };
+        let mut value = [0u8; size_of::<types::tracked>()];
+        let at = std::mem::offset_of!(types::tracked, state);
+        if let Some(field) = value.get_mut(at..at + 4) {
+            field.copy_from_slice(&state.0.to_ne_bytes());
+        }
+        self.skeleton.maps.tracked.update(&pid.to_ne_bytes(), &value, MapFlags::ANY)
+    }
+
+    /// The program that takes samples.
+    pub(crate) fn sampler(&self) -> BorrowedFd<'_> {
+        self.skeleton.progs.take_sample.as_fd()
+    }
+
+    /// Maps the rings, and the control blocks of all CPUs.
+    pub(crate) fn map_memory(&self, wish: &Wish) -> io::Result<(SharedMap, SharedMap)> {
+        let n_cpus = wish.n_cpus as usize;
+        let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
+        let value_bytes = usize::try_from(wish.layout.value_bytes).map_err(|_| overflow())?;
+        let rings = n_cpus.checked_mul(value_bytes).ok_or_else(overflow)?;
+        let controls = n_cpus.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
+        Ok((
+            SharedMap::new(self.skeleton.maps.rings.as_fd(), rings, false)?,
+            SharedMap::new(self.skeleton.maps.controls.as_fd(), controls.next_multiple_of(4096), true)?,
+        ))
+    }
+
+    /// The map that wakes the reader.
+    pub(crate) fn doorbell(&self) -> &dyn MapCore {
+        &self.skeleton.maps.doorbell
+    }
+
+    /// Statistics of the sampling program, and the time of all others.
+    pub(crate) fn statistics(&self) -> io::Result<(ProgramStatistics, u64)> {
+        let programs = &self.skeleton.progs;
+        let mut others_ns = 0;
+        if !self.links.is_empty() {
+            for program in [&programs.follow_fork, &programs.follow_exec, &programs.follow_free] {
+                others_ns += program_statistics(program.as_fd())?.run_ns;
+            }
+        }
+        Ok((program_statistics(self.sampler())?, others_ns))
+    }
+}
+
+fn configure(rodata: &mut types::rodata, wish: &Wish) {
+    let (chunk, frames) = (types::collect_flag::COLLECT_CHUNK.0, types::collect_flag::COLLECT_FRAMES.0);
+    rodata.collect = match wish.mode {
+        CaptureMode::Fp => frames,
+        CaptureMode::Dwarf { .. } => chunk,
+        CaptureMode::Both { .. } => chunk | frames,
+    };
+    if wish.kernel_stacks {
+        rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
+    }
+    (rodata.filter, rodata.excluded_pid) = match wish.filter {
+        Filter::System { excluded_pid } => (types::filter::FILTER_SYSTEM.0, excluded_pid),
+        Filter::Tracked => (types::filter::FILTER_TRACKED.0, 0),
+    };
+    rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
+    rodata.max_record_bytes = wish.layout.max_record_bytes;
+    rodata.ring_mask = wish.layout.ring_bytes - 1;
+    rodata.ring_room = wish.layout.ring_room;
+    rodata.wakeup_bytes = wish.layout.ring_bytes / 2;
+}
+
+impl std::fmt::Debug for Programs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Programs").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * One step of the frame-pointer walk. It touches memory through READ_USER alone, so that it compiles for the host too:
+ *   int READ_USER(reader, __u64 pair[2], __u64 address): 16 bytes at address, 0 when they could be read.
+ *
+ * A frame is [saved frame pointer][return address] at the frame pointer:
+ *
+ *   higher   | return address |  frame_address + 8
+ *            | saved fp       |  frame_address = fp
+ *   lower    | locals ...     |
+ */
+#ifndef FPPROF_WALK_H
+#define FPPROF_WALK_H
+
+/* Finds the caller's frame, or says why there is none (enum fp_end); FP_END_NONE to go on. */
+static __always_inline __u32 fp_step(struct fp_walk *walk, void *reader, struct fp_frame *frame)
+{
+	__u64 pair[2] = {};
+	__u64 fp = walk->fp;
+
+	if (!fp)
+		return FP_END_ZERO;
+	if ((fp & 7) || fp <= walk->last_fp)
+		return FP_END_NOT_ASCENDING;
+	if (READ_USER(reader, pair, fp))
+		return FP_END_UNREADABLE;
+	if (!pair[1])
+		return FP_END_ZERO_RETURN_ADDRESS;
+	frame->address = pair[1];
+	frame->frame_address = fp;
+	walk->last_fp = fp;
+	walk->fp = pair[0];
+	return FP_END_NONE;
+}
+
+#endif

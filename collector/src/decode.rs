@@ -1,0 +1,130 @@
+//! Bytes of a ring to samples.
+
+use crate::bpf::types;
+use crate::sys::read_pod;
+use fpprof_recording::model::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs};
+use std::mem::size_of;
+
+/// A record that does not hold what it says: a defect of ours, never of the profiled program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadRecord;
+
+/// The time of a record, for merging CPUs.
+pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
+    read_pod::<types::sample_head>(record).map(|head| head.time_ns)
+}
+
+/// Fills `sample` from a record of `cpu`; its vectors keep their capacity.
+/// Registers are left out unless `keeps_regs`.
+pub(crate) fn decode(record: &[u8], cpu: u32, keeps_regs: bool, sample: &mut Sample) -> Result<(), BadRecord> {
+    let head: types::sample_head = read_pod(record).ok_or(BadRecord)?;
+    let mut rest = Parts(record.get(size_of::<types::sample_head>()..).ok_or(BadRecord)?);
+    let chunk = rest.take(head.chunk_bytes as usize)?;
+    let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
+    let frames = rest.take(usize::from(head.n_frames) * size_of::<types::fp_frame>())?;
+    let kernel = rest.take(usize::from(head.n_kernel) * 8)?;
+
+    sample.time_ns = head.time_ns;
+    sample.cpu = cpu;
+    (sample.pid, sample.tid) = (head.pid, head.tid);
+    sample.event = 0;
+    sample.weight = head.weight;
+    (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
+    sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
+    let has_regs = keeps_regs && has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
+    let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
+    sample.user_regs = has_regs.then(|| user_regs(abi, &head.regs));
+    sample.user_fp.clear();
+    let words = words(frames);
+    sample.user_fp.extend(pairs(words).map(|(address, frame_address)| FpFrame { address, frame_address }));
+    sample.fp_end = fp_end(head.fp_end);
+    sample.kernel.clear();
+    sample.kernel.extend(self::words(kernel));
+    sample.stack.clear();
+    sample.stack.extend_from_slice(chunk);
+    sample.stack_holes.clear();
+    append_holes(holes, head.regs.sp, head.chunk_bytes, &mut sample.stack_holes);
+    sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
+    Ok(())
+}
+
+/// What is left of a record. Parts are padded to 8 bytes.
+struct Parts<'a>(&'a [u8]);
+
+impl<'a> Parts<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
+        let part = self.0.get(..len).ok_or(BadRecord)?;
+        self.0 = self.0.get(len.next_multiple_of(8)..).ok_or(BadRecord)?;
+        Ok(part)
+    }
+}
+
+fn has(flags: u16, flag: types::sample_flag) -> bool {
+    u32::from(flags) & flag.0 != 0
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
+}
+
+fn pairs(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64)> {
+    std::iter::from_fn(move || Some((words.next()?, words.next()?)))
+}
+
+/// From the kernel's order to DWARF's.
+///
+/// # Sources
+/// System V psABI for AMD64, figure 3.36.
+fn user_regs(abi: Abi, regs: &types::pt_regs) -> UserRegs {
+    let values = [
+        regs.ax, regs.dx, regs.cx, regs.bx, regs.si, regs.di, regs.bp, regs.sp, regs.r8, regs.r9, regs.r10, regs.r11,
+        regs.r12, regs.r13, regs.r14, regs.r15, regs.ip,
+    ];
+    UserRegs { abi, values }
+}
+
+fn fp_end(end: u8) -> FpEnd {
+    match types::fp_end(u32::from(end)) {
+        types::fp_end::FP_END_ZERO => FpEnd::Zero,
+        types::fp_end::FP_END_UNREADABLE => FpEnd::Unreadable,
+        types::fp_end::FP_END_NOT_ASCENDING => FpEnd::NotAscending,
+        types::fp_end::FP_END_ZERO_RETURN_ADDRESS => FpEnd::ZeroReturnAddress,
+        types::fp_end::FP_END_MAX_DEPTH => FpEnd::MaxDepth,
+        _ => FpEnd::Unknown,
+    }
+}
+
+fn stack_end(address: u64, source: u8) -> Option<StackEnd> {
+    let source = match types::stack_end_source(u32::from(source)) {
+        types::stack_end_source::STACK_END_START_STACK => StackEndSource::StartStack,
+        types::stack_end_source::STACK_END_THREAD_BASE => StackEndSource::ThreadBase,
+        // What a signal's stack was declared to be is as good as a mapping.
+        types::stack_end_source::STACK_END_ALT_STACK | types::stack_end_source::STACK_END_MAPPING => {
+            StackEndSource::Mapping
+        }
+        _ => return None,
+    };
+    Some(StackEnd { address, source })
+}
+
+/// Bits, one for each page the chunk touches, to ranges of the chunk; neighbours become one.
+fn append_holes(bitmap: &[u8], sp: u64, chunk_bytes: u32, holes: &mut Vec<ChunkHole>) {
+    const PAGE: u64 = types::limit::PAGE_BYTES.0 as u64;
+    let in_page = sp % PAGE;
+    let pages = words(bitmap).flat_map(|word| (0..64).map(move |bit| word >> bit & 1 != 0));
+    for (page, _) in (0u64..).zip(pages).filter(|&(_, is_hole)| is_hole) {
+        let start = (page * PAGE).saturating_sub(in_page);
+        let end = ((page + 1) * PAGE - in_page).min(u64::from(chunk_bytes));
+        let (Ok(offset), Ok(end)) = (u32::try_from(start), u32::try_from(end)) else { return };
+        if offset >= end {
+            return;
+        }
+        match holes.last_mut() {
+            Some(last) if last.offset + last.len == offset => last.len = end - last.offset,
+            _ => holes.push(ChunkHole { offset, len: end - offset }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

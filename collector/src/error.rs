@@ -1,0 +1,142 @@
+//! What can go wrong. Every message says what was wanted, what failed, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why nothing was, or could be, recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command is in no directory of `PATH`, or its path does not exist. Shells exit with 127.
+    #[error("command not found: {}", .0.display())]
+    CommandNotFound(PathBuf),
+    /// The command is there but cannot be executed. Shells exit with 126.
+    #[error("cannot execute {}: {source}", .path.display())]
+    CommandNotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The command has no name, or an argument holds a zero byte.
+    #[error("the command is empty or has an argument with a zero byte in it")]
+    BadCommand,
+    /// There is no such process.
+    #[error("there is no process {0}; check the number with ps")]
+    NoSuchProcess(u32),
+    /// An empty list of processes.
+    #[error("no process was named; give at least one process id")]
+    NoProcess,
+    /// A chunk size that cannot be.
+    #[error("cannot copy {asked} bytes of stack for each sample; choose from 1 to {max}")]
+    StackBytes {
+        /// What was asked for.
+        asked: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The ring must hold two samples.
+    #[error("a ring of {asked} bytes cannot hold two samples; at least {needed} bytes for each CPU are needed")]
+    RingTooSmall {
+        /// What was asked for.
+        asked: u64,
+        /// The smallest that will do.
+        needed: u64,
+    },
+    /// The ring is beyond reason.
+    #[error("a ring of {asked} bytes for each CPU is more than the limit of {max}")]
+    RingTooLarge {
+        /// What was asked for.
+        asked: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A rate or period of zero.
+    #[error("the sampling rate and period must not be zero")]
+    ZeroRate,
+    /// The kernel does not allow this rate.
+    #[error(
+        "sampling at {asked} Hz is more than the kernel allows; \
+         choose at most {max} Hz, or raise it: sysctl kernel.perf_event_max_sample_rate={asked}"
+    )]
+    RateTooHigh {
+        /// What was asked for.
+        asked: u64,
+        /// `kernel.perf_event_max_sample_rate`.
+        max: u64,
+    },
+    /// Capabilities are missing.
+    #[error("recording with eBPF needs {missing}; run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE")]
+    MissingCapability {
+        /// Names, such as `CAP_BPF and CAP_PERFMON`.
+        missing: &'static str,
+    },
+    /// The kernel lacks something.
+    #[error("recording with eBPF needs a kernel with {missing} (this is {kernel})")]
+    MissingKernelFeature {
+        /// What, such as an option of its configuration.
+        missing: &'static str,
+        /// `uname -r`.
+        kernel: String,
+    },
+    /// The processor is not supported.
+    #[error("recording is only supported on x86-64, and this is {0}")]
+    Architecture(String),
+    /// Process ids would not be those the kernel samples.
+    #[error(
+        "fpprof runs in a pid namespace of its own, where process ids differ from the kernel's; \
+         run it on the host, or in a container with --pid=host"
+    )]
+    PidNamespace,
+    /// The BPF programs were refused.
+    #[error("the kernel refused the BPF programs ({what}): {source}; `fpprof doctor` shows what is missing")]
+    Bpf {
+        /// What was being done.
+        what: &'static str,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+    },
+    /// A perf event was refused.
+    #[error("cannot open perf event {event} on CPU {cpu}: {source}; `fpprof doctor` shows what is missing")]
+    PerfEvent {
+        /// perf's name of it.
+        event: &'static str,
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The recording could not be started.
+    #[error("cannot write the recording: {0}")]
+    Recording(#[from] fpprof_recording::Error),
+}
+
+impl Error {
+    /// For `map_err`: a failed system call, and what it was for.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// For `map_err`: a failure of libbpf, and what it was for.
+    pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        move |source| Self::Bpf { what, source }
+    }
+
+    /// The status a shell would exit with: 127 and 126 for commands that cannot be started, else 1.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::CommandNotFound(_) => 127,
+            Self::CommandNotExecutable { .. } => 126,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Files that may be gone when the recording is analysed.
+//!
+//! Every file that is mapped executable is opened once, when its mapping is made. At the end those whose path no longer
+//! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
+
+use crate::proc::{Opened, open_mapped, read_build_id, still_at};
+use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Files kept open at a time.
+const MAX_OPEN: usize = 4096;
+/// Largest file that is put into a recording.
+const MAX_FILE_BYTES: u64 = 40 << 20;
+/// Bytes of all files that are put into a recording.
+const MAX_TOTAL_BYTES: u64 = 512 << 20;
+
+/// The files mapped executable by profiled processes.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    files: FxHashMap<Key, Kept>,
+    max_open: usize,
+    n_open: usize,
+    not_kept: u64,
+}
+
+/// A file without its build id, which the kernel does not always know.
+type Key = (u32, u32, u64, u64);
+
+#[derive(Debug)]
+struct Kept {
+    opened: Option<Opened>,
+    path: Vec<u8>,
+    identity: FileIdentity,
+}
+
+impl Modules {
+    /// Keeps at most half of the `open_files` that this process may have.
+    pub(crate) fn new(open_files: u64) -> Self {
+        let half = usize::try_from(open_files / 2).unwrap_or(MAX_OPEN);
+        Self { files: FxHashMap::default(), max_open: half.min(MAX_OPEN), n_open: 0, not_kept: 0 }
+    }
+
+    /// Takes note of a mapping, and adds the build id the kernel could not tell.
+    pub(crate) fn note(&mut self, mmap: &mut Mmap) {
+        let identity = &mmap.identity;
+        if identity.inode == 0 || mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
+            return;
+        }
+        // The generation is only known of mappings the kernel told of.
+        let key = (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation);
+        if let Some(kept) = self.files.get_mut(&key) {
+            if mmap.identity.build_id.is_none() {
+                mmap.identity.build_id = kept.identity.build_id;
+            }
+            // The same file under its real name: what was seen first may be a name of another process's world.
+            return;
+        }
+        let may_open = self.n_open < self.max_open;
+        let end = mmap.start.saturating_add(mmap.len);
+        let opened = may_open.then(|| open_mapped(mmap.pid, mmap.start, end, &mmap.path, identity)).flatten();
+        self.n_open += usize::from(opened.is_some());
+        if mmap.identity.build_id.is_none() {
+            mmap.identity.build_id = opened.as_ref().and_then(|opened| read_build_id(&opened.file));
+        }
+        self.files.insert(key, Kept { opened, path: mmap.path.clone(), identity: mmap.identity });
+    }
+
+    /// Hands on the bytes of all files that cannot be found by their path any more, and says of how many that was
+    /// impossible.
+    pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> u64 {
+        let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut total = 0u64;
+        for kept in files {
+            if still_at(&kept.path, &kept.identity) {
+                continue;
+            }
+            let room = MAX_FILE_BYTES.min(MAX_TOTAL_BYTES - total);
+            match kept.opened.as_ref().filter(|opened| opened.bytes <= room).and_then(read_all) {
+                Some(bytes) => {
+                    total += bytes.len() as u64;
+                    emit(ModuleBytes { path: kept.path, identity: kept.identity, bytes });
+                }
+                None => self.not_kept += 1,
+            }
+        }
+        self.not_kept
+    }
+}
+
+/// As many bytes as the file had when it was opened; `None` if it has become shorter.
+fn read_all(opened: &Opened) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(opened.bytes).ok()?];
+    opened.file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}
+
+/// The vDSO, which is the same in all 64-bit processes and in no file.
+pub(crate) fn vdso() -> Option<ModuleBytes> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let entry = crate::proc::parse_maps(&maps).find(|entry| entry.path == b"[vdso]")?;
+    let memory = File::open("/proc/self/mem").ok()?;
+    let mut bytes = vec![0; usize::try_from(entry.end - entry.start).ok()?];
+    memory.read_exact_at(&mut bytes, entry.start).ok()?;
+    Some(ModuleBytes { path: entry.path, identity: FileIdentity::default(), bytes })
+}
+
+/// The build id in an image, for the vDSO.
+#[cfg(test)]
+pub(crate) fn build_id_of(file: &File) -> Option<BuildId> {
+    read_build_id(file)
+}

@@ -1,0 +1,169 @@
+//! What can be known to fail before anything runs.
+
+use crate::bpf::{Filter, Layout, LayoutError, Wish};
+use crate::error::Error;
+use crate::host::kernel_release;
+use crate::proc::{Capabilities, online_cpus, read_number};
+use crate::request::{Request, Target};
+use crate::sys::{EventKind, PerfEvent};
+use fpprof_recording::model::Sampling;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A request that was found possible as far as one can know beforehand.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) wish: Wish,
+    pub(crate) cpus: Vec<u32>,
+    pub(crate) event: EventKind,
+    pub(crate) command: Option<Command>,
+}
+
+/// A command that was found.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<CString>,
+}
+
+impl Plan {
+    pub(crate) fn new(request: &Request) -> Result<Self, Error> {
+        let command = check_target(&request.target)?;
+        check_rate(request.sampling)?;
+        let cpus = online_cpus();
+        let n_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
+        let asked = request.ring_bytes.map(|bytes| bytes as u64);
+        let layout = Layout::new(request.mode, asked, u64::from(n_cpus)).map_err(Error::from)?;
+        check_machine()?;
+        let filter = match request.target {
+            Target::System => {
+                Filter::System { excluded_pid: if request.exclude_self { std::process::id() } else { 0 } }
+            }
+            Target::Command { .. } | Target::Pids(_) => Filter::Tracked,
+        };
+        let wish = Wish { mode: request.mode, kernel_stacks: request.kernel_stacks, filter, layout, n_cpus };
+        let event = choose_event(cpus.first().copied().unwrap_or(0), request.sampling)?;
+        Ok(Self { wish, cpus, event, command })
+    }
+}
+
+impl From<LayoutError> for Error {
+    fn from(error: LayoutError) -> Self {
+        match error {
+            LayoutError::ChunkBytes { asked, max } => Self::StackBytes { asked, max },
+            LayoutError::RingTooSmall { asked, needed } => Self::RingTooSmall { asked, needed },
+            LayoutError::RingTooLarge { asked, max } => Self::RingTooLarge { asked, max },
+        }
+    }
+}
+
+fn check_target(target: &Target) -> Result<Option<Command>, Error> {
+    match target {
+        Target::System => Ok(None),
+        Target::Pids(pids) if pids.is_empty() => Err(Error::NoProcess),
+        Target::Pids(pids) => {
+            let gone = pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+            gone.map_or(Ok(None), |&pid| Err(Error::NoSuchProcess(pid)))
+        }
+        Target::Command { argv } => {
+            let name = argv.first().filter(|name| !name.is_empty()).ok_or(Error::BadCommand)?;
+            let arguments = argv.iter().map(|argument| CString::new(argument.as_bytes()));
+            let arguments = arguments.collect::<Result<_, _>>().map_err(|_| Error::BadCommand)?;
+            Ok(Some(Command { program: find_program(name)?, arguments }))
+        }
+    }
+}
+
+/// As `execvp` does: a name with a slash is a path, any other is looked up.
+fn find_program(name: &OsStr) -> Result<PathBuf, Error> {
+    let refused =
+        |path: PathBuf, errno| Error::CommandNotExecutable { path, source: io::Error::from_raw_os_error(errno) };
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match executable(&path) {
+            Ok(()) => Ok(path),
+            Err(libc::ENOENT | libc::ENOTDIR) => Err(Error::CommandNotFound(path)),
+            Err(errno) => Err(refused(path, errno)),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut error = None;
+    for directory in std::env::split_paths(&path) {
+        let candidate = directory.join(name);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(libc::ENOENT | libc::ENOTDIR) => {}
+            Err(errno) => error = error.or(Some(refused(candidate, errno))),
+        }
+    }
+    Err(error.unwrap_or_else(|| Error::CommandNotFound(name.into())))
+}
+
+fn executable(path: &Path) -> Result<(), i32> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.raw_os_error().unwrap_or(libc::EACCES))?;
+    if metadata.is_dir() {
+        return Err(libc::EISDIR);
+    }
+    if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+        return Err(libc::EACCES);
+    }
+    Ok(())
+}
+
+fn check_rate(sampling: Sampling) -> Result<(), Error> {
+    match sampling {
+        Sampling::FrequencyHz(0) | Sampling::Period(0) => Err(Error::ZeroRate),
+        Sampling::Period(_) => Ok(()),
+        Sampling::FrequencyHz(asked) => {
+            let max = read_number("/proc/sys/kernel/perf_event_max_sample_rate");
+            match max.and_then(|max| u64::try_from(max).ok()) {
+                Some(max) if asked > max => Err(Error::RateTooHigh { asked, max }),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Inode of the initial pid namespace.
+///
+/// # Sources
+/// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
+const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
+
+fn check_machine() -> Result<(), Error> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));
+    }
+    let capabilities = Capabilities::effective();
+    let missing = match (capabilities.has(Capabilities::BPF), capabilities.has(Capabilities::PERFMON)) {
+        (true, true) => None,
+        (false, true) => Some("CAP_BPF"),
+        (true, false) => Some("CAP_PERFMON"),
+        (false, false) => Some("CAP_BPF and CAP_PERFMON"),
+    };
+    if let Some(missing) = missing {
+        return Err(Error::MissingCapability { missing });
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::MissingKernelFeature { missing: "CONFIG_DEBUG_INFO_BTF", kernel: kernel_release() });
+    }
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_err(Error::system("looking at the pid namespace"))?;
+    if namespace.ino() != INITIAL_PID_NAMESPACE {
+        return Err(Error::PidNamespace);
+    }
+    Ok(())
+}
+
+/// Cycles where the processor counts them, else a timer.
+fn choose_event(cpu: u32, sampling: Sampling) -> Result<EventKind, Error> {
+    match PerfEvent::sampling(cpu, EventKind::Cycles, sampling) {
+        Ok(_) => Ok(EventKind::Cycles),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => Ok(EventKind::CpuClock),
+            _ => Err(Error::PerfEvent { event: "cycles", cpu, source: error }),
+        },
+    }
+}

@@ -1,0 +1,130 @@
+//! Files that processes have mapped, opened without trusting their names.
+
+use fpprof_recording::model::{BuildId, FileIdentity};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// A mapped file, open for reading.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) bytes: u64,
+}
+
+/// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
+/// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
+pub(crate) fn open_mapped(pid: u32, start: u64, end: u64, path: &[u8], identity: &FileIdentity) -> Option<Opened> {
+    let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    if let Some(opened) = open_regular(by_mapping, |_| true) {
+        return Some(opened);
+    }
+    if path.first() != Some(&b'/') {
+        return None;
+    }
+    let path = std::ffi::OsStr::from_bytes(path);
+    let mut in_process = std::ffi::OsString::from(format!("/proc/{pid}/root"));
+    in_process.push(path);
+    let is_it = |metadata: &std::fs::Metadata| same_file(metadata, identity);
+    open_regular(in_process.into(), is_it).or_else(|| open_regular(path.into(), is_it))
+}
+
+/// Whether the path, as we see it, still leads to this file.
+pub(crate) fn still_at(path: &[u8], identity: &FileIdentity) -> bool {
+    let path = std::ffi::OsStr::from_bytes(path);
+    std::fs::metadata(path).is_ok_and(|metadata| same_file(&metadata, identity))
+}
+
+fn same_file(metadata: &std::fs::Metadata, identity: &FileIdentity) -> bool {
+    let device = metadata.dev();
+    metadata.ino() == identity.inode
+        && libc::major(device) == identity.dev_major
+        && libc::minor(device) == identity.dev_minor
+}
+
+/// Opens a regular file and nothing else: what a path leads to is looked at before it is opened, so that no FIFO blocks
+/// and no device is touched.
+fn open_regular(path: PathBuf, is_wanted: impl Fn(&std::fs::Metadata) -> bool) -> Option<Opened> {
+    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    let metadata = handle.metadata().ok()?;
+    if !metadata.is_file() || !is_wanted(&metadata) {
+        return None;
+    }
+    let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(by_handle).ok()?;
+    Some(Opened { file, bytes: metadata.len() })
+}
+
+/// Program headers of a file, at most so many.
+const MAX_PROGRAM_HEADERS: u16 = 256;
+/// Notes of a file, at most so many bytes of each segment.
+const MAX_NOTE_BYTES: u64 = 4096;
+
+/// The GNU build id of an ELF file of 64 or 32 bits, little endian.
+///
+/// # Sources
+/// System V gABI, chapters 4 and 5: header, program headers, notes. GNU build id: note type 3 of owner `GNU`.
+pub(crate) fn read_build_id(file: &File) -> Option<BuildId> {
+    let mut header = [0u8; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    if header.get(..4)? != b"\x7fELF" || header.get(5)? != &1 {
+        return None;
+    }
+    let is_64 = header.get(4)? == &2;
+    let (table, entry_bytes, n) = if is_64 {
+        (u64_at(&header, 32)?, u16_at(&header, 54)?, u16_at(&header, 56)?)
+    } else {
+        (u64::from(u32_at(&header, 28)?), u16_at(&header, 42)?, u16_at(&header, 44)?)
+    };
+    let mut entry = [0u8; 56];
+    let entry = entry.get_mut(..if is_64 { 56 } else { 32 })?;
+    for i in 0..n.min(MAX_PROGRAM_HEADERS) {
+        let at = table.checked_add(u64::from(i) * u64::from(entry_bytes))?;
+        file.read_exact_at(entry, at).ok()?;
+        const PT_NOTE: u32 = 4;
+        if u32_at(entry, 0)? != PT_NOTE {
+            continue;
+        }
+        let (offset, bytes) = if is_64 {
+            (u64_at(entry, 8)?, u64_at(entry, 32)?)
+        } else {
+            (u64::from(u32_at(entry, 4)?), u64::from(u32_at(entry, 16)?))
+        };
+        let mut notes = vec![0; usize::try_from(bytes.min(MAX_NOTE_BYTES)).ok()?];
+        if file.read_exact_at(&mut notes, offset).is_ok()
+            && let Some(build_id) = build_id_note(&notes)
+        {
+            return Some(build_id);
+        }
+    }
+    None
+}
+
+fn build_id_note(mut notes: &[u8]) -> Option<BuildId> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    loop {
+        let (name_len, description_len) = (u32_at(notes, 0)? as usize, u32_at(notes, 4)? as usize);
+        let kind = u32_at(notes, 8)?;
+        let name_end = 12usize.checked_add(name_len)?;
+        let description = name_end.checked_next_multiple_of(4)?;
+        let end = description.checked_add(description_len)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(12..name_end)? == b"GNU\0" {
+            return BuildId::new(notes.get(description..end)?);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}

@@ -1,0 +1,11 @@
+//! `/proc`: what existed before the recording, and what the kernel says of itself.
+
+mod files;
+mod maps;
+mod status;
+
+pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
+pub(crate) use maps::{MapsEntry, parse_maps};
+pub(crate) use status::{
+    Capabilities, n_threads, online_cpus, processes, read_number, start_ticks, thread_comm, threads,
+};

@@ -1,0 +1,121 @@
+//! Processes, threads, processors, capabilities.
+
+use std::fs;
+use std::path::Path;
+
+/// Field 22 of `/proc/PID/stat`: start time in clock ticks since boot.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_start_ticks(&text)
+}
+
+/// The name in parentheses may hold anything, parentheses and blanks too: what counts comes behind the last one.
+fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Threads of a process.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Number of threads of a process.
+pub(crate) fn n_threads(pid: u32) -> u32 {
+    u32::try_from(threads(pid).len()).unwrap_or(u32::MAX)
+}
+
+/// Name of a thread.
+pub(crate) fn thread_comm(pid: u32, tid: u32) -> Option<Vec<u8>> {
+    let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    if comm.last() == Some(&b'\n') {
+        comm.pop();
+    }
+    Some(comm)
+}
+
+/// Processes that exist.
+pub(crate) fn processes() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// CPUs that are online.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = cpu_list(&text);
+    if !cpus.is_empty() {
+        return cpus;
+    }
+    let n = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+    (0..n).collect()
+}
+
+/// A list such as `0-3,8`.
+pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
+            cpus.extend((first..=last).take(1 << 16));
+        }
+    }
+    cpus
+}
+
+/// A file that holds one number.
+pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<i64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Effective capabilities of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Capabilities(u64);
+
+impl Capabilities {
+    pub(crate) const SYS_PTRACE: u32 = 19;
+    pub(crate) const SYS_ADMIN: u32 = 21;
+    pub(crate) const SYS_RESOURCE: u32 = 24;
+    pub(crate) const PERFMON: u32 = 38;
+    pub(crate) const BPF: u32 = 39;
+    pub(crate) const CHECKPOINT_RESTORE: u32 = 40;
+
+    /// As `/proc/self/status` says.
+    pub(crate) fn effective() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        Self(line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    /// Whether it may do this; `CAP_SYS_ADMIN` stands for those that were once part of it.
+    pub(crate) fn has(self, capability: u32) -> bool {
+        let has = |number: u32| self.0 >> number & 1 != 0;
+        let was_sys_admin = [Self::PERFMON, Self::BPF, Self::CHECKPOINT_RESTORE].contains(&capability);
+        has(capability) || (was_sys_admin && has(Self::SYS_ADMIN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a name with parentheses and blanks does not shift the fields.
+    #[test]
+    fn start_ticks_survive_hostile_names() {
+        let stat = b"7 (a) 1 2 (b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n";
+        assert_eq!(parse_start_ticks(stat), Some(987_654));
+        assert_eq!(parse_start_ticks(b"7 (a"), None);
+        assert_eq!(parse_start_ticks(b""), None);
+    }
+
+    /// Check that lists of CPUs are read, and rubbish gives none.
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(cpu_list("0"), [0]);
+        assert!(cpu_list("x-y,").is_empty());
+        assert!(cpu_list("0-4294967295").len() <= 1 << 16);
+    }
+}

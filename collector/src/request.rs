@@ -1,0 +1,145 @@
+//! What can be asked for, and what comes back.
+
+use fpprof_recording::model::{CaptureMode, End, Sampling};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// What to record, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Whom.
+    pub target: Target,
+    /// How often.
+    pub sampling: Sampling,
+    /// What of the user stack. Chunks of 1 byte to 16 MiB.
+    pub mode: CaptureMode,
+    /// Whether to record kernel stacks.
+    pub kernel_stacks: bool,
+    /// When to end; `None` for the end of the target or a signal.
+    pub duration: Option<Duration>,
+    /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: 8 MiB, less on machines where all
+    /// rings together would take more than 512 MiB, and more where two samples need it.
+    pub ring_bytes: Option<usize>,
+    /// With [`Target::System`]: leave this process out. Its ticks are counted as skipped.
+    pub exclude_self: bool,
+    /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
+    pub keep_raw_stacks: bool,
+}
+
+impl Request {
+    /// perf's habits: 999 Hz, frame pointers with kernel stacks, until the target ends.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            sampling: Sampling::FrequencyHz(999),
+            mode: CaptureMode::Fp,
+            kernel_stacks: true,
+            duration: None,
+            ring_bytes: None,
+            exclude_self: true,
+            keep_raw_stacks: false,
+        }
+    }
+}
+
+/// Whom to record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A command, which is started, and all its descendants, until it ends. As with perf it gets SIGTERM when the
+    /// recording ends before it does.
+    Command {
+        /// Program and arguments. The program is looked up in `PATH`, as a shell does.
+        argv: Vec<OsString>,
+    },
+    /// Running processes, all their threads, and the descendants they will have, until all of them have ended.
+    Pids(Vec<u32>),
+    /// Everything. Ticks of an idle CPU are counted as skipped.
+    System,
+}
+
+/// How a recording is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Time since sampling began.
+    pub elapsed: Duration,
+    /// Samples handed to the recording.
+    pub samples: u64,
+    /// Samples lost on the kernel's side.
+    pub lost: u64,
+    /// Samples that could not be written.
+    pub dropped: u64,
+    /// Bytes of the recording.
+    pub bytes_written: u64,
+}
+
+/// How a recording went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What the recording says of its end.
+    pub end: End,
+    /// How the command ended; `None` for other targets, and when it still runs after SIGTERM.
+    pub target_status: Option<TargetStatus>,
+    /// Bytes of the recording.
+    pub bytes_written: u64,
+    /// Samples in the recording.
+    pub samples: u64,
+    /// What else must be said, each once.
+    pub notes: Vec<Note>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetStatus {
+    /// It exited with this status.
+    Exited(i32),
+    /// It was ended by this signal.
+    Killed(i32),
+}
+
+/// A fact about a recording that is not an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// So many samples in the kernel have no kernel stack, though asked for: the kernel gave none.
+    KernelStacksMissing(u64),
+    /// The end of so many stacks could not be found out; as many bytes were copied as could be read.
+    StackEndUnknown(u64),
+    /// So many processes were not followed, because the table of profiled processes was full.
+    ProcessesNotFollowed(u64),
+    /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
+    ProcessesUnreadable(u64),
+    /// So many files would be needed by their bytes, because they were deleted or replaced, but could not be kept.
+    FilesNotKept(u64),
+    /// The command did not end on SIGTERM and was left running.
+    TargetStillRuns,
+    /// The recording could not be written to the end (errno).
+    EndNotWritten(i32),
+    /// Process events were given up because the recording could not be written.
+    ProcessEventsDropped(u64),
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::KernelStacksMissing(n) => write!(f, "{n} samples in the kernel have no kernel stack"),
+            Self::StackEndUnknown(n) => write!(f, "the end of {n} stacks could not be found out"),
+            Self::ProcessesNotFollowed(n) => {
+                write!(f, "{n} processes were not followed: the table of processes was full")
+            }
+            Self::ProcessesUnreadable(n) => {
+                write!(f, "{n} processes were gone or unreadable when their mappings were read")
+            }
+            Self::FilesNotKept(n) => write!(f, "{n} deleted or replaced files could not be kept"),
+            Self::TargetStillRuns => write!(f, "the command did not end on SIGTERM and was left running"),
+            Self::EndNotWritten(errno) => {
+                write!(
+                    f,
+                    "the end of the recording could not be written: {}",
+                    std::io::Error::from_raw_os_error(*errno)
+                )
+            }
+            Self::ProcessEventsDropped(n) => write!(f, "{n} process events could not be written"),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! One recording, from the first check to the last byte.
+
+mod balance;
+mod reader;
+mod record;
+mod samplers;
+mod target;
+
+pub use record::record;

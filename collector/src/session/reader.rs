@@ -1,0 +1,194 @@
+//! From the rings into the recording.
+
+use super::balance::LOST;
+use crate::bpf::types::counter;
+use crate::decode::{decode, record_time_ns};
+use crate::error::Error;
+use crate::modules::Modules;
+use crate::proc::start_ticks;
+use crate::ring::{Cursor, Rings};
+use crate::sideband::{SidebandSource, Tracker, Verdict};
+use fpprof_recording::model::{Checkpoint, Sample, Sideband};
+use fpprof_recording::{RecordingWriter, WriteTally};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Write;
+
+/// Reads all rings, joins them in the order of time, and writes.
+pub(super) struct Reader<W> {
+    pub(super) writer: RecordingWriter<W>,
+    pub(super) sideband: SidebandSource,
+    pub(super) rings: Rings,
+    pub(super) tracker: Tracker,
+    pub(super) modules: Modules,
+    pub(super) keeps_raw_stacks: bool,
+    pub(super) keeps_regs: bool,
+    /// First failure to write, by its errno.
+    pub(super) write_failed: Option<i32>,
+    /// Samples handed to the writer.
+    pub(super) n_samples: u64,
+    pub(super) ring_bytes: u64,
+    cursors: Vec<Cursor>,
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    sample: Sample,
+}
+
+/// What a reader needs.
+pub(super) struct Parts<W> {
+    pub(super) writer: RecordingWriter<W>,
+    pub(super) sideband: SidebandSource,
+    pub(super) rings: Rings,
+    pub(super) tracker: Tracker,
+    pub(super) modules: Modules,
+}
+
+impl<W: Write> Reader<W> {
+    pub(super) fn new(parts: Parts<W>, keeps_raw_stacks: bool, keeps_regs: bool) -> Self {
+        let Parts { writer, sideband, rings, tracker, modules } = parts;
+        Self {
+            writer,
+            sideband,
+            rings,
+            tracker,
+            modules,
+            keeps_raw_stacks,
+            keeps_regs,
+            write_failed: None,
+            n_samples: 0,
+            ring_bytes: 0,
+            cursors: Vec::new(),
+            next: BinaryHeap::new(),
+            sample: Sample::default(),
+        }
+    }
+
+    /// Reads what happened up to `cut_ns`.
+    ///
+    /// The rings of samples are looked at first and read last: so whatever a process did before a sample of its has been
+    /// read when the sample is.
+    pub(super) fn read(&mut self, cut_ns: u64) {
+        self.cursors.clear();
+        self.cursors.extend(self.rings.cpus().map(|cpu| self.rings.cursor(cpu)));
+        let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
+        let write_failed = &mut self.write_failed;
+        self.sideband.drain(cut_ns, |event| {
+            if tracker.apply(&event) == Verdict::Keep {
+                note(write_failed, write_event(writer, modules, event));
+            }
+        });
+        self.read_samples(cut_ns);
+        self.tracker.forget_ended();
+    }
+
+    fn read_samples(&mut self, cut_ns: u64) {
+        let mut next = std::mem::take(&mut self.next);
+        let time =
+            |rings: &Rings, cursor: &Cursor| rings.record(cursor).map(|record| record_time_ns(record).unwrap_or(0));
+        let all = self.cursors.iter().enumerate();
+        next.extend(all.filter_map(|(i, cursor)| Some(Reverse((time(&self.rings, cursor)?, i)))));
+        while let Some(Reverse((time_ns, i))) = next.pop() {
+            if time_ns > cut_ns {
+                break;
+            }
+            let Some(mut cursor) = self.cursors.get(i).copied() else { break };
+            self.read_sample(&mut cursor);
+            self.rings.release(&cursor);
+            if let Some(time_ns) = time(&self.rings, &cursor) {
+                next.push(Reverse((time_ns, i)));
+            }
+            if let Some(slot) = self.cursors.get_mut(i) {
+                *slot = cursor;
+            }
+        }
+        next.clear();
+        self.next = next;
+    }
+
+    fn read_sample(&mut self, cursor: &mut Cursor) {
+        let record = self.rings.record(cursor).unwrap_or(&[]);
+        let record_bytes = record.len();
+        if decode(record, cursor.cpu(), self.keeps_regs, &mut self.sample).is_err() {
+            // Cannot be; what follows cannot be told apart. All of it counts as dropped.
+            return cursor.skip_all();
+        }
+        self.ring_bytes += record_bytes as u64;
+        let sample = &self.sample;
+        let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
+        note(&mut self.write_failed, self.writer.sample(sample, scrub));
+        self.n_samples += 1;
+        cursor.advance(record_bytes);
+    }
+
+    /// Writes an event that no ring holds.
+    pub(super) fn write_event(&mut self, event: Sideband) {
+        self.tracker.apply(&event);
+        let written = write_event(&mut self.writer, &mut self.modules, event);
+        note(&mut self.write_failed, written);
+    }
+
+    /// Brings to the disk what was collected.
+    pub(super) fn flush(&mut self) {
+        let flushed = self.writer.flush();
+        note(&mut self.write_failed, flushed);
+    }
+
+    /// Writes the balance so far.
+    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) {
+        let written = self.writer.checkpoint(checkpoint);
+        note(&mut self.write_failed, written);
+    }
+
+    /// Samples of a CPU that are in the recording.
+    pub(super) fn written(&self, cpu: u32) -> u64 {
+        self.writer.tallies().get(&cpu).map_or(0, |tally| tally.written)
+    }
+
+    /// Samples that could not be written.
+    pub(super) fn n_unwritten(&self) -> u64 {
+        self.writer.tallies().values().map(|WriteTally { unwritten, .. }| unwritten).sum()
+    }
+
+    /// Samples lost on the kernel's side so far.
+    pub(super) fn n_lost(&self) -> u64 {
+        self.rings.cpus().map(|cpu| self.rings.counters(cpu).sum(&LOST)).sum()
+    }
+
+    /// A counter over all CPUs.
+    pub(super) fn total(&self, which: counter) -> u64 {
+        self.rings.cpus().map(|cpu| self.rings.counters(cpu).get(which)).sum()
+    }
+
+    /// Gives up the parts that the end needs.
+    pub(super) fn take_modules(&mut self) -> Modules {
+        std::mem::replace(&mut self.modules, Modules::new(0))
+    }
+
+    /// The end cannot be read before all is; errors of the process events' own kind end up here.
+    pub(super) fn disable_sideband(&self) -> Result<(), Error> {
+        self.sideband.disable()
+    }
+}
+
+fn write_event<W: Write>(
+    writer: &mut RecordingWriter<W>,
+    modules: &mut Modules,
+    mut event: Sideband,
+) -> Result<(), fpprof_recording::Error> {
+    match &mut event {
+        Sideband::Mmap(mmap) => modules.note(mmap),
+        Sideband::Comm(comm) if comm.exec => comm.start_ticks = start_ticks(comm.pid).unwrap_or(0),
+        _ => {}
+    }
+    writer.sideband(&event)
+}
+
+/// Keeps the first failure to write. What could not be written is counted by the writer.
+fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording::Error>) {
+    if let Err(error) = result {
+        let errno = match &error {
+            fpprof_recording::Error::Write(source) => source.raw_os_error(),
+            _ => None,
+        };
+        failed.get_or_insert(errno.unwrap_or(libc::EIO));
+    }
+}

@@ -1,0 +1,143 @@
+//! The processes that are profiled: starting, attaching to, and the end of them.
+
+use crate::bpf::Programs;
+use crate::error::Error;
+use crate::plan::Command;
+use crate::request::TargetStatus;
+use crate::sys::{ChildError, HeldChild, Poller, open_pidfd, terminate, try_wait};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long a command may take to end on SIGTERM before it is left running.
+const TERMINATION_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a recording is about, and ends with.
+#[derive(Debug)]
+pub(super) enum Running {
+    /// A command of ours; its status once it has ended.
+    Command { child: HeldChild, pidfd: OwnedFd, status: Option<TargetStatus> },
+    /// Processes of others.
+    Attached(Vec<OwnedFd>),
+    /// Everything, which has no end.
+    System,
+}
+
+impl Running {
+    /// Forks the command and holds it. It is tracked from its `execve` on.
+    pub(super) fn hold(command: &Command, programs: &Programs<'_>) -> Result<Self, Error> {
+        let child = HeldChild::spawn(&command.program, &command.arguments).map_err(|error| explain(error, command))?;
+        programs.track(child.pid(), false).map_err(Error::bpf("tracking the command"))?;
+        let pidfd = open_pidfd(child.pid()).map_err(Error::system("watching the command"))?;
+        Ok(Self::Command { child, pidfd, status: None })
+    }
+
+    /// Takes running processes into the profile.
+    pub(super) fn attach(pids: &[u32], programs: &Programs<'_>) -> Result<Self, Error> {
+        let mut watched = Vec::with_capacity(pids.len());
+        for &pid in pids {
+            watched.push(open_pidfd(pid).map_err(|error| match error.raw_os_error() {
+                // EINVAL: a thread, not a process.
+                Some(libc::ESRCH | libc::EINVAL) => Error::NoSuchProcess(pid),
+                _ => Error::System { what: "watching a process", source: error },
+            })?);
+            programs.track(pid, true).map_err(Error::bpf("tracking a process"))?;
+        }
+        Ok(Self::Attached(watched))
+    }
+
+    /// Wakes `poller` when a process ends.
+    pub(super) fn watch(&self, poller: &Poller) -> Result<(), Error> {
+        let descriptors: &[OwnedFd] = match self {
+            Self::Command { pidfd, .. } => std::slice::from_ref(pidfd),
+            Self::Attached(pidfds) => pidfds,
+            Self::System => &[],
+        };
+        descriptors.iter().try_for_each(|fd| poller.add(fd.as_fd())).map_err(Error::system("watching a process"))
+    }
+
+    /// Lets a held command run.
+    pub(super) fn release(&mut self, command: Option<&Command>) -> Result<(), Error> {
+        let (Self::Command { child, .. }, Some(command)) = (self, command) else { return Ok(()) };
+        child.release().map_err(|error| {
+            // It has exited with 127 already, and must not stay as a zombie.
+            drop(try_wait(child.pid()));
+            explain(error, command)
+        })
+    }
+
+    /// Whether everything is profiled.
+    pub(super) fn follows_all(&self) -> bool {
+        matches!(self, Self::System)
+    }
+
+    /// The pid of the command.
+    pub(super) fn command_pid(&self) -> Option<u32> {
+        match self {
+            Self::Command { child, .. } => Some(child.pid()),
+            Self::Attached(_) | Self::System => None,
+        }
+    }
+
+    /// Whether all that was to be profiled has ended.
+    pub(super) fn has_ended(&mut self) -> Result<bool, Error> {
+        match self {
+            Self::Command { child, status, .. } => {
+                if status.is_none() {
+                    let ended = try_wait(child.pid()).map_err(Error::system("waiting for the command"))?;
+                    *status = ended.map(target_status);
+                }
+                Ok(status.is_some())
+            }
+            Self::Attached(pidfds) => {
+                pidfds.retain(|pidfd| !crate::sys::has_ended(pidfd));
+                Ok(pidfds.is_empty())
+            }
+            Self::System => Ok(false),
+        }
+    }
+
+    /// How the command ended.
+    pub(super) fn status(&self) -> Option<TargetStatus> {
+        match self {
+            Self::Command { status, .. } => *status,
+            Self::Attached(_) | Self::System => None,
+        }
+    }
+
+    /// Ends a command that still runs, as perf does: SIGTERM, and some patience. Says whether it has ended.
+    pub(super) fn terminate(&mut self) -> Result<bool, Error> {
+        if self.has_ended()? {
+            return Ok(true);
+        }
+        let Self::Command { pidfd, .. } = self else { return Ok(true) };
+        terminate(pidfd).map_err(Error::system("ending the command"))?;
+        let poller = Poller::new().map_err(Error::system("waiting for the command"))?;
+        poller.add(pidfd.as_fd()).map_err(Error::system("waiting for the command"))?;
+        let deadline = Instant::now() + TERMINATION_PATIENCE;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            poller.wait(left).map_err(Error::system("waiting for the command"))?;
+            if self.has_ended()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn target_status(wait_status: i32) -> TargetStatus {
+    if libc::WIFSIGNALED(wait_status) {
+        TargetStatus::Killed(libc::WTERMSIG(wait_status))
+    } else {
+        TargetStatus::Exited(libc::WEXITSTATUS(wait_status))
+    }
+}
+
+fn explain(error: ChildError, command: &Command) -> Error {
+    match error {
+        ChildError::Fork(source) => Error::System { what: "starting the command", source },
+        ChildError::Exec(source) if source.raw_os_error() == Some(libc::ENOENT) => {
+            Error::CommandNotFound(command.program.clone())
+        }
+        ChildError::Exec(source) => Error::CommandNotExecutable { path: command.program.clone(), source },
+    }
+}

@@ -1,0 +1,72 @@
+//! The rings of all CPUs in the order of time.
+
+use super::parse::Body;
+use fpprof_recording::model::Sideband;
+
+/// Holds events until no earlier one can come any more.
+#[derive(Debug, Default)]
+pub(crate) struct Orderer {
+    events: Vec<Sideband>,
+}
+
+/// When an event happened; `None` for what has no time of its own.
+pub(crate) fn time_ns(event: &Sideband) -> u64 {
+    match event {
+        Sideband::Mmap(mmap) => mmap.time_ns,
+        Sideband::Comm(comm) => comm.time_ns,
+        Sideband::Fork(fork) => fork.time_ns,
+        Sideband::Exit(exit) => exit.time_ns,
+        Sideband::Module(_) => 0,
+    }
+}
+
+impl Orderer {
+    /// Adds an event of any CPU.
+    pub(crate) fn push(&mut self, event: Sideband) {
+        self.events.push(event);
+    }
+
+    /// Hands on all events up to `cut_ns`, in the order of time; those of one time in the order they came.
+    pub(crate) fn release(&mut self, cut_ns: u64, mut emit: impl FnMut(Sideband)) {
+        self.events.sort_by_key(time_ns);
+        let n = self.events.partition_point(|event| time_ns(event) <= cut_ns);
+        self.events.drain(..n).for_each(&mut emit);
+    }
+}
+
+/// A record as a model value, where it is one.
+pub(crate) fn to_event(body: Body) -> Option<Sideband> {
+    match body {
+        Body::Mmap(mmap) => Some(Sideband::Mmap(mmap)),
+        Body::Comm(comm) => Some(Sideband::Comm(comm)),
+        Body::Fork(fork) => Some(Sideband::Fork(fork)),
+        Body::Exit(exit) => Some(Sideband::Exit(exit)),
+        Body::Lost(_) | Body::Throttle { .. } | Body::Unthrottle { .. } | Body::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::Exit;
+
+    fn exit(time_ns: u64, tid: u32) -> Sideband {
+        Sideband::Exit(Exit { time_ns, pid: 1, tid })
+    }
+
+    /// Check that events of several CPUs come in the order of time, and that late ones are held back.
+    #[test]
+    fn time_decides() {
+        let mut orderer = Orderer::default();
+        for event in [exit(30, 0), exit(10, 1), exit(20, 2), exit(10, 3)] {
+            orderer.push(event);
+        }
+        let mut out = Vec::new();
+        orderer.release(20, |event| out.push(event));
+        assert_eq!(out, [exit(10, 1), exit(10, 3), exit(20, 2)]);
+        out.clear();
+        orderer.push(exit(25, 4));
+        orderer.release(u64::MAX, |event| out.push(event));
+        assert_eq!(out, [exit(25, 4), exit(30, 0)]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Records of a perf ring.
+
+use fpprof_recording::model::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap};
+use perf_event_open_sys::bindings;
+
+/// One record, with the number of the event it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) event_id: u64,
+    pub(crate) body: Body,
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A mapping; its identity holds either device and inode or a build id.
+    Mmap(Mmap),
+    Comm(Comm),
+    Fork(Fork),
+    Exit(Exit),
+    /// So many records found no room.
+    Lost(u64),
+    /// The kernel stopped a sampling event until its next timer tick.
+    Throttle {
+        time_ns: u64,
+    },
+    /// And lets it go on.
+    Unthrottle {
+        time_ns: u64,
+    },
+    /// Of a kind we did not ask for.
+    Other,
+}
+
+/// Splits the bytes of a ring into records; stops at one that cannot be.
+pub(crate) struct Records<'a>(pub(crate) &'a [u8]);
+
+impl Iterator for Records<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        let mut header = Fields(self.0);
+        let (kind, misc, size) = (header.u32()?, header.u16()?, usize::from(header.u16()?));
+        let body = self.0.get(8..size)?;
+        self.0 = self.0.get(size..)?;
+        Some(parse(kind, misc, body).unwrap_or(Record { event_id: 0, body: Body::Other }))
+    }
+}
+
+/// What follows each record: process and thread, time, CPU, event (`PERF_SAMPLE_TID | TIME | CPU | IDENTIFIER`).
+///
+/// # Sources
+/// `struct sample_id` in `include/uapi/linux/perf_event.h`.
+const TRAILER_BYTES: usize = 32;
+
+fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
+    let (body, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER_BYTES)?)?;
+    let mut trailer = Fields(trailer.get(8..)?);
+    let (time_ns, _cpu, event_id) = (trailer.u64()?, trailer.u64()?, trailer.u64()?);
+    let mut fields = Fields(body);
+    let body = match kind {
+        bindings::PERF_RECORD_MMAP2 => Body::Mmap(mmap(&mut fields, misc, time_ns)?),
+        bindings::PERF_RECORD_COMM => {
+            let (pid, tid) = (fields.u32()?, fields.u32()?);
+            let exec = u32::from(misc) & bindings::PERF_RECORD_MISC_COMM_EXEC != 0;
+            Body::Comm(Comm { time_ns, pid, tid, comm: fields.string(), exec, start_ticks: 0 })
+        }
+        bindings::PERF_RECORD_FORK | bindings::PERF_RECORD_EXIT => {
+            let (pid, parent_pid, tid, parent_tid) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+            let time_ns = fields.u64()?;
+            match kind {
+                bindings::PERF_RECORD_FORK => Body::Fork(Fork { time_ns, pid, tid, parent_pid, parent_tid }),
+                _ => Body::Exit(Exit { time_ns, pid, tid }),
+            }
+        }
+        bindings::PERF_RECORD_LOST => Body::Lost((fields.u64()?, fields.u64()?).1),
+        bindings::PERF_RECORD_THROTTLE => Body::Throttle { time_ns: fields.u64()? },
+        bindings::PERF_RECORD_UNTHROTTLE => Body::Unthrottle { time_ns: fields.u64()? },
+        _ => Body::Other,
+    };
+    Some(Record { event_id, body })
+}
+
+fn mmap(fields: &mut Fields<'_>, misc: u16, time_ns: u64) -> Option<Mmap> {
+    let (pid, tid) = (fields.u32()?, fields.u32()?);
+    let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let identity = if u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(fields.take(4)?.first().copied()?);
+        FileIdentity { build_id: fields.take(20)?.get(..size).and_then(BuildId::new), ..FileIdentity::default() }
+    } else {
+        FileIdentity {
+            dev_major: fields.u32()?,
+            dev_minor: fields.u32()?,
+            inode: fields.u64()?,
+            inode_generation: fields.u64()?,
+            build_id: None,
+        }
+    };
+    let (prot, flags) = (fields.u32()?, fields.u32()?);
+    let path = fields.string();
+    Some(Mmap { time_ns, pid, tid, start, len, file_offset, prot, flags, path, identity, synthesized: false })
+}
+
+/// Little by little from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// What is left, up to its first zero byte.
+    fn string(&mut self) -> Vec<u8> {
+        self.0.split(|&byte| byte == 0).next().unwrap_or(&[]).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The perf events that report what processes do, and their rings.
+
+use super::merge::Merger;
+use super::order::{Orderer, to_event};
+use super::parse::{Body, Records};
+use crate::error::Error;
+use crate::sys::{PerfEvent, PerfRing};
+use fpprof_recording::model::{Sideband, SidebandLoss};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Room for the records of one CPU: what an ordinary user may lock (`kernel.perf_event_mlock_kb`, 516 with the
+/// control page).
+const RING_BYTES: usize = 512 << 10;
+/// So many bytes in a ring wake the reader.
+const WAKEUP_BYTES: u32 = 128 << 10;
+
+/// All process events of all CPUs.
+#[derive(Debug)]
+pub(crate) struct SidebandSource {
+    cpus: Vec<CpuSource>,
+    orderer: Orderer,
+    lost: SidebandLoss,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct CpuSource {
+    cpu: u32,
+    /// Dropped before the events it belongs to.
+    ring: PerfRing,
+    with_inode: PerfEvent,
+    with_build_id: Option<PerfEvent>,
+    build_id_event: u64,
+    merger: Merger,
+    throttled_since_ns: Option<u64>,
+    throttled_ns: u64,
+}
+
+/// For how long the kernel stopped sampling on a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThrottleCount {
+    pub(crate) cpu: u32,
+    pub(crate) time_ns: u64,
+}
+
+impl SidebandSource {
+    /// Opens the events of `cpus`, disabled.
+    pub(crate) fn open(cpus: &[u32]) -> Result<Self, Error> {
+        let cpus = cpus.iter().map(|&cpu| CpuSource::open(cpu)).collect::<Result<_, _>>()?;
+        Ok(Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), bytes: Vec::new() })
+    }
+
+    /// Lets a sampling event report throttling into its CPU's ring.
+    pub(crate) fn attach_sampler(&self, cpu: u32, event: &PerfEvent) -> Result<(), Error> {
+        let Some(source) = self.cpus.iter().find(|source| source.cpu == cpu) else { return Ok(()) };
+        event.set_output(&source.with_inode).map_err(Error::system("redirecting a sampling event"))
+    }
+
+    /// Starts reporting.
+    pub(crate) fn enable(&self) -> Result<(), Error> {
+        self.each(PerfEvent::enable).map_err(Error::system("enabling process events"))
+    }
+
+    /// Stops reporting.
+    pub(crate) fn disable(&self) -> Result<(), Error> {
+        self.each(PerfEvent::disable).map_err(Error::system("disabling process events"))
+    }
+
+    fn each(&self, act: impl Fn(&PerfEvent) -> std::io::Result<()>) -> std::io::Result<()> {
+        for source in &self.cpus {
+            act(&source.with_inode)?;
+            source.with_build_id.iter().try_for_each(&act)?;
+        }
+        Ok(())
+    }
+
+    /// Descriptors that become readable when a ring is a quarter full.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.cpus.iter().map(|source| source.with_inode.as_fd())
+    }
+
+    /// Reads all rings and hands on, in the order of time, the events up to `cut_ns`.
+    pub(crate) fn drain(&mut self, cut_ns: u64, emit: impl FnMut(Sideband)) {
+        for source in &mut self.cpus {
+            self.bytes.clear();
+            source.ring.drain(&mut self.bytes);
+            source.take(&self.bytes, cut_ns, &mut self.orderer, &mut self.lost);
+        }
+        self.orderer.release(cut_ns, emit);
+    }
+
+    /// Records that found no room.
+    pub(crate) fn lost(&self) -> SidebandLoss {
+        self.lost
+    }
+
+    /// For how long each CPU was throttled, up to `now_ns`.
+    pub(crate) fn throttled(&self, now_ns: u64) -> impl Iterator<Item = ThrottleCount> + '_ {
+        self.cpus.iter().map(move |source| {
+            let open_ns = source.throttled_since_ns.map_or(0, |since| now_ns.saturating_sub(since));
+            ThrottleCount { cpu: source.cpu, time_ns: source.throttled_ns.saturating_add(open_ns) }
+        })
+    }
+}
+
+impl CpuSource {
+    fn open(cpu: u32) -> Result<Self, Error> {
+        let failed = |source| Error::PerfEvent { event: "dummy (process events)", cpu, source };
+        let with_inode = PerfEvent::sideband(cpu, true, WAKEUP_BYTES).map_err(failed)?;
+        let ring = PerfRing::new(&with_inode, RING_BYTES).map_err(failed)?;
+        // Kernels before 5.12 have no build ids to give; then they are read from the files.
+        let with_build_id = match PerfEvent::sideband(cpu, false, WAKEUP_BYTES) {
+            Ok(event) => {
+                event.set_output(&with_inode).map_err(failed)?;
+                Some(event)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let build_id_event = with_build_id.as_ref().map(PerfEvent::id).transpose().map_err(failed)?.unwrap_or(u64::MAX);
+        let merger = Merger::default();
+        Ok(Self {
+            cpu,
+            ring,
+            with_inode,
+            with_build_id,
+            build_id_event,
+            merger,
+            throttled_since_ns: None,
+            throttled_ns: 0,
+        })
+    }
+
+    fn take(&mut self, bytes: &[u8], cut_ns: u64, orderer: &mut Orderer, lost: &mut SidebandLoss) {
+        for record in Records(bytes) {
+            match record.body {
+                Body::Mmap(mmap) if record.event_id == self.build_id_event => {
+                    self.merger.with_build_id(&mmap, |mmap| orderer.push(Sideband::Mmap(mmap)));
+                }
+                Body::Mmap(mmap) => self.merger.with_inode(mmap, |mmap| orderer.push(Sideband::Mmap(mmap))),
+                Body::Lost(events) => {
+                    lost.records += 1;
+                    lost.events = lost.events.saturating_add(events);
+                }
+                Body::Throttle { time_ns } => self.throttled_since_ns = Some(time_ns),
+                Body::Unthrottle { time_ns } => {
+                    let since = self.throttled_since_ns.take().unwrap_or(time_ns);
+                    self.throttled_ns = self.throttled_ns.saturating_add(time_ns.saturating_sub(since));
+                }
+                body => to_event(body).into_iter().for_each(|event| orderer.push(event)),
+            }
+        }
+        // Its build id would have come right behind it.
+        if self.merger.waiting_since_ns().is_some_and(|since| since <= cut_ns) {
+            self.merger.finish(|mmap| orderer.push(Sideband::Mmap(mmap)));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The system calls: the only place beside `bpf` with `unsafe` code. Everything above is safe Rust.
+
+mod bpf;
+mod child;
+mod epoll;
+mod perf;
+mod perf_ring;
+mod process;
+mod shared_map;
+mod signal;
+
+pub(crate) use bpf::{ObjectStorage, Pod, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
+pub(crate) use child::{ChildError, HeldChild};
+pub(crate) use epoll::Poller;
+pub(crate) use perf::{EventKind, PerfEvent};
+pub(crate) use perf_ring::PerfRing;
+pub(crate) use process::{
+    Rusage, has_ended, monotonic_ns, open_pidfd, raise_open_files, realtime_ns, rusage, terminate, try_wait,
+};
+pub(crate) use shared_map::SharedMap;
+pub use signal::StopFlag;

@@ -1,0 +1,144 @@
+//! perf events.
+
+use fpprof_recording::model::Sampling;
+use perf_event_open_sys as sys;
+use perf_event_open_sys::bindings;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// What fires samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// Cycles, counted by the processor.
+    Cycles,
+    /// A timer for each CPU.
+    CpuClock,
+}
+
+impl EventKind {
+    /// perf's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::CpuClock => "cpu-clock",
+        }
+    }
+}
+
+/// An open perf event of one CPU.
+#[derive(Debug)]
+pub(crate) struct PerfEvent {
+    fd: OwnedFd,
+}
+
+/// What a record of a process event carries behind its own fields, see `sideband::parse`.
+const SAMPLE_ID: u64 = (bindings::PERF_SAMPLE_TID
+    | bindings::PERF_SAMPLE_TIME
+    | bindings::PERF_SAMPLE_CPU
+    | bindings::PERF_SAMPLE_IDENTIFIER) as u64;
+
+impl PerfEvent {
+    /// Opens the sampling event of a CPU, disabled.
+    pub(crate) fn sampling(cpu: u32, kind: EventKind, sampling: Sampling) -> io::Result<Self> {
+        let mut attr = Self::attr();
+        (attr.type_, attr.config) = match kind {
+            EventKind::Cycles => (bindings::PERF_TYPE_HARDWARE, u64::from(bindings::PERF_COUNT_HW_CPU_CYCLES)),
+            EventKind::CpuClock => (bindings::PERF_TYPE_SOFTWARE, u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK)),
+        };
+        match sampling {
+            Sampling::FrequencyHz(hz) => {
+                attr.set_freq(1);
+                attr.__bindgen_anon_1.sample_freq = hz;
+            }
+            Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        }
+        Self::open(&mut attr, cpu)
+    }
+
+    /// Opens an event of a CPU that does nothing but report what processes do, disabled: everything with `is_first`;
+    /// mappings with their build id in place of device and inode without.
+    pub(crate) fn sideband(cpu: u32, is_first: bool, wakeup_bytes: u32) -> io::Result<Self> {
+        let mut attr = Self::attr();
+        attr.type_ = bindings::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(bindings::PERF_COUNT_SW_DUMMY);
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        if is_first {
+            attr.set_mmap_data(1);
+            attr.set_comm(1);
+            attr.set_comm_exec(1);
+            attr.set_task(1);
+        } else {
+            attr.set_build_id(1);
+        }
+        attr.set_watermark(1);
+        attr.__bindgen_anon_2.wakeup_watermark = wakeup_bytes;
+        Self::open(&mut attr, cpu)
+    }
+
+    fn attr() -> bindings::perf_event_attr {
+        let mut attr = bindings::perf_event_attr::default();
+        attr.size = u32::try_from(size_of_val(&attr)).unwrap_or(u32::MAX);
+        attr.set_disabled(1);
+        attr.sample_type = SAMPLE_ID;
+        attr.set_sample_id_all(1);
+        attr.set_use_clockid(1);
+        attr.clockid = libc::CLOCK_MONOTONIC;
+        attr
+    }
+
+    fn open(attr: &mut bindings::perf_event_attr, cpu: u32) -> io::Result<Self> {
+        let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: `attr` is an initialised attribute of the size it says.
+        let fd = unsafe { sys::perf_event_open(attr, -1, cpu, -1, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Runs `program` at each overflow instead of writing a sample.
+    pub(crate) fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd().cast_unsigned();
+        // SAFETY: no pointers; the result is checked.
+        Self::check(unsafe { sys::ioctls::SET_BPF(self.fd.as_raw_fd(), program) })
+    }
+
+    /// Writes this event's records into the ring of `other`, an event of the same CPU.
+    pub(crate) fn set_output(&self, other: &Self) -> io::Result<()> {
+        // SAFETY: no pointers; the result is checked.
+        Self::check(unsafe { sys::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), other.fd.as_raw_fd()) })
+    }
+
+    /// The number that tells this event's records from those of others in the same ring.
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: `id` is writable.
+        Self::check(unsafe { sys::ioctls::ID(self.fd.as_raw_fd(), &raw mut id) })?;
+        Ok(id)
+    }
+
+    /// Lets the event fire.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        // SAFETY: no pointers; the result is checked.
+        Self::check(unsafe { sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// Stops the event; when this returns, nothing of it runs any more.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        // SAFETY: no pointers; the result is checked.
+        Self::check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    fn check(result: i32) -> io::Result<()> {
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for PerfEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

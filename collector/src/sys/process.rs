@@ -1,0 +1,104 @@
+//! Clocks, resources and other processes.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    // SAFETY: all zeroes is a value of this C struct of integers.
+    let mut time: libc::timespec = unsafe { zeroed() };
+    // SAFETY: `time` is writable. The clocks we ask for always exist.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let (seconds, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(ns)
+}
+
+/// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// `CLOCK_REALTIME`, nanoseconds since 1970.
+pub(crate) fn realtime_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// What this process has used so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rusage {
+    pub(crate) user_ns: u64,
+    pub(crate) system_ns: u64,
+    pub(crate) max_rss_bytes: u64,
+}
+
+/// What this process, all its threads together, has used so far.
+pub(crate) fn rusage() -> Rusage {
+    // SAFETY: all zeroes is a value of this C struct of integers.
+    let mut usage: libc::rusage = unsafe { zeroed() };
+    // SAFETY: `usage` is writable, and RUSAGE_SELF always exists.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let ns = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0) * 1000)
+    };
+    Rusage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+    }
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
+    let fd = check(i32::try_from(fd).unwrap_or(-1))?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the process behind a pidfd has ended.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one writable entry.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+}
+
+/// Sends SIGTERM to the process behind a pidfd; that it is gone already is no error.
+pub(crate) fn terminate(pidfd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no pointers that are followed (siginfo may be null); the result is checked.
+    let result = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), libc::SIGTERM, std::ptr::null::<u8>(), 0)
+    };
+    match check(i32::try_from(result).unwrap_or(-1)) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The wait status of a child that has ended; `None` while it runs.
+pub(crate) fn try_wait(pid: u32) -> io::Result<Option<i32>> {
+    let mut status = 0;
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: `status` is writable.
+    let ended = check(unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) })?;
+    Ok((ended == pid).then_some(status))
+}
+
+/// Raises the limit of open files as far as it may go, and returns it.
+pub(crate) fn raise_open_files() -> u64 {
+    // SAFETY: all zeroes is a value of this C struct of integers.
+    let mut limit: libc::rlimit = unsafe { zeroed() };
+    // SAFETY: `limit` is writable.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
+        return 1024;
+    }
+    let before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is readable.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } < 0 { before } else { limit.rlim_cur }
+}

@@ -1,0 +1,89 @@
+//! Being told to stop.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Tells a running [`crate::record`] to end: set by SIGINT and SIGTERM, or by hand.
+#[derive(Debug)]
+pub struct StopFlag {
+    signal: AtomicI32,
+    wake: OwnedFd,
+}
+
+/// The one flag that signals set.
+static FLAG: OnceLock<StopFlag> = OnceLock::new();
+
+impl StopFlag {
+    /// A flag that nothing sets but [`StopFlag::stop`].
+    ///
+    /// # Errors
+    /// When the kernel gives no more descriptors.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers; the result is checked.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(Self { signal: AtomicI32::new(0), wake: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The flag that SIGINT and SIGTERM set from now on. All calls give the same one.
+    ///
+    /// # Errors
+    /// When a handler cannot be installed, or the kernel gives no more descriptors.
+    pub fn on_signals() -> io::Result<&'static Self> {
+        let flag = match FLAG.get() {
+            Some(flag) => flag,
+            None => {
+                let new = Self::new()?;
+                FLAG.get_or_init(|| new)
+            }
+        };
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            install(signal)?;
+        }
+        Ok(flag)
+    }
+
+    /// Sets the flag as `signal` would.
+    pub fn stop(&self, signal: i32) {
+        self.signal.store(signal, Ordering::Release);
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes, and the descriptor is ours. A full counter means that it is readable already.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// The signal that told us to stop.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.signal.load(Ordering::Acquire)).filter(|&signal| signal != 0)
+    }
+}
+
+impl AsFd for StopFlag {
+    /// Becomes readable when the flag is set.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// Async-signal-safe: an atomic store and a `write`.
+extern "C" fn on_signal(signal: libc::c_int) {
+    if let Some(flag) = FLAG.get() {
+        flag.stop(signal);
+    }
+}
+
+fn install(signal: i32) -> io::Result<()> {
+    // SAFETY: all zeroes is a value of this C struct (no flags, empty mask).
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: `action` is readable, and the handler does only what a handler may.
+    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
