@@ -93,6 +93,25 @@ pub(crate) fn change(ratio: f64) -> String {
     format!("{}{text} %", if change < 0.0 { "−" } else { "+" })
 }
 
+/// Whether a word is a unit of ours, with whatever punctuation follows it: it must stay with its figure.
+pub(crate) fn is_unit(word: &str) -> bool {
+    let unit = word.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '%');
+    matches!(unit, "%" | "B" | "kB" | "MB" | "GB" | "TB" | "PB" | "ns" | "µs" | "ms" | "s" | "min")
+}
+
+/// `text` with no-break spaces between figures and their units.
+pub(crate) fn unbroken(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_inclusive(' ') {
+        if out.ends_with(' ') && is_unit(word.trim_end()) && out.trim_end().ends_with(|c: char| c.is_ascii_digit()) {
+            out.pop();
+            out.push('\u{a0}');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
 fn scaled(n: f64, base: f64, units: &[&str]) -> String {
     let mut value = n;
     let mut units = units.iter().copied();
@@ -149,6 +168,13 @@ mod tests {
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(0, 0), "–");
         assert_eq!(share(u64::MAX - 1, u64::MAX), "99.9 %");
+    }
+
+    /// Check that a figure and its unit are not broken apart, and that nothing else is joined.
+    #[test]
+    fn units_stay_with_figures() {
+        assert_eq!(unbroken("99.8 % of 12 samples, 1.5 s (2 s)."), "99.8\u{a0}% of 12 samples, 1.5\u{a0}s (2\u{a0}s).");
+        assert_eq!(unbroken("a % b  s "), "a % b  s ");
     }
 
     /// Check that changes and numbers have a sign that survives any font, and no digits that mean nothing.

@@ -144,7 +144,7 @@ pub struct Run {
     pub fired: Measured<u64>,
     /// Samples in the recording.
     pub recorded: Measured<u64>,
-    /// Samples lost, by cause.
+    /// Samples lost, by cause; the cause is `lost` where the tool does not tell any.
     pub lost: Measured<BTreeMap<String, u64>>,
     /// Ticks in something that was not to be profiled.
     pub skipped: Measured<u64>,
@@ -162,6 +162,34 @@ pub struct Run {
     pub max_rss_bytes: Measured<u64>,
     /// How the stacks of the target's processes ended, one entry for each strategy.
     pub stacks: Measured<Vec<Stacks>>,
+}
+
+impl Run {
+    /// A run of the command alone, or one whose recording cannot be read: every figure of a recording is missing
+    /// because of `reason`.
+    #[must_use]
+    pub fn unrecorded(repeat: u32, wall_s: f64, metric: Measured<f64>, reason: &str) -> Self {
+        fn none<T>(reason: &str) -> Measured<T> {
+            Measured::missing(reason)
+        }
+        Self {
+            repeat,
+            wall_s,
+            metric,
+            bytes: none(reason),
+            fired: none(reason),
+            recorded: none(reason),
+            lost: none(reason),
+            skipped: none(reason),
+            dropped: none(reason),
+            lost_chunks: none(reason),
+            collector_cpu_s: none(reason),
+            collector_stop_cpu_s: none(reason),
+            bpf_ns_per_sample: none(reason),
+            max_rss_bytes: none(reason),
+            stacks: none(reason),
+        }
+    }
 }
 
 /// How the stacks of one run ended under one strategy.

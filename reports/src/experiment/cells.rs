@@ -20,7 +20,10 @@ pub(super) struct Line {
     pub(super) bytes: Figure,
     pub(super) bytes_per_sample: Figure,
     pub(super) times_fp: Figure,
+    /// The identity in one cell.
     pub(super) samples: Figure,
+    /// The same in columns.
+    pub(super) balance: Balance,
     pub(super) lost_chunks: Figure,
     pub(super) cpu: Figure,
     pub(super) bpf: Figure,
@@ -29,6 +32,21 @@ pub(super) struct Line {
     pub(super) ratio: Option<RatioEstimate>,
     /// How stacks ended, by strategy; a single figure when that is missing.
     pub(super) stacks: Result<Vec<StrategyLine>, Figure>,
+}
+
+/// The parts of the identity.
+#[derive(Default)]
+pub(super) struct Balance {
+    pub(super) fired: Figure,
+    pub(super) recorded: Figure,
+    /// The detail is by cause, such as `ring_full 40, throttled 4`; empty when nothing was lost or no cause is known.
+    pub(super) lost: Figure,
+    pub(super) skipped: Figure,
+    pub(super) dropped: Figure,
+    /// Whether it held, in words; empty when that cannot be checked.
+    pub(super) check: String,
+    /// Whether it held wherever it could be checked.
+    pub(super) holds: bool,
 }
 
 /// A figure, what must be said beside it, and the note that says why it is missing.
@@ -53,12 +71,19 @@ pub(super) struct StrategyLine {
 pub(super) struct ProcessLine {
     pub(super) name: String,
     pub(super) ends: StackEnds,
-    /// The commonest reasons, such as `truncated: chunk_end 44.1 %`; empty when all are complete.
+    /// The commonest reasons, such as `chunk_end 44.1 %`; empty when all are complete.
     pub(super) reasons: Vec<String>,
 }
 
 /// Reasons named for one process.
 const MAX_REASONS: usize = 3;
+
+impl Line {
+    /// Whether anything is recorded in this mode.
+    pub(super) fn records(&self) -> bool {
+        !self.balance.recorded.text.is_empty()
+    }
+}
 
 impl Sheet {
     /// The cells of every row.
@@ -125,6 +150,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
             bytes_per_sample: empty(),
             times_fp: empty(),
             samples: empty(),
+            balance: Balance { holds: true, ..Balance::default() },
             lost_chunks: empty(),
             cpu: empty(),
             bpf: empty(),
@@ -133,6 +159,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
             stacks: Err(empty()),
         };
     }
+    let balance = balance(row, notes);
     Line {
         mode: row.mode.clone(),
         bytes: notes.figure(&sums.bytes, |size| plain(bytes(size.mean))),
@@ -142,7 +169,8 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
         } else {
             notes.figure(&sums.bytes_vs_fp, |times| plain(format!("{}×", number(times.ratio))))
         },
-        samples: samples(row, notes),
+        samples: samples(&balance),
+        balance,
         lost_chunks: notes.figure(&sums.lost_chunks, |&chunks| plain(count(chunks))),
         cpu: cpu(row, notes),
         bpf: notes.figure(&sums.bpf_ns_per_sample, |time| plain(nanoseconds(time.mean))),
@@ -156,41 +184,51 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
 }
 
 /// `fired = recorded + lost by cause + skipped + dropped`, as far as the tool tells.
-fn samples(row: &Row, notes: &mut Notes) -> Figure {
+fn balance(row: &Row, notes: &mut Notes) -> Balance {
     let samples = &row.aggregate.samples;
-    let fired = notes.figure(&samples.fired, |&fired| plain(count(fired)));
-    let recorded = notes.figure(&samples.recorded, |&recorded| plain(count(recorded)));
-    let exact = row.aggregate.balance.value().is_none_or(|balance| balance.exact == balance.runs);
-    let mut text = format!("{} {} {}", fired.text, if exact { "=" } else { "≠" }, recorded.text);
-    let mut note = fired.note.or(recorded.note);
-    match &samples.lost {
-        Measured::Value(lost) => {
-            let causes: Vec<_> = lost.iter().filter(|&(_, &n)| n > 0).collect();
-            if causes.is_empty() {
-                text.push_str(" + 0");
+    let mut number = |measured| notes.figure(measured, |&n| plain(count(n)));
+    let (fired, recorded) = (number(&samples.fired), number(&samples.recorded));
+    let (skipped, dropped) = (number(&samples.skipped), number(&samples.dropped));
+    let lost = notes.figure(&samples.lost, |lost| {
+        let causes: Vec<_> = lost.iter().filter(|&(_, &n)| n > 0).collect();
+        let by_cause = match causes.as_slice() {
+            [] => String::new(),
+            [(cause, _)] if *cause == "lost" => String::new(),
+            [(cause, _)] => (*cause).clone(),
+            several => {
+                several.iter().map(|(cause, n)| format!("{cause} {}", count(**n))).collect::<Vec<_>>().join(", ")
             }
-            for (cause, &n) in causes {
-                text.push_str(&format!(" + {} {cause}", count(n)));
-            }
+        };
+        let all = causes.iter().fold(0_u64, |sum, &(_, &n)| sum.saturating_add(n));
+        with_detail(count(all), by_cause)
+    });
+    let check = row.aggregate.balance.value();
+    let holds = check.is_none_or(|check| check.exact == check.runs);
+    let check = check.map_or(String::new(), |check| {
+        let (exact, runs, worst) = (check.exact, check.runs, check.worst_unaccounted);
+        if holds {
+            format!("exact in {exact}/{runs}")
+        } else {
+            format!("exact in only {exact}/{runs}, up to {worst} unaccounted")
         }
-        Measured::Missing(reason) => {
-            text.push_str(" + –");
-            note = note.or(notes.missing(reason).note);
+    });
+    Balance { fired, recorded, lost, skipped, dropped, check, holds }
+}
+
+/// The identity in one cell; nothing stands for what is 0.
+fn samples(balance: &Balance) -> Figure {
+    let sign = if balance.holds { "=" } else { "≠" };
+    let mut text = format!("{} {sign} {} + {} lost", balance.fired.text, balance.recorded.text, balance.lost.text);
+    if !balance.lost.detail.is_empty() {
+        text.push_str(&format!(" ({})", balance.lost.detail));
+    }
+    for (word, figure) in [("skipped", &balance.skipped), ("dropped", &balance.dropped)] {
+        if figure.note.is_none() && figure.text != "0" {
+            text.push_str(&format!(" + {} {word}", figure.text));
         }
     }
-    for (word, measured) in [("skipped", &samples.skipped), ("dropped", &samples.dropped)] {
-        if let Some(&n) = measured.value().filter(|&&n| n > 0) {
-            text.push_str(&format!(" + {} {word}", count(n)));
-        }
-    }
-    let detail = match row.aggregate.balance.value() {
-        Some(balance) if balance.exact == balance.runs => format!("exact in {}/{}", balance.exact, balance.runs),
-        Some(balance) => {
-            format!("exact in only {}/{}, up to {} unaccounted", balance.exact, balance.runs, balance.worst_unaccounted)
-        }
-        None => String::new(),
-    };
-    Figure { text, detail, note }
+    let note = balance.fired.note.or(balance.recorded.note).or(balance.lost.note);
+    Figure { text, detail: balance.check.clone(), note }
 }
 
 fn cpu(row: &Row, notes: &mut Notes) -> Figure {
@@ -198,7 +236,7 @@ fn cpu(row: &Row, notes: &mut Notes) -> Figure {
     notes.figure(&sums.collector_cpu_percent, |percent| {
         let mut detail = sums.collector_cpu_s.value().map_or(String::new(), |time| format!("{:.2} s", time.mean));
         if let Some(after) = sums.collector_stop_cpu_s.value() {
-            detail.push_str(&format!(", {:.2} s of it after the end", after.mean));
+            detail.push_str(&format!(" ({:.2} s after)", after.mean));
         }
         with_detail(format!("{} %", number(percent.mean)), detail)
     })
@@ -270,15 +308,12 @@ fn reasons(ends: &StackEnds) -> Vec<String> {
     all.extend(named("broken", &ends.broken));
     // Names break ties, so that the order depends on nothing else.
     all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
-    let mut lines: Vec<_> = all
-        .iter()
-        .take(MAX_REASONS)
-        .map(|(n, class, reason)| format!("{class}: {reason} {}", share(*n, ends.samples)))
-        .collect();
+    let mut lines: Vec<_> =
+        all.iter().take(MAX_REASONS).map(|(n, _, reason)| format!("{reason} {}", share(*n, ends.samples))).collect();
     let rest = all.get(MAX_REASONS..).unwrap_or_default();
     if !rest.is_empty() {
         let n = rest.iter().fold(0_u64, |sum, (n, ..)| sum.saturating_add(*n));
-        lines.push(format!("{} more reasons {}", rest.len(), share(n, ends.samples)));
+        lines.push(format!("{} more {}", rest.len(), share(n, ends.samples)));
     }
     lines
 }

@@ -2,23 +2,39 @@
 
 use super::cells::{Figure, Line, ProcessLine, Sheet, StrategyLine, note_letter, shares};
 use super::link::beside;
-use super::marks::{bar, interval, reach};
-use super::verdict::{Finding, Judgement, Piece, RULE, findings};
+use super::marks::{Scale, bar, interval};
+use super::verdict::{Finding, Judgement, Piece, RULE, findings, pictured};
 use super::words::{environment, method};
 use crate::escape::shown;
+use crate::figures::{share, unbroken};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use fpprof_analysis::experiment::Experiment;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// What the page may load: nothing. Styles are its own; `data:` is for pictures within the page.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
+/// Flame graphs to set into the page: SVG by the name of its file.
+pub type Pictures = BTreeMap<String, Vec<u8>>;
+
 /// Writes the page. Flame graphs are linked as files beside it.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn html(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
+    html_with_pictures(experiment, &Pictures::new(), out)
+}
+
+/// Writes the page with pictures of the two flame graphs that say most: that of frame pointers and that of the most
+/// complete copied stacks. They are pictures only; the links lead to the files, which can be searched and zoomed.
+///
+/// # Errors
+/// Those of the writer.
+pub fn html_with_pictures(experiment: &Experiment, pictures: &Pictures, out: &mut impl Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     let findings = findings(experiment);
     let command = experiment.command.join(" ");
@@ -45,6 +61,7 @@ pub fn html(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
                     (table(experiment, &sheet))
                     (key())
                     (notes(&sheet, experiment))
+                    (figures(experiment, pictures))
                 }
                 footer { "Raw values of every run stand in results.json beside this page." }
             }
@@ -67,7 +84,7 @@ fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {
                         }
                     }
                 }
-                p.rule { b { "Rule. " } (RULE) }
+                p.rule { b { "Rule. " } (text(RULE)) }
             }
             section.card {
                 h2 { "Environment and method" }
@@ -76,10 +93,15 @@ fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {
                         dt { (label) } dd { (shown(&value)) }
                     }
                 }
-                p.method { (shown(&method(experiment))) }
+                p.method { (text(&method(experiment))) }
             }
         }
     }
+}
+
+/// Text in which a figure and its unit stay on one line.
+fn text(raw: &str) -> String {
+    unbroken(&shown(raw))
 }
 
 fn class(judgement: Judgement) -> &'static str {
@@ -94,7 +116,7 @@ fn sentence(finding: &Finding) -> Markup {
     html! {
         @for piece in &finding.pieces {
             @match piece {
-                Piece::Words(words) => (shown(words)),
+                Piece::Words(words) => (text(words)),
                 Piece::Name(name) => code { (shown(name)) },
             }
         }
@@ -102,7 +124,7 @@ fn sentence(finding: &Finding) -> Markup {
 }
 
 /// Titles of the columns; the metric's is put in for the empty one.
-const TITLES: [&str; 11] = [
+const TITLES: [&str; 10] = [
     "mode",
     "bytes",
     "bytes a sample",
@@ -112,14 +134,13 @@ const TITLES: [&str; 11] = [
     "collector CPU",
     "BPF a tick",
     "",
-    "stacks: complete / truncated / broken",
-    "flame graph",
+    "stacks complete / truncated / broken",
 ];
 
 fn table(experiment: &Experiment, sheet: &Sheet) -> Markup {
     let metric = format!("{} against none", shown(&sheet.metric));
     let titles = TITLES.map(|title| if title.is_empty() { metric.as_str() } else { title });
-    let reach = reach(sheet.lines.iter().filter_map(|line| line.ratio));
+    let scale = Scale::new(sheet.lines.iter().filter_map(|line| line.ratio));
     html! {
         div.wrap {
             table {
@@ -128,7 +149,7 @@ fn table(experiment: &Experiment, sheet: &Sheet) -> Markup {
                 }
                 @for group in experiment.rows.iter().zip(&sheet.lines).collect::<Vec<_>>().chunk_by(|a, b| a.0.tool == b.0.tool) {
                     tbody {
-                        @for (_, line) in group { (row(line, &titles, reach)) }
+                        @for (_, line) in group { (row(line, &titles, scale)) }
                     }
                 }
             }
@@ -136,54 +157,59 @@ fn table(experiment: &Experiment, sheet: &Sheet) -> Markup {
     }
 }
 
-fn row(line: &Line, titles: &[&str; 11], reach: f64) -> Markup {
-    let [_, bytes, per_sample, times_fp, samples, chunks, cpu, bpf, metric, stacks, graph] = titles;
+fn row(line: &Line, titles: &[&str; 10], scale: Scale) -> Markup {
+    let [_, bytes, per_sample, times_fp, samples, chunks, cpu, bpf, metric, stacks] = titles;
     html! {
         tr {
             td.mode { (shown(&line.mode)) }
-            (number_cell(&line.bytes, bytes))
-            (number_cell(&line.bytes_per_sample, per_sample))
-            (number_cell(&line.times_fp, times_fp))
-            td.samples data-title=(samples) { (figure(&line.samples)) }
-            (number_cell(&line.lost_chunks, chunks))
-            (number_cell(&line.cpu, cpu))
-            (number_cell(&line.bpf, bpf))
+            (cell("n", &line.bytes, bytes))
+            (cell("n", &line.bytes_per_sample, per_sample))
+            (cell("n", &line.times_fp, times_fp))
+            (cell("samples", &line.samples, samples))
+            (cell("n", &line.lost_chunks, chunks))
+            (cell("n", &line.cpu, cpu))
+            (cell("n", &line.bpf, bpf))
             td.nowrap data-title=(metric) {
-                div { (figure(&line.metric)) @if let Some(ratio) = line.ratio { (interval(&ratio, reach)) } }
+                div { (figure(&line.metric)) @if let Some(ratio) = line.ratio { (interval(&ratio, scale)) } }
             }
             @match &line.stacks {
-                Ok(strategies) => {
-                    td data-title=(stacks) { div { @for strategy in strategies { (strategy_block(strategy)) } } }
-                    td data-title=(graph) { div { @for strategy in strategies { (flame_graph(strategy)) } } }
-                }
-                Err(missing) if missing.text.is_empty() => { td {} td {} }
-                Err(missing) => { td data-title=(stacks) { (figure(missing)) } td {} }
+                Ok(strategies) => td.stacks data-title=(stacks) { div { @for strategy in strategies { (strategy_block(strategy)) } } },
+                Err(missing) => (cell("stacks", missing, stacks)),
             }
         }
     }
 }
 
-fn number_cell(cell: &Figure, title: &str) -> Markup {
+fn cell(class: &str, content: &Figure, title: &str) -> Markup {
     // An empty cell is left without content, so that it vanishes where rows are shown as cards.
-    if cell.text.is_empty() {
-        return html! { td.n {} };
+    if content.text.is_empty() {
+        return html! { td class=(class) {} };
     }
-    html! { td.n data-title=(title) { div { (figure(cell)) } } }
+    html! { td class=(class) data-title=(title) { div { (figure(content)) } } }
 }
 
 fn figure(figure: &Figure) -> Markup {
     html! {
-        (shown(&figure.text))
+        (text(&figure.text))
         @if let Some(note) = figure.note { sup { (note_letter(note)) } }
-        @if !figure.detail.is_empty() { span.detail { (shown(&figure.detail)) } }
+        @if !figure.detail.is_empty() { span.detail { (text(&figure.detail)) } }
     }
 }
 
 fn strategy_block(strategy: &StrategyLine) -> Markup {
     html! {
         div.strategy {
-            div.label { (shown(&strategy.label)) }
+            div.label {
+                (shown(&strategy.label)) " · "
+                @match &strategy.flame_graph {
+                    Ok(file) => a href=(beside(file)) { "flame graph" },
+                    Err(missing) => { "flame graph " (figure(missing)) },
+                }
+            }
             @for process in &strategy.processes { (process_block(process)) }
+            @if let Some(all) = strategy.processes.first().filter(|all| !all.reasons.is_empty()) {
+                div.reasons { (text(&all.reasons.join(", "))) }
+            }
         }
     }
 }
@@ -193,30 +219,46 @@ fn process_block(process: &ProcessLine) -> Markup {
         div.process {
             span.name title=(shown(&process.name)) { (shown(&process.name)) }
             (bar(&process.ends))
-            span.figures { (shares(&process.ends).join(" / ")) }
-        }
-        @if !process.reasons.is_empty() && process.name != "all" {
-            div.reasons { (shown(&process.reasons.join(", "))) }
+            @for part in shares(&process.ends) { span.share { (text(&part)) } }
         }
     }
 }
 
-fn flame_graph(strategy: &StrategyLine) -> Markup {
+fn figures(experiment: &Experiment, pictures: &Pictures) -> Markup {
+    let pictured: Vec<_> = pictured(experiment)
+        .into_iter()
+        .filter_map(|(mode, ends, file)| Some((mode, ends, file, pictures.get(file)?)))
+        .collect();
     html! {
-        div.strategy {
-            @match &strategy.flame_graph {
-                Ok(file) => a href=(beside(file)) { (shown(&strategy.label)) },
-                Err(missing) => (figure(missing)),
+        @if !pictured.is_empty() {
+            h2 { "What the profile looks like" }
+            div.pictures {
+                @for (mode, ends, file, svg) in pictured {
+                    figure {
+                        a href=(beside(file)) {
+                            img src=(data_uri(svg)) alt=(format!("flame graph of {}", shown(mode)));
+                        }
+                        figcaption {
+                            code { (shown(mode)) } " – "
+                            (text(&format!("{} of the stacks complete", share(ends.complete, ends.samples))))
+                        }
+                    }
+                }
             }
         }
     }
+}
+
+/// An SVG as an image within the page; scripts do not run in images.
+fn data_uri(svg: &[u8]) -> String {
+    format!("data:image/svg+xml;base64,{}", BASE64_STANDARD.encode(svg))
 }
 
 fn key() -> Markup {
     html! {
         div.key {
             @for class in ["complete", "truncated", "broken"] {
-                span { svg viewBox="0 0 1 1" aria-hidden="true" { rect class=(class) width="1" height="1"; } (class) }
+                span { svg viewBox="0 0 1 1" aria-hidden="true" { rect class=(class) width="1" height="1" {} } (class) }
             }
             span { "dot and line: change against none with its 95 % interval; dashed: no change" }
         }

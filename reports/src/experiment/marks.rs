@@ -25,35 +25,48 @@ pub(super) fn bar(ends: &StackEnds) -> Markup {
         svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label) {
             @for (class, start, width) in placed {
                 @if width > 0.0 {
-                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1";
+                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1" {}
                 }
             }
         }
     }
 }
 
-/// The largest change of any interval, per cent: the common scale of all drawings in a column.
-pub(super) fn reach(ratios: impl Iterator<Item = RatioEstimate>) -> f64 {
-    let ends = ratios.flat_map(|ratio| {
-        let interval = ratio.interval;
-        [Some(ratio.ratio), interval.map(|i| i.low), interval.map(|i| i.high)].into_iter().flatten()
-    });
-    ends.map(|ratio| (100.0 * (ratio - 1.0)).abs())
-        .filter(|change| change.is_finite())
-        .fold(1.0, f64::max)
-        .min(MAX_REACH)
+/// The common scale of a column of intervals, per cent of change; it always holds 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    low: f64,
+    high: f64,
 }
 
-/// A ratio as a dot, its interval as a line, no change in the middle.
-pub(super) fn interval(ratio: &RatioEstimate, reach: f64) -> Markup {
-    let x = |ratio: f64| format!("{:.2}", 60.0 + 56.0 * (100.0 * (ratio - 1.0) / reach).clamp(-1.0, 1.0));
+impl Scale {
+    /// A scale that holds every interval, or as much of it as is worth drawing.
+    pub(super) fn new(ratios: impl Iterator<Item = RatioEstimate>) -> Self {
+        let ends = ratios.flat_map(|ratio| {
+            let interval = ratio.interval;
+            [Some(ratio.ratio), interval.map(|i| i.low), interval.map(|i| i.high)].into_iter().flatten()
+        });
+        let changes = ends.map(|ratio| 100.0 * (ratio - 1.0)).filter(|change| change.is_finite());
+        let (low, high) = changes.fold((-1.0, 1.0), |(low, high), change| (change.min(low), change.max(high)));
+        Self { low: f64::max(low, -MAX_REACH), high: f64::min(high, MAX_REACH) }
+    }
+
+    /// Where a ratio stands in a drawing of 120 by 14.
+    fn x(self, ratio: f64) -> String {
+        let change = (100.0 * (ratio - 1.0)).clamp(self.low, self.high);
+        format!("{:.2}", 4.0 + 112.0 * (change - self.low) / (self.high - self.low))
+    }
+}
+
+/// A ratio as a dot, its interval as a line, no change as a dashed line.
+pub(super) fn interval(ratio: &RatioEstimate, scale: Scale) -> Markup {
     html! {
         svg.interval viewBox="0 0 120 14" aria-hidden="true" {
-            line.axis x1="60" x2="60" y1="0" y2="14";
+            line.axis x1=(scale.x(1.0)) x2=(scale.x(1.0)) y1="0" y2="14" {}
             @if let Some(interval) = ratio.interval {
-                line.span x1=(x(interval.low)) x2=(x(interval.high)) y1="7" y2="7";
+                line.span x1=(scale.x(interval.low)) x2=(scale.x(interval.high)) y1="7" y2="7" {}
             }
-            circle.mean cx=(x(ratio.ratio)) cy="7" r="3.5";
+            circle.mean cx=(scale.x(ratio.ratio)) cy="7" r="3.5" {}
         }
     }
 }

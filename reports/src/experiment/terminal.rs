@@ -23,10 +23,17 @@ pub fn terminal(experiment: &Experiment, style: &Style, out: &mut impl Write) ->
         line.part(Tone::Plain, format!("{}{}", if index > 0 { "· " } else { "" }, shown(&part.1)));
     }
     line.write(style, out)?;
-    style.heading("Cost", out)?;
-    cost(&sheet).write(style, out)?;
-    style.heading("Stacks of the target", out)?;
-    stacks(&sheet).write(style, out)?;
+    let metric = format!("{} against none", shown(&sheet.metric));
+    let tables = [
+        ("Size and cost", cost(&sheet)),
+        ("Samples: fired = recorded + lost + skipped + dropped", samples(&sheet)),
+        (&metric, against_none(&sheet)),
+        ("Stacks of the target", stacks(&sheet)),
+    ];
+    for (title, table) in tables {
+        style.heading(title, out)?;
+        table.write(style, out)?;
+    }
     notes(&sheet, experiment, style, out)?;
     style.heading("Verdict", out)?;
     for finding in findings(experiment) {
@@ -47,33 +54,64 @@ fn cost(sheet: &Sheet) -> Table {
         Column::right("bytes"),
         Column::right("a sample"),
         Column::right("× fp"),
-        Column::left("fired = recorded + lost").shrinking(24),
-        Column::right("lost chunks"),
         Column::right("CPU"),
-        Column::right("BPF/tick"),
-        Column::left(&shown(&sheet.metric)).shrinking(16),
+        Column::right("BPF a tick"),
+        Column::left("CPU time").shrinking(12),
     ]);
-    for line in &sheet.lines {
-        let figures =
-            [&line.bytes, &line.bytes_per_sample, &line.times_fp, &line.samples, &line.lost_chunks, &line.cpu];
-        let mut cells = vec![Cell::new(Tone::Strong, shown(&line.mode))];
-        cells.extend(figures.into_iter().map(short));
-        cells.push(short(&line.bpf));
-        cells.push(long(&line.metric));
+    for line in sheet.lines.iter().filter(|line| line.records()) {
+        let figures = [&line.bytes, &line.bytes_per_sample, &line.times_fp, &line.cpu, &line.bpf];
+        let mut cells = vec![mode(line)];
+        cells.extend(figures.into_iter().map(figure));
+        cells.push(Cell::new(Tone::Dim, line.cpu.detail.clone()));
         table.row(cells);
     }
     table
 }
 
-fn short(figure: &Figure) -> Cell {
-    let note = figure.note.map_or(String::new(), |note| format!(" [{}]", note_letter(note)));
-    format!("{}{note}", shown(&figure.text)).into()
+fn samples(sheet: &Sheet) -> Table {
+    let mut table = Table::new(vec![
+        Column::left("mode").shrinking(12),
+        Column::right("fired"),
+        Column::right("recorded"),
+        Column::right("lost"),
+        Column::left("by cause").shrinking(8),
+        Column::right("skipped"),
+        Column::right("dropped"),
+        Column::right("lost chunks"),
+        Column::left("balance"),
+    ]);
+    for line in sheet.lines.iter().filter(|line| line.records()) {
+        let balance = &line.balance;
+        let mut cells = vec![mode(line)];
+        cells.extend([&balance.fired, &balance.recorded, &balance.lost].map(figure));
+        cells.push(shown(&balance.lost.detail).into());
+        cells.extend([&balance.skipped, &balance.dropped].map(figure));
+        cells.push(figure(&line.lost_chunks));
+        cells.push(Cell::new(if balance.holds { Tone::Good } else { Tone::Bad }, balance.check.clone()));
+        table.row(cells);
+    }
+    table
 }
 
-fn long(figure: &Figure) -> Cell {
-    let detail = if figure.detail.is_empty() { String::new() } else { format!("  {}", figure.detail) };
+fn against_none(sheet: &Sheet) -> Table {
+    let mut table = Table::new(vec![
+        Column::left("mode").shrinking(12),
+        Column::right(&shown(&sheet.metric)).shrinking(10),
+        Column::left("change").shrinking(12),
+    ]);
+    for line in &sheet.lines {
+        table.row(vec![mode(line), figure(&line.metric), shown(&line.metric.detail).into()]);
+    }
+    table
+}
+
+fn mode(line: &Line) -> Cell {
+    Cell::new(Tone::Strong, shown(&line.mode))
+}
+
+fn figure(figure: &Figure) -> Cell {
     let note = figure.note.map_or(String::new(), |note| format!(" [{}]", note_letter(note)));
-    format!("{}{note}{detail}", shown(&figure.text)).into()
+    format!("{}{note}", shown(&figure.text)).into()
 }
 
 fn stacks(sheet: &Sheet) -> Table {
@@ -96,13 +134,13 @@ fn stacks(sheet: &Sheet) -> Table {
 fn stack_rows(line: &Line, table: &mut Table) {
     let strategies = match &line.stacks {
         Ok(strategies) => strategies,
-        Err(figure) if figure.note.is_none() => return,
-        Err(figure) => {
-            table.row(vec![Cell::new(Tone::Strong, shown(&line.mode)), short(figure)]);
+        Err(missing) if missing.note.is_none() => return,
+        Err(missing) => {
+            table.row(vec![mode(line), figure(missing)]);
             return;
         }
     };
-    let mut mode = Cell::new(Tone::Strong, shown(&line.mode));
+    let mut head = mode(line);
     for strategy in strategies {
         let mut label: Cell = shown(&strategy.label).into();
         for process in &strategy.processes {
@@ -116,7 +154,7 @@ fn stack_rows(line: &Line, table: &mut Table) {
             };
             let [complete, truncated, broken] = shares(&process.ends);
             table.row(vec![
-                std::mem::take(&mut mode),
+                std::mem::take(&mut head),
                 std::mem::take(&mut label),
                 shown(&process.name).into(),
                 count(process.ends.samples).into(),

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::figures::{bytes, change, number, share};
-use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StrategyStacks, Tool};
+use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks, Tool};
 use fpprof_analysis::statistics::RatioEstimate;
 
 use super::cells::change_with_interval;
@@ -151,6 +151,23 @@ fn candidates(experiment: &Experiment) -> impl Iterator<Item = Candidate<'_>> {
     experiment.rows.iter().filter(|row| row.method != Method::None).filter_map(Candidate::of)
 }
 
+/// Mode, ends and file of the flame graphs worth a picture: frame pointers first, then the most complete other mode.
+pub(super) fn pictured(experiment: &Experiment) -> Vec<(&str, &StackEnds, &str)> {
+    let drawn = |candidate: Candidate<'_>| candidate.stacks.flame_graph.value().is_some();
+    let fp = candidates(experiment).find(|candidate| candidate.row.method == Method::Fp && drawn(*candidate));
+    let other = candidates(experiment)
+        .filter(|candidate| candidate.row.method != Method::Fp && drawn(*candidate))
+        .reduce(|best, next| if complete(next.stacks) > complete(best.stacks) { next } else { best });
+    [fp, other]
+        .into_iter()
+        .flatten()
+        .filter_map(|candidate| {
+            let Candidate { row, stacks, .. } = candidate;
+            Some((row.mode.as_str(), &stacks.all, stacks.flame_graph.value()?.as_str()))
+        })
+        .collect()
+}
+
 fn headline(experiment: &Experiment) -> Finding {
     let size = |candidate: &Candidate<'_>| candidate.bytes_per_sample.unwrap_or(f64::INFINITY);
     let usable = candidates(experiment)
@@ -225,20 +242,25 @@ fn against_perf(experiment: &Experiment) -> Option<Finding> {
     let (ours, perf) = (largest(Tool::Fpprof)?, largest(Tool::Perf)?);
     let (our_size, perf_size) = (ours.bytes_per_sample?, perf.bytes_per_sample?);
     let ends = |candidate: &Candidate<'_>| share(candidate.stacks.all.complete, candidate.stacks.all.samples);
-    Some(
-        Finding::new(Judgement::Neutral)
-            .name(&perf.row.mode)
-            .words(format!(" takes {} a sample and completes {} of its stacks; ", bytes(perf_size), ends(&perf)))
-            .name(&ours.row.mode)
-            .words(format!(" takes {} and completes {}: ", bytes(our_size), ends(&ours)))
-            .words(format!("{}× the bytes.", number(our_size / perf_size))),
-    )
+    let finding = Finding::new(Judgement::Neutral)
+        .name(&ours.row.mode)
+        .words(format!(" takes {} a sample and completes {} of its stacks; ", bytes(our_size), ends(&ours)))
+        .name(&perf.row.mode)
+        .words(format!(" takes {} and completes {}: ", bytes(perf_size), ends(&perf)));
+    Some(if perf_size >= our_size {
+        finding.words(format!("{}× the bytes.", number(perf_size / our_size)))
+    } else {
+        finding.words(format!("fpprof takes {}× the bytes.", number(our_size / perf_size)))
+    })
 }
 
 /// Slow-down against the command alone; above 1 is slower.
 fn slow_down<'a>(experiment: &Experiment, row: &'a Row) -> &'a Measured<RatioEstimate> {
     if experiment.metric.is_some() { &row.aggregate.slow_down } else { &row.aggregate.wall_vs_none }
 }
+
+/// Slow-downs listed one by one; of more, the least and the largest.
+const MAX_LISTED: usize = 3;
 
 fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let by = experiment.metric.as_ref().map_or("wall time", |metric| metric.name.as_str());
@@ -253,12 +275,20 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     if n < 2 {
         return Some(finding.words("unknown, since a single run has no interval; repeat at least three times."));
     }
+    let by_ratio = |a: &&&(&Row, &RatioEstimate), b: &&&(&Row, &RatioEstimate)| a.1.ratio.total_cmp(&b.1.ratio);
     let told: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
     let rest: Vec<_> = ratios.iter().filter(|(_, ratio)| !ratio.differs()).collect();
     let mut finding = if told.is_empty() {
         finding.words("no mode can be told from none")
-    } else {
+    } else if told.len() <= MAX_LISTED {
         finding.list(told.iter().map(|(row, ratio)| (row.mode.as_str(), format!(" {}", change_with_interval(ratio)))))
+    } else {
+        let finding = finding.words(format!("{} of {} modes can be told from none, from ", told.len(), ratios.len()));
+        let ends = [told.iter().min_by(by_ratio), told.iter().max_by(by_ratio)];
+        ends.into_iter().flatten().enumerate().fold(finding, |finding, (index, (row, ratio))| {
+            let finding = if index > 0 { finding.words(" to ") } else { finding };
+            finding.name(&row.mode).words(format!(" {}", change_with_interval(ratio)))
+        })
     };
     if !rest.is_empty() && !told.is_empty() {
         finding = finding.words("; all others cannot be told from none");

@@ -1,5 +1,6 @@
 //! Width, colours, and prose that is wrapped between its parts.
 
+use crate::figures::is_unit;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -74,9 +75,21 @@ impl Paragraph {
         self
     }
 
-    /// Appends every word of a prose text.
+    /// Appends every word of a prose text; a unit stays with its figure.
     pub(crate) fn words(&mut self, tone: Tone, text: &str) -> &mut Self {
-        self.parts.extend(text.split(' ').map(|word| (tone, word.to_owned())));
+        for word in text.split(' ') {
+            match self
+                .parts
+                .last_mut()
+                .filter(|(_, last)| is_unit(word) && last.ends_with(|c: char| c.is_ascii_digit()))
+            {
+                Some((_, figure)) => {
+                    figure.push(' ');
+                    figure.push_str(word);
+                }
+                None => self.parts.push((tone, word.to_owned())),
+            }
+        }
         self
     }
 

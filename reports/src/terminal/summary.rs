@@ -191,7 +191,7 @@ fn reason_line(class: &str, counts: &BTreeMap<String, u64>, samples: u64) -> Par
     let rest = sorted.get(MAX_REASONS..).unwrap_or_default();
     if !rest.is_empty() {
         let n = rest.iter().fold(0_u64, |sum, &(_, &n)| sum.saturating_add(n));
-        note.part(Tone::Dim, format!("{} more reasons {} ({})", rest.len(), share(n, samples), count(n)));
+        note.part(Tone::Dim, format!("{} more {} ({})", rest.len(), share(n, samples), count(n)));
     }
     note
 }

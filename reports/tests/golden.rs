@@ -1,0 +1,156 @@
+//! Every output, byte by byte, against files a person has looked at.
+
+mod support;
+
+use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
+use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
+use support::{golden, profile, written};
+
+const PLAIN: Style = Style { width: None, colors: false };
+
+fn wide(width: usize) -> Style {
+    Style { width: Some(width), colors: false }
+}
+
+/// Check that the text of `report` is the one looked at: as piped, on a usual terminal, and on a narrow one.
+#[test]
+fn summary_in_words() {
+    let summary = profile::summary();
+    golden("summary.txt", &written(|out| terminal::summary(&summary, &PLAIN, out)));
+    golden("summary-100.txt", &written(|out| terminal::summary(&summary, &wide(100), out)));
+    golden("summary-60.txt", &written(|out| terminal::summary(&summary, &wide(60), out)));
+    let colors = Style { width: Some(100), colors: true };
+    golden("summary-colors.txt", &written(|out| terminal::summary(&summary, &colors, out)));
+}
+
+/// Check that a recording that was cut, does not balance, and cost nobody knows what says so.
+#[test]
+fn damaged_summary_in_words() {
+    let mut summary = profile::summary();
+    summary.fired += 7;
+    summary.unaccounted = 7;
+    summary.sideband_lost = 3;
+    summary.cost = None;
+    summary.dropped = 2;
+    summary.ended = "the recorder was killed: there is no end block".to_owned();
+    summary.ended_in_order = false;
+    summary.damage = vec!["block 12 at byte 40960 fails its CRC and was skipped (1,024 bytes)".to_owned()];
+    summary.strategies.get_mut("fp").unwrap().complete -= 1;
+    golden("summary-damaged.txt", &written(|out| terminal::summary(&summary, &wide(100), out)));
+}
+
+/// Check that an empty recording gives a report without invented figures.
+#[test]
+fn empty_summary_in_words() {
+    let mut summary = profile::summary();
+    summary.fired = 10;
+    summary.recorded = 0;
+    summary.lost.clear();
+    summary.file_bytes = 412;
+    summary.strategies = [("dwarf".to_owned(), fpprof_analysis::summary::Quality::default())].into();
+    summary.processes.clear();
+    summary.hottest.clear();
+    summary.warnings.clear();
+    golden("summary-empty.txt", &written(|out| terminal::summary(&summary, &wide(100), out)));
+}
+
+/// Check that `record` closes with balance, volume and own cost.
+#[test]
+fn closing_lines() {
+    let summary = profile::summary();
+    golden("closing.txt", &written(|out| terminal::closing(&Closing::from(&summary), &wide(80), out)));
+}
+
+/// Check that doctor's table names what is there, what is missing and what to do.
+#[test]
+fn doctors_table() {
+    let check = |name: &str, status, found: &str, remedy: Option<&str>| Check {
+        name: name.to_owned(),
+        status,
+        found: found.to_owned(),
+        remedy: remedy.map(str::to_owned),
+    };
+    let checks = [
+        check("CAP_BPF", CheckStatus::Ok, "effective", None),
+        check(
+            "hardware cycles",
+            CheckStatus::Limited,
+            "no PMU in this guest",
+            Some("cpu-clock is used instead; it cannot see code that runs with interrupts off"),
+        ),
+        check(
+            "perf_event_paranoid",
+            CheckStatus::Missing,
+            "4",
+            Some("run as root, or: sysctl kernel.perf_event_paranoid=1"),
+        ),
+    ];
+    golden("doctor.txt", &written(|out| terminal::checks(&checks, &wide(72), out)));
+}
+
+/// Check that `report --json` keeps its keys and their order, and that it can be read back.
+#[test]
+fn summary_as_json() {
+    let summary = profile::summary();
+    let bytes = written(|out| json::summary(&summary, out));
+    golden("summary.json", &bytes);
+    assert_eq!(serde_json::from_slice::<fpprof_analysis::summary::Summary>(&bytes).unwrap(), summary);
+}
+
+/// Check that folded stacks are the ones looked at.
+#[test]
+fn folded_stacks() {
+    golden("dwarf.folded", &written(|out| folded::write(&profile::dwarf(), out)));
+    golden("fp.folded", &written(|out| folded::write(&profile::frame_pointers(), out)));
+}
+
+fn options(strategy: &str) -> flamegraph::Options {
+    flamegraph::Options { title: "nbdkit + fio".to_owned(), strategy: strategy.to_owned(), width: None }
+}
+
+/// Check that flame graphs are the ones looked at.
+#[test]
+fn flame_graphs() {
+    for (name, stacks) in [("dwarf", profile::dwarf()), ("fp", profile::frame_pointers())] {
+        let mut svg = Vec::new();
+        flamegraph::svg(&stacks, &options(name), &mut svg).unwrap();
+        golden(&format!("{name}.svg"), &svg);
+    }
+}
+
+/// Check that the experiment's table is the one looked at, in every form.
+#[test]
+fn experiments_table() {
+    let sample = support::experiment::experiment();
+    golden("experiment.txt", &written(|out| experiment::terminal(&sample, &PLAIN, out)));
+    golden("experiment-100.txt", &written(|out| experiment::terminal(&sample, &wide(100), out)));
+    golden("experiment.md", &written(|out| experiment::markdown(&sample, out)));
+    golden("experiment.html", &written(|out| experiment::html(&sample, out)));
+}
+
+/// Check that the page takes the two pictures it asks for, and no others.
+#[test]
+fn page_with_pictures() {
+    let sample = support::experiment::experiment();
+    let mut pictures = experiment::Pictures::new();
+    for (file, stacks) in [("fp-fp.svg", profile::frame_pointers()), ("dwarf-65536-dwarf.svg", profile::dwarf())] {
+        let mut svg = Vec::new();
+        flamegraph::svg(&stacks, &options(file), &mut svg).unwrap();
+        pictures.insert(file.to_owned(), svg);
+    }
+    pictures.insert("other.svg".to_owned(), b"<svg/>".to_vec());
+    let page = written(|out| experiment::html_with_pictures(&sample, &pictures, out));
+    let page = String::from_utf8(page).unwrap();
+    assert_eq!(page.matches("<img src=\"data:image/svg+xml;base64,").count(), 2);
+    golden("experiment-pictures.html", page.as_bytes());
+}
+
+/// Check that results.json keeps its keys, and that it can be read back.
+#[test]
+fn experiment_as_json() {
+    let sample = support::experiment::experiment();
+    let bytes = written(|out| json::value(&sample, out));
+    golden("results.json", &bytes);
+    let read: fpprof_analysis::experiment::Experiment = serde_json::from_slice(&bytes).unwrap();
+    assert!(read == sample, "what is read back differs");
+}

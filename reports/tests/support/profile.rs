@@ -1,0 +1,231 @@
+//! A summary and folded stacks, made by hand after a recording of nbdkit + fio.
+
+use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
+use fpprof_analysis::summary::{Cost, Environment, HotFunction, ProcessSummary, Quality, Summary, Volume};
+use fpprof_unwind::{BrokenReason, Root, StopReason, TruncatedReason};
+use std::collections::BTreeMap;
+
+/// Counts by name.
+pub(crate) fn counts(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    pairs.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
+}
+
+fn quality(complete: u64, truncated: &[(&str, u64)], broken: &[(&str, u64)], frames: u64, suspects: u64) -> Quality {
+    let (truncated, broken) = (counts(truncated), counts(broken));
+    Quality {
+        samples: complete + truncated.values().sum::<u64>() + broken.values().sum::<u64>(),
+        complete,
+        truncated,
+        broken,
+        frames,
+        roots: counts(&[("_start", complete)]),
+        leaf_skip_suspects: suspects,
+    }
+}
+
+fn process(pid: u32, comm: &str, fp: Quality, dwarf: Quality) -> ProcessSummary {
+    let samples = dwarf.samples;
+    let strategies = [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into();
+    ProcessSummary { pid, comm: comm.to_owned(), samples, strategies }
+}
+
+/// A summary in which every part has something to say.
+pub(crate) fn summary() -> Summary {
+    let fp = quality(
+        14,
+        &[("max_depth", 2), ("no_module", 120)],
+        &[("ra_not_exec", 9_853), ("misaligned", 1_180), ("cfa_not_increasing", 900), ("loop", 1), ("bad_cfi", 231)],
+        52_900,
+        1_204,
+    );
+    let dwarf = quality(12_280, &[("chunk_end", 20)], &[("ra_not_exec", 1)], 284_100, 0);
+    let hot = |name: &str, module: &str, self_samples, total_samples| HotFunction {
+        name: name.to_owned(),
+        module: module.to_owned(),
+        self_samples,
+        total_samples,
+    };
+    Summary {
+        fired: 12_355,
+        recorded: 12_301,
+        lost: counts(&[("ring_full", 44), ("throttled", 0)]),
+        skipped: 10,
+        dropped: 0,
+        unaccounted: 0,
+        lost_gaps: 3,
+        sideband_lost: 0,
+        file_bytes: 4_772_788,
+        duration_s: 8.02,
+        ended: "command exited with status 0".to_owned(),
+        ended_in_order: true,
+        damage: Vec::new(),
+        environment: Environment {
+            kernel: "6.18.0".to_owned(),
+            cpu_model: "AMD EPYC 9004".to_owned(),
+            cpus: 2,
+            distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+            event: "cpu-clock".to_owned(),
+            rate: "999 Hz".to_owned(),
+            mode: "both,65536".to_owned(),
+            target: "nbdkit -U - null 1G --run 'export uri; fio nbd.fio'".to_owned(),
+            collector: "ebpf".to_owned(),
+        },
+        volume: Volume {
+            bytes_per_sample: 388.0,
+            ring_bytes_per_sample: 33_480.0,
+            stack_bytes: 405_933_000,
+            bytes_per_minute: 35_706_643.0,
+        },
+        cost: Some(Cost {
+            collector_cpu_s: 0.21,
+            collector_cpu_percent: 2.6,
+            stop_cpu_s: 0.05,
+            max_rss_bytes: 44_900_000,
+            bpf_ns_per_tick: Some(1_623.0),
+        }),
+        processes: vec![
+            process(
+                1201,
+                "fio",
+                quality(9, &[("no_module", 80)], &[("ra_not_exec", 6_200), ("misaligned", 11)], 20_000, 804),
+                quality(6_279, &[("chunk_end", 20)], &[("ra_not_exec", 1)], 190_000, 0),
+            ),
+            process(
+                1190,
+                "nbdkit",
+                quality(5, &[("no_module", 42)], &[("ra_not_exec", 5_953)], 32_000, 400),
+                quality(6_000, &[], &[], 94_000, 0),
+            ),
+            process(1188, "sh", quality(0, &[], &[("ra_not_exec", 1)], 1, 0), quality(1, &[], &[], 100, 0)),
+        ],
+        strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
+        hottest: vec![
+            hot("copy_user_generic", "[kernel]", 2_310, 2_310),
+            hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),
+            hot("fio_nbd_queue(thread_data*, io_u*, std::vector<unsigned char>)", "fio", 44, 3_018),
+            hot("[libc.so.6+0x9f000]", "libc.so.6", 1, 12_301),
+        ],
+        warnings: vec![
+            "/usr/sbin/nbdkit was replaced during the recording: its names are those of build id 01ab".to_owned(),
+        ],
+    }
+}
+
+/// A frame.
+pub(crate) fn frame(name: &str, module: &str, origin: Origin) -> FrameLabel {
+    FrameLabel { name: name.to_owned(), module: module.to_owned(), origin }
+}
+
+/// Builds folded stacks from (comm, frames root first, stop, samples).
+pub(crate) fn folded(stacks: &[(&str, &[FrameLabel], StopReason, u64)]) -> Folded {
+    let mut folded = Folded::default();
+    for (index, (comm, frames, stop, samples)) in stacks.iter().enumerate() {
+        let frames = frames.iter().map(|label| {
+            let known = folded.frames.iter().position(|other| other == label);
+            let index = known.unwrap_or_else(|| {
+                folded.frames.push(label.clone());
+                folded.frames.len() - 1
+            });
+            u32::try_from(index).unwrap()
+        });
+        let frames = frames.collect();
+        let pid = 100 + u32::try_from(index).unwrap();
+        folded.stacks.push(FoldedStack { comm: (*comm).to_owned(), pid, frames, stop: *stop, samples: *samples });
+    }
+    folded
+}
+
+/// Stacks with every origin and every class of end.
+pub(crate) fn dwarf() -> Folded {
+    let cfi = |name| frame(name, "fio", Origin::Cfi);
+    let kernel = |name| frame(name, "[kernel]", Origin::Kernel);
+    let leaf = |name| frame(name, "fio", Origin::Leaf);
+    let start = [cfi("_start"), cfi("__libc_start_main"), cfi("main")];
+    let with = |tail: &[FrameLabel]| [&start[..], tail].concat();
+    let thread = [cfi("clone3"), cfi("start_thread")];
+    let on_thread = |tail: &[FrameLabel]| [&thread[..], tail].concat();
+    let complete = StopReason::Complete(Root::Start);
+    let on_stack = StopReason::Complete(Root::ThreadStart);
+    let cut = StopReason::Truncated(TruncatedReason::ChunkEnd);
+    let wrong = StopReason::Broken(BrokenReason::RaNotExec);
+    let inlined = frame("td_io_queue", "fio", Origin::Inlined);
+    let guess = frame("plt_stub", "libnbd.so.0", Origin::Heuristic);
+    let fallback = frame("jit_code", "", Origin::FramePointer);
+    let send = [cfi("send"), kernel("entry_SYSCALL_64"), kernel("do_syscall_64"), kernel("unix_stream_sendmsg")];
+    folded(&[
+        ("fio", &with(&[cfi("fio_backend"), cfi("run_threads"), cfi("thread_main"), leaf("do_io")]), complete, 900),
+        (
+            "fio",
+            &with(&[
+                cfi("fio_backend"),
+                cfi("run_threads"),
+                cfi("thread_main"),
+                cfi("do_io"),
+                inlined.clone(),
+                leaf("nbd_queue"),
+            ]),
+            complete,
+            2100,
+        ),
+        (
+            "fio",
+            &with(&[
+                cfi("fio_backend"),
+                cfi("run_threads"),
+                cfi("thread_main"),
+                cfi("do_io"),
+                inlined,
+                cfi("nbd_queue"),
+                guess,
+                leaf("nbd_aio_pwrite"),
+            ]),
+            complete,
+            700,
+        ),
+        ("fio", &on_thread(&[cfi("io_workqueue"), leaf("memcpy")]), on_stack, 300),
+        ("fio", &on_thread(&[&[cfi("io_workqueue")][..], &send].concat()), on_stack, 1200),
+        ("fio", &[cfi("thread_main"), cfi("do_io"), leaf("fill_pattern")], cut, 260),
+        ("fio", &[fallback, leaf("[unknown 0x7f0012345678]")], wrong, 90),
+        (
+            "nbdkit",
+            &on_thread(
+                &[
+                    &[cfi("connection_worker"), cfi("protocol_recv_request_send_reply"), cfi("send_simple_reply")][..],
+                    &send,
+                ]
+                .concat(),
+            ),
+            on_stack,
+            2900,
+        ),
+        ("nbdkit", &on_thread(&[cfi("connection_worker"), leaf("protocol_recv_request_send_reply")]), on_stack, 1500),
+        (
+            "nbdkit",
+            &on_thread(&[cfi("connection_worker"), cfi("protocol_recv_request_send_reply"), leaf("null_pread")]),
+            on_stack,
+            800,
+        ),
+        ("nbdkit", &with(&[cfi("start_serving"), leaf("poll")]), complete, 50),
+        (
+            "kworker/0:1",
+            &[kernel("ret_from_fork"), kernel("kthread"), kernel("worker_thread")],
+            StopReason::Complete(Root::KernelThread),
+            120,
+        ),
+    ])
+}
+
+/// The same workload as a frame-pointer profiler sees it without frame pointers.
+pub(crate) fn frame_pointers() -> Folded {
+    let fp = |name| frame(name, "fio", Origin::FramePointer);
+    let leaf = |name| frame(name, "fio", Origin::Leaf);
+    let kernel = |name| frame(name, "[kernel]", Origin::Kernel);
+    let wrong = StopReason::Broken(BrokenReason::RaNotExec);
+    folded(&[
+        ("fio", &[fp("[unknown 0x7ffd00]"), leaf("nbd_queue")], wrong, 4200),
+        ("fio", &[leaf("memcpy")], StopReason::Broken(BrokenReason::Misaligned), 1100),
+        ("nbdkit", &[leaf("send"), kernel("entry_SYSCALL_64"), kernel("do_syscall_64")], wrong, 5100),
+        ("nbdkit", &[fp("[nbdkit+0x9f0]"), leaf("poll")], StopReason::Truncated(TruncatedReason::NoModule), 400),
+        ("nbdkit", &[fp("_start"), fp("main"), leaf("poll")], StopReason::Complete(Root::ZeroFp), 40),
+    ])
+}
