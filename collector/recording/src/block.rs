@@ -16,6 +16,9 @@ pub(crate) const HEADER_BYTES: usize = 48;
 /// Most bytes of a payload, unpacked. A reader allocates no more for a block than this.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
 
+/// Most bytes of a payload as stored: lengths of the parts come on top of what cannot be packed.
+const MAX_STORED_BYTES: u32 = MAX_RAW_BYTES + (1 << 12);
+
 /// What a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -33,19 +36,12 @@ impl Kind {
     }
 }
 
-/// How a payload is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Encoding {
-    Raw = 0,
-    Zstd = 1,
-}
-
 /// A block's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
-    pub(crate) encoding: Encoding,
+    /// Parts of the payload, each packed on its own.
+    pub(crate) parts: u8,
     /// CRC32C of the description: which recording the block belongs to.
     pub(crate) recording: u32,
     /// Number of the block in the file.
@@ -80,7 +76,7 @@ impl Header {
         };
         put(&MARKER);
         put(&FORMAT_VERSION.to_le_bytes());
-        put(&[self.kind as u8, self.encoding as u8]);
+        put(&[self.kind as u8, self.parts]);
         put(&self.recording.to_le_bytes());
         put(&self.sequence.to_le_bytes());
         put(&self.items.to_le_bytes());
@@ -108,11 +104,7 @@ impl Header {
         let first_item = u64::from(u32_at(24)?) | u64::from(u32_at(28)?) << 32;
         let header = Self {
             kind: Kind::from_byte(bytes[10]).ok_or(NoHeader::Damaged)?,
-            encoding: match bytes[11] {
-                0 => Encoding::Raw,
-                1 => Encoding::Zstd,
-                _ => return Err(NoHeader::Damaged),
-            },
+            parts: bytes[11],
             recording: u32_at(12)?,
             sequence: u32_at(16)?,
             items: u32_at(20)?,
@@ -121,11 +113,7 @@ impl Header {
             raw_len: u32_at(36)?,
             payload_crc: u32_at(40)?,
         };
-        let sizes_fit = header.raw_len <= MAX_RAW_BYTES
-            && match header.encoding {
-                Encoding::Raw => header.stored_len == header.raw_len,
-                Encoding::Zstd => header.stored_len < header.raw_len,
-            };
+        let sizes_fit = header.raw_len <= MAX_RAW_BYTES && header.stored_len <= MAX_STORED_BYTES && header.parts > 0;
         if sizes_fit && version != 0 { Ok(header) } else { Err(NoHeader::Damaged) }
     }
 }
@@ -137,7 +125,7 @@ mod tests {
     fn header() -> Header {
         Header {
             kind: Kind::Samples,
-            encoding: Encoding::Zstd,
+            parts: 1,
             recording: 0x0102_0304,
             sequence: 7,
             items: 9,
@@ -173,10 +161,10 @@ mod tests {
     /// Check that sizes no writer gives are refused.
     #[test]
     fn impossible_sizes_are_refused() {
-        for (encoding, stored_len, raw_len) in
-            [(Encoding::Raw, 1, 2), (Encoding::Zstd, 20, 20), (Encoding::Raw, MAX_RAW_BYTES + 1, MAX_RAW_BYTES + 1)]
+        for (parts, stored_len, raw_len) in
+            [(0, 1, 2), (1, MAX_STORED_BYTES + 1, 20), (1, MAX_RAW_BYTES, MAX_RAW_BYTES + 1)]
         {
-            let bytes = Header { encoding, stored_len, raw_len, ..header() }.to_bytes();
+            let bytes = Header { parts, stored_len, raw_len, ..header() }.to_bytes();
             assert_eq!(Header::parse(&bytes), Err(NoHeader::Damaged));
         }
     }

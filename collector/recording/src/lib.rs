@@ -11,9 +11,11 @@ pub mod model;
 
 mod balance;
 mod block;
+mod block_sink;
 mod codec;
 mod damage;
 mod error;
+mod pack;
 mod reader;
 mod scan;
 mod scrub;

@@ -1,10 +1,11 @@
 //! Reading a recording.
 
-use crate::block::{Encoding, FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
+use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
 use crate::codec::{decode_samples, decode_sideband};
 use crate::damage::Damage;
 use crate::error::{Error, LooksLike};
 use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
+use crate::pack::Payload;
 use crate::scan::{Found, Scan, scan, select};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -90,8 +91,9 @@ impl<R: Read + Seek> Recording<R> {
     pub fn sideband(&mut self, mut visit: impl FnMut(&Sideband)) -> Result<(), Error> {
         for found in self.blocks_of(Kind::Sideband) {
             let stored = read_stored(&mut self.source, &found)?;
-            let decoded = unpack(&found.header, stored)
-                .map_or(Err(0), |payload| decode_sideband(&payload, found.header.items, &mut visit));
+            let decoded = unpack(&found.header, &stored)
+                .and_then(|payload| Some(decode_sideband(payload.only_part()?, found.header.items, &mut visit)))
+                .unwrap_or(Err(0));
             if let Err(good) = decoded {
                 let lost = u64::from(found.header.items) - good;
                 self.note_malformed(found.header.sequence, |damage| damage.lost_sideband += lost);
@@ -179,15 +181,8 @@ impl SampleBlock {
     }
 
     fn decode_into(&self, sample: &mut Sample, visit: impl FnMut(&Sample)) -> Result<(), Error> {
-        let unpacked;
-        let payload = match self.header.encoding {
-            Encoding::Raw => Some(self.stored.as_slice()),
-            Encoding::Zstd => {
-                unpacked = unzstd(&self.header, &self.stored);
-                unpacked.as_deref()
-            }
-        };
-        let decoded = payload.map_or(Err(0), |payload| decode_samples(payload, self.header.items, sample, visit));
+        let decoded = unpack(&self.header, &self.stored)
+            .map_or(Err(0), |payload| decode_samples(&payload, self.header.items, sample, visit));
         decoded.map_err(|item| Error::Malformed { sequence: self.header.sequence, item })
     }
 }
@@ -227,9 +222,10 @@ fn read_up_to(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 fn find_meta<R: Read + Seek>(source: &mut R, scan: &Scan) -> Result<Option<(Vec<u8>, u32)>, Error> {
     for found in scan.blocks.iter().filter(|found| found.header.kind == Kind::Meta) {
         let stored = read_stored(source, found)?;
-        if let Some(json) = unpack(&found.header, stored).filter(|json| crc32c::crc32c(json) == found.header.recording)
-        {
-            return Ok(Some((json, found.header.recording)));
+        let payload = unpack(&found.header, &stored);
+        let json = payload.as_ref().and_then(Payload::only_part);
+        if let Some(json) = json.filter(|json| crc32c::crc32c(json) == found.header.recording) {
+            return Ok(Some((json.to_vec(), found.header.recording)));
         }
     }
     Ok(None)
@@ -243,7 +239,8 @@ fn read_last<R: Read + Seek, T: serde::de::DeserializeOwned>(
 ) -> Result<Option<T>, Error> {
     let Some(found) = blocks.iter().rev().find(|found| found.header.kind == kind) else { return Ok(None) };
     let stored = read_stored(source, found)?;
-    unpack(&found.header, stored).map(|json| from_json(what, &json)).transpose()
+    let payload = unpack(&found.header, &stored);
+    payload.as_ref().and_then(Payload::only_part).map(|json| from_json(what, json)).transpose()
 }
 
 fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, Error> {
@@ -262,15 +259,6 @@ fn read_stored<R: Read + Seek>(source: &mut R, found: &Found) -> Result<Vec<u8>,
 }
 
 /// `None` for a payload that is not what its header says.
-fn unpack(header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
-    match header.encoding {
-        Encoding::Raw => Some(stored),
-        Encoding::Zstd => unzstd(header, &stored),
-    }
-}
-
-/// Allocates what the header says, which its parser has limited.
-fn unzstd(header: &Header, stored: &[u8]) -> Option<Vec<u8>> {
-    let raw_len = usize::try_from(header.raw_len).ok()?;
-    zstd::bulk::decompress(stored, raw_len).ok().filter(|payload| payload.len() == raw_len)
+fn unpack(header: &Header, stored: &[u8]) -> Option<Payload> {
+    Payload::unpack(stored, header.parts, usize::try_from(header.raw_len).ok()?)
 }

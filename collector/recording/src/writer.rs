@@ -1,21 +1,19 @@
 //! Writing a recording.
 
-use crate::block::{Encoding, HEADER_BYTES, Header, Kind};
+use crate::block::Kind;
+use crate::block_sink::BlockSink;
 use crate::codec::{SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
 use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
 use crate::scrub::MappingRanges;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 
 /// A block is cut when its payload has so many bytes, unpacked.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
 /// Process events that could not be written are kept and tried again, up to so many bytes.
 const MAX_KEPT_SIDEBAND: usize = 32 << 20;
-
-/// zstd's level; chosen with `examples/volume.rs`.
-const ZSTD_LEVEL: i32 = 1;
 
 /// What became of the samples of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,29 +37,19 @@ pub struct WriteTally {
 /// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, twice that for packing, and what
 /// the largest sample took; with stacks of 40 KiB in 20 threads about 4 MiB.
 pub struct RecordingWriter<W> {
-    sink: W,
-    recording: u32,
-    sequence: u32,
-    items_written: BTreeMap<Kind, u64>,
-    bytes_written: u64,
+    blocks: BlockSink<W>,
     samples: SampleEncoder,
     sideband: SidebandEncoder,
     sideband_dropped: u64,
     tallies: BTreeMap<u32, WriteTally>,
-    compressor: zstd::bulk::Compressor<'static>,
-    payload: Vec<u8>,
-    block: Vec<u8>,
-    failing: bool,
-    /// The caller knows of the failure.
-    reported: bool,
 }
 
-impl<W> std::fmt::Debug for RecordingWriter<W> {
+impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RecordingWriter")
-            .field("blocks", &self.sequence)
-            .field("bytes_written", &self.bytes_written)
-            .field("failing", &self.failing)
+            .field("blocks_written", &self.blocks.blocks_written())
+            .field("bytes_written", &self.blocks.bytes_written())
+            .field("failing", &self.blocks.is_failing())
             .finish_non_exhaustive()
     }
 }
@@ -73,26 +61,17 @@ impl<W: Write> RecordingWriter<W> {
     /// [`Error::Write`] if the sink does not take it.
     pub fn new(sink: W, meta: &Meta) -> Result<Self, Error> {
         let json = to_json("description", meta)?;
-        let mut writer = Self {
-            sink,
-            recording: crc32c::crc32c(&json),
-            sequence: 0,
-            items_written: BTreeMap::new(),
-            bytes_written: 0,
+        let mut blocks = BlockSink::new(sink, crc32c::crc32c(&json))?;
+        for _ in 0..2 {
+            blocks.write(Kind::Meta, 1, &[&json])?;
+        }
+        Ok(Self {
+            blocks,
             samples: SampleEncoder::new(),
             sideband: SidebandEncoder::default(),
             sideband_dropped: 0,
             tallies: BTreeMap::new(),
-            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(Error::Compress)?,
-            payload: Vec::new(),
-            block: Vec::new(),
-            failing: false,
-            reported: false,
-        };
-        for _ in 0..2 {
-            writer.write_json(Kind::Meta, &json)?;
-        }
-        Ok(writer)
+        })
     }
 
     /// Adds a process event.
@@ -104,15 +83,15 @@ impl<W: Write> RecordingWriter<W> {
             let written = self.write_sideband();
             if written.is_err() && self.sideband.payload().len() > MAX_KEPT_SIDEBAND / 2 {
                 self.sideband_dropped += 1;
-                return self.once(written);
+                return self.blocks.once(written);
             }
         }
         self.sideband.push(event)?;
-        if self.sideband.payload().len() < BLOCK_BYTES || self.failing {
+        if self.sideband.payload().len() < BLOCK_BYTES || self.blocks.is_failing() {
             return Ok(());
         }
         let written = self.write_sideband();
-        self.once(written)
+        self.blocks.once(written)
     }
 
     /// Adds a sample. Given `scrub`, words and registers that point into none of these ranges are written as zero.
@@ -126,7 +105,7 @@ impl<W: Write> RecordingWriter<W> {
         self.samples.push(sample, scrub)?;
         let cut_after =
             if self.samples.len() >= BLOCK_BYTES { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
-        self.once(cut_before.and(cut_after))
+        self.blocks.once(cut_before.and(cut_after))
     }
 
     /// Adds the counters as they are now, so that a recording that breaks off can still be balanced by cause. Give the
@@ -136,8 +115,8 @@ impl<W: Write> RecordingWriter<W> {
     /// [`Error::Write`] if the sink fails.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let json = to_json("checkpoint", checkpoint)?;
-        let written = self.write_open_blocks().and_then(|()| self.write_json(Kind::Checkpoint, &json));
-        self.once(written)
+        let written = self.write_open_blocks().and_then(|()| self.blocks.write(Kind::Checkpoint, 1, &[&json]));
+        self.blocks.once(written)
     }
 
     /// Writes what was collected: after `Ok` (and not [`Self::is_failing`]) all of it is in the sink. Call it once a
@@ -146,8 +125,8 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// [`Error::Write`] if the sink fails.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let written = self.write_open_blocks().and_then(|()| self.flush_sink());
-        self.once(written)
+        let written = self.write_open_blocks().and_then(|()| self.blocks.flush());
+        self.blocks.once(written)
     }
 
     /// Writes what was collected and the end. Unlike the calls before, this says so each time the sink fails.
@@ -157,20 +136,20 @@ impl<W: Write> RecordingWriter<W> {
     pub fn finish(&mut self, end: &End) -> Result<(), Error> {
         self.write_open_blocks()?;
         let json = to_json("end", end)?;
-        self.write_json(Kind::End, &json)?;
-        self.flush_sink()
+        self.blocks.write(Kind::End, 1, &[&json])?;
+        self.blocks.flush()
     }
 
     /// Bytes the sink took, those of broken-off blocks included.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
-        self.bytes_written
+        self.blocks.bytes_written()
     }
 
     /// Whether the last attempt to write failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
-        self.failing
+        self.blocks.is_failing()
     }
 
     /// What became of the samples, by CPU. Samples in the open block are in neither count.
@@ -194,15 +173,7 @@ impl<W: Write> RecordingWriter<W> {
     /// The sink. What was collected since the last flush is lost.
     #[must_use]
     pub fn into_inner(self) -> W {
-        self.sink
-    }
-
-    /// Lets only the first failure of a series pass.
-    fn once(&mut self, written: Result<(), Error>) -> Result<(), Error> {
-        match written {
-            Err(Error::Write(_)) if std::mem::replace(&mut self.reported, true) => Ok(()),
-            other => other,
-        }
+        self.blocks.into_inner()
     }
 
     fn write_open_blocks(&mut self) -> Result<(), Error> {
@@ -212,13 +183,10 @@ impl<W: Write> RecordingWriter<W> {
 
     /// On a failure the events stay, and come with the next block.
     fn write_sideband(&mut self) -> Result<(), Error> {
-        if self.sideband.items() == 0 {
-            return Ok(());
+        if self.sideband.items() > 0 {
+            self.blocks.write(Kind::Sideband, self.sideband.items(), &[self.sideband.payload()])?;
+            self.sideband.clear();
         }
-        self.payload.clear();
-        self.payload.extend_from_slice(self.sideband.payload());
-        self.write_block(Kind::Sideband, self.sideband.items())?;
-        self.sideband.clear();
         Ok(())
     }
 
@@ -226,9 +194,7 @@ impl<W: Write> RecordingWriter<W> {
         if self.samples.items() == 0 {
             return Ok(());
         }
-        self.payload.clear();
-        self.samples.write(&mut self.payload);
-        let written = self.write_block(Kind::Samples, self.samples.items());
+        let written = self.blocks.write(Kind::Samples, self.samples.items(), self.samples.parts().as_ref());
         for (cpu, samples) in self.samples.samples_by_cpu() {
             let tally = self.tallies.entry(cpu).or_default();
             *(if written.is_ok() { &mut tally.written } else { &mut tally.unwritten }) += samples;
@@ -236,82 +202,8 @@ impl<W: Write> RecordingWriter<W> {
         self.samples.clear();
         written
     }
-
-    fn write_json(&mut self, kind: Kind, json: &[u8]) -> Result<(), Error> {
-        self.payload.clear();
-        self.payload.extend_from_slice(json);
-        self.write_block(kind, 1)
-    }
-
-    /// Packs and writes `self.payload`. A block that fails does not count: the next one takes its number.
-    fn write_block(&mut self, kind: Kind, items: u32) -> Result<(), Error> {
-        let raw_len = self.payload.len();
-        self.block.resize(HEADER_BYTES + zstd::zstd_safe::compress_bound(raw_len), 0);
-        let (head, body) = self.block.split_at_mut(HEADER_BYTES);
-        let packed = self.compressor.compress_to_buffer(&self.payload, body).map_err(Error::Compress)?;
-        let (encoding, stored) = if packed < raw_len {
-            (Encoding::Zstd, body.get(..packed))
-        } else {
-            let body = body.get_mut(..raw_len);
-            (Encoding::Raw, body.map(|body| (body.copy_from_slice(&self.payload), &*body).1))
-        };
-        let stored = stored.unwrap_or(&[]);
-        let first_item = self.items_written.entry(kind).or_default();
-        let header = Header {
-            kind,
-            encoding,
-            recording: self.recording,
-            sequence: self.sequence,
-            items,
-            first_item: *first_item,
-            stored_len: len_u32(stored.len())?,
-            raw_len: len_u32(raw_len)?,
-            payload_crc: crc32c::crc32c(stored),
-        };
-        head.copy_from_slice(&header.to_bytes());
-        let block_len = HEADER_BYTES + stored.len();
-        let block = self.block.get(..block_len).unwrap_or(&[]);
-        let written = write_all(&mut self.sink, block, &mut self.bytes_written);
-        self.failing = written.is_err();
-        written.map_err(Error::Write)?;
-        *first_item += u64::from(items);
-        self.sequence = self.sequence.wrapping_add(1);
-        self.reported = false;
-        Ok(())
-    }
-
-    fn flush_sink(&mut self) -> Result<(), Error> {
-        let flushed = self.sink.flush();
-        self.failing |= flushed.is_err();
-        flushed.map_err(Error::Write)
-    }
 }
 
 fn to_json(what: &'static str, value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(value).map_err(|source| Error::BadJson { what, source })
-}
-
-fn len_u32(len: usize) -> Result<u32, Error> {
-    let limit = u64::from(crate::block::MAX_RAW_BYTES);
-    u32::try_from(len).ok().filter(|&len| u64::from(len) <= limit).ok_or(Error::TooLarge {
-        what: "bytes of a block",
-        value: len as u64,
-        limit,
-    })
-}
-
-/// Like [`Write::write_all`], but counts what a failing sink took.
-fn write_all(sink: &mut impl Write, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match sink.write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => {
-                bytes = bytes.get(n..).ok_or(io::ErrorKind::InvalidData)?;
-                *written += n as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The columns of a block of samples: each kind of value in a place of its own, so that zstd finds its repetitions.
 
-use super::varint::{Cursor, put};
+use super::varint::Cursor;
 
 macro_rules! columns {
     ($($(#[$meta:meta])* $name:ident,)*) => {
@@ -33,15 +33,10 @@ macro_rules! columns {
         pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
 
         impl<'a> Cursors<'a> {
-            /// `None` if the lengths do not add up to the payload.
-            pub(crate) fn parse(payload: &'a [u8]) -> Option<Self> {
-                let mut lengths = Cursor::new(payload);
-                let mut cursors = Self::default();
-                let sizes = [$({ let _ = stringify!($name); lengths.len()? },)*];
-                let mut sizes = sizes.into_iter();
-                let mut rest = lengths;
-                $(cursors.$name = Cursor::new(rest.take(sizes.next()?)?);)*
-                rest.is_empty().then_some(cursors)
+            /// `None` if there are more or fewer.
+            pub(crate) fn new(mut columns: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+                let cursors = Self { $($name: Cursor::new(columns.next()?),)* };
+                columns.next().is_none().then_some(cursors)
             }
 
             /// Whether nothing is left in any column.
@@ -92,25 +87,13 @@ columns! {
     /// Holes of the chunk.
     holes,
     /// Number of runs of changed words of a chunk.
+    n_runs,
+    /// Words from one run to the next, and words in the run if they are few.
     runs,
-    /// Words between two runs.
-    gaps,
-    /// Words in a run.
-    run_lengths,
+    /// Words in the runs with more.
+    long_runs,
     /// Changed words.
     stack_words,
     /// Words seen for the first time in the block.
     literals,
-}
-
-impl Columns {
-    /// Appends the payload: the length of every column, then the columns.
-    pub(crate) fn write(&self, payload: &mut Vec<u8>) {
-        for column in self.all() {
-            put(payload, column.len() as u64);
-        }
-        for column in self.all() {
-            payload.extend_from_slice(column);
-        }
-    }
 }

@@ -4,16 +4,17 @@ use super::chains::Chains;
 use super::columns::Cursors;
 use super::memory::Memory;
 use super::state::{
-    CpuState, FP_ENDS, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES, PredictedChain,
-    STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
+    PredictedChain, RUN_BITS, SP, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
 };
 use super::words::Words;
 use crate::model::{Abi, ChunkHole, FpFrame, Sample, StackEnd, UserRegs};
+use crate::pack::Payload;
 
 /// Fills `sample` with one sample of the payload after the other and calls `visit`. `Err` is the number of samples
 /// that made sense, all of which have been visited.
 pub(crate) fn decode_samples(
-    payload: &[u8],
+    payload: &Payload,
     items: u32,
     sample: &mut Sample,
     mut visit: impl FnMut(&Sample),
@@ -38,9 +39,9 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(payload: &'a [u8]) -> Option<Self> {
+    fn new(payload: &'a Payload) -> Option<Self> {
         Some(Self {
-            columns: Cursors::parse(payload)?,
+            columns: Cursors::new(payload.parts())?,
             cpus: Vec::new(),
             threads: Vec::new(),
             words: Words::new(),
@@ -129,11 +130,14 @@ impl<'a> Decoder<'a> {
     fn registers(&mut self, thread: usize, abi: Abi) -> Option<UserRegs> {
         let state = self.threads.get_mut(thread)?;
         let mask = self.columns.register_mask.u32()?;
-        for (number, value) in state.regs.iter_mut().enumerate() {
-            if mask >> number & 1 == 1 {
-                *value = self.words.get(&mut self.columns.registers, &mut self.columns.literals)?;
+        let mut read = |mask: u32, base: u64| {
+            for (_, value) in state.regs.iter_mut().enumerate().filter(|(number, _)| mask >> number & 1 == 1) {
+                *value = self.words.get(&mut self.columns.registers, &mut self.columns.literals, base)?;
             }
-        }
+            Some(state.regs.get(SP).copied().unwrap_or(0))
+        };
+        let sp = read(mask & 1 << SP, 0)?;
+        read(mask & !(1 << SP), sp)?;
         (mask >> state.regs.len() == 0).then_some(UserRegs { abi, values: state.regs })
     }
 
@@ -160,10 +164,15 @@ impl<'a> Decoder<'a> {
         let end = self.columns.stack_len.delta(sample.stack_end.map_or(start, |end| end.address))?;
         let len = usize::try_from(end.wrapping_sub(start)).ok().filter(|&len| len <= MAX_STACK_BYTES)?;
         let mut address = start & !7;
-        for _ in 0..self.columns.runs.varint()? {
-            address = address.wrapping_add(self.columns.gaps.varint()?.wrapping_mul(8));
-            for _ in 0..self.columns.run_lengths.varint()? {
-                let word = self.words.get(&mut self.columns.stack_words, &mut self.columns.literals)?;
+        for _ in 0..self.columns.n_runs.varint()? {
+            let run = self.columns.runs.varint()?;
+            address = address.wrapping_add((run >> RUN_BITS).wrapping_mul(8));
+            let mut longer = run & LONG_RUN;
+            if longer == LONG_RUN {
+                longer = longer.checked_add(self.columns.long_runs.varint()?)?;
+            }
+            for _ in 0..=longer {
+                let word = self.words.get(&mut self.columns.stack_words, &mut self.columns.literals, address)?;
                 self.memory.set_word(sample.pid, address, word)?;
                 address = address.wrapping_add(8);
             }
@@ -238,7 +247,7 @@ impl<'a> Decoder<'a> {
         let tail: Vec<u64> = last.get(last.len().checked_sub(shared)?..)?.to_vec();
         let mut chain = Vec::with_capacity(len);
         for _ in 0..own {
-            chain.push(self.words.get(&mut self.columns.chain_words, &mut self.columns.literals)?);
+            chain.push(self.words.get(&mut self.columns.chain_words, &mut self.columns.literals, 0)?);
         }
         self.chains.push(chain.into_iter().chain(tail));
         Some(())

@@ -4,11 +4,11 @@ use super::chains::ChainNumbers;
 use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
 use super::state::{
-    CpuState, FP_ENDS, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES, PredictedChain,
-    STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
+    PredictedChain, RUN_BITS, SP, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
 };
 use super::varint::{put, put_delta};
-use super::words::WordNumbers;
+use super::words::{Place, WordNumbers};
 use crate::error::Error;
 use crate::model::{Abi, FpFrame, Sample, StackEnd, UserRegs};
 use crate::scrub::{MappingRanges, Scrubber};
@@ -77,9 +77,9 @@ impl SampleEncoder {
             || self.cpu_states.len() >= MAX_THREADS
     }
 
-    /// Appends the payload.
-    pub(crate) fn write(&self, payload: &mut Vec<u8>) {
-        self.columns.write(payload);
+    /// The parts of the payload.
+    pub(crate) fn parts(&self) -> impl AsRef<[&[u8]]> {
+        self.columns.all()
     }
 
     /// Starts the next block; memory is kept.
@@ -121,7 +121,7 @@ impl SampleEncoder {
         set(flag::STACK_END, self.stack_end(thread, sample.stack_end));
         self.columns.flags.push(flags);
         if let Some(regs) = &regs {
-            self.registers(thread, regs);
+            self.registers(thread, regs, chunk);
         }
         self.stack(sample, &scrubber);
         self.user_fp(sample, regs, &scrubber);
@@ -195,13 +195,16 @@ impl SampleEncoder {
         true
     }
 
-    fn registers(&mut self, thread: usize, regs: &UserRegs) {
+    fn registers(&mut self, thread: usize, regs: &UserRegs, chunk: (u64, u64)) {
         let Some(state) = self.thread_states.get_mut(thread) else { return };
         let mut mask = 0;
-        for (number, (&new, old)) in regs.values.iter().zip(&mut state.regs).enumerate() {
+        let sp_first = [SP].into_iter().chain((0..regs.values.len()).filter(|&number| number != SP));
+        for number in sp_first {
+            let (Some(&new), Some(old)) = (regs.values.get(number), state.regs.get_mut(number)) else { continue };
             if new != *old {
                 mask |= 1 << number;
-                self.words.put(&mut self.columns.registers, &mut self.columns.literals, new);
+                let place = if number == SP { Place::NOWHERE } else { Place { address: regs.sp(), chunk } };
+                self.words.put(&mut self.columns.registers, &mut self.columns.literals, new, place);
                 *old = new;
             }
         }
@@ -235,31 +238,28 @@ impl SampleEncoder {
                 }
             }
         }
-        self.put_changes(start & !7);
+        self.put_changes((start, end));
     }
 
-    fn put_changes(&mut self, base: u64) {
+    fn put_changes(&mut self, chunk: (u64, u64)) {
         let columns = &mut self.columns;
+        let mut expected = chunk.0 & !7;
         let mut runs = 0;
-        let mut expected = base;
-        let mut run_length = 0;
-        for &(address, word) in &self.changes {
-            if address != expected || run_length == 0 {
-                if run_length > 0 {
-                    put(&mut columns.run_lengths, run_length);
-                }
-                put(&mut columns.gaps, address.wrapping_sub(expected) / 8);
-                runs += 1;
-                run_length = 0;
+        for run in self.changes.chunk_by(|a, b| a.0.wrapping_add(8) == b.0) {
+            let (Some(&(first, _)), Some(&(last, _))) = (run.first(), run.last()) else { continue };
+            let (gap, longer) = (first.wrapping_sub(expected) / 8, run.len() as u64 - 1);
+            put(&mut columns.runs, gap << RUN_BITS | longer.min(LONG_RUN));
+            if longer >= LONG_RUN {
+                put(&mut columns.long_runs, longer - LONG_RUN);
             }
-            run_length += 1;
-            expected = address.wrapping_add(8);
-            self.words.put(&mut columns.stack_words, &mut columns.literals, word);
+            for &(address, word) in run {
+                let place = Place { address, chunk };
+                self.words.put(&mut columns.stack_words, &mut columns.literals, word, place);
+            }
+            expected = last.wrapping_add(8);
+            runs += 1;
         }
-        if run_length > 0 {
-            put(&mut columns.run_lengths, run_length);
-        }
-        put(&mut columns.runs, runs);
+        put(&mut columns.n_runs, runs);
     }
 
     fn user_fp(&mut self, sample: &Sample, regs: Option<UserRegs>, scrubber: &Scrubber<'_>) {
@@ -305,7 +305,7 @@ impl SampleEncoder {
         put(&mut self.columns.new_chains, self.chain.len() as u64);
         put(&mut self.columns.new_chains, shared as u64);
         for &address in self.chain.iter().take(self.chain.len() - shared) {
-            self.words.put(&mut self.columns.chain_words, &mut self.columns.literals, address);
+            self.words.put(&mut self.columns.chain_words, &mut self.columns.literals, address, Place::NOWHERE);
         }
         self.chains.insert(&self.chain);
         1

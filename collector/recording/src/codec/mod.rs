@@ -7,7 +7,7 @@ mod encode;
 mod memory;
 mod sideband;
 mod state;
-mod varint;
+pub(crate) mod varint;
 mod words;
 
 pub(crate) use decode::decode_samples;

@@ -13,6 +13,14 @@ pub(crate) const MAX_VALUE_BYTES: u64 = 256 << 20;
 /// Most CPUs and threads of one block, likewise.
 pub(crate) const MAX_THREADS: usize = 1 << 16;
 
+/// Number of the stack pointer among the registers.
+pub(crate) const SP: usize = 7;
+
+/// A run of changed words is told together with the gap before it: this many bits hold its length but one, and the
+/// highest of their values says that the rest of the length is told apart.
+pub(crate) const RUN_BITS: u32 = 2;
+pub(crate) const LONG_RUN: u64 = (1 << RUN_BITS) - 1;
+
 /// Bits of the flags of a sample.
 pub(crate) mod flag {
     pub(crate) const IN_KERNEL: u8 = 1;

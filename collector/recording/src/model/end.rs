@@ -71,6 +71,20 @@ pub enum LossCause {
     Unattributed,
 }
 
+impl LossCause {
+    /// The name in files and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring_full",
+            Self::Throttled => "throttled",
+            Self::ExecWindow => "exec_window",
+            Self::Unwritten => "unwritten",
+            Self::Unattributed => "unattributed",
+        }
+    }
+}
+
 /// Process events that were lost, so that some mappings may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SidebandLoss {

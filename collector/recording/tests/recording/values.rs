@@ -51,7 +51,10 @@ fn word() -> impl Strategy<Value = u64> {
 
 fn registers() -> impl Strategy<Value = UserRegs> {
     let abi = prop_oneof![4 => Just(Abi::Bits64), 1 => Just(Abi::Bits32)];
-    (abi, prop::array::uniform17(word())).prop_map(|(abi, values)| UserRegs { abi, values })
+    (abi, prop::collection::vec(word(), 17)).prop_map(|(abi, values)| {
+        let values = values.try_into().expect("17 values were asked for");
+        UserRegs { abi, values }
+    })
 }
 
 fn fp_end() -> impl Strategy<Value = FpEnd> {
