@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(change(3.0), "+200 %");
         assert_eq!(change(f64::NAN), "–");
         assert_eq!(number(48_210.4), "48,210");
-        assert_eq!(number(-3.14159), "−3.14");
+        assert_eq!(number(-2.718_9), "−2.72");
         assert_eq!(number(61.7), "61.7");
     }
 }

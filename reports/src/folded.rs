@@ -11,8 +11,9 @@
 //! - Suffixes tell how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
 //!   `_[fp]` the frame pointer where other frames were found by call frame information. Without a suffix: the way the
 //!   strategy is about.
-//! - Names: `;` becomes `:` (as stackcollapse-perf does), control and other invisible characters `\u{hex}`; so does a
-//!   blank that a reader would take for the one before the count. An empty name is `[no name]`.
+//! - Names: `;` becomes `:` (as stackcollapse-perf does), control and other invisible characters `\u{hex}`; so does
+//!   what a reader would take for the blank before the count, for a suffix or for a marker. An empty name is
+//!   `[no name]`.
 //!
 //! # Sources
 //! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
@@ -95,8 +96,8 @@ fn suffix(origin: Origin, mixed: bool) -> &'static str {
     }
 }
 
-/// A name as it may stand in a line: it can neither end the frame, nor the line, nor pass for a count, a comment or a
-/// suffix.
+/// A name as it may stand in a line: it can neither end the frame, nor the line, nor pass for a count, a comment, a
+/// suffix or a marker.
 pub(crate) fn name(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return Cow::Borrowed("[no name]");
@@ -112,6 +113,7 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
         let edge = at == 0 || at + c.len_utf8() == text.len();
         match c {
             ';' => out.push(':'),
+            '[' if at == 0 && is_marker_like(text) => push_escaped(&mut out, c),
             ' ' if edge || (count_like && at + 1 == last_word) => push_escaped(&mut out, c),
             '#' if at == 0 => push_escaped(&mut out, c),
             '[' if suffix_at == Some(at) => push_escaped(&mut out, c),
@@ -125,6 +127,11 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
 /// Whether a name needs no look at its ends: letters, digits, and what symbols are made of.
 fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '-' | '<' | '>' | ',' | '@' | '&'))
+}
+
+/// Whether a name would pass for the end of a stack.
+fn is_marker_like(text: &str) -> bool {
+    ["[truncated:", "[broken:"].iter().any(|marker| text.starts_with(marker))
 }
 
 /// Where the `[` of a suffix starts that the name itself ends with.

@@ -41,7 +41,7 @@ pub fn terminal(experiment: &Experiment, style: &Style, out: &mut impl Write) ->
     }
     for (label, text) in [("rule", RULE.to_owned()), ("method", method(experiment))] {
         let mut line = Paragraph::new(label, 10);
-        line.words(Tone::Dim, &text);
+        line.words(Tone::Dim, &shown(&text));
         writeln!(out)?;
         line.write(style, out)?;
     }

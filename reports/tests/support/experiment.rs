@@ -98,6 +98,25 @@ fn row(mode: &Mode) -> Row {
     Row::new(mode.label.to_owned(), mode.tool, mode.method, mode.stack_bytes, runs)
 }
 
+fn environment() -> Environment {
+    let version = |program: &str, version: &str| Version { program: program.to_owned(), version: version.to_owned() };
+    Environment {
+        date: "2026-03-01 12:00 UTC".to_owned(),
+        machine: "KVM guest".to_owned(),
+        cpu_model: "AMD EPYC 9004".to_owned(),
+        cpus: 2,
+        memory_bytes: 24_700_000_000,
+        kernel: "6.18.0".to_owned(),
+        distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+        versions: vec![
+            version("fpprof", "0.1.0"),
+            version("perf", "6.1.170"),
+            version("nbdkit", "1.32.5"),
+            version("fio", "3.33"),
+        ],
+    }
+}
+
 /// The experiment, its aggregates made.
 pub(crate) fn experiment() -> Experiment {
     let mode = |label,
@@ -128,24 +147,9 @@ pub(crate) fn experiment() -> Experiment {
         mode("perf dwarf,8192", Perf, Dwarf, Some(8_192), 8_444, (0, 0), 0.39, 2.6, short, nbdkit),
         mode("perf dwarf,65528", Perf, Dwarf, Some(65_528), 64_683, (44, 9), 0.93, 5.2, [6_226, 8, 0], [6_023, 1, 0]),
     ];
-    let version = |program: &str, version: &str| Version { program: program.to_owned(), version: version.to_owned() };
     let mut experiment = Experiment {
         schema: SCHEMA,
-        environment: Environment {
-            date: "2026-03-01 12:00 UTC".to_owned(),
-            machine: "KVM guest".to_owned(),
-            cpu_model: "AMD EPYC 9004".to_owned(),
-            cpus: 2,
-            memory_bytes: 24_700_000_000,
-            kernel: "6.18.0".to_owned(),
-            distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
-            versions: vec![
-                version("fpprof", "0.1.0"),
-                version("perf", "6.1.170"),
-                version("nbdkit", "1.32.5"),
-                version("fio", "3.33"),
-            ],
-        },
+        environment: environment(),
         command: ["nbdkit", "-U", "-", "null", "1G", "--run", "export uri; fio nbd.fio"].map(str::to_owned).into(),
         rate: "999 Hz".to_owned(),
         event: "cpu-clock".to_owned(),

@@ -1,5 +1,6 @@
 //! Models made by hand, hostile names, and the comparison with golden files.
 #![expect(dead_code, reason = "every test binary uses a part of it")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
 pub(crate) mod experiment;
 pub(crate) mod names;

@@ -29,6 +29,38 @@ fn process(pid: u32, comm: &str, fp: Quality, dwarf: Quality) -> ProcessSummary 
     ProcessSummary { pid, comm: comm.to_owned(), samples, strategies }
 }
 
+fn environment() -> Environment {
+    Environment {
+        kernel: "6.18.0".to_owned(),
+        cpu_model: "AMD EPYC 9004".to_owned(),
+        cpus: 2,
+        distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+        event: "cpu-clock".to_owned(),
+        rate: "999 Hz".to_owned(),
+        mode: "both,65536".to_owned(),
+        target: "nbdkit -U - null 1G --run 'export uri; fio nbd.fio'".to_owned(),
+        collector: "ebpf".to_owned(),
+    }
+}
+
+fn processes() -> Vec<ProcessSummary> {
+    vec![
+        process(
+            1201,
+            "fio",
+            quality(9, &[("no_module", 80)], &[("ra_not_exec", 6_200), ("misaligned", 11)], 20_000, 804),
+            quality(6_279, &[("chunk_end", 20)], &[("ra_not_exec", 1)], 190_000, 0),
+        ),
+        process(
+            1190,
+            "nbdkit",
+            quality(5, &[("no_module", 42)], &[("ra_not_exec", 5_953)], 32_000, 400),
+            quality(6_000, &[], &[], 94_000, 0),
+        ),
+        process(1188, "sh", quality(0, &[], &[("ra_not_exec", 1)], 1, 0), quality(1, &[], &[], 100, 0)),
+    ]
+}
+
 /// A summary in which every part has something to say.
 pub(crate) fn summary() -> Summary {
     let fp = quality(
@@ -59,17 +91,7 @@ pub(crate) fn summary() -> Summary {
         ended: "command exited with status 0".to_owned(),
         ended_in_order: true,
         damage: Vec::new(),
-        environment: Environment {
-            kernel: "6.18.0".to_owned(),
-            cpu_model: "AMD EPYC 9004".to_owned(),
-            cpus: 2,
-            distribution: "Debian GNU/Linux 12 (bookworm)".to_owned(),
-            event: "cpu-clock".to_owned(),
-            rate: "999 Hz".to_owned(),
-            mode: "both,65536".to_owned(),
-            target: "nbdkit -U - null 1G --run 'export uri; fio nbd.fio'".to_owned(),
-            collector: "ebpf".to_owned(),
-        },
+        environment: environment(),
         volume: Volume {
             bytes_per_sample: 388.0,
             ring_bytes_per_sample: 33_480.0,
@@ -83,21 +105,7 @@ pub(crate) fn summary() -> Summary {
             max_rss_bytes: 44_900_000,
             bpf_ns_per_tick: Some(1_623.0),
         }),
-        processes: vec![
-            process(
-                1201,
-                "fio",
-                quality(9, &[("no_module", 80)], &[("ra_not_exec", 6_200), ("misaligned", 11)], 20_000, 804),
-                quality(6_279, &[("chunk_end", 20)], &[("ra_not_exec", 1)], 190_000, 0),
-            ),
-            process(
-                1190,
-                "nbdkit",
-                quality(5, &[("no_module", 42)], &[("ra_not_exec", 5_953)], 32_000, 400),
-                quality(6_000, &[], &[], 94_000, 0),
-            ),
-            process(1188, "sh", quality(0, &[], &[("ra_not_exec", 1)], 1, 0), quality(1, &[], &[], 100, 0)),
-        ],
+        processes: processes(),
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
@@ -135,91 +143,60 @@ pub(crate) fn folded(stacks: &[(&str, &[FrameLabel], StopReason, u64)]) -> Folde
     folded
 }
 
+fn cfi(name: &str) -> FrameLabel {
+    frame(name, "fio", Origin::Cfi)
+}
+
+fn leaf(name: &str) -> FrameLabel {
+    frame(name, "fio", Origin::Leaf)
+}
+
+fn kernel(name: &str) -> FrameLabel {
+    frame(name, "[kernel]", Origin::Kernel)
+}
+
+/// `send` down into the kernel.
+fn send() -> Vec<FrameLabel> {
+    vec![cfi("send"), kernel("entry_SYSCALL_64"), kernel("do_syscall_64"), kernel("unix_stream_sendmsg")]
+}
+
 /// Stacks with every origin and every class of end.
 pub(crate) fn dwarf() -> Folded {
-    let cfi = |name| frame(name, "fio", Origin::Cfi);
-    let kernel = |name| frame(name, "[kernel]", Origin::Kernel);
-    let leaf = |name| frame(name, "fio", Origin::Leaf);
-    let start = [cfi("_start"), cfi("__libc_start_main"), cfi("main")];
-    let with = |tail: &[FrameLabel]| [&start[..], tail].concat();
-    let thread = [cfi("clone3"), cfi("start_thread")];
-    let on_thread = |tail: &[FrameLabel]| [&thread[..], tail].concat();
-    let complete = StopReason::Complete(Root::Start);
-    let on_stack = StopReason::Complete(Root::ThreadStart);
-    let cut = StopReason::Truncated(TruncatedReason::ChunkEnd);
-    let wrong = StopReason::Broken(BrokenReason::RaNotExec);
-    let inlined = frame("td_io_queue", "fio", Origin::Inlined);
+    let from_start = |tail: &[FrameLabel]| [&[cfi("_start"), cfi("__libc_start_main"), cfi("main")], tail].concat();
+    let on_thread = |tail: &[FrameLabel]| [&[cfi("clone3"), cfi("start_thread")], tail].concat();
+    let io = |tail: &[FrameLabel]| {
+        from_start(&[&[cfi("fio_backend"), cfi("run_threads"), cfi("thread_main")], tail].concat())
+    };
+    let reply = |tail: &[FrameLabel]| {
+        on_thread(&[&[cfi("connection_worker"), cfi("protocol_recv_request_send_reply")], tail].concat())
+    };
+    let inlined = || frame("td_io_queue", "fio", Origin::Inlined);
     let guess = frame("plt_stub", "libnbd.so.0", Origin::Heuristic);
     let fallback = frame("jit_code", "", Origin::FramePointer);
-    let send = [cfi("send"), kernel("entry_SYSCALL_64"), kernel("do_syscall_64"), kernel("unix_stream_sendmsg")];
+    let complete = StopReason::Complete(Root::Start);
+    let thread = StopReason::Complete(Root::ThreadStart);
+    let cut = StopReason::Truncated(TruncatedReason::ChunkEnd);
+    let wrong = StopReason::Broken(BrokenReason::RaNotExec);
+    let worker = StopReason::Complete(Root::KernelThread);
     folded(&[
-        ("fio", &with(&[cfi("fio_backend"), cfi("run_threads"), cfi("thread_main"), leaf("do_io")]), complete, 900),
-        (
-            "fio",
-            &with(&[
-                cfi("fio_backend"),
-                cfi("run_threads"),
-                cfi("thread_main"),
-                cfi("do_io"),
-                inlined.clone(),
-                leaf("nbd_queue"),
-            ]),
-            complete,
-            2100,
-        ),
-        (
-            "fio",
-            &with(&[
-                cfi("fio_backend"),
-                cfi("run_threads"),
-                cfi("thread_main"),
-                cfi("do_io"),
-                inlined,
-                cfi("nbd_queue"),
-                guess,
-                leaf("nbd_aio_pwrite"),
-            ]),
-            complete,
-            700,
-        ),
-        ("fio", &on_thread(&[cfi("io_workqueue"), leaf("memcpy")]), on_stack, 300),
-        ("fio", &on_thread(&[&[cfi("io_workqueue")][..], &send].concat()), on_stack, 1200),
+        ("fio", &io(&[leaf("do_io")]), complete, 900),
+        ("fio", &io(&[cfi("do_io"), inlined(), leaf("nbd_queue")]), complete, 2100),
+        ("fio", &io(&[cfi("do_io"), inlined(), cfi("nbd_queue"), guess, leaf("nbd_aio_pwrite")]), complete, 700),
+        ("fio", &on_thread(&[cfi("io_workqueue"), leaf("memcpy")]), thread, 300),
+        ("fio", &on_thread(&[vec![cfi("io_workqueue")], send()].concat()), thread, 1200),
         ("fio", &[cfi("thread_main"), cfi("do_io"), leaf("fill_pattern")], cut, 260),
         ("fio", &[fallback, leaf("[unknown 0x7f0012345678]")], wrong, 90),
-        (
-            "nbdkit",
-            &on_thread(
-                &[
-                    &[cfi("connection_worker"), cfi("protocol_recv_request_send_reply"), cfi("send_simple_reply")][..],
-                    &send,
-                ]
-                .concat(),
-            ),
-            on_stack,
-            2900,
-        ),
-        ("nbdkit", &on_thread(&[cfi("connection_worker"), leaf("protocol_recv_request_send_reply")]), on_stack, 1500),
-        (
-            "nbdkit",
-            &on_thread(&[cfi("connection_worker"), cfi("protocol_recv_request_send_reply"), leaf("null_pread")]),
-            on_stack,
-            800,
-        ),
-        ("nbdkit", &with(&[cfi("start_serving"), leaf("poll")]), complete, 50),
-        (
-            "kworker/0:1",
-            &[kernel("ret_from_fork"), kernel("kthread"), kernel("worker_thread")],
-            StopReason::Complete(Root::KernelThread),
-            120,
-        ),
+        ("nbdkit", &reply(&[vec![cfi("send_simple_reply")], send()].concat()), thread, 2900),
+        ("nbdkit", &reply(&[leaf("skip_over_write_buffer")]), thread, 1500),
+        ("nbdkit", &reply(&[leaf("null_pread")]), thread, 800),
+        ("nbdkit", &from_start(&[cfi("start_serving"), leaf("poll")]), complete, 50),
+        ("kworker/0:1", &[kernel("ret_from_fork"), kernel("kthread"), kernel("worker_thread")], worker, 120),
     ])
 }
 
 /// The same workload as a frame-pointer profiler sees it without frame pointers.
 pub(crate) fn frame_pointers() -> Folded {
     let fp = |name| frame(name, "fio", Origin::FramePointer);
-    let leaf = |name| frame(name, "fio", Origin::Leaf);
-    let kernel = |name| frame(name, "[kernel]", Origin::Kernel);
     let wrong = StopReason::Broken(BrokenReason::RaNotExec);
     folded(&[
         ("fio", &[fp("[unknown 0x7ffd00]"), leaf("nbd_queue")], wrong, 4200),
