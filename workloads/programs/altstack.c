@@ -1,0 +1,43 @@
+/*
+ * main < outer < interrupted, and on a stack of its own: (signal frame) < on_illegal < burn. `interrupted` runs into an
+ * illegal instruction.
+ */
+#include "program.h"
+
+static char alternate[1 << 16];
+
+NOINLINE void burn(void)
+{
+	work(FOREVER);
+}
+
+static void on_illegal(int signo)
+{
+	(void)signo;
+	burn();
+	exit(0);
+}
+
+NOINLINE void interrupted(void)
+{
+	__asm__ volatile("ud2");
+}
+
+NOINLINE void outer(void)
+{
+	interrupted();
+	NO_TAIL_CALL();
+}
+
+int main(int argc, char **argv)
+{
+	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof(alternate) };
+	int is_alternate = argc < 3 || strcmp(argv[2], "same-stack");
+	struct sigaction illegal = { .sa_handler = on_illegal, .sa_flags = is_alternate ? SA_ONSTACK : 0 };
+
+	start_clock(argc, argv);
+	if (sigaltstack(&stack, NULL) || sigaction(SIGILL, &illegal, NULL))
+		return 1;
+	outer();
+	return 1;
+}

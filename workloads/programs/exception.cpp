@@ -1,0 +1,34 @@
+// main < outer < eight times recurse < thrower < (C++ run-time library): an exception that is caught in `outer`.
+#include "program.h"
+
+NOINLINE void thrower(int value)
+{
+	if (!stop)
+		throw value;
+}
+
+NOINLINE void recurse(int depth)
+{
+	if (depth == 1)
+		thrower(depth);
+	else
+		recurse(depth - 1);
+	NO_TAIL_CALL();
+}
+
+NOINLINE void outer()
+{
+	try {
+		recurse(8);
+	} catch (int value) {
+		result = result + static_cast<unsigned long>(value);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	start_clock(argc, argv);
+	while (!stop)
+		outer();
+	return 0;
+}

@@ -1,0 +1,115 @@
+//! What the system and run-time libraries do to stacks.
+
+use super::words::{COMPLETE, USUAL, WITH_LEAF_FP, all, begins, nearly_all, one, truncated};
+use crate::Frame::{Any, Many, Named};
+use crate::{Chain, Frame, Program};
+
+const ENDLESS: &[Frame] = &[Named("recurse")];
+
+pub(super) const PROGRAMS: &[Program] = &[
+    Program {
+        name: "vdso",
+        about: "the vDSO, code of the kernel without a file",
+        parts: &[one(&["vdso.c"], &[])],
+        chains: &[nearly_all(
+            &[Many, Named("ask"), Named("main")],
+            &[],
+            &[begins(&[Many, Named("ask"), Named("main")], COMPLETE)],
+        )],
+        ..USUAL
+    },
+    Program {
+        name: "exception",
+        about: "a C++ exception, through eleven frames and the run-time library that unwinds them itself",
+        parts: &[one(&["exception.cpp"], &[])],
+        chains: &[nearly_all(
+            &[Many, Named("outer()"), Named("main")],
+            &[],
+            &[begins(&[Many, Named("outer()"), Named("main")], COMPLETE)],
+        )],
+        ..USUAL
+    },
+    Program {
+        name: "threads",
+        about: "thousands of threads of a millisecond each",
+        parts: &[one(&["threads.c"], &["-pthread"])],
+        chains: &[Chain {
+            truth: &[Named("burn"), Named("thread_main"), Any, Any],
+            least_percent: 85,
+            fp: &[],
+            dwarf: &[all(&[Named("burn"), Named("thread_main"), Any, Any], COMPLETE)],
+        }],
+        ..USUAL
+    },
+    Program {
+        name: "coroutine",
+        about: "a context of makecontext, on a stack outside of any thread's",
+        parts: &[one(&["coroutine.c"], &[])],
+        chains: &[nearly_all(
+            &[Named("burn"), Named("coroutine"), Any],
+            &[],
+            &[all(&[Named("burn"), Named("coroutine"), Any], COMPLETE)],
+        )],
+        ..USUAL
+    },
+    Program {
+        name: "vfork",
+        about: "children of vfork, on their parent's stack",
+        parts: &[one(&["vfork.c"], &[])],
+        chains: &[Chain {
+            truth: &[Named("burn"), Named("main")],
+            least_percent: 85,
+            fp: &[],
+            dwarf: &[begins(&[Named("burn"), Named("main")], COMPLETE)],
+        }],
+        ..USUAL
+    },
+    Program {
+        name: "exec",
+        about: "a program that executes itself: the same process with other addresses",
+        parts: &[one(&["exec.c"], &[])],
+        chains: &[
+            Chain {
+                truth: &[Named("burn"), Named("before_exec"), Named("main")],
+                least_percent: 40,
+                fp: &[],
+                dwarf: &[begins(&[Named("burn"), Named("before_exec"), Named("main")], COMPLETE)],
+            },
+            Chain {
+                truth: &[Named("burn"), Named("after_exec"), Named("main")],
+                least_percent: 40,
+                fp: &[],
+                dwarf: &[begins(&[Named("burn"), Named("after_exec"), Named("main")], COMPLETE)],
+            },
+        ],
+        ..USUAL
+    },
+    Program {
+        name: "endless",
+        about: "endless recursion into pages of the stack that are not there yet: little or nothing can be copied",
+        parts: &[one(&["endless.c"], &[])],
+        chains: &[Chain {
+            truth: &[Named("recurse"), Many, Named("outer"), Named("main")],
+            least_percent: 60,
+            fp: &[],
+            dwarf: &[
+                begins(ENDLESS, truncated("chunk_end")),
+                begins(ENDLESS, truncated("chunk_empty")),
+                begins(ENDLESS, truncated("max_depth")),
+                begins(&[Named("recurse"), Many, Named("outer"), Named("main")], COMPLETE),
+            ],
+        }],
+        ..USUAL
+    },
+    Program {
+        name: "jit",
+        about: "code made at run time: frame pointers pass it, call frame information ends there",
+        parts: &[one(&["jit.c"], WITH_LEAF_FP)],
+        chains: &[nearly_all(
+            &[Named("burn"), Any, Named("outer"), Named("main")],
+            &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], None)],
+            &[all(&[Named("burn"), Any], truncated("no_module"))],
+        )],
+        ..USUAL
+    },
+];

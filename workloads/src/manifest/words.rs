@@ -1,0 +1,61 @@
+//! Short forms the manifest is written in.
+
+use crate::{Chain, Compiler, Frame, Outcome, Part, Program, Stop};
+
+pub(super) const GCC: &[Compiler] = &[Compiler::Gcc];
+pub(super) const GCC_AND_CLANG: &[Compiler] = &[Compiler::Gcc, Compiler::Clang];
+pub(super) const MUSL: &[Compiler] = &[Compiler::MuslGcc];
+
+/// Frame pointers as distributions build with them: gcc leaves them out of leaf functions all the same.
+pub(super) const WITH_FP: &[&str] = &["-fno-omit-frame-pointer"];
+/// Frame pointers in leaf functions too.
+pub(super) const WITH_LEAF_FP: &[&str] = &["-fno-omit-frame-pointer", "-DWITH_LEAF_FRAME"];
+
+pub(super) const COMPLETE: Option<Stop> = Some(Stop::Complete);
+
+/// What most programs have in common: gcc and clang, a chunk of 64 KiB, no arguments.
+pub(super) const USUAL: Program = Program {
+    name: "",
+    about: "",
+    parts: &[],
+    compilers: GCC_AND_CLANG,
+    arguments: &[],
+    chunk_bytes: 64 << 10,
+    chains: &[],
+    never: &[],
+    is_single_use: false,
+};
+
+pub(super) const fn truncated(reason: &'static str) -> Option<Stop> {
+    Some(Stop::Truncated(reason))
+}
+
+pub(super) const fn broken(reason: &'static str) -> Option<Stop> {
+    Some(Stop::Broken(reason))
+}
+
+/// These frames, then perhaps more.
+pub(super) const fn begins(frames: &'static [Frame], stop: Option<Stop>) -> Outcome {
+    Outcome { frames, is_all: false, stop, is_leaf_skip_suspect: false }
+}
+
+/// These frames and no others.
+pub(super) const fn all(frames: &'static [Frame], stop: Option<Stop>) -> Outcome {
+    Outcome { frames, is_all: true, stop, is_leaf_skip_suspect: false }
+}
+
+/// These frames, and a leaf whose caller is missing. How the chain ends is up to the C library, which is built without
+/// frame pointers.
+pub(super) const fn skips_caller(frames: &'static [Frame]) -> Outcome {
+    Outcome { frames, is_all: false, stop: None, is_leaf_skip_suspect: true }
+}
+
+/// Nearly all samples; what is left starts and ends the program.
+pub(super) const fn nearly_all(truth: &'static [Frame], fp: &'static [Outcome], dwarf: &'static [Outcome]) -> Chain {
+    Chain { truth, least_percent: 95, fp, dwarf }
+}
+
+/// A program of one source.
+pub(super) const fn one(source: &'static [&'static str], flags: &'static [&'static str]) -> Part {
+    Part { output: "program", sources: source, flags, is_stripped: false }
+}

@@ -1,0 +1,87 @@
+//! That every program builds, runs, and holds the construct it is about.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod binary;
+mod constructs;
+
+use binary::Binary;
+use fpprof_workloads::{Chain, Frame, Program, build_with, programs};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn program(name: &str) -> &'static Program {
+    programs().iter().find(|program| program.name == name).unwrap()
+}
+
+/// Check that every program builds with each of its compilers without warnings, has the functions that its chains name,
+/// and runs to its end.
+#[test]
+fn every_program_builds_and_runs() {
+    for program in programs() {
+        assert!(!program.compilers.is_empty(), "{}", program.name);
+        for &compiler in program.compilers {
+            let directory = tempfile::tempdir().unwrap();
+            let built = build_with(program, compiler, directory.path()).unwrap();
+            if program.parts.iter().all(|part| !part.is_stripped) {
+                assert_named_functions_exist(program, &built);
+            }
+            let output = Command::new(&built).arg("0.2").args(program.arguments).output().unwrap();
+            assert!(output.status.success(), "{} {compiler:?}: {output:?}", program.name);
+            assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{} {compiler:?}: {output:?}", program.name);
+        }
+    }
+}
+
+/// Check that a program refuses a time it can't run for, rather than running for ever.
+#[test]
+fn programs_refuse_other_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let leaf = program("leaf");
+    let built = build_with(leaf, leaf.compilers[0], directory.path()).unwrap();
+    for seconds in ["0", "-1", "x", ""] {
+        let output = Command::new(&built).arg(seconds).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{seconds}: {output:?}");
+    }
+}
+
+/// Check that names are unique, that every chain says something, and that every source is built into some program.
+#[test]
+fn the_manifest_is_complete() {
+    let names: BTreeSet<&str> = programs().iter().map(|program| program.name).collect();
+    assert_eq!(names.len(), programs().len());
+    let parts = || programs().iter().flat_map(|program| program.parts);
+    let used: BTreeSet<&str> = parts().flat_map(|part| part.sources).copied().collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name == "program.h" || used.contains(&*name), "{name} is in no program");
+    }
+    for program in programs() {
+        assert!(!program.chains.is_empty() && !program.parts.is_empty(), "{}", program.name);
+        let percent: u32 = program.chains.iter().map(|chain| u32::from(chain.least_percent)).sum();
+        assert!((50..=100).contains(&percent), "{}", program.name);
+        for chain in program.chains {
+            assert!(!chain.truth.is_empty() && !chain.dwarf.is_empty(), "{}", program.name);
+        }
+    }
+}
+
+/// Every function of a chain is one of the program, so that no name is wrong for ever.
+fn assert_named_functions_exist(program: &'static Program, built: &Path) {
+    let files = program.parts.iter().map(|part| Binary::new(&built.with_file_name(part.output)));
+    let functions: BTreeSet<String> = files.flat_map(|file| file.functions().into_keys()).collect();
+    let named = program.chains.iter().flat_map(frames).filter_map(|frame| match frame {
+        Frame::Named(name) | Frame::Repeated(name, _) => Some(name),
+        Frame::Any | Frame::Many => None,
+    });
+    for name in named.chain(program.never.iter().copied()) {
+        assert!(functions.contains(name), "{}: {name}", built.display());
+    }
+}
+
+fn frames(chain: &'static Chain) -> Vec<Frame> {
+    let outcomes = chain.fp.iter().chain(chain.dwarf).flat_map(|outcome| outcome.frames);
+    chain.truth.iter().chain(outcomes).copied().collect()
+}
