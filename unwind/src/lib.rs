@@ -19,6 +19,7 @@ mod rule;
 mod space;
 mod stack;
 mod stacks;
+mod tables;
 mod unwinder;
 
 pub use arch::Arch;

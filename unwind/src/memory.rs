@@ -46,6 +46,10 @@ pub trait Memory {
     fn is_same_stack(&self, _one: u64, _other: u64) -> bool {
         true
     }
+
+    /// Hints that eight bytes will be read soon. Doing nothing is right, only slower.
+    #[inline]
+    fn prefetch(&self, _avma: u64) {}
 }
 
 impl<Y: Memory + ?Sized> Memory for &Y {
@@ -62,6 +66,11 @@ impl<Y: Memory + ?Sized> Memory for &Y {
     #[inline]
     fn is_same_stack(&self, one: u64, other: u64) -> bool {
         (**self).is_same_stack(one, other)
+    }
+
+    #[inline]
+    fn prefetch(&self, avma: u64) {
+        (**self).prefetch(avma);
     }
 }
 
@@ -136,5 +145,12 @@ impl Memory for Chunk<'_> {
             None => return Err(self.fault(avma)),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn prefetch(&self, avma: u64) {
+        if let Ok(offset) = usize::try_from(avma.wrapping_sub(self.start)) {
+            fpprof_prefetch::prefetch(self.bytes, offset);
+        }
     }
 }

@@ -109,6 +109,11 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(program)
     }
 
+    /// Where the next row starts.
+    pub(crate) fn row_start(&self) -> u64 {
+        self.next_start
+    }
+
     /// Goes to the next row; `None` after the last. Rows may be empty.
     ///
     /// # Errors

@@ -134,6 +134,17 @@ impl Module {
         }
     }
 
+    /// Where the entry of an address may stand, without reading it.
+    pub(crate) fn place(&self, svma: u64) -> Option<(SectionKind, usize)> {
+        if let Some((_, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
+            return Some((SectionKind::EhFrame, offset));
+        }
+        if let Some(offset) = self.eh_frame_index().find(svma) {
+            return Some((SectionKind::EhFrame, offset));
+        }
+        Some((SectionKind::DebugFrame, self.debug_frame_index().find(svma)?))
+    }
+
     /// The entry that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.
     pub(crate) fn find(&self, svma: u64) -> Result<Fde<'_>, Error> {
         if !self.sections.little_endian {

@@ -8,7 +8,7 @@ use crate::space::{Modules, Space};
 use crate::stack::Stack;
 use crate::stacks::Stacks;
 
-/// Walks that take turns.
+/// Walks that take turns. Measured with 8, 16 and 24: fewer wait for memory, more fall out of the first-level cache.
 const N_LANES: usize = 16;
 
 /// One sample of a batch.
@@ -50,8 +50,11 @@ impl Unwinder {
             while let Some(BatchLane { lane, job }) = lanes.get_mut(index).filter(|_| index < n_active) {
                 index += 1;
                 let Some(sample) = jobs.get(*job) else { continue };
-                let rule = self.rule(modules, sample.space, lane.lookup());
-                let end = lane.step(rule, &self.options, &sample.memory);
+                let mut end = lane.arrive(&sample.memory);
+                if end == Step::Caller {
+                    let rule = self.rule(modules, sample.space, lane.lookup());
+                    end = lane.leave(rule, &self.options, &sample.memory);
+                }
                 if end == Step::Caller {
                     continue;
                 }

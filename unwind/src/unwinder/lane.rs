@@ -14,6 +14,9 @@ pub(super) struct Lane {
     sp: u64,
     fp: u64,
     is_leaf: bool,
+    /// The rule and the CFA of the frame that is being left; [`Rule::EMPTY`] before there is one.
+    leaving: Rule,
+    cfa: u64,
     pub(super) frames: Vec<Frame>,
 }
 
@@ -33,6 +36,7 @@ impl Lane {
     #[inline]
     pub(super) fn start(&mut self, [ip, sp, fp]: [u64; 3]) {
         (self.ip, self.sp, self.fp, self.is_leaf) = (ip, sp, fp, true);
+        self.leaving = Rule::EMPTY;
         self.frames.clear();
     }
 
@@ -42,10 +46,33 @@ impl Lane {
         self.ip.wrapping_sub(u64::from(!self.is_leaf))
     }
 
-    /// Follows a rule. What it reads is used by the next step only: several walks that take turns wait for memory
-    /// together.
+    /// Reads the caller's ip and fp, if a frame is being left.
     #[inline]
-    pub(super) fn step<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
+    pub(super) fn arrive<Y: Memory>(&mut self, memory: &Y) -> Step {
+        let (rule, cfa) = (self.leaving, self.cfa);
+        if rule == Rule::EMPTY {
+            return Step::Caller;
+        }
+        self.ip = match memory.read_u64(cfa.wrapping_sub(8)) {
+            Ok(address) => address,
+            Err(fault) => return Step::Stop(fault.stop()),
+        };
+        let fp_slot = cfa.wrapping_add(rule.fp_offset());
+        if rule.is_fp_saved() && fp_slot >= self.sp {
+            match memory.read_u64(fp_slot) {
+                Ok(value) => self.fp = value,
+                Err(_) => return Step::NeedsFull,
+            }
+        }
+        self.sp = cfa;
+        self.is_leaf = false;
+        Step::Caller
+    }
+
+    /// Leaves the frame by its rule. What is read on arrival is on its way from then on: several walks that take
+    /// turns wait for memory together.
+    #[inline]
+    pub(super) fn leave<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
         let cfa = if rule.is_simple() {
             rule.simple_cfa(self.sp, self.fp)
         } else {
@@ -62,21 +89,9 @@ impl Lane {
         if self.frames.len() as u64 >= u64::from(options.max_depth) {
             return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
         }
+        memory.prefetch(cfa.wrapping_sub(8));
         self.push(cfa);
-        let return_slot = cfa.wrapping_sub(8);
-        self.ip = match memory.read_u64(return_slot) {
-            Ok(address) => address,
-            Err(fault) => return Step::Stop(fault.stop()),
-        };
-        let fp_slot = cfa.wrapping_add(rule.fp_offset());
-        if rule.is_fp_saved() && fp_slot >= self.sp {
-            match memory.read_u64(fp_slot) {
-                Ok(value) => self.fp = value,
-                Err(_) => return Step::NeedsFull,
-            }
-        }
-        self.sp = cfa;
-        self.is_leaf = false;
+        (self.leaving, self.cfa) = (rule, cfa);
         Step::Caller
     }
 

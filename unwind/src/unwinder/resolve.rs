@@ -5,8 +5,9 @@ use crate::cfi::{Program, Scratch, Sections, State};
 use crate::error::Error;
 use crate::module::{Fde, Module};
 use crate::rule::Rule;
-use crate::space::{Modules, Space};
+use crate::space::{ModuleId, Modules, Space};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
+use crate::tables::{EntryKey, Tables};
 
 const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
@@ -14,6 +15,7 @@ const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
 /// The code an address lies in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Code<'m> {
+    pub(super) id: ModuleId,
     pub(super) module: &'m Module,
     pub(super) bias: u64,
     pub(super) svma: u64,
@@ -35,7 +37,7 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
             _ => BAD_CFI,
         });
     }
-    Ok(Code { module, bias: mapping.bias, svma: lookup.wrapping_sub(mapping.bias) & arch.spec().address_mask })
+    Ok(Code { id, module, bias: mapping.bias, svma: lookup.wrapping_sub(mapping.bias) & arch.spec().address_mask })
 }
 
 impl<'m> Code<'m> {
@@ -75,21 +77,70 @@ impl<'m> Code<'m> {
         bytes.of(&self.module.section(fde.kind)?.bytes)
     }
 
+    /// The rule of the address, by itself: nothing is remembered.
     fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
+        self.with_row(scratch, |fde, state| self.compile_row(fde, state))
+    }
+
+    fn compile_row(&self, fde: &Fde<'m>, state: &State) -> Rule {
+        let ra = fde.entry.cie().return_address_register().0;
         let spec = self.module.arch().spec();
-        self.with_row(scratch, |fde, state| {
-            let ra = fde.entry.cie().return_address_register().0;
-            let rule = Rule::compile(state, spec, ra, fde.is_signal_frame(), |bytes| self.expression(fde, bytes));
-            if rule == Rule::stop(StopReason::Complete(Root::UndefinedRa)) {
-                Rule::stop(StopReason::Complete(self.root(fde)))
-            } else {
-                rule
+        let rule = Rule::compile(state, spec, ra, fde.is_signal_frame(), |bytes| self.expression(fde, bytes));
+        if rule == Rule::stop(StopReason::Complete(Root::UndefinedRa)) {
+            return Rule::stop(StopReason::Complete(self.root(fde)));
+        }
+        rule
+    }
+
+    /// The rule of the address, from a compiled entry. Compiles the entry if this is the first address met in it.
+    fn rule(&self, scratch: &mut Scratch, tables: &mut Tables) -> Result<Rule, StopReason> {
+        let place = self.module.place(self.svma);
+        let key = place.and_then(|(kind, offset)| EntryKey::new(self.id, kind, offset));
+        if let Some(rule) = key.and_then(|key| tables.find(key, self.svma)) {
+            return Ok(rule);
+        }
+        if let Ok(fde) = self.module.find(self.svma)
+            && let Some(key) = EntryKey::new(self.id, fde.kind, fde.entry.offset())
+        {
+            self.compile_entry(&fde, key, scratch, tables);
+            if let Some(rule) = tables.find(key, self.svma) {
+                return Ok(rule);
             }
-        })
+        }
+        self.compile(scratch)
+    }
+
+    /// Compiles all rows of an entry. Where its program is malformed the rows before are good, and the rest is bad.
+    fn compile_entry(&self, fde: &Fde<'m>, key: EntryKey, scratch: &mut Scratch, tables: &mut Tables) {
+        tables.begin();
+        let first_row = tables.n_rows();
+        let entry = fde.range();
+        let offset_of = |svma: u64| u32::try_from(svma.wrapping_sub(entry.start)).ok();
+        let sections = Sections::new(self.module);
+        let mut bad_from = Some(entry.start);
+        if let Ok(mut program) = Program::new(self.module, &sections, fde, scratch) {
+            bad_from = loop {
+                let reached = program.row_start();
+                match program.next_row() {
+                    Ok(Some(row)) => {
+                        let Some(start) = offset_of(row.start) else { break None };
+                        if !row.is_empty() {
+                            tables.push(first_row, start, self.compile_row(fde, program.state()));
+                        }
+                    }
+                    Ok(None) => break None,
+                    Err(_) => break Some(reached),
+                }
+            };
+        }
+        if let Some(start) = bad_from.and_then(offset_of) {
+            tables.push(first_row, start, Rule::stop(BAD_CFI));
+        }
+        tables.end(key, entry, first_row);
     }
 }
 
-/// The rule of an address, made anew.
+/// The rule of an address in any architecture's code. Nothing is remembered.
 pub(super) fn resolve<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,
@@ -98,6 +149,20 @@ pub(super) fn resolve<M: Modules + ?Sized>(
     scratch: &mut Scratch,
 ) -> Rule {
     match find_code(modules, space, arch, lookup).and_then(|code| code.compile(scratch)) {
+        Ok(rule) => rule,
+        Err(stop) => Rule::stop(stop),
+    }
+}
+
+/// The rule of an address in x86-64 code, from compiled entries.
+pub(super) fn resolve_compiled<M: Modules + ?Sized>(
+    modules: &M,
+    space: &Space,
+    lookup: u64,
+    scratch: &mut Scratch,
+    tables: &mut Tables,
+) -> Rule {
+    match find_code(modules, space, Arch::X86_64, lookup).and_then(|code| code.rule(scratch, tables)) {
         Ok(rule) => rule,
         Err(stop) => Rule::stop(stop),
     }

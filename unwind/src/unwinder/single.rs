@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::full::FullWalk;
 use super::lane::{Lane, Step};
 use super::options::Options;
-use super::resolve::resolve;
+use super::resolve::resolve_compiled;
 use crate::arch::Arch;
 use crate::cache::RuleCache;
 use crate::cfi::Scratch;
@@ -14,6 +14,7 @@ use crate::regs::Regs;
 use crate::rule::Rule;
 use crate::space::{Modules, Space};
 use crate::stack::Stack;
+use crate::tables::Tables;
 
 /// Unwinds samples, one or many. It remembers the rules of the addresses it has met; what it gives for a sample
 /// depends on the sample alone.
@@ -21,6 +22,7 @@ use crate::stack::Stack;
 pub struct Unwinder {
     pub(super) options: Options,
     pub(super) cache: RuleCache,
+    pub(super) tables: Tables,
     pub(super) scratch: Scratch,
     pub(super) lane: Lane,
     pub(super) lanes: Vec<super::batch::BatchLane>,
@@ -36,7 +38,14 @@ impl Unwinder {
     /// An unwinder that has met nothing yet.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, cache: RuleCache::new(), scratch: Scratch::new(), lane: Lane::default(), lanes: Vec::new() }
+        Self {
+            options,
+            cache: RuleCache::new(),
+            tables: Tables::default(),
+            scratch: Scratch::new(),
+            lane: Lane::default(),
+            lanes: Vec::new(),
+        }
     }
 
     /// What was asked for.
@@ -59,7 +68,11 @@ impl Unwinder {
             self.lane.start(start);
             let end = loop {
                 let rule = self.rule(modules, space, self.lane.lookup());
-                match self.lane.step(rule, &self.options, memory) {
+                match self.lane.leave(rule, &self.options, memory) {
+                    Step::Caller => {}
+                    end => break end,
+                }
+                match self.lane.arrive(memory) {
                     Step::Caller => {}
                     end => break end,
                 }
@@ -96,7 +109,7 @@ impl Unwinder {
 
     #[cold]
     fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
-        let rule = resolve(modules, space, Arch::X86_64, lookup, &mut self.scratch);
+        let rule = resolve_compiled(modules, space, lookup, &mut self.scratch, &mut self.tables);
         self.cache.insert(space.id(), lookup, rule);
         rule
     }
