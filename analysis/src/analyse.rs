@@ -60,10 +60,7 @@ pub struct Analysis {
 /// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
 /// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are no
 /// errors but part of the result.
-pub fn analyse<R: Read + Seek + Send>(
-    recording: &mut Recording<R>,
-    options: &Options<'_>,
-) -> Result<Analysis, Error> {
+pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording, options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
     let meta = recording.meta().clone();
@@ -88,14 +85,12 @@ pub fn analyse<R: Read + Seek + Send>(
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
     summary.warnings.extend(modules.warnings());
     summary.warnings.extend(symbols.warnings().iter().cloned());
+    summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
     Ok(Analysis { summary, folded, default_strategy })
 }
 
-fn checked_strategies<R: Read + Seek>(
-    recording: &Recording<R>,
-    options: &Options<'_>,
-) -> Result<Vec<Strategy>, Error> {
+fn checked_strategies<R: Read + Seek>(recording: &Recording<R>, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {
     let meta = recording.meta();
     let strategies = match options.strategies.as_slice() {
         [] => Strategy::defaults(meta),
@@ -130,3 +125,6 @@ fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address_space;
+pub mod audit;
 pub mod experiment;
 pub mod fold;
 pub mod folded;
@@ -30,6 +31,8 @@ pub mod totals;
 mod analyse;
 mod error;
 mod summarise;
+#[cfg(test)]
+mod test_support;
 
 pub use analyse::{Analysis, Options, analyse};
 pub use error::Error;

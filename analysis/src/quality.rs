@@ -47,11 +47,8 @@ impl Counts {
     }
 
     fn quality(&self) -> Quality {
-        let mut quality = Quality {
-            frames: self.frames,
-            leaf_skip_suspects: self.leaf_skip_suspects,
-            ..Quality::default()
-        };
+        let mut quality =
+            Quality { frames: self.frames, leaf_skip_suspects: self.leaf_skip_suspects, ..Quality::default() };
         for (stop, n) in &self.stops {
             quality.samples += n;
             let by_name = match stop {

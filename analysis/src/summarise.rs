@@ -173,6 +173,3 @@ fn seconds(ns: u64) -> f64 {
 fn ratio(of: f64, by: f64) -> f64 {
     if by > 0.0 { of / by } else { 0.0 }
 }
-
-#[cfg(test)]
-mod tests;

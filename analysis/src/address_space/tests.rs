@@ -251,9 +251,8 @@ fn contents_do_not_depend_on_what_was_asked_before() {
         events.push(map(time, pid, start, 0x1000 * (1 + time % 5), &format!("/{time}")));
     }
     let timeline = Timeline::new(events);
-    let keys: Vec<_> = (0..200)
-        .filter_map(|time| timeline.place(u32::try_from(1 + time / 50).unwrap(), 1, time).space)
-        .collect();
+    let keys: Vec<_> =
+        (0..200).filter_map(|time| timeline.place(u32::try_from(1 + time / 50).unwrap(), 1, time).space).collect();
     assert_eq!(keys.len(), 200);
     let fresh: Vec<_> = keys.iter().map(|&key| Contents::default().get(&timeline, key)).collect();
     let (up, down) = (Contents::default(), Contents::default());

@@ -103,7 +103,8 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
 /// The function, found as the frame was; and what is inlined into it.
 fn named(names: &[String], module: &str, origin: Origin) -> Vec<FrameLabel> {
     let origins = std::iter::once(origin).chain(std::iter::repeat(Origin::Inlined));
-    let label = |(name, origin): (&String, Origin)| FrameLabel { name: name.clone(), module: module.to_string(), origin };
+    let label =
+        |(name, origin): (&String, Origin)| FrameLabel { name: name.clone(), module: module.to_string(), origin };
     names.iter().zip(origins).map(label).collect()
 }
 

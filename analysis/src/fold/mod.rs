@@ -26,24 +26,27 @@ pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, n_strategies:
     (0..n_strategies).map(|strategy| fold_one(folder, &expanded, labels, timeline, strategy)).collect()
 }
 
+/// A stack as it is shown, in the order of stacks: by name, process, and frames from the root by rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shown<'a> {
+    comm: &'a [u8],
+    pid: u32,
+    frames: &'a [u32],
+    stop: StopReason,
+}
+
 /// The labels of a stack, root first, each as its rank among all labels.
 fn root_first(frames: &[u32], labels: &Labels) -> Box<[u32]> {
     frames.iter().rev().flat_map(|&frame| labels.of(frame)).copied().collect()
 }
 
-fn fold_one(
-    folder: &Folder,
-    expanded: &[Box<[u32]>],
-    labels: &Labels,
-    timeline: &Timeline,
-    strategy: usize,
-) -> Folded {
-    let mut samples: BTreeMap<(&[u8], u32, &[u32], StopReason), u64> = BTreeMap::new();
+fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline: &Timeline, strategy: usize) -> Folded {
+    let mut samples: BTreeMap<Shown<'_>, u64> = BTreeMap::new();
     let mut comms: FxHashMap<Option<CommIx>, &[u8]> = FxHashMap::default();
     for (key, &n) in folder.counts().filter(|(key, _)| key.strategy as usize == strategy) {
         let comm = *comms.entry(key.comm).or_insert_with(|| key.comm.map_or(&[][..], |comm| timeline.comm(comm)));
         let frames = expanded.get(key.stack as usize).map_or(&[][..], |frames| frames);
-        let total = samples.entry((comm, key.pid, frames, key.stop)).or_default();
+        let total = samples.entry(Shown { comm, pid: key.pid, frames, stop: key.stop }).or_default();
         *total = total.saturating_add(n);
     }
     let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
@@ -54,11 +57,11 @@ fn fold_one(
             u32::try_from(frames.len()).unwrap_or(u32::MAX).saturating_sub(1)
         })
     };
-    let stacks = samples.into_iter().map(|((comm, pid, ranks, stop), samples)| FoldedStack {
-        comm: shown_comm(comm, pid),
-        pid,
-        frames: ranks.iter().map(&mut number).collect(),
-        stop,
+    let stacks = samples.into_iter().map(|(shown, samples)| FoldedStack {
+        comm: shown_comm(shown.comm, shown.pid),
+        pid: shown.pid,
+        frames: shown.frames.iter().map(&mut number).collect(),
+        stop: shown.stop,
         samples,
     });
     let stacks = stacks.collect();
@@ -70,6 +73,3 @@ fn fold_one(
 pub fn shown_comm(comm: &[u8], pid: u32) -> String {
     if comm.is_empty() { format!(":{pid}") } else { String::from_utf8_lossy(comm).into_owned() }
 }
-
-#[cfg(test)]
-mod tests;

@@ -153,6 +153,7 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> objec
                 file_offset: program.p_offset(endian).into(),
                 file_bytes: program.p_filesz(endian).into(),
                 svma: program.p_vaddr(endian).into(),
+                memory_bytes: program.p_memsz(endian).into(),
                 executable: program.p_flags(endian) & elf::PF_X != elf::ProgramFlags(0),
             }),
             elf::PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(program.p_vaddr(endian).into()),

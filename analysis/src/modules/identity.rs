@@ -79,8 +79,8 @@ pub(super) fn verify(
     if recorded.inode == 0 || !has_recorded_inodes {
         return Ok(Verified::NothingToCompare);
     }
-    let is_same_inode = (recorded.dev_major, recorded.dev_minor, recorded.inode)
-        == (found.dev_major, found.dev_minor, found.inode);
+    let is_same_inode =
+        (recorded.dev_major, recorded.dev_minor, recorded.inode) == (found.dev_major, found.dev_minor, found.inode);
     if !is_same_inode {
         return Err(Missing::Replaced);
     }

@@ -2,6 +2,7 @@
 
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
+use std::ops::Range;
 
 /// Smallest page size of the architectures we know. The loader rounds segments to pages.
 const PAGE: u64 = 4096;
@@ -15,6 +16,8 @@ pub struct Segment {
     pub file_bytes: u64,
     /// Where it is loaded, SVMA.
     pub svma: u64,
+    /// Bytes in memory.
+    pub memory_bytes: u64,
     /// Code may run there.
     pub executable: bool,
 }
@@ -59,6 +62,14 @@ impl Image {
         let (_, segment) = candidates.max_by_key(|&(rank, _)| rank)?;
         let svma = segment.svma.wrapping_add(file_offset.wrapping_sub(segment.file_offset));
         Some(start.wrapping_sub(svma))
+    }
+
+    /// SVMAs from the first byte of the lowest segment to the last page of the highest; `None` for no segments.
+    #[must_use]
+    pub fn svmas(&self) -> Option<Range<u64>> {
+        let start = self.segments.iter().map(|segment| segment.svma & !(PAGE - 1)).min()?;
+        let end = self.segments.iter().filter_map(|segment| segment.svma.checked_add(segment.memory_bytes)).max()?;
+        Some(start..end.checked_next_multiple_of(PAGE)?)
     }
 
     /// Offset into the file of an SVMA.

@@ -12,6 +12,7 @@ mod budget;
 mod elf;
 mod identity;
 mod image;
+mod outermost;
 mod resolver;
 mod table;
 mod unwind_sections;
@@ -19,8 +20,9 @@ mod unwind_sections;
 pub use elf::{ElfFile, SectionInfo};
 pub use identity::Missing;
 pub use image::{Image, Segment};
+pub use outermost::OutermostJudge;
 pub use resolver::{Candidate, FileModules, FileStat, Opened, ReadSeek, Resolver};
-pub use table::ModuleTable;
+pub use table::{Location, ModuleTable};
 
 #[cfg(test)]
 mod tests;

@@ -139,10 +139,11 @@ impl Resolver for FileModules {
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         // Without O_NONBLOCK, opening a pipe would wait for a writer.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
-            _ => Missing::Unreadable,
-        })?;
+        let file =
+            OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
+                _ => Missing::Unreadable,
+            })?;
         let stat = regular(&file)?;
         Ok(Opened { reader: Box::new(file), stat })
     }

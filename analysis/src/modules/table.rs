@@ -7,7 +7,7 @@ use crate::address_space::{FileIx, MappedFile, Timeline};
 use fpprof_recording::model::{BuildId, FileIdentity, Meta};
 use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -22,6 +22,15 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970.
     unix_offset_ns: i128,
     slots: Vec<Slot>,
+}
+
+/// Where a module's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location<'a> {
+    /// In a file.
+    Path(&'a Path),
+    /// In the recording.
+    Bytes(&'a [u8]),
 }
 
 /// A module whose bytes are in the recording.
@@ -98,6 +107,19 @@ impl<'a> ModuleTable<'a> {
                 let opened = self.resolver.open(path)?;
                 if opened.stat == *stat { ElfFile::new(opened) } else { Err(Missing::Modified) }
             }
+        }
+    }
+
+    /// Where the bytes of a verified module are.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn location(&self, ix: FileIx) -> Result<Location<'_>, Missing> {
+        match &self.found(ix)?.source {
+            Source::Embedded(embedded) => {
+                self.embedded.get(*embedded).map(|module| Location::Bytes(&module.bytes)).ok_or(Missing::NotFound)
+            }
+            Source::File { path, .. } => Ok(Location::Path(path)),
         }
     }
 

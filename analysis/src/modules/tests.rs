@@ -1,1 +1,332 @@
+use super::{Candidate, ElfFile, FileModules, Image, Missing, ModuleTable, Opened, Resolver, Segment};
+use crate::address_space::{FileIx, MappedFile, Timeline};
+use crate::test_support::{Workshop, executable, identity, mapped, meta, symbols};
+use fpprof_recording::model::{BuildId, CaptureMode, FileIdentity, ModuleBytes, Sideband};
+use fpprof_unwind::{ModuleId, Modules, TruncatedReason};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
 
+const SOURCE: &str = "int work(int n) { return n * 3; } int main(int argc, char **argv) { return work(argc); }";
+const OTHER: &str = "int main(void) { return 7; }";
+
+fn image(segments: &[(u64, u64, u64, bool)]) -> Image {
+    let segment = |&(file_offset, file_bytes, svma, executable)| Segment {
+        file_offset,
+        file_bytes,
+        svma,
+        memory_bytes: file_bytes,
+        executable,
+    };
+    let segments = segments.iter().map(segment).collect();
+    Image { segments, build_id: None, arch: None, little_endian: true, entry: None, eh_frame_hdr: None }
+}
+
+/// A timeline in which one file is mapped, executable.
+fn timeline(file: &MappedFile, embedded: Option<ModuleBytes>) -> Timeline {
+    let path = Path::new(std::str::from_utf8(&file.path).unwrap());
+    let mapping = Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, path, file.identity));
+    Timeline::new([mapping].into_iter().chain(embedded.map(Sideband::Module)))
+}
+
+/// What a table says of one file.
+fn look(file: &MappedFile, embedded: Option<ModuleBytes>, resolver: &dyn Resolver) -> Result<Image, Missing> {
+    let timeline = timeline(file, embedded);
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), resolver);
+    table.image(FileIx(0)).cloned()
+}
+
+fn open(path: &Path) -> ElfFile {
+    ElfFile::new(FileModules::new().open(path).unwrap()).unwrap()
+}
+
+/// Check the bias of the usual layouts: position-independent, linked at its addresses, and a mapping that begins
+/// inside its segment.
+#[test]
+fn bias_of_usual_files() {
+    let pie = image(&[(0, 0x600, 0, false), (0x1000, 0x2345, 0x1000, true), (0x4000, 0x100, 0x5000, false)]);
+    assert_eq!(pie.bias(0x7f00_0000_1000, 0x1000, 0x3000), Some(0x7f00_0000_0000));
+    assert_eq!(pie.bias(0x7f00_0000_2000, 0x2000, 0x1000), Some(0x7f00_0000_0000), "the second page of the segment");
+    let fixed = image(&[(0, 0x600, 0x40_0000, false), (0x1000, 0x2345, 0x40_1000, true)]);
+    assert_eq!(fixed.bias(0x40_1000, 0x1000, 0x3000), Some(0));
+    assert_eq!(pie.bias(0x7f00_0000_1000, 0x9000, 0x1000), None, "no segment holds this offset");
+}
+
+/// Check that the segment's own address and offset decide, where they differ from each other and between segments.
+#[test]
+fn bias_of_segments_that_are_not_congruent() {
+    // As the forked lld of some browsers lays them out.
+    let shifted = image(&[(0, 0x2_8450, 0x20_0000, false), (0x2_8460, 0x5_0000, 0x22_9460, true)]);
+    assert_eq!(shifted.bias(0x5555_0022_9000, 0x2_8000, 0x5_1000), Some(0x5555_0000_0000));
+    // Text was mapped from the middle of the page that the segment before it ends in.
+    let shared = image(&[(0x1000, 0x1480, 0x1000, true), (0x2480, 0x2000, 0x40_2480, true)]);
+    assert_eq!(shared.bias(0x10_1000, 0x1000, 0x2000), Some(0x10_0000));
+    assert_eq!(shared.bias(0x50_2000, 0x2000, 0x3000), Some(0x10_0000), "the whole extent of the second segment");
+    // A data segment that holds the same offset does not win over code.
+    let overlapping = image(&[(0, 0x9000, 0, false), (0x2000, 0x1000, 0x8000, true)]);
+    assert_eq!(overlapping.bias(0x10_8000, 0x2000, 0x1000), Some(0x10_0000));
+}
+
+/// Check that absurd segments overflow nothing.
+#[test]
+fn bias_of_hostile_segments() {
+    let hostile = image(&[(u64::MAX - 5, u64::MAX, u64::MAX, true), (0, u64::MAX, u64::MAX - 1, true)]);
+    assert_eq!(hostile.bias(0x1000, u64::MAX - 1, u64::MAX), Some(0x1000_u64.wrapping_sub(u64::MAX - 3)));
+    assert_eq!(hostile.svmas(), None);
+}
+
+/// Check that a file is accepted by its build id, whatever its inode: a copy is the same module.
+#[test]
+fn equal_build_ids_are_equal_modules() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let recorded = identity(&path, true);
+    assert!(recorded.build_id.is_some());
+    workshop.run("cp", &["program", "copy"]);
+    let found = look(&mapped(&workshop.path("copy"), recorded), None, &FileModules::new()).unwrap();
+    assert_eq!(found.build_id, recorded.build_id);
+    assert!(found.segments.iter().any(|segment| segment.executable));
+}
+
+/// Check that a file of another build is refused by its build id, and by its inode where there is none.
+#[test]
+fn a_replaced_file_is_refused() {
+    let workshop = Workshop::new();
+    for (flag, with_build_id) in [("-Wl,--build-id=sha1", true), ("-Wl,--build-id=none", false)] {
+        let path = workshop.compile("program", "a.c", SOURCE, &[flag]);
+        let file = mapped(&path, identity(&path, with_build_id));
+        assert_eq!(file.identity.build_id.is_some(), with_build_id);
+        assert!(look(&file, None, &FileModules::new()).is_ok(), "{flag}");
+        workshop.compile("new", "b.c", OTHER, &[flag]);
+        // Keep the old inode alive, or the new file might get its number.
+        workshop.run("mv", &["program", "old"]);
+        workshop.run("mv", &["new", "program"]);
+        assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::Replaced), "{flag}");
+        assert_eq!(Missing::Replaced.truncated_reason(), TruncatedReason::BuildIdMismatch);
+    }
+}
+
+/// Check that a file without build id that was written to since it was mapped is refused, though its inode is the same.
+#[test]
+fn a_file_modified_in_place_is_refused() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=none"]);
+    let file = mapped(&path, identity(&path, false));
+    assert!(look(&file, None, &FileModules::new()).is_ok());
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+    assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::Modified));
+}
+
+/// Check that nothing but a regular ELF file is read: no directory, no pipe (and no waiting for one), no device, no
+/// text, nothing cut short, nothing outside through `..`.
+#[test]
+fn only_regular_elf_files_are_read() {
+    let workshop = Workshop::new();
+    let look = |path: &Path| look(&mapped(path, FileIdentity::default()), None, &FileModules::new()).map(|_| ());
+    workshop.run("mkfifo", &["pipe"]);
+    assert_eq!(look(&workshop.path("pipe")), Err(Missing::NotRegular));
+    assert_eq!(look(&workshop.path("")), Err(Missing::NotRegular));
+    assert_eq!(look(Path::new("/dev/zero0")), Err(Missing::NotFound));
+    assert_eq!(look(Path::new("/dev/null")), Err(Missing::NotRegular));
+    assert_eq!(look(&workshop.path("nothing")), Err(Missing::NotFound));
+    std::fs::write(workshop.path("text"), "\x7fELF is how it begins").unwrap();
+    assert_eq!(look(&workshop.path("text")), Err(Missing::NotElf));
+    std::fs::write(workshop.path("empty"), "").unwrap();
+    assert_eq!(look(&workshop.path("empty")), Err(Missing::NotElf));
+    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    assert_eq!(look(&path), Ok(()));
+    let sideways = format!("{}/../{}", path.display(), "program");
+    assert_eq!(look(Path::new(&sideways)), Err(Missing::NotFound));
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..100]).unwrap();
+    assert_eq!(look(&path), Err(Missing::NotElf));
+}
+
+/// Check that a file is found under another root, where its inode means nothing but its build id must be right.
+#[test]
+fn another_root_is_searched() {
+    let (workshop, machine) = (Workshop::new(), Workshop::new());
+    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let recorded = identity(&path, true);
+    let root = machine.path("root");
+    let copy = root.join(path.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    std::fs::rename(&path, &copy).unwrap();
+    let resolver = FileModules::new().with_root(&root);
+    assert!(look(&mapped(&path, recorded), None, &FileModules::new()).is_err());
+    assert!(look(&mapped(&path, recorded), None, &resolver).is_ok());
+    let other = FileIdentity { build_id: BuildId::new(b"other"), ..recorded };
+    assert_eq!(look(&mapped(&path, other), None, &resolver), Err(Missing::Replaced));
+}
+
+/// Check that bytes in the recording come before any file, so that a deleted program is whole.
+#[test]
+fn bytes_in_the_recording_come_first() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let identity = identity(&path, true);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let file = mapped(&path.with_file_name("program (deleted)"), identity);
+    let module = ModuleBytes { path: file.path.clone(), identity, bytes };
+    assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::NotFound));
+    assert_eq!(look(&file, Some(module), &FileModules::new()).map(|image| image.build_id), Ok(identity.build_id));
+}
+
+/// Opens as the file system does, and remembers what.
+#[derive(Debug, Default)]
+struct Watched {
+    files: FileModules,
+    opened: Mutex<Vec<PathBuf>>,
+}
+
+impl Resolver for Watched {
+    fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
+        self.files.candidates(file)
+    }
+
+    fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
+        self.files.debug_candidates(build_id)
+    }
+
+    fn open(&self, path: &Path) -> Result<Opened, Missing> {
+        self.opened.lock().unwrap().push(path.to_path_buf());
+        self.files.open(path)
+    }
+}
+
+/// Check that a module is opened when it is first asked for, that its unwind tables are whole, and that it is not
+/// opened for each look-up.
+#[test]
+fn modules_are_read_when_they_are_needed() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let file = mapped(&path, identity(&path, true));
+    let (timeline, resolver) = (timeline(&file, None), Watched::default());
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    assert_eq!(resolver.opened.lock().unwrap().len(), 0);
+    table.image(FileIx(0)).unwrap();
+    assert_eq!(*resolver.opened.lock().unwrap(), [path]);
+    let (usable, unusable) = table.module(ModuleId(0)).unwrap().count_entries();
+    assert!(usable >= 3 && unusable == 0, "{usable} {unusable}");
+    let n_opened = resolver.opened.lock().unwrap().len();
+    table.module(ModuleId(0)).unwrap();
+    table.image(FileIx(0)).unwrap();
+    assert_eq!(resolver.opened.lock().unwrap().len(), n_opened);
+    assert_eq!(table.module(ModuleId(1)).err(), Some(TruncatedReason::ModuleUnavailable));
+}
+
+/// Check that a file that changes between its verification and its reading is refused.
+#[test]
+fn a_file_that_changes_after_it_was_verified_is_refused() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let file = mapped(&path, identity(&path, true));
+    let (timeline, resolver) = (timeline(&file, None), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    table.image(FileIx(0)).unwrap();
+    workshop.compile("program", "b.c", OTHER, &[]);
+    assert_eq!(table.module(ModuleId(0)).err(), Some(TruncatedReason::BuildIdMismatch));
+    assert_eq!(table.open(FileIx(0)).err(), Some(Missing::Modified));
+}
+
+/// The ranges that a file's unwind tables cover.
+fn covered(path: &Path) -> Vec<(u64, u64)> {
+    let file = mapped(path, FileIdentity::default());
+    let (timeline, resolver) = (timeline(&file, None), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    let mut ranges = Vec::new();
+    table.module(ModuleId(0)).unwrap().for_each_range(|range| ranges.push((range.start, range.end)));
+    ranges
+}
+
+/// Check that a file without section headers gives the same call frame information, by its program headers.
+#[test]
+fn call_frame_information_is_found_without_section_headers() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let expected = covered(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // e_shoff, then e_shentsize, e_shnum and e_shstrndx.
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3a..0x40].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+    assert!(open(&path).sections().is_empty());
+    assert!(expected.len() >= 3);
+    assert_eq!(covered(&path), expected);
+}
+
+/// Check that `.debug_frame` is read where it is compressed, and where it lies in the debug file of the build id.
+#[test]
+fn debug_frame_is_found_compressed_and_in_debug_files() {
+    let workshop = Workshop::new();
+    let args = ["-g", "-fno-asynchronous-unwind-tables", "-Wl,--build-id=sha1", "-Wl,--compress-debug-sections=zlib"];
+    let path = workshop.compile("program", "a.c", SOURCE, &args);
+    let (svma, bytes) = symbols(&path)["work"];
+    let has_work = |ranges: &[(u64, u64)]| ranges.contains(&(svma, svma + bytes));
+    assert!(has_work(&covered(&path)));
+    let build_id = identity(&path, true).build_id.unwrap().to_string();
+    let (dir, rest) = build_id.split_at(2);
+    let debug = workshop.path("debug").join(".build-id").join(dir).join(format!("{rest}.debug"));
+    std::fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    let debug_text = debug.to_str().unwrap();
+    workshop.run("objcopy", &["--only-keep-debug", "program", debug_text]);
+    workshop.run("strip", &["program"]);
+    assert!(!has_work(&covered(&path)), "nothing is left in the file");
+    let file = mapped(&path, FileIdentity::default());
+    let (timeline, resolver) = (timeline(&file, None), FileModules::new().with_debug_dir(workshop.path("debug")));
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    let mut ranges = Vec::new();
+    table.module(ModuleId(0)).unwrap().for_each_range(|range| ranges.push((range.start, range.end)));
+    assert!(has_work(&ranges));
+}
+
+/// Check that a compressed section that claims to be far larger than its bytes can make it is not believed.
+#[test]
+fn compression_bombs_are_refused() {
+    let workshop = Workshop::new();
+    std::fs::write(workshop.path("zeros"), vec![0; 8 << 20]).unwrap();
+    let source = ".section .debug_frame,\"\",@progbits\n.incbin \"zeros\"\n.globl main\n.text\nmain: ret\n";
+    std::fs::write(workshop.path("a.s"), source).unwrap();
+    let status = Command::new("gcc")
+        .args(["-o", "program", "a.s", "-Wl,--compress-debug-sections=zlib"])
+        .current_dir(workshop.path(""))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let elf = open(&workshop.path("program"));
+    let sections = elf.sections();
+    let section = sections.iter().find(|section| section.name == b".debug_frame").unwrap();
+    assert_eq!(section.full_bytes(), 8 << 20);
+    assert_eq!(elf.read(section, 1 << 30), None);
+}
+
+/// Check that no cut and no flipped byte of a real file makes the parser panic or read without bounds.
+#[test]
+fn damaged_files_are_survived() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-g"]);
+    let good = std::fs::read(&path).unwrap();
+    let try_it = |bytes: Vec<u8>| {
+        let stat = super::FileStat::default();
+        let Ok(elf) = ElfFile::new(Opened { reader: Box::new(std::io::Cursor::new(bytes)), stat }) else { return };
+        let sections = elf.sections();
+        for section in &sections {
+            let _ = elf.read(section, 1 << 20);
+        }
+        super::unwind_sections::unwind_sections(&elf, fpprof_unwind::Arch::X86_64, || None);
+    };
+    for len in (0..good.len()).step_by(97) {
+        try_it(good[..len].to_vec());
+    }
+    let n_headers = 0x40 + 13 * 56;
+    let section_headers = usize::try_from(u64::from_le_bytes(good[0x28..0x30].try_into().unwrap())).unwrap();
+    for at in (0..n_headers).chain(section_headers..good.len()) {
+        for value in [0x00, 0x7f, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            try_it(bytes);
+        }
+    }
+}

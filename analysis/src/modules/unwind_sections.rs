@@ -48,7 +48,7 @@ fn read(elf: &ElfFile, section: &SectionInfo) -> Option<Section> {
 /// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both reach to the end of their segment at most.
 ///
 /// # Sources
-/// LSB 5.0 Core §10.6.2 (.eh_frame_hdr): version, three encodings, then the encoded address of `.eh_frame`; every
+/// LSB 5.0 Core §10.6.2 (`.eh_frame_hdr`): version, three encodings, then the encoded address of `.eh_frame`; every
 /// linker writes it as 0x1b, four signed bytes relative to the field itself.
 fn by_segments(elf: &ElfFile) -> (Option<Section>, Option<Section>) {
     const PCREL_SDATA4: u8 = 0x1b;
@@ -64,9 +64,10 @@ fn by_segments(elf: &ElfFile) -> (Option<Section>, Option<Section>) {
 }
 
 fn to_segment_end(elf: &ElfFile, image: &Image, svma: u64) -> Option<Section> {
-    let segment = image.segments.iter().find(|segment| {
-        svma.checked_sub(segment.svma).is_some_and(|offset| offset < segment.file_bytes)
-    })?;
+    let segment = image
+        .segments
+        .iter()
+        .find(|segment| svma.checked_sub(segment.svma).is_some_and(|offset| offset < segment.file_bytes))?;
     let skipped = svma.checked_sub(segment.svma)?;
     let offset = segment.file_offset.checked_add(skipped)?;
     let bytes = elf.read_range(offset, segment.file_bytes.checked_sub(skipped)?, MAX_SECTION_BYTES)?;

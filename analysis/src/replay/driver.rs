@@ -9,6 +9,7 @@ use fpprof_recording::model::{CaptureMode, Sample};
 use fpprof_recording::{Error, Recording, SampleBlock};
 use fpprof_unwind::StackRef;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,8 @@ pub struct Replayed<C> {
     pub collected: C,
     /// Blocks that make no sense in part; the samples before that place were collected.
     pub malformed: Vec<Error>,
+    /// How often a library of others could not work at all, by its words.
+    pub refused: BTreeMap<String, u64>,
 }
 
 impl Replay<'_> {
@@ -61,16 +64,21 @@ impl Replay<'_> {
             let work = || Worker::new(self, &spaces, make()).run(next);
             let others: Vec<_> = (1..n_threads.get()).map(|_| scope.spawn(work)).collect();
             let own = work();
-            let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            let joined =
+                others.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
             std::iter::once(own).chain(joined).collect()
         });
         if let Some(error) = blocks.into_inner().unwrap_or_else(PoisonError::into_inner).failed {
             return Err(error);
         }
-        let mut all = Replayed { collected: make(), malformed: Vec::new() };
+        let mut all = Replayed { collected: make(), malformed: Vec::new(), refused: BTreeMap::new() };
         for part in done.drain(..) {
             all.collected.merge(part.collected);
             all.malformed.extend(part.malformed);
+            for (words, n) in part.refused {
+                let total = all.refused.entry(words).or_default();
+                *total = total.saturating_add(n);
+            }
         }
         for error in &all.malformed {
             recording.note(error);
@@ -138,7 +146,7 @@ impl<'a, C: Collect> Worker<'a, C> {
             malformed.extend(block.decode(|sample| self.take(sample)).err());
         }
         self.flush();
-        Replayed { collected: self.collected, malformed }
+        Replayed { collected: self.collected, malformed, refused: self.walker.into_refused() }
     }
 
     fn take(&mut self, sample: &Sample) {

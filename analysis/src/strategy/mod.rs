@@ -11,6 +11,3 @@ mod walker;
 
 pub use name::{Strategy, StrategyError};
 pub use walker::{Item, Unwound, Walker};
-
-#[cfg(test)]
-mod tests;

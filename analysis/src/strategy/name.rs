@@ -135,3 +135,39 @@ fn parse_bytes(text: &str) -> Option<u32> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse::<u32>().ok().filter(|&n| is_plain && n > 0)?.checked_mul(unit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every name is read and written, with its other spellings.
+    #[test]
+    fn names_are_read_and_written() {
+        let names = [
+            ("fp", Strategy::Fp, "fp"),
+            ("dwarf", Strategy::Dwarf, "dwarf"),
+            ("dwarf@4096", Strategy::DwarfAt(4096), "dwarf@4096"),
+            ("dwarf@64K", Strategy::DwarfAt(65_536), "dwarf@65536"),
+            ("dwarf@1m", Strategy::DwarfAt(1 << 20), "dwarf@1048576"),
+            ("elfutils", Strategy::Elfutils, "elfutils"),
+            ("libdw", Strategy::Elfutils, "elfutils"),
+            ("libunwind", Strategy::Libunwind, "libunwind"),
+        ];
+        for (text, strategy, name) in names {
+            assert_eq!((text.parse(), strategy.to_string().as_str()), (Ok(strategy), name));
+        }
+    }
+
+    /// Check that what is no number of bytes is refused as such.
+    #[test]
+    fn absurd_bytes_are_refused() {
+        for text in
+            ["dwarf@", "dwarf@0", "dwarf@-1", "dwarf@+1", "dwarf@4G", "dwarf@4294967296", "dwarf@4096M", "dwarf@K"]
+        {
+            assert_eq!(text.parse::<Strategy>(), Err(StrategyError::BadBytes(text.to_string())));
+        }
+        for text in ["", "FP", "dwarf,4096", " fp"] {
+            assert_eq!(text.parse::<Strategy>(), Err(StrategyError::Unknown(text.to_string())));
+        }
+    }
+}

@@ -8,6 +8,7 @@ use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, Options, Regs, Root, Stack, StackRef, Stacks, StopReason,
     TruncatedReason, Unwinder,
 };
+use std::collections::BTreeMap;
 
 /// A sample and the address space it was taken in.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +26,8 @@ pub struct Unwound {
     /// Which stack of `batch` belongs to an item, or the item's own stack.
     slots: Vec<Slot>,
     own: Vec<Stack>,
-    n_own: usize,
+    /// Stacks of earlier batches, for their memory.
+    spare: Vec<Stack>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,20 +48,16 @@ impl Unwound {
 
     fn reset(&mut self) {
         self.slots.clear();
-        self.n_own = 0;
+        self.spare.append(&mut self.own);
     }
 
-    /// A stack for the next item, to be filled.
-    fn next_own(&mut self) -> &mut Stack {
-        let index = self.n_own;
-        self.n_own = index.saturating_add(1);
-        self.slots.push(Slot::Own(index));
-        if index >= self.own.len() {
-            self.own.resize_with(index.saturating_add(1), Stack::default);
-        }
-        let stack = &mut self.own[index];
+    /// Adds the stack of the next item, filled by `fill`.
+    fn add(&mut self, fill: impl FnOnce(&mut Stack)) {
+        let mut stack = self.spare.pop().unwrap_or_default();
         stack.frames.clear();
-        stack
+        fill(&mut stack);
+        self.slots.push(Slot::Own(self.own.len()));
+        self.own.push(stack);
     }
 }
 
@@ -83,16 +81,23 @@ impl<'a> Walker<'a> {
     /// A walker for samples of this mode.
     #[must_use]
     pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode) -> Self {
-        // An instruction without information is nearly always a leaf without a frame (PLT, assembly); the frame found
-        // on that ground is marked as a guess.
-        let options = Options { is_leaf_guessed: true, ..Options::default() };
         Self {
             modules,
             mode,
-            unwinder: Unwinder::new(options),
+            // No guesses: at an instruction of a missing module they would be wrong more often than not.
+            unwinder: Unwinder::new(Options::default()),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             opinions: super::opinion::Opinions::default(),
         }
+    }
+
+    /// How often a library of others could not work at all, by its words; such stacks are truncated without frames.
+    #[must_use]
+    pub fn into_refused(self) -> BTreeMap<String, u64> {
+        #[cfg(any(feature = "libdw", feature = "libunwind"))]
+        return self.opinions.refused;
+        #[cfg(not(any(feature = "libdw", feature = "libunwind")))]
+        BTreeMap::new()
     }
 
     /// The stacks of `items` under a strategy. `out` is filled anew.
@@ -100,7 +105,7 @@ impl<'a> Walker<'a> {
         out.reset();
         match strategy {
             Strategy::Fp if matches!(self.mode, CaptureMode::Dwarf { .. }) => self.walk_chunks_by_fp(items, out),
-            Strategy::Fp => items.iter().for_each(|item| self.judge(item, out.next_own())),
+            Strategy::Fp => items.iter().for_each(|item| out.add(|stack| self.judge(item, stack))),
             Strategy::Dwarf => self.unwind(items, usize::MAX, out),
             Strategy::DwarfAt(bytes) => self.unwind(items, bytes as usize, out),
             Strategy::Elfutils | Strategy::Libunwind => self.ask(strategy, items, out),
@@ -127,7 +132,7 @@ impl<'a> Walker<'a> {
                 out.slots.push(Slot::Batch(n_jobs));
                 n_jobs += 1;
             } else {
-                out.next_own().stop = StopReason::Complete(Root::KernelThread);
+                out.add(|stack| stack.stop = StopReason::Complete(Root::KernelThread));
             }
         }
     }
@@ -136,13 +141,12 @@ impl<'a> Walker<'a> {
     fn walk_chunks_by_fp(&mut self, items: &[Item<'_>], out: &mut Unwound) {
         for item in items {
             let holes = holes(item.sample);
-            let stack = out.next_own();
-            match start(item.sample, &holes, usize::MAX) {
+            out.add(|stack| match start(item.sample, &holes, usize::MAX) {
                 Some(Start { regs, chunk }) => {
                     self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &chunk, stack);
                 }
                 None => stack.stop = StopReason::Complete(Root::KernelThread),
-            }
+            });
         }
     }
 
@@ -172,7 +176,7 @@ impl<'a> Walker<'a> {
     fn ask(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         for item in items {
             let holes = holes(item.sample);
-            self.opinions.ask(strategy, self.modules, item, &holes, out.next_own());
+            out.add(|stack| self.opinions.ask(strategy, self.modules, item, &holes, stack));
         }
     }
 
@@ -181,7 +185,7 @@ impl<'a> Walker<'a> {
     fn ask(&mut self, _strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         // `Strategy::check` refuses these in this build.
         for _ in items {
-            out.next_own().stop = StopReason::Truncated(TruncatedReason::Budget);
+            out.add(|stack| stack.stop = StopReason::Truncated(TruncatedReason::Budget));
         }
     }
 }

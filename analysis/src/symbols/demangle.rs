@@ -54,7 +54,8 @@ impl fmt::Write for Bounded {
             self.text.push_str(text);
             return Ok(());
         }
-        let cut = text.floor_char_boundary(left.saturating_sub('…'.len_utf8()));
+        let most = left.saturating_sub('…'.len_utf8());
+        let cut = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         self.text.push_str(text.get(..cut).unwrap_or_default());
         self.text.push('…');
         self.is_cut = true;

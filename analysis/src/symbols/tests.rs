@@ -1,1 +1,206 @@
+use super::kernel::is_same_kernel;
+use super::{KernelMissing, KernelName, KernelSymbols, Symbolizer, demangle};
+use crate::address_space::{FileIx, Timeline};
+use crate::modules::{FileModules, Missing, ModuleTable};
+use crate::test_support::{Workshop, executable, identity, meta, symbols};
+use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
 
+const SOURCE: &str = r"
+volatile int sink;
+static inline __attribute__((always_inline)) void innermost(int n) { sink += n * 7; }
+static inline __attribute__((always_inline)) void inner(int n) { innermost(n); innermost(n + 1); }
+__attribute__((noinline)) void outer(int n) { inner(n); sink ^= 1; }
+static __attribute__((noinline, used)) void hidden(int n) { sink -= n; }
+int main(int argc, char **argv) { outer(argc); hidden(argc); return 0; }
+";
+
+/// Names at addresses of a file, outermost first.
+fn names_with(path: &Path, id: FileIdentity, svmas: &[u64], files: &FileModules) -> Result<Vec<Vec<String>>, Missing> {
+    let timeline = Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, path, id))]);
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), files);
+    let mut sorted = svmas.to_vec();
+    sorted.sort_unstable();
+    let wanted = BTreeMap::from([(FileIx(0), sorted)]);
+    let symbolizer = Symbolizer::new(&table, &wanted, None, NonZeroUsize::new(2).unwrap());
+    svmas.iter().map(|&svma| symbolizer.user(FileIx(0), svma).map(<[String]>::to_vec)).collect()
+}
+
+fn names(path: &Path, svmas: &[u64]) -> Vec<Vec<String>> {
+    names_with(path, FileIdentity::default(), svmas, &FileModules::new()).unwrap()
+}
+
+/// Every address of a function.
+fn addresses(path: &Path, function: &str) -> Vec<u64> {
+    let (svma, bytes) = symbols(path)[function];
+    assert!(bytes > 0);
+    (svma..svma + bytes).collect()
+}
+
+/// Check that inline frames stand inside their function, in the order of inlining, and nowhere else.
+#[test]
+fn inline_frames_are_found() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let found = names(&path, &addresses(&path, "outer"));
+    assert!(found.iter().all(|names| names.first().is_some_and(|name| name == "outer")), "{found:?}");
+    assert!(found.contains(&vec!["outer".to_string(), "inner".to_string(), "innermost".to_string()]), "{found:?}");
+    assert!(found.contains(&vec!["outer".to_string()]), "{found:?}");
+    let found = names(&path, &addresses(&path, "hidden"));
+    assert!(found.iter().all(|names| names == &["hidden"]), "{found:?}");
+}
+
+/// Check that a program without debug information is named by its symbol table, and a stripped one by what its dynamic
+/// symbols say: functions it does not export have no name rather than that of a neighbour.
+#[test]
+fn stripped_files_are_named_by_their_dynamic_symbols() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-rdynamic"]);
+    let (outer, hidden) = (addresses(&path, "outer"), addresses(&path, "hidden"));
+    assert!(names(&path, &outer).iter().all(|names| names == &["outer"]));
+    assert!(names(&path, &hidden).iter().all(|names| names == &["hidden"]));
+    workshop.run("strip", &["program"]);
+    assert!(names(&path, &outer).iter().all(|names| names == &["outer"]));
+    assert!(names(&path, &hidden).iter().all(Vec::is_empty), "{:?}", names(&path, &hidden));
+}
+
+/// Check that names and inline frames come from the debug file of the build id, and not from one of another build.
+#[test]
+fn debug_files_are_found_by_build_id() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+    let outer = addresses(&path, "outer");
+    let expected = names(&path, &outer);
+    let build_id = identity(&path, true).build_id.unwrap().to_string();
+    let (dir, rest) = build_id.split_at(2);
+    let debug = workshop.path("debug").join(".build-id").join(dir).join(format!("{rest}.debug"));
+    std::fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    workshop.run("objcopy", &["--only-keep-debug", "program", debug.to_str().unwrap()]);
+    workshop.run("strip", &["program"]);
+    let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+    assert_eq!(names_with(&path, FileIdentity::default(), &outer, &files).unwrap(), expected);
+    workshop.compile("other", "b.c", "int outer(void) { return 1; } int main(void) { return outer(); }", &["-g"]);
+    workshop.run("cp", &["other", debug.to_str().unwrap()]);
+    let unnamed = names_with(&path, FileIdentity::default(), &outer, &files).unwrap();
+    assert!(unnamed.iter().all(Vec::is_empty), "{unnamed:?}");
+}
+
+/// Check that a file that is not the mapped one gives no names at all.
+#[test]
+fn a_replaced_file_gives_no_names() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let (id, outer) = (identity(&path, true), addresses(&path, "outer"));
+    assert!(names_with(&path, id, &outer, &FileModules::new()).is_ok());
+    workshop.compile("program", "b.c", &SOURCE.replace('7', "9"), &["-Wl,--build-id=sha1"]);
+    assert_eq!(names_with(&path, id, &outer, &FileModules::new()), Err(Missing::Replaced));
+}
+
+/// Check that assembly labels without a size name the code up to the next label, and that local labels name nothing.
+#[test]
+fn assembly_labels_without_a_size_name_their_code() {
+    let source = "
+        .text
+        .globl main, second
+        main: nop; nop
+        .Llocal: nop; ret
+        second: nop; ret
+        .size second, . - second
+        .type second, @function
+    ";
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.s", source, &[]);
+    let all = symbols(&path);
+    let (main, second) = (all["main"].0, all["second"].0);
+    let found = names(&path, &(main..second + 2).collect::<Vec<_>>());
+    assert_eq!(found.iter().filter(|names| *names == &["main"]).count(), 4, "{found:?}");
+    assert_eq!(found.last().unwrap(), &["second"]);
+}
+
+/// Check that C++ and Rust names are demangled, in DWARF, in symbol tables, and through their versions.
+#[test]
+fn names_are_demangled() {
+    assert_eq!(demangle(b"_ZN5space3fooEibc"), "space::foo");
+    assert_eq!(demangle(b"_ZNSt6vectorIiSaIiEE9push_backERKi"), "std::vector<int, std::allocator<int> >::push_back");
+    assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+    assert_eq!(demangle(b"_RNvC6_123foo3bar"), "123foo::bar");
+    assert_eq!(demangle(b"main"), "main");
+    assert_eq!(demangle(b"_Zbroken"), "_Zbroken");
+    let workshop = Workshop::new();
+    let source = "namespace space { __attribute__((noinline)) int foo(int n) { return n; } } int main() { return space::foo(1); }";
+    for args in [&["-g", "-lstdc++"][..], &["-lstdc++"]] {
+        let path = workshop.compile("program", "a.cpp", source, args);
+        let found = names(&path, &addresses(&path, "_ZN5space3fooEi"));
+        assert!(found.iter().all(|names| names == &["space::foo"]), "{found:?}");
+    }
+}
+
+/// Check that hostile symbols end in a bounded name: a long one, one that grows when demangled, one that nests deeply,
+/// one that is no text.
+#[test]
+fn hostile_symbols_are_bounded() {
+    let long = demangle(&b"x".repeat(1 << 20));
+    assert!(long.len() <= 4096 && long.ends_with('…'));
+    // Each substitution doubles what is written.
+    let mut doubling = String::from("_Z1fI1aE");
+    for at in 0..30 {
+        doubling.push_str(&format!("S{}_S{}_", at % 10, at % 10));
+    }
+    assert!(demangle(doubling.as_bytes()).len() <= 4096);
+    let nested = format!("_Z1f{}i", "P".repeat(10_000));
+    assert!(demangle(nested.as_bytes()).len() <= 4096);
+    let templates = format!("_Z1f{}i{}", "I1a".repeat(4_000), "E".repeat(4_000));
+    assert!(demangle(templates.as_bytes()).len() <= 4096);
+    let rust = format!("_RNv{}C1a1b", "Nv".repeat(5_000));
+    assert!(demangle(rust.as_bytes()).len() <= 4096);
+    assert_eq!(demangle(b"a\xff\xfe"), "a\u{fffd}\u{fffd}");
+}
+
+const TABLE: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000000 T startup_64
+ffffffff81001000 t helper
+ffffffff81002000 D some_data
+ffffffff81003000 T last
+ffffffffc0001000 t module_work\t[nbd]
+";
+
+/// Check that kernel addresses get the function they lie in, with its module, and no name in data or far beyond.
+#[test]
+fn kernel_functions_are_found() {
+    let kernel = KernelSymbols::read(TABLE.as_bytes()).unwrap();
+    let core = |name| Some(KernelName { name, module: None });
+    assert_eq!(kernel.find(0xffff_ffff_8100_0fff), core("startup_64"));
+    assert_eq!(kernel.find(0xffff_ffff_8100_1000), core("helper"));
+    assert_eq!(kernel.find(0xffff_ffff_8100_2004), None);
+    assert_eq!(kernel.find(0xffff_ffff_8100_3004), core("last"));
+    assert_eq!(kernel.find(0xffff_ffff_9000_0000), None);
+    assert_eq!(kernel.find(0xffff_ffff_c000_1008), Some(KernelName { name: "module_work", module: Some("nbd") }));
+    assert_eq!(kernel.find(0x1000), None);
+}
+
+/// Check that a table of zeros is known as hidden, and an empty or foreign one as unreadable.
+#[test]
+fn hidden_kernel_tables_are_known() {
+    let hidden = "0000000000000000 T _stext\n0000000000000000 t helper\n";
+    assert_eq!(KernelSymbols::read(hidden.as_bytes()).err(), Some(KernelMissing::Restricted));
+    assert_eq!(KernelSymbols::read(&b""[..]).err(), Some(KernelMissing::Unreadable));
+    assert_eq!(KernelSymbols::read(&b"\xff\xfe\n\n x y\nzz T name\n"[..]).err(), Some(KernelMissing::Unreadable));
+}
+
+/// Check that the running kernel's table is used only for a recording made since this very start of it.
+#[test]
+fn kernel_names_need_the_same_start_of_the_same_kernel() {
+    let mut meta = meta(CaptureMode::Fp);
+    (meta.start_ns, meta.start_unix_ns) = (500_000_000_000, 1_700_000_500_000_000_000);
+    let stat = |boot: u64| format!("cpu 1 2 3\nbtime {boot}\nprocesses 9\n");
+    let same = |release: &str, boot: u64| is_same_kernel(&meta, release, &stat(boot));
+    assert_eq!(same("6.18.0", 1_700_000_000), Ok(()));
+    assert_eq!(same("6.18.0", 1_699_999_000), Ok(()), "1,000 s of suspend before the recording");
+    assert_eq!(same("6.18.1", 1_700_000_000), Err(KernelMissing::OtherKernel));
+    assert_eq!(same("6.18.0", 1_700_001_000), Err(KernelMissing::OtherBoot), "started after the recording");
+    assert_eq!(same("6.18.0", 1_700_000_100), Err(KernelMissing::OtherBoot), "the recorded clock began before");
+    assert_eq!(is_same_kernel(&meta, "6.18.0", "cpu"), Err(KernelMissing::OtherBoot));
+}

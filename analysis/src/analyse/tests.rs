@@ -1,0 +1,334 @@
+use super::{Analysis, Options, analyse};
+use crate::Error;
+use crate::folded::{Folded, Origin};
+use crate::modules::FileModules;
+use crate::strategy::{Strategy, StrategyError};
+use crate::test_support::{Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use fpprof_recording::model::{
+    CaptureMode, Comm, CpuCounters, FpEnd, FpFrame, LossCause, Sample, Sideband, StackEnd, StackEndSource,
+};
+use fpprof_recording::{Recording, RecordingWriter};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Three frames whose rows are known: `leaf` at its first instruction has the return address at sp; `middle` has 24
+/// bytes of its own below it; `_start` says that it has no caller.
+const SOURCE: &str = "
+        .text
+        .globl _start
+        .type _start, @function
+_start: .cfi_startproc
+        .cfi_undefined rip
+        call middle
+after_middle: nop
+        .cfi_endproc
+        .size _start, . - _start
+        .type middle, @function
+middle: .cfi_startproc
+        sub $24, %rsp
+        .cfi_def_cfa_offset 32
+        call leaf
+after_leaf: add $24, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size middle, . - middle
+        .type leaf, @function
+leaf:   .cfi_startproc
+        nop
+        ret
+        .cfi_endproc
+        .size leaf, . - leaf
+        .section .note.GNU-stack,\"\",@progbits
+";
+
+/// Where the stack of every sample begins.
+const SP: u64 = 0x7ffd_0000_1000;
+
+/// The program above, its symbols, and where it is mapped.
+struct Program {
+    _workshop: Workshop,
+    path: PathBuf,
+    svma: BTreeMap<String, u64>,
+    text: (u64, u64, u64),
+}
+
+impl Program {
+    fn new() -> Self {
+        let workshop = Workshop::new();
+        let args = ["-nostdlib", "-static", "-Wl,--build-id=sha1"];
+        let path = workshop.compile("program", "a.s", SOURCE, &args);
+        let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
+        let image = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
+        let image = image.unwrap().image().clone();
+        let text = image.segments.iter().find(|segment| segment.executable).unwrap();
+        let text = (text.svma & !0xfff, 0x1000, text.file_offset & !0xfff);
+        Self { _workshop: workshop, path, svma, text }
+    }
+
+    fn sideband(&self, pid: u32, comm: &str) -> [Sideband; 2] {
+        let (start, len, offset) = self.text;
+        let mapping = executable(pid, start, len, offset, &self.path, identity(&self.path, true));
+        let comm = Comm { time_ns: 1_000, pid, tid: pid, comm: comm.into(), exec: true, start_ticks: 1 };
+        [Sideband::Comm(comm), Sideband::Mmap(mapping)]
+    }
+
+    /// A sample in `leaf`, called by `middle`, called by `_start`.
+    fn sample(&self, pid: u32, n: u64) -> Sample {
+        let words = [self.svma["after_leaf"], 1, 2, 3, self.svma["after_middle"], 0];
+        let stack_end = Some(StackEnd { address: SP + 48, source: StackEndSource::Mapping });
+        Sample { stack_end, ..dwarf_sample(pid, n, self.svma["leaf"], SP, &words) }
+    }
+
+    /// The same as a chain of frame pointers would have it: without `middle`, since `leaf` has no frame yet.
+    fn chain(&self) -> Vec<FpFrame> {
+        let frame = |(name, frame_address): (&str, u64)| FpFrame { address: self.svma[name], frame_address };
+        [("leaf", 0), ("after_middle", SP + 24)].map(frame).to_vec()
+    }
+}
+
+/// A file of these events and samples; a block is written after every `block` samples.
+fn record(mode: CaptureMode, events: &[Sideband], samples: &[Sample], block: usize, end: bool) -> Vec<u8> {
+    let mut writer = RecordingWriter::new(Vec::new(), &meta(mode)).unwrap();
+    for event in events {
+        writer.sideband(event).unwrap();
+    }
+    for samples in samples.chunks(block) {
+        for sample in samples {
+            writer.sample(sample, None).unwrap();
+        }
+        writer.flush().unwrap();
+    }
+    if end {
+        let n = samples.len() as u64;
+        let cpu = CpuCounters { cpu: 0, fired: n + 5, recorded: n, skipped: 5, ..CpuCounters::default() };
+        writer.finish(&self::end(vec![cpu])).unwrap();
+    }
+    writer.into_inner()
+}
+
+fn run_with(file: &[u8], strategies: &[&str], n_threads: usize) -> Result<Analysis, Error> {
+    let mut recording = Recording::open(Cursor::new(file.to_vec()))?;
+    let files = FileModules::new();
+    let strategies = strategies.iter().map(|name| name.parse().unwrap()).collect();
+    let n_threads = NonZeroUsize::new(n_threads).unwrap();
+    analyse(&mut recording, &Options { strategies, n_threads, ..Options::new(&files) })
+}
+
+fn run(file: &[u8], strategies: &[&str]) -> Analysis {
+    run_with(file, strategies, 2).unwrap()
+}
+
+/// Folded stacks as text: `comm;root;…;leaf stop samples`.
+fn text(folded: &Folded) -> Vec<String> {
+    let line = |stack: &crate::folded::FoldedStack| {
+        let names = stack.frames.iter().map(|&frame| folded.frames[frame as usize].name.clone());
+        let frames: Vec<String> = std::iter::once(stack.comm.clone()).chain(names).collect();
+        format!("{} {} {}", frames.join(";"), stack.stop.name(), stack.samples)
+    };
+    folded.stacks.iter().map(line).collect()
+}
+
+/// Check the whole way: samples of a real program give its functions by call frame information, root first, complete.
+#[test]
+fn samples_become_named_stacks() {
+    let program = Program::new();
+    let samples: Vec<Sample> = (0..10).map(|n| program.sample(1, n)).collect();
+    let file = record(CaptureMode::Dwarf { stack_bytes: 4096 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let analysis = run(&file, &[]);
+    assert_eq!(analysis.default_strategy, "dwarf");
+    let folded = &analysis.folded["dwarf"];
+    assert_eq!(text(folded), ["prog;_start;middle;leaf _start 10"]);
+    let origins: Vec<Origin> = folded.frames.iter().map(|frame| frame.origin).collect();
+    assert_eq!(origins, [Origin::Cfi, Origin::Cfi, Origin::Leaf]);
+    assert!(folded.frames.iter().all(|frame| frame.module == "program"));
+
+    let summary = &analysis.summary;
+    assert_eq!((summary.fired, summary.recorded, summary.skipped, summary.unaccounted), (15, 10, 5, 0));
+    assert_eq!(summary.warnings, Vec::<String>::new());
+    let quality = &summary.strategies["dwarf"];
+    assert_eq!((quality.samples, quality.complete, quality.frames), (10, 10, 30));
+    assert_eq!(quality.roots, BTreeMap::from([("_start".to_string(), 10)]));
+    let process = &summary.processes[0];
+    assert_eq!((process.pid, process.comm.as_str(), process.samples), (1, "prog", 10));
+    assert_eq!(&process.strategies["dwarf"], quality);
+    let hot: Vec<(&str, u64, u64)> =
+        summary.hottest.iter().map(|hot| (hot.name.as_str(), hot.self_samples, hot.total_samples)).collect();
+    assert_eq!(hot, [("leaf", 10, 10), ("_start", 0, 10), ("middle", 0, 10)]);
+    assert_eq!(summary.volume.stack_bytes, 480);
+}
+
+/// Check that many strategies over the same samples each give their own truth: frame pointers skip the caller of a leaf
+/// and say so, a smaller chunk is truncated where it ends.
+#[test]
+fn strategies_differ_over_the_same_samples() {
+    let program = Program::new();
+    let sample = |n| Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(1, n) };
+    let samples: Vec<Sample> = (0..6).map(sample).collect();
+    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let analysis = run(&file, &["fp", "dwarf", "dwarf@40", "dwarf@39", "dwarf@1"]);
+    assert_eq!(text(&analysis.folded["fp"]), ["prog;_start;leaf _start 6"]);
+    assert_eq!(text(&analysis.folded["dwarf"]), ["prog;_start;middle;leaf _start 6"]);
+    assert_eq!(text(&analysis.folded["dwarf@40"]), ["prog;_start;middle;leaf _start 6"]);
+    assert_eq!(text(&analysis.folded["dwarf@39"]), ["prog;middle;leaf chunk_end 6"]);
+    assert_eq!(text(&analysis.folded["dwarf@1"]), ["prog;leaf chunk_end 6"]);
+    let summary = &analysis.summary;
+    assert_eq!(summary.strategies["fp"].leaf_skip_suspects, 6);
+    assert_eq!(summary.strategies["dwarf"].leaf_skip_suspects, 0);
+    assert_eq!(summary.strategies["dwarf@39"].truncated, BTreeMap::from([("chunk_end".to_string(), 6)]));
+    for quality in summary.strategies.values() {
+        let ends = quality.complete + quality.truncated.values().sum::<u64>() + quality.broken.values().sum::<u64>();
+        assert_eq!((quality.samples, ends), (6, 6));
+    }
+}
+
+/// Check that `fp` over a recording without chains walks the copied bytes, and that a `fp` recording is judged without
+/// registers.
+#[test]
+fn frame_pointers_are_walked_or_judged_as_the_recording_has_them() {
+    let program = Program::new();
+    let mut sample = program.sample(1, 0);
+    // A frame at SP + 24: no frame pointer above it, then the return address into `_start`.
+    sample.user_regs.as_mut().unwrap().values[6] = SP + 24;
+    sample.stack[24..32].fill(0);
+    let dwarf = CaptureMode::Dwarf { stack_bytes: 64 };
+    let file = record(dwarf, &program.sideband(1, "prog"), &[sample], 1, true);
+    assert_eq!(text(&run(&file, &["fp"]).folded["fp"]), ["prog;_start;leaf _start 1"]);
+
+    let chain = Sample { pid: 1, tid: 1, time_ns: 2_000, user_fp: program.chain(), ..Sample::default() };
+    let idle = Sample { pid: 99, tid: 99, time_ns: 2_000, in_kernel: true, kernel: vec![1 << 63], ..Sample::default() };
+    let file = record(CaptureMode::Fp, &program.sideband(1, "prog"), &[chain, idle], 2, true);
+    let analysis = run(&file, &[]);
+    assert_eq!(analysis.default_strategy, "fp");
+    let expected = [":99;[kernel+0x8000000000000000] kernel_thread 1", "prog;_start;leaf _start 1"];
+    assert_eq!(text(&analysis.folded["fp"]), expected);
+    assert!(analysis.summary.warnings.iter().any(|warning| warning.contains("another kernel")));
+}
+
+/// Check that one, two and sixteen threads, and blocks of any size, give identical models.
+#[test]
+fn the_result_does_not_depend_on_threads_or_blocks() {
+    let program = Program::new();
+    let events: Vec<Sideband> = (1..20).flat_map(|pid| program.sideband(pid, &format!("p{}", pid % 7))).collect();
+    let sample = |n: u64| {
+        let mut sample = program.sample(u32::try_from(1 + n * 7 % 23).unwrap(), n);
+        sample.user_fp = program.chain();
+        sample.kernel = (0..n % 3).map(|depth| 0xffff_ffff_8100_0000 + n % 5 * 64 + depth).collect();
+        sample.stack.truncate(usize::try_from(n % 7 * 8).unwrap());
+        sample
+    };
+    let samples: Vec<Sample> = (0..2_000).map(sample).collect();
+    let mode = CaptureMode::Both { stack_bytes: 64 };
+    let strategies = ["fp", "dwarf", "dwarf@16"];
+    let file = record(mode, &events, &samples, 50, true);
+    let mut expected = run_with(&file, &strategies, 1).unwrap();
+    assert!(expected.folded["dwarf"].stacks.len() > 100);
+    for n_threads in [2, 16] {
+        assert_eq!(run_with(&file, &strategies, n_threads).unwrap(), expected);
+    }
+    let other_blocks = run_with(&record(mode, &events, &samples, 333, true), &strategies, 3).unwrap();
+    // Only the size of the file may differ.
+    expected.summary.file_bytes = other_blocks.summary.file_bytes;
+    expected.summary.volume = other_blocks.summary.volume.clone();
+    assert_eq!(other_blocks, expected);
+}
+
+/// Check that a recording that breaks off anywhere is balanced, with every sample it still has unwound.
+#[test]
+fn cut_recordings_balance() {
+    let program = Program::new();
+    let sample = |n: u64| {
+        // Every third tick was filtered out, and after each tenth sample two were lost.
+        Sample { cpu: 1, cpu_fired: 1 + n * 3 / 2 + n / 10 * 2, cpu_lost: n / 10 * 2, ..program.sample(1, n) }
+    };
+    let samples: Vec<Sample> = (0..100).map(sample).collect();
+    let mode = CaptureMode::Dwarf { stack_bytes: 64 };
+    let file = record(mode, &program.sideband(1, "prog"), &samples, 10, false);
+    let mut n_samples = Vec::new();
+    for len in (0..=file.len()).step_by(61).chain([file.len()]) {
+        let Ok(mut recording) = Recording::open(Cursor::new(file[..len].to_vec())) else { continue };
+        let files = FileModules::new();
+        let summary = analyse(&mut recording, &Options::new(&files)).unwrap().summary;
+        let accounted = summary.recorded + summary.lost.values().sum::<u64>() + summary.skipped + summary.dropped;
+        assert_eq!((summary.unaccounted, accounted), (0, summary.fired), "cut at {len}");
+        assert!(!summary.ended_in_order);
+        let dwarf = &summary.strategies["dwarf"];
+        assert_eq!(dwarf.samples, summary.recorded);
+        if summary.recorded == 100 {
+            assert_eq!(dwarf.complete, 100);
+            assert_eq!(summary.lost.get("unattributed"), Some(&18));
+            assert_eq!(summary.lost_gaps, 9);
+        }
+        n_samples.push(summary.recorded);
+    }
+    assert!(n_samples.is_sorted() && n_samples.contains(&0) && n_samples.contains(&50), "{n_samples:?}");
+    assert_eq!(n_samples.last(), Some(&100));
+}
+
+/// Check that lost samples are counted by cause, and gaps by run: those between samples, and the one at the end.
+#[test]
+fn losses_are_counted_by_cause_and_by_gap() {
+    let program = Program::new();
+    let sample = |n: u64| {
+        let cpu_lost = [0, 0, 3, 3, 4, 4][usize::try_from(n).unwrap()];
+        Sample { cpu_fired: n + 1 + cpu_lost, cpu_lost, ..program.sample(1, n) }
+    };
+    let samples: Vec<Sample> = (0..6).map(sample).collect();
+    let mut writer = RecordingWriter::new(Vec::new(), &meta(CaptureMode::Dwarf { stack_bytes: 64 })).unwrap();
+    program.sideband(1, "prog").iter().for_each(|event| writer.sideband(event).unwrap());
+    samples.iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    let lost = BTreeMap::from([(LossCause::RingFull, 4), (LossCause::ExecWindow, 2)]);
+    let cpu = CpuCounters { cpu: 0, fired: 13, recorded: 6, lost, skipped: 0, dropped: 1 };
+    writer.finish(&end(vec![cpu])).unwrap();
+    let summary = run(&writer.into_inner(), &[]).summary;
+    assert_eq!(summary.lost, BTreeMap::from([("ring_full".to_string(), 4), ("exec_window".to_string(), 2)]));
+    assert_eq!((summary.fired, summary.recorded, summary.dropped, summary.unaccounted), (13, 6, 1, 0));
+    assert_eq!(summary.lost_gaps, 3);
+    assert_eq!((summary.ended.as_str(), summary.ended_in_order), ("command exited with status 0", true));
+}
+
+/// Check that a program replaced since gives one label that says so, broken off there, and a warning; and that one that
+/// is gone is shown as places in its file.
+#[test]
+fn replaced_and_missing_programs_are_named_as_such() {
+    let program = Program::new();
+    let file =
+        |events: &[Sideband]| record(CaptureMode::Dwarf { stack_bytes: 64 }, events, &[program.sample(1, 0)], 1, true);
+    let file = file(&program.sideband(1, "prog"));
+    let elf = std::fs::read(&program.path).unwrap();
+    let id = identity(&program.path, true).build_id.unwrap();
+    let at = elf.windows(20).position(|bytes| bytes == id.as_bytes()).unwrap();
+    let mut other = elf.clone();
+    other[at] ^= 1;
+    std::fs::write(&program.path, other).unwrap();
+    let analysis = run(&file, &[]);
+    let replaced = "prog;[program replaced during or after the recording] build_id_mismatch 1";
+    assert_eq!(text(&analysis.folded["dwarf"]), [replaced]);
+    assert!(analysis.summary.warnings[0].contains("replaced"), "{:?}", analysis.summary.warnings);
+
+    std::fs::remove_file(&program.path).unwrap();
+    let analysis = run(&file, &[]);
+    let (start, _, offset) = program.text;
+    let place = program.svma["leaf"] - start + offset;
+    assert_eq!(text(&analysis.folded["dwarf"]), [format!("prog;[program+{place:#x}] module_unavailable 1")]);
+    assert!(analysis.summary.warnings[0].contains("not found"), "{:?}", analysis.summary.warnings);
+}
+
+/// Check that a strategy that a recording cannot support is refused with the reason.
+#[test]
+fn unsupported_strategies_are_refused() {
+    let refused = |mode, name: &str| {
+        let file = record(mode, &[], &[], 1, true);
+        match run_with(&file, &[name], 1) {
+            Err(Error::Strategy(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(CaptureMode::Fp, "dwarf").contains("needs copied stacks"));
+    assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "dwarf@8K").contains("at most 4096 bytes"));
+    let file = record(CaptureMode::Fp, &[], &[], 1, true);
+    assert!(matches!(run_with(&file, &["fp", "fp"], 1), Err(Error::StrategyTwice(name)) if name == "fp"));
+    assert_eq!("sframe".parse::<Strategy>(), Err(StrategyError::Unknown("sframe".to_string())));
+}

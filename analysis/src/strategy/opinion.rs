@@ -1,0 +1,81 @@
+//! Other people's unwinders over the same samples.
+
+use super::{Item, Strategy};
+use crate::modules::{Location, ModuleTable};
+use crate::replay::PlacedModule;
+use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
+use fpprof_recording::model::{Abi, UserRegs};
+use fpprof_unwind::{Chunk, Root, Stack, StopReason, TruncatedReason};
+use std::collections::BTreeMap;
+
+/// Most frames asked for, as of our own unwinder.
+const MAX_DEPTH: u32 = 1024;
+
+/// The libraries this build has, each opened when first asked.
+#[derive(Debug, Default)]
+pub(super) struct Opinions {
+    #[cfg(feature = "libdw")]
+    libdw: fpprof_opinions::Libdw,
+    #[cfg(feature = "libunwind")]
+    libunwind: fpprof_opinions::Libunwind,
+    /// How often a library could not work at all, by its words.
+    pub(super) refused: BTreeMap<String, u64>,
+}
+
+impl Opinions {
+    /// One sample through a library.
+    pub(super) fn ask(
+        &mut self,
+        strategy: Strategy,
+        modules: &ModuleTable<'_>,
+        item: &Item<'_>,
+        holes: &[(u32, u32)],
+        out: &mut Stack,
+    ) {
+        let sample = item.sample;
+        let regs = match &sample.user_regs {
+            None => return out.stop = StopReason::Complete(Root::KernelThread),
+            Some(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
+            Some(regs) => regs,
+        };
+        let stack_end = sample.stack_end.map(|end| end.address);
+        let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();
+        let request = Request {
+            modules: &refs,
+            modules_id: item.space.space.id().into(),
+            regs: &regs.values,
+            stack: Chunk { start: regs.sp(), bytes: &sample.stack, stack_end, holes },
+            max_depth: MAX_DEPTH,
+        };
+        let answer = match strategy {
+            #[cfg(feature = "libdw")]
+            Strategy::Elfutils => self.libdw.unwind(&request, out),
+            #[cfg(feature = "libunwind")]
+            Strategy::Libunwind => self.libunwind.unwind(&request, out),
+            _ => return out.stop = StopReason::Truncated(TruncatedReason::Budget),
+        };
+        if let Err(error) = answer {
+            let n = self.refused.entry(error.to_string()).or_default();
+            *n = n.saturating_add(1);
+            out.frames.clear();
+            out.stop = StopReason::Truncated(TruncatedReason::Budget);
+        }
+    }
+}
+
+fn module_ref<'a>(modules: &'a ModuleTable<'_>, module: &PlacedModule) -> ModuleRef<'a> {
+    let (start, end) = extent(modules, module);
+    let file = match modules.location(module.file) {
+        Ok(Location::Path(path)) => ModuleFile::Path(path),
+        Ok(Location::Bytes(bytes)) => ModuleFile::Bytes(bytes),
+        Err(missing) => ModuleFile::Missing(missing.truncated_reason()),
+    };
+    ModuleRef { file, start, end, bias: module.bias }
+}
+
+/// The addresses of all its segments, code and data; only code is known of a module that is missing.
+fn extent(modules: &ModuleTable<'_>, module: &PlacedModule) -> (u64, u64) {
+    let svmas = modules.image(module.file).ok().and_then(|image| image.svmas());
+    let loaded = svmas.map(|svmas| (svmas.start.wrapping_add(module.bias), svmas.end.wrapping_add(module.bias)));
+    loaded.unwrap_or((module.start, module.end))
+}
