@@ -1,6 +1,7 @@
 //! The eBPF collector, its loader, and the process events beside the samples.
 mod bpf;
 mod decode;
+pub mod doctor;
 mod error;
 mod host;
 mod modules;
@@ -15,5 +16,9 @@ mod sys;
 
 pub use error::Error;
 pub use request::{Note, Outcome, Progress, Request, Target, TargetStatus};
+pub use plan::sampling_event;
 pub use session::record;
 pub use sys::StopFlag;
+
+/// Most bytes of stack that can be copied for one sample.
+pub const MAX_STACK_BYTES: u32 = bpf::MAX_CHUNK_BYTES as u32;

@@ -4,7 +4,7 @@
 //! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
 
 use crate::proc::{Opened, open_mapped, read_build_id, still_at};
-use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
+use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -105,10 +105,4 @@ pub(crate) fn vdso() -> Option<ModuleBytes> {
     let mut bytes = vec![0; usize::try_from(entry.end - entry.start).ok()?];
     memory.read_exact_at(&mut bytes, entry.start).ok()?;
     Some(ModuleBytes { path: entry.path, identity: FileIdentity::default(), bytes })
-}
-
-/// The build id in an image, for the vDSO.
-#[cfg(test)]
-pub(crate) fn build_id_of(file: &File) -> Option<BuildId> {
-    read_build_id(file)
 }

@@ -39,7 +39,7 @@ impl Plan {
         let layout = Layout::new(request.mode, asked, u64::from(n_cpus)).map_err(Error::from)?;
         check_machine()?;
         let filter = match request.target {
-            Target::System => {
+            Target::System | Target::SystemWhile { .. } => {
                 Filter::System { excluded_pid: if request.exclude_self { std::process::id() } else { 0 } }
             }
             Target::Command { .. } | Target::Pids(_) => Filter::Tracked,
@@ -68,7 +68,7 @@ fn check_target(target: &Target) -> Result<Option<Command>, Error> {
             let gone = pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
             gone.map_or(Ok(None), |&pid| Err(Error::NoSuchProcess(pid)))
         }
-        Target::Command { argv } => {
+        Target::Command { argv } | Target::SystemWhile { argv } => {
             let name = argv.first().filter(|name| !name.is_empty()).ok_or(Error::BadCommand)?;
             let arguments = argv.iter().map(|argument| CString::new(argument.as_bytes()));
             let arguments = arguments.collect::<Result<_, _>>().map_err(|_| Error::BadCommand)?;
@@ -150,14 +150,28 @@ fn check_machine() -> Result<(), Error> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::MissingKernelFeature { missing: "CONFIG_DEBUG_INFO_BTF", kernel: kernel_release() });
     }
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map_err(Error::system("looking at the pid namespace"))?;
-    if namespace.ino() != INITIAL_PID_NAMESPACE {
-        return Err(Error::PidNamespace);
+    match is_initial_pid_namespace() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::PidNamespace),
+        Err(source) => Err(Error::System { what: "looking at the pid namespace", source }),
     }
-    Ok(())
+}
+
+/// Whether this process's pids are those the kernel samples.
+pub(crate) fn is_initial_pid_namespace() -> io::Result<bool> {
+    Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PID_NAMESPACE)
 }
 
 /// Cycles where the processor counts them, else a timer.
+/// perf's name of the event that recordings of this machine sample by.
+///
+/// # Errors
+/// If no event can be opened.
+pub fn sampling_event() -> Result<&'static str, Error> {
+    let cpu = online_cpus().first().copied().unwrap_or(0);
+    Ok(choose_event(cpu, Sampling::FrequencyHz(1))?.name())
+}
+
 fn choose_event(cpu: u32, sampling: Sampling) -> Result<EventKind, Error> {
     match PerfEvent::sampling(cpu, EventKind::Cycles, sampling) {
         Ok(_) => Ok(EventKind::Cycles),

@@ -56,6 +56,11 @@ pub enum Target {
     Pids(Vec<u32>),
     /// Everything. Ticks of an idle CPU are counted as skipped.
     System,
+    /// Everything, for as long as a command runs.
+    SystemWhile {
+        /// Program and arguments, as in [`Target::Command`].
+        argv: Vec<OsString>,
+    },
 }
 
 /// How a recording is doing.
@@ -80,6 +85,8 @@ pub struct Outcome {
     pub end: End,
     /// How the command ended; `None` for other targets, and when it still runs after SIGTERM.
     pub target_status: Option<TargetStatus>,
+    /// How long samples were taken.
+    pub sampled_for: Duration,
     /// Bytes of the recording.
     pub bytes_written: u64,
     /// Samples in the recording.

@@ -19,8 +19,8 @@ pub(crate) struct Rings {
 pub(crate) struct Counters([u64; N_COUNTERS]);
 
 const N_COUNTERS: usize = types::counter::COUNT_BYTES.0 as usize + 1;
-const _: () = assert!(offset_of!(types::cpu_control, tail) % 64 == 0, "written by user space alone");
-const _: () = assert!(size_of::<types::cpu_control>() % 64 == 0, "whole cache lines");
+const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
+const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 
 impl Counters {
     pub(crate) fn get(&self, counter: types::counter) -> u64 {

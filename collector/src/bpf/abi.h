@@ -139,6 +139,9 @@ struct fp_walk {
 	__u64 frames_at;
 	__u32 n_frames;
 	__u32 end;
+	/* 32-bit code: words of 4 bytes. */
+	__u32 is_32;
+	__u32 pad;
 };
 
 /* A copy page by page under way. */
@@ -159,7 +162,7 @@ struct cpu_control {
 	__u64 counters[N_COUNTERS];
 	struct fp_walk walk;
 	struct page_copy copy;
-	__u64 pad0[7];
+	__u64 pad0[6];
 	/* Bytes ever consumed; written by user space alone, on a cache line of its own. */
 	__u64 tail __attribute__((aligned(64)));
 	__u64 pad1[7];

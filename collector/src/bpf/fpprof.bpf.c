@@ -29,7 +29,15 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 	struct fp_walk *walk = &context->control->walk;
 	__u64 offset = address - walk->chunk_start;
 	__u64 at = walk->chunk_at + offset;
+	__u32 words[2];
 
+	if (walk->is_32) {
+		if (bpf_probe_read_user(words, sizeof(words), (void *)address))
+			return -1;
+		pair[0] = words[0];
+		pair[1] = words[1];
+		return 0;
+	}
 	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
 		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
 		if (at > ring_room)
@@ -208,6 +216,7 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 	walk->frames_at = at;
 	walk->n_frames = 1;
 	walk->end = FP_END_NONE;
+	walk->is_32 = head->flags & SAMPLE_ABI32;
 	bpf_loop(MAX_FRAMES - 1, walk_turn, context, 0);
 	n_frames = walk->n_frames;
 	if (n_frames > MAX_FRAMES)

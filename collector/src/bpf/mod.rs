@@ -4,6 +4,6 @@ mod layout;
 mod programs;
 mod skeleton;
 
-pub(crate) use layout::{Layout, LayoutError};
+pub(crate) use layout::{Layout, LayoutError, MAX_CHUNK_BYTES};
 pub(crate) use programs::{Filter, Programs, Wish};
 pub(crate) use skeleton::types;

@@ -2,14 +2,10 @@
 
 #![expect(
     unreachable_pub,
-    clippy::all,
-    clippy::cast_possible_wrap,
-    clippy::indexing_slicing,
+    clippy::allow_attributes_without_reason,
     clippy::multiple_unsafe_ops_per_block,
-    clippy::ptr_as_ptr,
     clippy::undocumented_unsafe_blocks,
     clippy::unwrap_used,
-    missing_debug_implementations,
     reason = "generated code"
 )]
 

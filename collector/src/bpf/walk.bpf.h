@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * One step of the frame-pointer walk. It touches memory through READ_USER alone, so that it compiles for the host too:
- *   int READ_USER(reader, __u64 pair[2], __u64 address): 16 bytes at address, 0 when they could be read.
+ *   int READ_USER(reader, __u64 pair[2], __u64 address): two words of the program at address; 0 when they could be read.
  *
  * A frame is [saved frame pointer][return address] at the frame pointer:
  *
- *   higher   | return address |  frame_address + 8
+ *   higher   | return address |  frame_address + 8 (4 in 32-bit code)
  *            | saved fp       |  frame_address = fp
  *   lower    | locals ...     |
  */
@@ -20,7 +20,7 @@ static __always_inline __u32 fp_step(struct fp_walk *walk, void *reader, struct 
 
 	if (!fp)
 		return FP_END_ZERO;
-	if ((fp & 7) || fp <= walk->last_fp)
+	if ((fp & (walk->is_32 ? 3 : 7)) || fp <= walk->last_fp)
 		return FP_END_NOT_ASCENDING;
 	if (READ_USER(reader, pair, fp))
 		return FP_END_UNREADABLE;

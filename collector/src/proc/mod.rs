@@ -5,7 +5,7 @@ mod maps;
 mod status;
 
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
-pub(crate) use maps::{MapsEntry, parse_maps};
+pub(crate) use maps::parse_maps;
 pub(crate) use status::{
     Capabilities, n_threads, online_cpus, processes, read_number, start_ticks, thread_comm, threads,
 };

@@ -62,7 +62,7 @@ pub fn record<W: Write>(
     }
     let running = match (&request.target, &plan.command) {
         (Target::Pids(pids), _) => Running::attach(pids, &programs)?,
-        (_, Some(command)) => Running::hold(command, &programs)?,
+        (_, Some(command)) => Running::hold(command, &programs, plan.wish.filter != Filter::Tracked)?,
         _ => Running::System,
     };
     let writer = RecordingWriter::new(sink, &meta(request, &plan, &running))?;
@@ -71,7 +71,7 @@ pub fn record<W: Write>(
     let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
     let has_statistics = statistics.is_some();
     let mut session =
-        Session { request, plan: &plan, programs: &programs, samplers, reader, running, stop, notes: Vec::new() };
+        Session { request, plan: &plan, programs: &programs, samplers, reader, running, stop, started_ns: 0, notes: Vec::new() };
     session.start()?;
     let reason = session.run(progress)?;
     session.finish(reason, &before, has_statistics)
@@ -85,6 +85,7 @@ struct Session<'a, W> {
     reader: Reader<W>,
     running: Running,
     stop: &'a StopFlag,
+    started_ns: u64,
     notes: Vec<Note>,
 }
 
@@ -94,6 +95,7 @@ impl<W: Write> Session<'_, W> {
     fn start(&mut self) -> Result<(), Error> {
         self.reader.sideband.enable()?;
         self.describe_existing();
+        self.started_ns = monotonic_ns();
         self.samplers.enable()?;
         self.running.release(self.plan.command.as_ref())
     }
@@ -110,7 +112,7 @@ impl<W: Write> Session<'_, W> {
                 return;
             }
             Target::Pids(pids) => pids.clone(),
-            Target::System => processes(),
+            Target::System | Target::SystemWhile { .. } => processes(),
         };
         let mut unreadable = 0;
         for pid in existing {
@@ -219,6 +221,7 @@ impl<W: Write> Session<'_, W> {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             end,
             target_status: self.running.status(),
+            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.started_ns)),
             bytes_written: self.reader.writer.bytes_written(),
             notes: self.notes,
         })
@@ -293,7 +296,7 @@ fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
             pid: running.command_pid().unwrap_or(0),
         },
         Target::Pids(pids) => model::Target::Pids(pids.clone()),
-        Target::System => model::Target::System,
+        Target::System | Target::SystemWhile { .. } => model::Target::System,
     };
     Meta {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

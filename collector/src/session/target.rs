@@ -15,7 +15,7 @@ const TERMINATION_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Running {
     /// A command of ours; its status once it has ended.
-    Command { child: HeldChild, pidfd: OwnedFd, status: Option<TargetStatus> },
+    Command { child: HeldChild, pidfd: OwnedFd, status: Option<TargetStatus>, is_all: bool },
     /// Processes of others.
     Attached(Vec<OwnedFd>),
     /// Everything, which has no end.
@@ -24,11 +24,14 @@ pub(super) enum Running {
 
 impl Running {
     /// Forks the command and holds it. It is tracked from its `execve` on.
-    pub(super) fn hold(command: &Command, programs: &Programs<'_>) -> Result<Self, Error> {
+    /// With `is_all` everything else is profiled too while it runs.
+    pub(super) fn hold(command: &Command, programs: &Programs<'_>, is_all: bool) -> Result<Self, Error> {
         let child = HeldChild::spawn(&command.program, &command.arguments).map_err(|error| explain(error, command))?;
-        programs.track(child.pid(), false).map_err(Error::bpf("tracking the command"))?;
+        if !is_all {
+            programs.track(child.pid(), false).map_err(Error::bpf("tracking the command"))?;
+        }
         let pidfd = open_pidfd(child.pid()).map_err(Error::system("watching the command"))?;
-        Ok(Self::Command { child, pidfd, status: None })
+        Ok(Self::Command { child, pidfd, status: None, is_all })
     }
 
     /// Takes running processes into the profile.
@@ -67,7 +70,7 @@ impl Running {
 
     /// Whether everything is profiled.
     pub(super) fn follows_all(&self) -> bool {
-        matches!(self, Self::System)
+        matches!(self, Self::System | Self::Command { is_all: true, .. })
     }
 
     /// The pid of the command.

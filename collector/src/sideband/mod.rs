@@ -10,5 +10,5 @@ mod parse;
 mod source;
 mod tracker;
 
-pub(crate) use source::{SidebandSource, ThrottleCount};
+pub(crate) use source::SidebandSource;
 pub(crate) use tracker::{Tracker, Verdict};

@@ -33,17 +33,24 @@ pub(crate) enum Body {
 }
 
 /// Splits the bytes of a ring into records; stops at one that cannot be.
-pub(crate) struct Records<'a>(pub(crate) &'a [u8]);
+pub(crate) struct Records<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// The event whose mappings have build ids.
+    ///
+    /// The kernel marks such records (`PERF_RECORD_MISC_MMAP_BUILD_ID`), but leaves the mark standing when it goes on to
+    /// write the same mapping for an event that did not ask: then the mark lies, and only the event tells.
+    pub(crate) build_id_event: u64,
+}
 
 impl Iterator for Records<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        let mut header = Fields(self.0);
-        let (kind, misc, size) = (header.u32()?, header.u16()?, usize::from(header.u16()?));
-        let body = self.0.get(8..size)?;
-        self.0 = self.0.get(size..)?;
-        Some(parse(kind, misc, body).unwrap_or(Record { event_id: 0, body: Body::Other }))
+        let mut header = Fields(self.bytes);
+        let (kind, misc, size) = (header.u32()?, u32::from(header.u16()?), usize::from(header.u16()?));
+        let body = self.bytes.get(8..size)?;
+        self.bytes = self.bytes.get(size..)?;
+        Some(parse(kind, misc, body, self.build_id_event).unwrap_or(Record { event_id: 0, body: Body::Other }))
     }
 }
 
@@ -53,16 +60,19 @@ impl Iterator for Records<'_> {
 /// `struct sample_id` in `include/uapi/linux/perf_event.h`.
 const TRAILER_BYTES: usize = 32;
 
-fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
+fn parse(kind: u32, misc: u32, body: &[u8], build_id_event: u64) -> Option<Record> {
     let (body, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER_BYTES)?)?;
     let mut trailer = Fields(trailer.get(8..)?);
     let (time_ns, _cpu, event_id) = (trailer.u64()?, trailer.u64()?, trailer.u64()?);
     let mut fields = Fields(body);
     let body = match kind {
-        bindings::PERF_RECORD_MMAP2 => Body::Mmap(mmap(&mut fields, misc, time_ns)?),
+        bindings::PERF_RECORD_MMAP2 => {
+            let has_build_id = event_id == build_id_event && misc & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
+            Body::Mmap(mmap(&mut fields, has_build_id, time_ns)?)
+        }
         bindings::PERF_RECORD_COMM => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
-            let exec = u32::from(misc) & bindings::PERF_RECORD_MISC_COMM_EXEC != 0;
+            let exec = misc & bindings::PERF_RECORD_MISC_COMM_EXEC != 0;
             Body::Comm(Comm { time_ns, pid, tid, comm: fields.string(), exec, start_ticks: 0 })
         }
         bindings::PERF_RECORD_FORK | bindings::PERF_RECORD_EXIT => {
@@ -81,10 +91,10 @@ fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
     Some(Record { event_id, body })
 }
 
-fn mmap(fields: &mut Fields<'_>, misc: u16, time_ns: u64) -> Option<Mmap> {
+fn mmap(fields: &mut Fields<'_>, has_build_id: bool, time_ns: u64) -> Option<Mmap> {
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let identity = if u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+    let identity = if has_build_id {
         let size = usize::from(fields.take(4)?.first().copied()?);
         FileIdentity { build_id: fields.take(20)?.get(..size).and_then(BuildId::new), ..FileIdentity::default() }
     } else {

@@ -89,6 +89,11 @@ impl SidebandSource {
         self.orderer.release(cut_ns, emit);
     }
 
+    /// Whether the kernel names build ids.
+    pub(crate) fn has_build_ids(&self) -> bool {
+        self.cpus.iter().all(|source| source.with_build_id.is_some())
+    }
+
     /// Records that found no room.
     pub(crate) fn lost(&self) -> SidebandLoss {
         self.lost
@@ -132,7 +137,7 @@ impl CpuSource {
     }
 
     fn take(&mut self, bytes: &[u8], cut_ns: u64, orderer: &mut Orderer, lost: &mut SidebandLoss) {
-        for record in Records(bytes) {
+        for record in (Records { bytes, build_id_event: self.build_id_event }) {
             match record.body {
                 Body::Mmap(mmap) if record.event_id == self.build_id_event => {
                     self.merger.with_build_id(&mmap, |mmap| orderer.push(Sideband::Mmap(mmap)));

@@ -125,8 +125,7 @@ unsafe fn become_command(
     loop {
         // SAFETY: one writable byte.
         let n = unsafe { libc::read(wait.as_raw_fd(), go.as_mut_ptr().cast(), 1) };
-        // SAFETY: errno of this thread.
-        if n >= 0 || unsafe { *libc::__errno_location() } != libc::EINTR {
+        if n >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             break;
         }
     }
@@ -138,8 +137,7 @@ unsafe fn become_command(
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // SAFETY: both strings outlive the call, `argv` is null-terminated.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
-    // SAFETY: errno of this thread.
-    let errno = unsafe { *libc::__errno_location() }.to_ne_bytes();
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOEXEC).to_ne_bytes();
     // SAFETY: four readable bytes.
     unsafe { libc::write(report.as_raw_fd(), errno.as_ptr().cast(), errno.len()) };
     // SAFETY: ends the process.

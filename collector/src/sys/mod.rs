@@ -9,7 +9,7 @@ mod process;
 mod shared_map;
 mod signal;
 
-pub(crate) use bpf::{ObjectStorage, Pod, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
+pub(crate) use bpf::{ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
 pub(crate) use perf::{EventKind, PerfEvent};
