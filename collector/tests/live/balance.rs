@@ -1,0 +1,105 @@
+//! Where every tick went.
+
+use crate::support::{assert_balanced, build, directory, run, take, take_with};
+use fpprof_collector::{Request, StopFlag, TargetStatus, record};
+use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sampling};
+use std::io::{self, Write};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Check that the balance holds with the smallest ring and a reader that stops for long: what did not fit is lost for
+/// that cause, and the counters in the samples agree.
+#[test]
+fn smallest_ring_and_stopped_reader() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let mode = CaptureMode::Both { stack_bytes: 131_072 };
+    let fast =
+        Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["900"], mode) };
+    let stop = StopFlag::new().expect("a flag");
+    let mut pauses = 0;
+    let taken = take_with(&fast, &stop, &mut |_| {
+        pauses += 1;
+        if pauses <= 2 {
+            sleep(Duration::from_millis(250));
+        }
+    });
+    let lost: u64 = taken.outcome.end.cpus.iter().filter_map(|cpu| cpu.lost.get(&LossCause::RingFull)).sum();
+    assert!(lost > 100, "{lost} samples lost while the reader slept");
+    for cpu in &taken.outcome.end.cpus {
+        let samples: Vec<_> = taken.samples.iter().filter(|sample| sample.cpu == cpu.cpu).collect();
+        let (mut fired, mut lost) = (0, 0);
+        for sample in samples {
+            assert!(sample.cpu_fired > fired && sample.cpu_lost >= lost, "counters only grow");
+            (fired, lost) = (sample.cpu_fired, sample.cpu_lost);
+        }
+        assert!(fired <= cpu.fired && lost <= cpu.lost.values().sum());
+    }
+}
+
+/// Check that with the default ring nothing is lost at 999 Hz, that ticks fire at the rate asked for, and that other
+/// processes' ticks are skipped.
+#[test]
+fn nothing_is_lost_by_default() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let taken = take(&run(&program, &["600"], CaptureMode::Dwarf { stack_bytes: 262_144 }));
+    for cpu in &taken.outcome.end.cpus {
+        let ring_full = cpu.lost.get(&LossCause::RingFull).copied().unwrap_or(0);
+        assert_eq!(ring_full, 0, "{cpu:?}");
+        let elapsed_ns = taken.outcome.end.time_ns - taken.meta.start_ns;
+        let at_most = elapsed_ns * 999 / 1_000_000_000 + 1;
+        assert!((at_most / 2..=at_most).contains(&cpu.fired), "{cpu:?}, not {at_most}");
+    }
+    assert!(taken.outcome.end.cpus.iter().any(|cpu| cpu.skipped > 0));
+    let weights = taken.samples.iter().filter(|sample| sample.weight == 1_000_000_000 / 999);
+    assert_eq!(weights.count(), taken.samples.len(), "each sample stands for one period");
+    assert_eq!(taken.outcome.end.own_cost.ring_bytes > 131_072 * taken.outcome.samples * 8 / 10, true);
+}
+
+/// Takes so many bytes and then no more, as a full disk does.
+struct Full<'a> {
+    room: usize,
+    taken: &'a mut Vec<u8>,
+}
+
+impl Write for Full<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = bytes.len().min(self.room - self.taken.len());
+        if n == 0 {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.taken.extend_from_slice(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Check that a full disk ends neither the command nor the balance: what was written stays readable, and what was not is
+/// counted as dropped.
+#[test]
+fn full_disk() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let mut bytes = Vec::new();
+    let request =
+        Request { keep_raw_stacks: true, ..run(&program, &["2300"], CaptureMode::Dwarf { stack_bytes: 4096 }) };
+    let stop = StopFlag::new().expect("a flag");
+    let whole = record(&request, &mut bytes, &stop, &mut |_| {}).expect("recording works here");
+    assert_eq!(whole.end.reason, EndReason::Exited(0));
+    let mut cut = Vec::new();
+    let sink = Full { room: bytes.len() / 2, taken: &mut cut };
+    let outcome = record(&request, sink, &stop, &mut |_| {}).expect("a full disk is no error of recording");
+    assert_balanced(&outcome);
+    assert_eq!(outcome.end.reason, EndReason::WriteFailed(libc::ENOSPC));
+    assert_eq!(outcome.target_status, Some(TargetStatus::Exited(0)));
+    assert!(outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum::<u64>() > 0);
+    assert!(outcome.notes.contains(&fpprof_collector::Note::EndNotWritten(libc::ENOSPC)));
+    let mut recording = fpprof_recording::Recording::open(io::Cursor::new(&cut)).expect("what was written can be read");
+    let mut samples = 0;
+    recording.samples(|_| samples += 1).expect("samples");
+    assert_eq!(samples, outcome.samples);
+}

@@ -1,0 +1,70 @@
+//! Frame-pointer chains.
+
+use crate::support::{assert_most, build, directory, hex_numbers, run, take};
+use fpprof_recording::model::{Abi, CaptureMode, FpEnd, FpFrame};
+use std::path::Path;
+use std::process::Command;
+
+/// Check that the chain of a program with frame pointers is, in every mode that has one, exactly the one the program
+/// itself sees: return addresses and frame addresses, beyond what is copied of the stack too.
+#[test]
+fn chain_is_what_the_program_sees() {
+    let directory = directory();
+    let program = build("chain", &["-O0", "-fno-omit-frame-pointer"], directory.path());
+    let (small, large) = (CaptureMode::Both { stack_bytes: 1024 }, CaptureMode::Both { stack_bytes: 65_536 });
+    for mode in [CaptureMode::Fp, small, large] {
+        let truth = directory.path().join("truth");
+        let taken = take(&run(&program, &["300", truth.to_str().expect("a path")], mode));
+        let truth: Vec<FpFrame> =
+            hex_numbers(&truth).chunks(2).map(|pair| FpFrame { address: pair[0], frame_address: pair[1] }).collect();
+        assert_eq!(truth.len(), 42);
+        let leaf = truth[0].frame_address;
+        let in_leaf =
+            taken.samples.iter().filter(|sample| sample.user_fp.get(1).is_some_and(|f| f.frame_address == leaf));
+        let chains: Vec<_> = in_leaf.map(|sample| &sample.user_fp[1..]).collect();
+        assert_most(chains.len(), taken.samples.len(), "samples in the leaf");
+        for chain in chains {
+            assert_eq!(chain.get(..truth.len()), Some(truth.as_slice()), "{mode:?}");
+        }
+        if mode == CaptureMode::Fp {
+            assert!(taken.samples.iter().all(|sample| sample.user_regs.is_none() && sample.stack.is_empty()));
+        }
+    }
+}
+
+fn symbol(program: &Path, name: &str) -> u64 {
+    let nm = Command::new("nm").arg(program).output().expect("nm runs");
+    let text = String::from_utf8(nm.stdout).expect("text");
+    let line = text.lines().find(|line| line.ends_with(&format!(" {name}"))).expect("the symbol");
+    u64::from_str_radix(line.split(' ').next().expect("an address"), 16).expect("a number")
+}
+
+/// Check that a program is sampled from its first instruction on, with the right word size, and nothing before it: all
+/// of a program without a C library lies in the three functions it has.
+#[test]
+fn bare_programs_of_64_and_32_bits() {
+    let directory = directory();
+    for (flag, abi) in [("-m64", Abi::Bits64), ("-m32", Abi::Bits32)] {
+        let flags =
+            [flag, "-O0", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-fno-omit-frame-pointer"];
+        let program = build("bare", &flags, directory.path());
+        let taken = take(&run(&program, &[], CaptureMode::Both { stack_bytes: 4096 }));
+        let (leaf, caller, start) = (symbol(&program, "leaf"), symbol(&program, "caller"), symbol(&program, "_start"));
+        let mut in_leaf = 0;
+        for sample in taken.samples.iter().filter(|sample| !sample.in_kernel) {
+            let regs = sample.user_regs.expect("registers");
+            assert_eq!(regs.abi, abi);
+            assert!((leaf..start + 256).contains(&regs.ip()), "{:#x}", regs.ip());
+            let chain: Vec<u64> = sample.user_fp.iter().map(|frame| frame.address).collect();
+            if in_leaf == 0 { eprintln!("{chain:x?} {:?} {regs:x?} {leaf:x} {caller:x} {start:x}", sample.fp_end); }
+            // The entry point has no return address: where it would lie, there is the number of arguments.
+            if let [ip, in_caller, in_start, 1] = chain[..] {
+                let expected = (leaf..caller).contains(&ip) && (caller..start).contains(&in_caller) && in_start > start;
+                assert!(expected, "{chain:x?}");
+                assert_eq!(sample.fp_end, FpEnd::Zero);
+                in_leaf += 1;
+            }
+        }
+        assert_most(in_leaf, taken.samples.len(), "samples with the chain leaf, caller, _start");
+    }
+}

@@ -1,0 +1,64 @@
+//! How recordings end.
+
+use crate::support::{build, directory, run, take, take_with};
+use fpprof_collector::{Request, StopFlag, Target, TargetStatus};
+use fpprof_recording::model::{CaptureMode, EndReason};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn shell(script: &str) -> Request {
+    Request::new(Target::Command { argv: ["sh", "-c", script].map(Into::into).to_vec() })
+}
+
+/// Check that the command's end is the recording's, with its status or signal.
+#[test]
+fn status_of_the_command() {
+    let exited = take(&shell("exit 7")).outcome;
+    assert_eq!((exited.end.reason, exited.target_status), (EndReason::Exited(7), Some(TargetStatus::Exited(7))));
+    let killed = take(&shell("kill -9 $$")).outcome;
+    assert_eq!((killed.end.reason, killed.target_status), (EndReason::Killed(9), Some(TargetStatus::Killed(9))));
+}
+
+/// Check that a command finds its signals as any fresh process does: SIGPIPE ends it.
+#[test]
+fn command_has_default_signals() {
+    let outcome = take(&shell("kill -PIPE $$")).outcome;
+    assert_eq!(outcome.target_status, Some(TargetStatus::Killed(libc::SIGPIPE)));
+}
+
+/// Check that the time over, or a signal, ends the recording at once and the command with SIGTERM.
+#[test]
+fn duration_and_signal() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let endless = run(&program, &["60000"], CaptureMode::Fp);
+    let began = Instant::now();
+    let timed = take(&Request { duration: Some(Duration::from_millis(300)), ..endless.clone() }).outcome;
+    assert_eq!(
+        (timed.end.reason, timed.target_status),
+        (EndReason::Duration, Some(TargetStatus::Killed(libc::SIGTERM)))
+    );
+    let stop = StopFlag::new().expect("a flag");
+    let stopped = take_with(&endless, &stop, &mut |_| stop.stop(libc::SIGINT)).outcome;
+    assert_eq!(stopped.end.reason, EndReason::Signal(libc::SIGINT));
+    assert_eq!(stopped.target_status, Some(TargetStatus::Killed(libc::SIGTERM)));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+/// Check that the end of all attached processes ends the recording, and that it is not ours to end them.
+#[test]
+fn attached_processes() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let mut children =
+        ["200", "400", "1500"].map(|ms| Command::new(&program).arg(ms).spawn().expect("the program runs"));
+    let [first, second, third] = &children;
+    let gone = take(&Request::new(Target::Pids(vec![first.id(), second.id()]))).outcome;
+    assert_eq!((gone.end.reason, gone.target_status), (EndReason::TargetsGone, None));
+    let duration = Some(Duration::from_millis(100));
+    let timed = take(&Request { duration, ..Request::new(Target::Pids(vec![third.id()])) }).outcome;
+    assert_eq!(timed.end.reason, EndReason::Duration);
+    for child in &mut children {
+        assert!(child.wait().expect("its end").success());
+    }
+}

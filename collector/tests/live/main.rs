@@ -1,0 +1,11 @@
+//! The collector on the running kernel: it loads the real programs and profiles programs whose stacks are known.
+//!
+//! Needs what recording needs (root, or `CAP_BPF` and `CAP_PERFMON`), and fails where that is missing.
+
+mod balance;
+mod chain;
+mod ending;
+mod processes;
+mod refusals;
+mod stacks;
+mod support;

@@ -1,0 +1,140 @@
+//! Whose samples are taken, and what is said of processes.
+
+use crate::support::{build, directory, run, take};
+use fpprof_collector::{Request, Target};
+use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Check that a process tree is followed: forks, threads and execs are sampled and told of, in an order that makes sense.
+#[test]
+fn process_tree_is_followed() {
+    let directory = directory();
+    let program = build("tree", &[], directory.path());
+    let truth = directory.path().join("truth");
+    let taken = take(&run(&program, &["200", truth.to_str().expect("a path")], CaptureMode::Fp));
+    let truth = std::fs::read_to_string(&truth).expect("the program wrote its file");
+    let [parent, first, thread, second] =
+        truth.split_whitespace().map(|n| n.parse::<u32>().expect("a number")).collect::<Vec<_>>()[..]
+    else {
+        panic!("four numbers: {truth}")
+    };
+    let sampled: BTreeSet<_> = taken.samples.iter().map(|sample| (sample.pid, sample.tid)).collect();
+    assert_eq!(sampled, BTreeSet::from([(parent, parent), (first, first), (first, thread), (second, second)]));
+    let position = |what: &str, is_it: &dyn Fn(&Sideband) -> bool| {
+        taken.sideband.iter().position(is_it).unwrap_or_else(|| panic!("no event: {what}"))
+    };
+    let fork = |pid, tid| move |event: &Sideband| matches!(event, Sideband::Fork(f) if (f.pid, f.tid, f.parent_pid) == (pid, tid, if pid == tid { parent } else { pid }));
+    let first_fork = position("fork", &fork(first, first));
+    assert!(first_fork < position("thread", &fork(first, thread)));
+    let exec = position("exec", &|e| matches!(e, Sideband::Comm(c) if c.pid == second && c.exec && c.comm == b"exe"));
+    assert!(position("fork", &fork(second, second)) < exec);
+    let mapped =
+        position("mapping", &|e| matches!(e, Sideband::Mmap(m) if m.pid == second && m.path.ends_with(b"/tree")));
+    assert!(exec < mapped);
+    for pid in [parent, first, second] {
+        position("exit", &|e| matches!(e, Sideband::Exit(x) if (x.pid, x.tid) == (pid, pid)));
+    }
+    // What a process did stands before its samples.
+    let exec_time = taken.sideband.iter().find_map(|e| match e {
+        Sideband::Comm(comm) if comm.pid == parent && comm.exec => Some(comm.time_ns),
+        _ => None,
+    });
+    assert!(taken.samples.iter().all(|sample| Some(sample.time_ns) > exec_time), "nothing before the exec is sampled");
+}
+
+fn executable_mapping<'a>(sideband: &'a [Sideband], program: &Path) -> &'a Mmap {
+    let name = program.to_str().expect("a path").as_bytes();
+    let mapping = sideband.iter().find_map(|event| match event {
+        Sideband::Mmap(mmap) if mmap.path == name && mmap.prot & 4 != 0 => Some(mmap),
+        _ => None,
+    });
+    mapping.expect("the program's code is mapped")
+}
+
+/// Check that a mapping is told of with device, inode and build id, for a new process and for one that runs already.
+#[test]
+fn mappings_carry_their_identity() {
+    let directory = directory();
+    let program = build("burn", &["-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233"], directory.path());
+    let metadata = std::fs::metadata(&program).expect("the program");
+    let launched = take(&run(&program, &["100"], CaptureMode::Fp));
+    let mut child = Command::new(&program).arg("600").spawn().expect("the program runs");
+    let attached = take(&Request::new(Target::Pids(vec![child.id()])));
+    assert!(child.wait().expect("its end").success());
+    for (taken, synthesized) in [(&launched, false), (&attached, true)] {
+        let mmap = executable_mapping(&taken.sideband, &program);
+        assert_eq!(mmap.identity.inode, metadata.ino());
+        assert_eq!(
+            (mmap.identity.dev_major, mmap.identity.dev_minor),
+            (libc::major(metadata.dev()), libc::minor(metadata.dev()))
+        );
+        let build_id = mmap.identity.build_id.expect("a build id").to_string();
+        assert_eq!(build_id, "00112233445566778899aabbccddeeff00112233");
+        assert_eq!(mmap.synthesized, synthesized);
+        let vdso = taken
+            .sideband
+            .iter()
+            .filter(|e| matches!(e, Sideband::Module(m) if m.path == b"[vdso]" && m.bytes.starts_with(b"\x7fELF")));
+        assert_eq!(vdso.count(), 1);
+    }
+    assert!(attached.samples.len() >= 50, "{}", attached.samples.len());
+    assert!(attached.samples.iter().all(|sample| sample.pid == child.id()));
+    let named =
+        attached.sideband.iter().any(|e| matches!(e, Sideband::Comm(c) if c.comm == b"burn" && c.start_ticks > 0));
+    assert!(named, "a process that runs already has a name and a start time");
+}
+
+/// Check that the bytes of a program that deletes itself are in the recording, and those of one that stays are not.
+#[test]
+fn deleted_programs_are_kept() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let bytes = std::fs::read(&program).expect("the program");
+    let kept = |taken: &crate::support::Taken| {
+        let modules = taken.sideband.iter().filter_map(|event| match event {
+            Sideband::Module(module) if module.path.ends_with(b"/burn") => Some(module.bytes.clone()),
+            _ => None,
+        });
+        modules.collect::<Vec<_>>()
+    };
+    assert!(kept(&take(&run(&program, &["100"], CaptureMode::Fp))).is_empty());
+    let [module] = &kept(&take(&run(&program, &["100", "remove"], CaptureMode::Fp)))[..] else { panic!("one module") };
+    assert!(*module == bytes, "the bytes are those of the file");
+    assert!(!program.exists());
+}
+
+/// Check that everything is sampled system-wide, but not this process unless asked for, and that idle ticks are skipped.
+#[test]
+fn whole_system() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let mut child = Command::new(&program).arg("60000").spawn().expect("the program runs");
+    for exclude_self in [true, false] {
+        let duration = Some(Duration::from_millis(300));
+        let mut busy = 0u64;
+        let request = Request { duration, exclude_self, kernel_stacks: true, ..Request::new(Target::System) };
+        let stop = fpprof_collector::StopFlag::new().expect("a flag");
+        let taken = crate::support::take_with(&request, &stop, &mut |_| {
+            // Something to be sampled in this process.
+            let until = std::time::Instant::now() + Duration::from_millis(20);
+            while std::time::Instant::now() < until {
+                busy += 1;
+            }
+        });
+        let own = taken.samples.iter().filter(|sample| sample.pid == std::process::id()).count();
+        assert_eq!(own == 0, exclude_self, "{own} samples of this process");
+        assert!(taken.samples.iter().any(|sample| sample.pid == child.id()));
+        assert!(taken.samples.iter().all(|sample| sample.pid != 0 || sample.tid != 0), "idle is not sampled");
+        let in_kernel: Vec<_> = taken.samples.iter().filter(|sample| sample.in_kernel).collect();
+        assert!(in_kernel.iter().all(|sample| !sample.kernel.is_empty()), "kernel stacks are there when asked for");
+        let init =
+            taken.sideband.iter().any(|e| matches!(e, Sideband::Mmap(m) if m.pid == child.id() && m.synthesized));
+        assert!(init, "what runs already is described");
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("its end");
+}

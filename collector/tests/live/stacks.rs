@@ -1,0 +1,118 @@
+//! Copied stacks.
+
+use crate::support::{assert_most, build, directory, hex_numbers, run, take};
+use fpprof_collector::Request;
+use fpprof_recording::model::{CaptureMode, Sample, StackEnd, StackEndSource};
+
+const KEY: u64 = 0x5aa5_0000_1234_0000;
+
+fn raw(request: Request) -> Request {
+    Request { keep_raw_stacks: true, ..request }
+}
+
+/// Words of the chunk with their addresses.
+fn words(sample: &Sample) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let sp = sample.user_regs.map_or(0, |regs| regs.sp());
+    let words = sample.stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    (0..).zip(words).map(move |(i, word)| (sp + 8 * i, word))
+}
+
+fn n_marked(sample: &Sample) -> usize {
+    words(sample).filter(|&(address, word)| word == address ^ KEY).count()
+}
+
+/// Check that a stack of more than 128 KiB is copied whole and as it is, and no further than its end.
+#[test]
+fn large_stacks_are_copied_exactly() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let taken = take(&raw(run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
+    let whole = taken.samples.iter().filter(|sample| n_marked(sample) == 16_384);
+    let whole: Vec<_> = whole.collect();
+    assert_most(whole.len(), taken.samples.len(), "samples with all of the pattern");
+    for sample in whole {
+        let end = sample.stack_end.expect("the end is known");
+        assert_eq!(end.source, StackEndSource::StartStack);
+        let sp = sample.user_regs.expect("registers").sp();
+        assert_eq!(sample.stack.len() as u64, end.address - sp);
+        assert!(sample.stack_holes.is_empty());
+    }
+}
+
+/// Check that a smaller limit cuts the copy there, and that the true end is still said.
+#[test]
+fn the_limit_is_kept() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    for stack_bytes in [1, 4096, 65_528, 100_001] {
+        let taken = take(&raw(run(&program, &["150"], CaptureMode::Dwarf { stack_bytes })));
+        let long = |sample: &&Sample| {
+            let end = sample.stack_end.map_or(0, |end| end.address);
+            end.saturating_sub(sample.user_regs.map_or(0, |regs| regs.sp())) > 131_072
+        };
+        let long: Vec<_> = taken.samples.iter().filter(long).collect();
+        assert_most(long.len(), taken.samples.len(), "samples above the pattern");
+        assert!(long.iter().all(|sample| sample.stack.len() as u64 == u64::from(stack_bytes)));
+    }
+}
+
+/// Check that pages that were never touched are holes: as many as there are, zero, on page boundaries, and what lies
+/// on both sides of them is there.
+#[test]
+fn untouched_pages_are_holes() {
+    let directory = directory();
+    let program = build("holes", &[], directory.path());
+    let taken = take(&raw(run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
+    let with_holes: Vec<_> = taken.samples.iter().filter(|sample| n_marked(sample) == 1024).collect();
+    assert_most(with_holes.len(), taken.samples.len(), "samples with the marks of both sides");
+    for sample in with_holes {
+        let [hole] = sample.stack_holes[..] else { panic!("one hole expected: {:?}", sample.stack_holes) };
+        let sp = sample.user_regs.expect("registers").sp();
+        assert_eq!((sp + u64::from(hole.offset)) % 4096, 0);
+        assert_eq!(hole.len % 4096, 0);
+        assert!((62..=64).contains(&(hole.len / 4096)), "{hole:?}");
+        let hole = &sample.stack[hole.offset as usize..][..hole.len as usize];
+        assert!(hole.iter().all(|&byte| byte == 0));
+    }
+}
+
+/// Check that the ends of the stacks of a thread, of a signal handler and of a context are found, each by its own way.
+#[test]
+fn ends_of_other_stacks_are_found() {
+    let directory = directory();
+    let program = build("stacks", &[], directory.path());
+    let truth = directory.path().join("truth");
+    let arguments = ["200", truth.to_str().expect("a path")];
+    let taken = take(&raw(run(&program, &arguments, CaptureMode::Dwarf { stack_bytes: 65_536 })));
+    let truth = hex_numbers(&truth);
+    let sources = [StackEndSource::ThreadBase, StackEndSource::Mapping, StackEndSource::Mapping];
+    for (&address, source) in truth.iter().zip(sources) {
+        let end = Some(StackEnd { address, source });
+        let on_it: Vec<_> = taken.samples.iter().filter(|sample| sample.stack_end == end).collect();
+        assert!(on_it.len() * 5 >= taken.samples.len(), "{} of {} on {end:x?}", on_it.len(), taken.samples.len());
+        for sample in on_it {
+            let sp = sample.user_regs.expect("registers").sp();
+            assert_eq!(sample.stack.len() as u64, (address - sp).min(65_536));
+        }
+    }
+}
+
+/// Check that what points nowhere is not written unless asked for, and what unwinding needs is: the return address of
+/// the leaf's caller.
+#[test]
+fn secrets_are_zeroed() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let taken = take(&run(&program, &["150"], CaptureMode::Dwarf { stack_bytes: 1 << 20 }));
+    assert!(taken.meta.scrubbed);
+    assert!(taken.samples.iter().all(|sample| n_marked(sample) == 0));
+    let long = taken.samples.iter().filter(|sample| sample.stack.len() > 131_072);
+    let with_code =
+        long.filter(|sample| words(sample).any(|(_, word)| taken.sideband.iter().any(|e| is_code(e, word))));
+    assert_most(with_code.count(), taken.samples.len(), "samples that kept a pointer to code");
+}
+
+fn is_code(event: &fpprof_recording::model::Sideband, word: u64) -> bool {
+    let fpprof_recording::model::Sideband::Mmap(mmap) = event else { return false };
+    mmap.prot & 4 != 0 && (mmap.start..mmap.start + mmap.len).contains(&word)
+}

@@ -1,0 +1,84 @@
+//! Building programs, recording them, reading recordings.
+
+use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, record};
+use fpprof_recording::Recording;
+use fpprof_recording::model::{CaptureMode, Meta, Sample, Sampling, Sideband};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A recording, read.
+pub(crate) struct Taken {
+    pub(crate) outcome: Outcome,
+    pub(crate) meta: Meta,
+    pub(crate) sideband: Vec<Sideband>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// A directory of its own for a test.
+pub(crate) fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory for the test")
+}
+
+/// Compiles `tests/programs/NAME.c` into `directory`.
+pub(crate) fn build(name: &str, flags: &[&str], directory: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c"));
+    let program = directory.join(name);
+    let usual = ["-O1", "-Wall", "-fno-stack-clash-protection", "-pthread"];
+    let status = Command::new("cc").args(usual).args(flags).arg(&source).arg("-o").arg(&program).status();
+    assert!(status.expect("cc is needed to build test programs").success(), "building {name}");
+    program
+}
+
+/// A request to run a program, 999 Hz.
+pub(crate) fn run(program: &Path, arguments: &[&str], mode: CaptureMode) -> Request {
+    let mut argv = vec![OsString::from(program)];
+    argv.extend(arguments.iter().map(OsString::from));
+    Request { mode, sampling: Sampling::FrequencyHz(999), ..Request::new(Target::Command { argv }) }
+}
+
+/// Records into a file and reads it.
+pub(crate) fn take(request: &Request) -> Taken {
+    take_with(request, &StopFlag::new().expect("a flag"), &mut |_| {})
+}
+
+/// Likewise, with a flag and a view of the progress.
+pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn FnMut(&Progress)) -> Taken {
+    let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording");
+    let outcome = record(request, &file, stop, progress).expect("recording works here");
+    assert_balanced(&outcome);
+    let mut recording = Recording::open(&file).expect("the recording can be read");
+    assert_eq!(recording.end(), Some(&outcome.end));
+    let (mut sideband, mut samples) = (Vec::new(), Vec::new());
+    recording.sideband(|event| sideband.push(event.clone())).expect("process events");
+    recording.samples(|sample| samples.push(sample.clone())).expect("samples");
+    assert_eq!(samples.len() as u64, outcome.samples);
+    assert_eq!(outcome.bytes_written, recording.file_bytes());
+    Taken { outcome, meta: recording.meta().clone(), sideband, samples }
+}
+
+/// The error of a request that cannot be met.
+pub(crate) fn refuse(request: &Request) -> Error {
+    let stop = StopFlag::new().expect("a flag");
+    record(request, Vec::new(), &stop, &mut |_| {}).expect_err("the request must be refused")
+}
+
+/// Checks the promise: fired = recorded + Σ lost + skipped + dropped, on every CPU.
+pub(crate) fn assert_balanced(outcome: &Outcome) {
+    for cpu in &outcome.end.cpus {
+        let lost: u64 = cpu.lost.values().sum();
+        assert_eq!(cpu.fired, cpu.recorded + lost + cpu.skipped + cpu.dropped, "{cpu:?}");
+    }
+}
+
+/// Checks that nearly all of something is so: what runs before `main` and after it is not.
+pub(crate) fn assert_most(good: usize, all: usize, what: &str) {
+    assert!(all >= 20, "too few samples to tell: {all}");
+    assert!(good * 10 >= all * 8, "only {good} of {all} {what}");
+}
+
+/// Hexadecimal numbers of a file.
+pub(crate) fn hex_numbers(path: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(path).expect("the program wrote its file");
+    text.split_whitespace().map(|word| u64::from_str_radix(word, 16).expect("a number")).collect()
+}
