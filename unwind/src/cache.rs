@@ -40,6 +40,14 @@ impl RuleCache {
         }
     }
 
+    /// Hints that the rule of an address will be asked for.
+    #[inline]
+    pub(crate) fn prefetch(&self, space: u32, avma: u64) {
+        if let Some((_, number)) = place(space, avma) {
+            fpprof_prefetch::prefetch(self.slots.as_slice(), usize::from(number));
+        }
+    }
+
     /// Remembers a rule in the place of another.
     pub(crate) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
         let Some((tag, number)) = place(space, avma) else { return };

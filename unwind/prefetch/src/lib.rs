@@ -6,33 +6,33 @@
 //! 11.6 ms without.
 #![no_std]
 
-/// Hints that `bytes` will be read at `offset`. Nothing can be observed of it but time; an offset beyond the end, or
-/// a processor without such a hint, makes it do nothing.
+/// Hints that the item of this number will be read. Nothing can be observed of it but time; a number beyond the end,
+/// or a processor without such a hint, makes it do nothing.
 #[inline]
-pub fn prefetch(bytes: &[u8], offset: usize) {
+pub fn prefetch<T>(items: &[T], index: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if let Some(byte) = bytes.get(offset) {
+    if let Some(item) = items.get(index) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the instruction is part of SSE, which every x86-64 processor has; it reads nothing the program
-        //         could observe and cannot fault, and the address is that of a byte borrowed here anyway.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(byte).cast()) };
+        //         could observe and cannot fault, and the address is that of an item borrowed here anyway.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(item).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (bytes, offset);
+    let _ = (items, index);
 }
 
 #[cfg(test)]
 mod tests {
     use super::prefetch;
 
-    /// Check that any offset is taken, and that bytes are what they were.
+    /// Check that any number is taken, and that items are what they were.
     #[test]
-    fn takes_any_offset() {
+    fn takes_any_index() {
         let bytes = [7u8; 100];
-        for offset in [0, 63, 99, 100, usize::MAX] {
-            prefetch(&bytes, offset);
+        for index in [0, 63, 99, 100, usize::MAX] {
+            prefetch(&bytes, index);
         }
-        prefetch(&[], 0);
+        prefetch::<u64>(&[], 0);
         assert_eq!(bytes, [7; 100]);
     }
 }

@@ -29,12 +29,15 @@ pub struct Job<'a, Y> {
 pub(super) struct BatchLane {
     lane: Lane,
     job: usize,
+    /// What its last step has led to.
+    end: Step,
 }
 
 impl Unwinder {
     /// Unwinds many samples. Each gives what [`Unwinder::unwind`] gives, in the order of the jobs.
     pub fn unwind_batch<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, jobs: &[Job<'_, Y>], out: &mut Stacks) {
         out.reset(jobs.len());
+        touch(jobs);
         let mut lanes = core::mem::take(&mut self.lanes);
         lanes.resize_with(N_LANES, BatchLane::default);
         let mut next = 0;
@@ -46,21 +49,24 @@ impl Unwinder {
             n_active += 1;
         }
         while n_active > 0 {
+            // First all arrive, then all leave: meanwhile the rules are fetched.
+            for BatchLane { lane, job, end } in lanes.iter_mut().take(n_active) {
+                let Some(sample) = jobs.get(*job) else { continue };
+                *end = lane.arrive(&sample.memory);
+                self.cache.prefetch(sample.space.id(), lane.lookup());
+            }
             let mut index = 0;
-            while let Some(BatchLane { lane, job }) = lanes.get_mut(index).filter(|_| index < n_active) {
+            while let Some(BatchLane { lane, job, end }) = lanes.get_mut(index).filter(|_| index < n_active) {
                 index += 1;
                 let Some(sample) = jobs.get(*job) else { continue };
-                let mut end = lane.arrive(&sample.memory);
-                if end == Step::Caller {
+                if *end == Step::Caller {
                     let rule = self.rule(modules, sample.space, lane.lookup());
-                    end = lane.leave(rule, &self.options, &sample.memory);
+                    *end = lane.leave(rule, &self.options, &sample.memory);
                 }
-                if end == Step::Caller {
-                    continue;
-                }
-                match end {
+                match *end {
+                    Step::Caller => continue,
                     Step::Stop(stop) => out.set(*job, &lane.frames, stop),
-                    _ => self.set_full(modules, sample, *job, out),
+                    Step::NeedsFull => self.set_full(modules, sample, *job, out),
                 }
                 if let Some(ended) = lanes.get_mut(index - 1)
                     && !self.admit(modules, jobs, &mut next, ended, out)
@@ -85,6 +91,9 @@ impl Unwinder {
     ) -> bool {
         while let Some(job) = jobs.get(*next) {
             let index = *next;
+            if index.is_multiple_of(N_LANES) {
+                touch(jobs.get(index + N_LANES..).unwrap_or(&[]));
+            }
             *next += 1;
             if let Some(start) = walk_start(job.regs) {
                 lane.lane.start(start);
@@ -108,5 +117,18 @@ impl Unwinder {
         self.unwind_full(modules, job.space, job.regs, &job.memory, &mut stack);
         out.set(index, &stack.frames, stack.stop);
         self.lane.frames = stack.frames;
+    }
+}
+
+/// Hints that the first of these jobs come next. All at once, since what takes longest is to find their pages, and the
+/// processor finds several at a time.
+fn touch<Y: Memory>(jobs: &[Job<'_, Y>]) {
+    const PAGE_BYTES: u64 = 4096;
+    for job in jobs.iter().take(N_LANES) {
+        if let Some(sp) = job.regs.sp() {
+            for ahead in [0, 64, 128, PAGE_BYTES] {
+                job.memory.prefetch(sp.wrapping_add(ahead));
+            }
+        }
     }
 }

@@ -21,9 +21,10 @@ pub(super) struct Lane {
 }
 
 /// What a step has led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Step {
     /// The caller.
+    #[default]
     Caller,
     /// The end.
     Stop(StopReason),
@@ -90,6 +91,7 @@ impl Lane {
             return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
         }
         memory.prefetch(cfa.wrapping_sub(8));
+        memory.prefetch(cfa.wrapping_add(rule.fp_offset()));
         self.push(cfa);
         (self.leaving, self.cfa) = (rule, cfa);
         Step::Caller
