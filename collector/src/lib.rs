@@ -15,10 +15,10 @@ mod synthesis;
 mod sys;
 
 pub use error::Error;
-pub use request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 pub use plan::sampling_event;
+pub use request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 pub use session::record;
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.
-pub const MAX_STACK_BYTES: u32 = bpf::MAX_CHUNK_BYTES as u32;
+pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;

@@ -1,1 +1,176 @@
+//! Records put together byte by byte.
 
+use super::*;
+use std::mem::offset_of;
+
+const HEAD: usize = size_of::<types::sample_head>();
+
+/// A record with these parts, as the BPF program writes it.
+struct Fixture {
+    bytes: Vec<u8>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { bytes: vec![0; HEAD] }
+    }
+
+    fn set(mut self, at: usize, value: &[u8]) -> Self {
+        self.bytes[at..at + value.len()].copy_from_slice(value);
+        self
+    }
+
+    fn part(mut self, part: &[u8]) -> Self {
+        self.bytes.extend_from_slice(part);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0xee);
+        self
+    }
+
+    fn words(self, words: &[u64]) -> Self {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.part(&bytes)
+    }
+
+    fn decode(&self, keeps_regs: bool) -> Result<Sample, BadRecord> {
+        let mut sample = Sample { stack: vec![9; 99], kernel: vec![9], ..Sample::default() };
+        decode(&self.bytes, 3, keeps_regs, &mut sample).map(|()| sample)
+    }
+}
+
+macro_rules! at {
+    ($field:ident) => {
+        offset_of!(types::sample_head, $field)
+    };
+    (regs.$field:ident) => {
+        offset_of!(types::sample_head, regs) + offset_of!(types::pt_regs, $field)
+    };
+}
+
+fn paired() -> Fixture {
+    Fixture::new()
+        .set(at!(flags), &3u16.to_ne_bytes())
+        .set(at!(fp_end), &[1])
+        .set(at!(stack_end_source), &[2])
+        .set(at!(time_ns), &77u64.to_ne_bytes())
+        .set(at!(pid), &5u32.to_ne_bytes())
+        .set(at!(tid), &6u32.to_ne_bytes())
+        .set(at!(weight), &1_001_001u64.to_ne_bytes())
+        .set(at!(cpu_fired), &40u64.to_ne_bytes())
+        .set(at!(cpu_lost), &2u64.to_ne_bytes())
+        .set(at!(stack_end), &0x9000u64.to_ne_bytes())
+        .set(at!(chunk_bytes), &13u32.to_ne_bytes())
+        .set(at!(n_frames), &2u16.to_ne_bytes())
+        .set(at!(n_kernel), &1u16.to_ne_bytes())
+        .set(at!(regs.sp), &0x8ff0u64.to_ne_bytes())
+        .set(at!(regs.ax), &1u64.to_ne_bytes())
+        .set(at!(regs.ip), &0x401_000u64.to_ne_bytes())
+        .part(b"thirteen byte")
+        .words(&[0x401_000, 0, 0x402_000, 0x8ff8])
+        .words(&[0xffff_ffff_8100_0000])
+}
+
+/// Check that every field lands where it belongs, that padding is not taken for content, and that nothing of the value
+/// filled before stays.
+#[test]
+fn paired_sample() {
+    let sample = paired().decode(true).expect("a good record");
+    let regs = sample.user_regs.expect("registers");
+    assert_eq!((regs.abi, regs.ip(), regs.sp(), regs.values[0]), (Abi::Bits64, 0x401_000, 0x8ff0, 1));
+    let expected = Sample {
+        time_ns: 77,
+        cpu: 3,
+        pid: 5,
+        tid: 6,
+        event: 0,
+        weight: 1_001_001,
+        cpu_fired: 40,
+        cpu_lost: 2,
+        in_kernel: true,
+        user_regs: sample.user_regs,
+        user_fp: vec![
+            FpFrame { address: 0x401_000, frame_address: 0 },
+            FpFrame { address: 0x402_000, frame_address: 0x8ff8 },
+        ],
+        fp_end: FpEnd::Zero,
+        kernel: vec![0xffff_ffff_8100_0000],
+        stack: b"thirteen byte".to_vec(),
+        stack_holes: vec![],
+        stack_end: Some(StackEnd { address: 0x9000, source: StackEndSource::ThreadBase }),
+    };
+    assert_eq!(sample, expected);
+    assert_eq!(paired().decode(false).expect("a good record").user_regs, None);
+}
+
+/// Check that registers come in DWARF's order.
+#[test]
+fn registers_in_dwarf_order() {
+    let mut record = Fixture::new().set(at!(flags), &2u16.to_ne_bytes());
+    for (i, at) in [
+        at!(regs.ax),
+        at!(regs.dx),
+        at!(regs.cx),
+        at!(regs.bx),
+        at!(regs.si),
+        at!(regs.di),
+        at!(regs.bp),
+        at!(regs.sp),
+        at!(regs.r8),
+        at!(regs.r9),
+        at!(regs.r10),
+        at!(regs.r11),
+        at!(regs.r12),
+        at!(regs.r13),
+        at!(regs.r14),
+        at!(regs.r15),
+        at!(regs.ip),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        record = record.set(at, &(100 + i as u64).to_ne_bytes());
+    }
+    let regs = record.decode(true).expect("a good record").user_regs.expect("registers");
+    assert_eq!(regs.values, std::array::from_fn(|i| 100 + i as u64));
+}
+
+/// Check that a record cut anywhere is refused, and one that claims more than there is too.
+#[test]
+fn cut_records_are_refused() {
+    let whole = paired();
+    for len in 0..whole.bytes.len() {
+        let cut = Fixture { bytes: whole.bytes[..len].to_vec() };
+        assert_eq!(cut.decode(true), Err(BadRecord), "cut to {len} bytes");
+    }
+    for (at, value) in [(at!(chunk_bytes), u32::MAX.to_ne_bytes().as_slice()), (at!(n_kernel), &[0xff, 0xff])] {
+        assert_eq!(paired().set(at, value).decode(true), Err(BadRecord));
+    }
+}
+
+fn holes(sp: u64, chunk_bytes: u32, bitmap: &[u64]) -> Vec<(u32, u32)> {
+    let bytes: Vec<u8> = bitmap.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut holes = Vec::new();
+    append_holes(&bytes, sp, chunk_bytes, &mut holes);
+    holes.iter().map(|hole: &ChunkHole| (hole.offset, hole.len)).collect()
+}
+
+/// Check that pages become ranges of the chunk: neighbours joined, the first and the last page cut to the chunk, pages
+/// of a second word counted on.
+#[test]
+fn holes_are_ranges() {
+    assert_eq!(holes(0x1000, 0x4000, &[0b0110]), [(0x1000, 0x2000)]);
+    assert_eq!(holes(0x1ff8, 0x4000, &[0b0001]), [(0, 8)]);
+    assert_eq!(holes(0x1ff8, 0x4000, &[0b1_0010]), [(8, 0x1000), (0x3008, 0xff8)]);
+    assert_eq!(holes(0, 65 << 12, &[1 << 63, 1]), [(63 << 12, 0x2000)]);
+    assert_eq!(holes(0x1000, 0x1000, &[u64::MAX]), [(0, 0x1000)]);
+    assert_eq!(holes(0x1000, 0x1000, &[]), []);
+}
+
+/// Check that sources and ends that are not known are said to be unknown.
+#[test]
+fn unknown_values() {
+    assert_eq!(stack_end(0x1000, 0), None);
+    assert_eq!(stack_end(0x1000, 200), None);
+    assert_eq!(fp_end(0), FpEnd::Unknown);
+    assert_eq!(fp_end(200), FpEnd::Unknown);
+    assert_eq!(fp_end(5), FpEnd::MaxDepth);
+}

@@ -70,8 +70,17 @@ pub fn record<W: Write>(
     let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files) };
     let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
     let has_statistics = statistics.is_some();
-    let mut session =
-        Session { request, plan: &plan, programs: &programs, samplers, reader, running, stop, started_ns: 0, notes: Vec::new() };
+    let mut session = Session {
+        request,
+        plan: &plan,
+        programs: &programs,
+        samplers,
+        reader,
+        running,
+        stop,
+        started_ns: 0,
+        notes: Vec::new(),
+    };
     session.start()?;
     let reason = session.run(progress)?;
     session.finish(reason, &before, has_statistics)

@@ -1,6 +1,7 @@
 //! Frame-pointer chains.
 
 use crate::support::{assert_most, build, directory, hex_numbers, run, take};
+use fpprof_collector::Request;
 use fpprof_recording::model::{Abi, CaptureMode, FpEnd, FpFrame};
 use std::path::Path;
 use std::process::Command;
@@ -48,7 +49,8 @@ fn bare_programs_of_64_and_32_bits() {
         let flags =
             [flag, "-O0", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-fno-omit-frame-pointer"];
         let program = build("bare", &flags, directory.path());
-        let taken = take(&run(&program, &[], CaptureMode::Both { stack_bytes: 4096 }));
+        let request = run(&program, &[], CaptureMode::Both { stack_bytes: 4096 });
+        let taken = take(&Request { keep_raw_stacks: true, ..request });
         let (leaf, caller, start) = (symbol(&program, "leaf"), symbol(&program, "caller"), symbol(&program, "_start"));
         let mut in_leaf = 0;
         for sample in taken.samples.iter().filter(|sample| !sample.in_kernel) {
@@ -56,7 +58,6 @@ fn bare_programs_of_64_and_32_bits() {
             assert_eq!(regs.abi, abi);
             assert!((leaf..start + 256).contains(&regs.ip()), "{:#x}", regs.ip());
             let chain: Vec<u64> = sample.user_fp.iter().map(|frame| frame.address).collect();
-            if in_leaf == 0 { eprintln!("{chain:x?} {:?} {regs:x?} {leaf:x} {caller:x} {start:x}", sample.fp_end); }
             // The entry point has no return address: where it would lie, there is the number of arguments.
             if let [ip, in_caller, in_start, 1] = chain[..] {
                 let expected = (leaf..caller).contains(&ip) && (caller..start).contains(&in_caller) && in_start > start;

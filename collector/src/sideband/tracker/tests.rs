@@ -1,1 +1,83 @@
+//! Lives of processes.
 
+use super::*;
+use fpprof_recording::model::FileIdentity;
+
+fn fork(parent: u32, pid: u32, tid: u32) -> Sideband {
+    Sideband::Fork(Fork { time_ns: 1, pid, tid, parent_pid: parent, parent_tid: parent })
+}
+
+fn exec(pid: u32, time_ns: u64) -> Sideband {
+    Sideband::Comm(Comm { time_ns, pid, tid: pid, comm: b"x".to_vec(), exec: true, start_ticks: 0 })
+}
+
+fn exit(pid: u32, tid: u32) -> Sideband {
+    Sideband::Exit(Exit { time_ns: 1, pid, tid })
+}
+
+fn mmap(pid: u32, start: u64) -> Sideband {
+    let (path, identity) = (Vec::new(), FileIdentity::default());
+    let file_offset = 0;
+    Sideband::Mmap(Mmap {
+        time_ns: 1,
+        pid,
+        tid: pid,
+        start,
+        len: 0x1000,
+        file_offset,
+        prot: 1,
+        flags: 2,
+        path,
+        identity,
+        synthesized: false,
+    })
+}
+
+fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
+    events.iter().map(|event| tracker.apply(event)).collect()
+}
+
+/// Check that descendants are profiled and strangers are not, even one that gets the pid of a profiled process.
+#[test]
+fn descendants_only() {
+    use Verdict::{Keep, Skip};
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, 1);
+    let events = [fork(10, 11, 11), fork(11, 12, 12), fork(99, 100, 100), mmap(12, 0), mmap(100, 0), exit(99, 99)];
+    assert_eq!(apply(&mut tracker, &events), [Keep, Keep, Skip, Keep, Skip, Skip]);
+    assert_eq!(apply(&mut tracker, &[exit(11, 11), fork(99, 11, 11), mmap(11, 0)]), [Keep, Skip, Skip]);
+    let mut all = Tracker::new(true);
+    assert_eq!(apply(&mut all, &events), [Keep; 6]);
+}
+
+/// Check that a child starts with its parent's mappings, that neither sees what the other maps afterwards, and that an
+/// exec starts anew while samples before it still see what was.
+#[test]
+fn mappings_follow_fork_and_exec() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, 1);
+    apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap(11, 0x5000)]);
+    let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(pid, time_ns).iter().collect::<Vec<_>>();
+    assert_eq!(maps(&tracker, 10, 5), [(0x1000, 0x2000), (0x3000, 0x4000)]);
+    assert_eq!(maps(&tracker, 11, 5), [(0x1000, 0x2000), (0x5000, 0x6000)]);
+    apply(&mut tracker, &[exec(11, 100), mmap(11, 0x9000)]);
+    assert_eq!(maps(&tracker, 11, 99), [(0x1000, 0x2000), (0x5000, 0x6000)]);
+    assert_eq!(maps(&tracker, 11, 100), [(0x9000, 0xa000)]);
+    assert_eq!(maps(&tracker, 77, 5), []);
+}
+
+/// Check that a process is forgotten when its last thread has ended, not before its last samples were seen, and not
+/// when only its first thread has.
+#[test]
+fn ended_processes_are_forgotten() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, 1);
+    apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
+    tracker.forget_ended();
+    assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
+    apply(&mut tracker, &[exit(10, 20)]);
+    assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
+    tracker.forget_ended();
+    assert_eq!(tracker.ranges(10, 5).iter().count(), 0);
+    assert!(tracker.processes.is_empty());
+}
