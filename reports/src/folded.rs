@@ -114,6 +114,8 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
         match c {
             ';' => out.push(':'),
             '[' if at == 0 && is_marker_like(text) => push_escaped(&mut out, c),
+            // flamegraph.pl and inferno draw these two as separators.
+            '-' if at == 0 && matches!(text, "-" | "--") => push_escaped(&mut out, c),
             ' ' if edge || (count_like && at + 1 == last_word) => push_escaped(&mut out, c),
             '#' if at == 0 => push_escaped(&mut out, c),
             '[' if suffix_at == Some(at) => push_escaped(&mut out, c),
@@ -126,7 +128,10 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
 
 /// Whether a name needs no look at its ends: letters, digits, and what symbols are made of.
 fn is_plain(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '-' | '<' | '>' | ',' | '@' | '&'))
+    text.starts_with(|c: char| c != '-')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.' | '-' | '<' | '>' | ',' | '@' | '&'))
 }
 
 /// Whether a name would pass for the end of a stack.

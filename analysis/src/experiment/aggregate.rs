@@ -72,8 +72,9 @@ impl SampleCounts {
         self.lost.value().map(sum)
     }
 
-    /// Share of the samples that should be in the recordings and are not: lost and dropped over recorded, lost and
-    /// dropped. Not a number of samples where a count is missing or all are zero.
+    /// Share of the samples that should be in the recordings and are not: lost and dropped, of recorded, lost and
+    /// dropped. A tool that has no count of dropped samples is taken to drop none. `None` where recorded or lost is
+    /// missing, and where there are no samples at all.
     #[must_use]
     pub fn lost_share(&self) -> Option<f64> {
         let gone = u128::from(self.n_lost()?) + u128::from(self.dropped.value().copied().unwrap_or(0));

@@ -4,10 +4,9 @@ use super::draw::Error;
 use super::palette::Kind;
 use crate::escape::shown;
 use crate::folded::{frames_of, marker, name, names};
-use fpprof_analysis::folded::{Folded, Origin};
+use fpprof_analysis::folded::{Folded, FoldedStack, Origin};
 use inferno::flamegraph::color::PaletteMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 
 /// What inferno is given.
 pub(super) struct Paths {
@@ -39,43 +38,87 @@ const MAX_SAMPLES: u64 = 1 << 53;
 /// with a character below `;`: `f`, `f::g` and `f;x` would be drawn as `f`, `f::g`, `f`.
 pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
     let names = names(folded, shown);
+    let roots: Vec<Root> = folded.stacks.iter().map(Root::of).collect();
+    let order = Order::new(names.iter().chain(roots.iter().flat_map(Root::boxes)));
     let mut ends = Ends::default();
     let mut colors = PaletteMap::default();
     colors.insert("", Kind::Process.color());
-    let mut kinds = color_frames(folded, &names, &mut colors);
-    let mut sorted: BTreeMap<(Kind, Vec<String>), u64> = BTreeMap::new();
-    for stack in folded.stacks.iter().filter(|stack| stack.samples > 0) {
-        let root = Kind::of_root(stack);
-        ends.add(root, stack.samples)?;
-        kinds.insert(root);
-        let mut path = Vec::with_capacity(stack.frames.len() + 2);
-        if let Some(marker) = marker(stack) {
-            colors.insert(&marker, root.color());
-            path.push(marker);
+    let mut kinds = BTreeSet::new();
+    let mut sorted: BTreeMap<(Kind, Vec<u32>), u64> = BTreeMap::new();
+    for (stack, root) in folded.stacks.iter().zip(&roots).filter(|(stack, _)| stack.samples > 0) {
+        ends.add(root.kind, stack.samples)?;
+        kinds.insert(root.kind);
+        root.color(&mut colors);
+        let mut path: Vec<u32> = root.boxes().map(|text| order.rank(text)).collect();
+        for frame in frames_of(stack, &names) {
+            path.push(order.rank(frame?));
         }
-        let comm = name(&shown(&stack.comm)).into_owned();
-        // A process may be named like a function; the function's colour says more.
-        if colors.get(&comm).is_none() {
-            colors.insert(&comm, Kind::Process.color());
-        }
-        path.push(comm);
-        let frames: io::Result<Vec<_>> = frames_of(stack, &names).map(|name| name.map(str::to_owned)).collect();
-        path.extend(frames?);
-        *sorted.entry((root, path)).or_default() += stack.samples;
+        *sorted.entry((root.kind, path)).or_default() += stack.samples;
     }
-    let lines = sorted.into_iter().map(|((_, path), samples)| format!("{} {samples}", path.join(";"))).collect();
-    Ok(Paths { lines, colors, kinds, ends })
+    // After the roots: a process may be named like a function, and the function's colour says more.
+    kinds.extend(color_frames(folded, &names, &mut colors));
+    let line = |((_, path), samples): ((Kind, Vec<u32>), u64)| format!("{} {samples}", order.join(&path));
+    Ok(Paths { lines: sorted.into_iter().map(line).collect(), colors, kinds, ends })
 }
 
-/// Gives every frame that is used its colour, and returns the kinds that occur.
+/// What stands below the frames of a stack: its process, and its marker when it is not complete.
+struct Root {
+    kind: Kind,
+    marker: Option<String>,
+    comm: String,
+}
+
+impl Root {
+    fn of(stack: &FoldedStack) -> Self {
+        let comm = name(&shown(&stack.comm)).into_owned();
+        Self { kind: Kind::of_root(stack), marker: marker(stack), comm }
+    }
+
+    /// Root first.
+    fn boxes(&self) -> impl Iterator<Item = &String> {
+        self.marker.iter().chain([&self.comm])
+    }
+
+    fn color(&self, colors: &mut PaletteMap) {
+        if let Some(marker) = &self.marker {
+            colors.insert(marker, self.kind.color());
+        }
+        colors.insert(&self.comm, Kind::Process.color());
+    }
+}
+
+/// Every text of the graph once, sorted: comparing ranks is comparing texts.
+struct Order<'a>(Vec<&'a str>);
+
+impl<'a> Order<'a> {
+    fn new(texts: impl Iterator<Item = &'a String>) -> Self {
+        let mut texts: Vec<_> = texts.map(String::as_str).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        Self(texts)
+    }
+
+    /// Rank of a text that [`Self::new`] was given.
+    fn rank(&self, text: &str) -> u32 {
+        u32::try_from(self.0.binary_search(&text).unwrap_or_else(|place| place)).unwrap_or(u32::MAX)
+    }
+
+    /// Texts of a path, with `;` between them.
+    fn join(&self, path: &[u32]) -> String {
+        let text = |&rank: &u32| usize::try_from(rank).ok().and_then(|rank| self.0.get(rank).copied()).unwrap_or("?");
+        path.iter().map(text).collect::<Vec<_>>().join(";")
+    }
+}
+
+/// Gives every frame its colour, and returns the kinds that occur.
 fn color_frames(folded: &Folded, names: &[String], colors: &mut PaletteMap) -> BTreeSet<Kind> {
     let has = |origin| folded.frames.iter().any(|frame| frame.origin == origin);
     // Without a caller there is nothing the colour of the leaf could be taken from but the registers it came from.
     let leaf = if !has(Origin::Cfi) && has(Origin::FramePointer) { Kind::FramePointer } else { Kind::Cfi };
-    let mut kinds = BTreeSet::new();
-    // The frame found by a stack walk decides where a leaf of the same name stands beside it.
+    // A box that is a leaf in one stack and has callees in another takes the colour of how a walk found it.
     let (leaves, walked): (Vec<_>, Vec<_>) =
         folded.frames.iter().zip(names).partition(|(frame, _)| frame.origin == Origin::Leaf);
+    let mut kinds = BTreeSet::new();
     for (frame, name) in leaves.into_iter().chain(walked) {
         let kind = Kind::of(frame.origin, leaf);
         kinds.insert(kind);
