@@ -1,3 +1,32 @@
 //! The `fpprof` command: parse, plan, run, exit code.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod closing;
+mod cmd;
+mod compare;
+mod exit;
+mod gate;
+mod output;
+mod progress;
+mod recordings;
+mod values;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    let result = match cli.command {
+        cli::Command::Record(args) => cmd::record::run(&args),
+        cli::Command::Report(args) => cmd::report::run(&args),
+        cli::Command::Flamegraph(args) => cmd::flamegraph::run(&args),
+        cli::Command::Export(args) => cmd::export::run(&args),
+        cli::Command::Compare(args) => cmd::compare::run(&args),
+        cli::Command::Doctor(args) => cmd::doctor::run(&args),
+    };
+    exit::code(result)
+}

@@ -1,0 +1,34 @@
+# Every recipe of the project. `./dev RECIPE` installs what is missing first.
+
+features := "libdw,libunwind"
+fpprof := env("CARGO_TARGET_DIR", justfile_directory() / "target") / "release/fpprof"
+
+# List the recipes.
+default:
+    @just --list
+
+# Build everything in release.
+build:
+    cargo build --quiet --release --features {{features}}
+
+# The main job on real nbdkit + fio: every mode, perf beside it, one report.
+demo *ARGS: build
+    sh workloads/demo.sh {{fpprof}} {{ARGS}}
+
+# Everything that must pass before a change lands.
+test: check
+    cargo test --release --workspace --features {{features}}
+
+# Formatting and lints, warnings are errors.
+check:
+    cargo fmt --all --check
+    cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
+
+# Rewrite the golden files from what is printed now; read the diff before you commit it.
+bless:
+    FPPROF_BLESS=1 cargo test --release -p fpprof-reports
+
+# Format Rust and BPF C.
+fmt:
+    cargo fmt --all
+    clang-format -i collector/src/bpf/*.c collector/src/bpf/*.h

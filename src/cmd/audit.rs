@@ -1,0 +1,130 @@
+//! `fpprof audit`: who keeps frame pointers and who can be unwound, from the files alone.
+
+mod gate;
+mod packages;
+mod root;
+mod scan;
+mod walk;
+
+use crate::exit::{DONE, FAILED, Usage};
+use crate::output::{self, say};
+use fpprof_analysis::audit::{Options, Survey};
+use fpprof_reports::audit::{self, Listing};
+use std::path::{Path, PathBuf};
+
+use gate::MetricName;
+use packages::Packages;
+use root::Root;
+
+/// Say from ELF files alone which keep frame pointers, which can be unwound, and what it weighs
+///
+/// Every byte of code is judged by the unwind information that covers it: a frame-pointer walk that starts there is
+/// right, drops the caller, or breaks. Works on stripped files. Files are read, never run or mapped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof audit /usr/lib/x86_64-linux-gnu/libc.so.6
+  fpprof audit /usr --html audit.html
+  fpprof audit --package postgresql-15
+  fpprof audit --root /mnt/image --json > image.json
+  fpprof audit build/ --fail-under 95 --metric nonleaf")]
+pub(crate) struct Args {
+    /// Files and directories; symbolic links inside directories are not followed
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The files of these installed packages (Debian and RPM databases)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    package: Vec<String>,
+    /// An image or chroot: paths and packages are taken inside it; without either, all of it
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Decode every function, too, and compare with the unwind information (x86-64; ten times the CPU time)
+    #[arg(long)]
+    disassemble: bool,
+    /// List every function, with what its bytes are
+    #[arg(long)]
+    functions: bool,
+    /// Rows of a list
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    rows: usize,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page with histograms and outliers, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Fail if the metric is below so many per cent
+    #[arg(long, value_name = "PERCENT", value_parser = gate::percent)]
+    fail_under: Option<f64>,
+    /// What --fail-under holds
+    #[arg(long, value_name = "METRIC", default_value = "nonleaf", requires = "fail_under")]
+    metric: MetricName,
+    /// Hold every package to --fail-under, or every file that no package owns, instead of all together
+    #[arg(long, requires = "fail_under")]
+    each: bool,
+    /// Threads; by default one for each CPU
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If a path or package does not exist, or output cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let root = Root::open(args.root.as_deref())?;
+    let packages = Packages::open(&root)?;
+    let paths = paths(args, &root, &packages)?;
+    let files = walk::files(&root, &paths);
+    let options = Options { disassemble: args.disassemble, records: args.functions };
+    let jobs = args.jobs.map(usize::from).or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
+    let survey = scan::survey(&root, &packages, files, options, jobs.unwrap_or(1), args.quiet)?;
+    print(args, &survey)?;
+    let failures = match args.fail_under {
+        Some(least) => gate::failures(&survey, args.metric, least, args.each),
+        None => Vec::new(),
+    };
+    for failure in &failures {
+        say(&format!("fpprof: {failure}"));
+    }
+    Ok(if failures.is_empty() { DONE } else { FAILED })
+}
+
+/// What was asked for, as paths of this machine.
+fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<PathBuf>> {
+    if args.paths.is_empty() && args.package.is_empty() && args.root.is_none() {
+        anyhow::bail!(Usage("nothing to audit: give files or directories, --package NAME, or --root DIR".to_owned()));
+    }
+    let mut paths = Vec::new();
+    for path in &args.paths {
+        paths.push(root.resolve(path)?);
+    }
+    for name in &args.package {
+        paths.extend(packages.files_of(root, name)?);
+    }
+    if args.paths.is_empty() && args.package.is_empty() {
+        paths.push(root.resolve(Path::new("/"))?);
+    }
+    Ok(paths)
+}
+
+fn print(args: &Args, survey: &Survey) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        output::write_whole(path, |mut out| audit::html(survey, &title(args), &mut out))?;
+    }
+    let listing = Listing { rows: args.rows, functions: args.functions };
+    output::write_whole(Path::new("-"), |mut out| match args.json {
+        true => audit::json(survey, &mut out),
+        false => audit::text(survey, listing, &output::style(), &mut out),
+    })
+}
+
+/// What was audited, in a line.
+fn title(args: &Args) -> String {
+    let root = args.root.iter().map(|root| format!("root {}", root.display()));
+    let packages = args.package.iter().map(|name| format!("package {name}"));
+    let paths = args.paths.iter().map(|path| path.display().to_string());
+    root.chain(packages).chain(paths).collect::<Vec<_>>().join(", ")
+}

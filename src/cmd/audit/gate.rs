@@ -1,0 +1,105 @@
+//! `--fail-under`.
+
+use clap::ValueEnum;
+use fpprof_analysis::audit::{Metric, Survey, Tally};
+
+/// Metrics by the names that are typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MetricName {
+    /// Functions that call and keep a frame pointer, of all that call
+    #[value(name = "nonleaf")]
+    NonLeaf,
+    /// Functions that keep a frame pointer, of all
+    Functions,
+    /// Bytes of code where a frame-pointer walk is right, of those unwind information covers
+    Bytes,
+    /// Bytes of code that unwind information covers, of all but padding
+    Covered,
+}
+
+impl MetricName {
+    fn metric(self) -> Metric {
+        match self {
+            Self::NonLeaf => Metric::NonLeaf,
+            Self::Functions => Metric::Functions,
+            Self::Bytes => Metric::Bytes,
+            Self::Covered => Metric::Covered,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::NonLeaf => "functions that call",
+            Self::Functions => "functions",
+            Self::Bytes | Self::Covered => "bytes of code",
+        }
+    }
+}
+
+/// A share in per cent.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("give a number from 0 to 100".to_owned()),
+    }
+}
+
+/// What is below `least` per cent, in words. Nothing to judge is a failure, too: a gate must not pass for want of
+/// files.
+pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bool) -> Vec<String> {
+    let judge = |what: &str, tally: &Tally| failure(what, tally, metric, least);
+    let (_, whole) = metric.metric().of(&survey.total);
+    let mut failures = Vec::new();
+    if whole == 0 {
+        failures.push(format!("--fail-under: no {} were found", metric.unit()));
+    } else if each {
+        let has_some = |tally: &Tally| metric.metric().of(tally).1 > 0;
+        let packages = survey.packages.iter().filter(|row| has_some(&row.tally));
+        failures.extend(packages.filter_map(|row| judge(&format!("package {}", row.name), &row.tally)));
+        let alone = survey.files.iter().filter(|row| row.package.is_none() && has_some(&row.audit.tally));
+        failures.extend(alone.filter_map(|row| judge(&row.path, &row.audit.tally)));
+    } else {
+        failures.extend(judge("all files", &survey.total));
+    }
+    if survey.n_unreadable > 0 {
+        failures.push(format!("--fail-under: {} files could not be read", survey.n_unreadable));
+    }
+    failures
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
+fn failure(what: &str, tally: &Tally, metric: MetricName, least: f64) -> Option<String> {
+    let (part, whole) = metric.metric().of(tally);
+    let percent = 100.0 * part as f64 / whole as f64;
+    (percent < least).then(|| format!("{what}: {percent:.2} % of {whole} {}, less than {least} %", metric.unit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a gate without anything to judge fails, and that a share at the limit passes.
+    #[test]
+    fn gates_fail_for_want_of_functions() {
+        let mut survey = Survey::default();
+        assert_eq!(failures(&survey, MetricName::NonLeaf, 95.0, false).len(), 1);
+        survey.total.functions.non_leaf = 100;
+        survey.total.functions.non_leaf_framed = 95;
+        assert!(failures(&survey, MetricName::NonLeaf, 95.0, false).is_empty());
+        survey.total.functions.non_leaf_framed = 94;
+        assert_eq!(failures(&survey, MetricName::NonLeaf, 95.0, false).len(), 1);
+        survey.n_unreadable = 1;
+        assert_eq!(failures(&survey, MetricName::NonLeaf, 90.0, false).len(), 1);
+    }
+
+    /// Check that nonsense is refused.
+    #[test]
+    fn shares_are_checked() {
+        assert_eq!(percent("95"), Ok(95.0));
+        assert_eq!(percent("99.5%"), Ok(99.5));
+        assert!(percent("101").is_err() && percent("nan").is_err() && percent("-1").is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! The tree that is audited: this machine's, or an image's whose links must not lead out of it.
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A tree of files.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// Its directory, and that directory's path; `None` for `/`.
+    image: Option<(OwnedFd, PathBuf)>,
+}
+
+impl Root {
+    /// Opens an image; `None` is this machine's own tree.
+    pub(super) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = path else { return Ok(Self { image: None }) };
+        let open = || {
+            let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            Ok::<_, io::Error>((directory, path.canonicalize()?))
+        };
+        Ok(Self { image: Some(open().with_context(|| format!("cannot open {}", path.display()))?) })
+    }
+
+    /// A path inside the tree as a path of this machine, links followed. Links of an image lead to where they would
+    /// lead after `chroot`, as the kernel resolves them.
+    pub(super) fn resolve(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        let resolve = || match &self.image {
+            None => path.canonicalize(),
+            Some((directory, _)) => {
+                let flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+                let found = openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), flags)?;
+                std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+            }
+        };
+        resolve().with_context(|| format!("cannot find {}{}", path.display(), self.inside()))
+    }
+
+    /// A path of this machine as a path inside the tree.
+    pub(super) fn show(&self, path: &Path) -> PathBuf {
+        match &self.image {
+            Some((_, root)) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The image's directory.
+    pub(super) fn image(&self) -> Option<&Path> {
+        self.image.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// `" inside ROOT"`, for messages; empty without an image.
+    pub(super) fn inside(&self) -> String {
+        self.image().map_or_else(String::new, |root| format!(" inside {}", root.display()))
+    }
+}
+
+/// Opens a regular file for reading. Never waits for a pipe's other end and never follows a link put in its place.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    Ok(file)
+}

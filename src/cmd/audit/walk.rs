@@ -1,0 +1,31 @@
+//! The files under some paths.
+
+use super::root::Root;
+use std::path::PathBuf;
+use walkdir::WalkDir;
+
+/// Regular files found, and what could not be looked into.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) unreadable: Vec<String>,
+}
+
+/// Lists files. Links inside directories are not followed, other file systems mounted below not entered (`/proc` and
+/// its like have endless files).
+pub(super) fn files(root: &Root, paths: &[PathBuf]) -> Files {
+    let mut files = Files::default();
+    for path in paths {
+        for entry in WalkDir::new(path).same_file_system(true) {
+            match entry {
+                Ok(entry) if entry.file_type().is_file() => files.paths.push(entry.into_path()),
+                Ok(_) => {}
+                Err(error) => {
+                    let path = error.path().map_or_else(String::new, |path| root.show(path).display().to_string());
+                    files.unreadable.push(format!("{path}: {error}"));
+                }
+            }
+        }
+    }
+    files
+}

@@ -1,0 +1,85 @@
+//! `fpprof flamegraph`: the stacks of a recording as an SVG.
+
+use crate::exit::DONE;
+use crate::output::{self, say};
+use crate::recordings::Source;
+use anyhow::Context as _;
+use fpprof_analysis::Analysis;
+use fpprof_analysis::folded::Folded;
+use fpprof_analysis::strategy::Strategy;
+use fpprof_reports::flamegraph;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Draw a flame graph; truncated and broken stacks stand under their own roots, colours say how a frame was found
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof flamegraph run.fpprof -o run.svg
+  fpprof flamegraph run.fpprof --strategy fp -o fp.svg
+  fpprof flamegraph run.fpprof -o - | rsvg-convert > run.png")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// How to unwind: fp, dwarf, dwarf@BYTES, elfutils or libunwind
+    #[arg(long, value_name = "S")]
+    strategy: Option<Strategy>,
+    /// Only processes or threads of this name
+    #[arg(long, value_name = "NAME")]
+    comm: Option<String>,
+    /// Where the picture goes; `-` is stdout. By default the recording's name with .svg
+    #[arg(short, long, value_name = "SVG")]
+    output: Option<PathBuf>,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If the recording cannot be read, holds no such samples, or the picture cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
+    let analysis = args.source.analyse(&wanted)?;
+    let output = args.output.clone().unwrap_or_else(|| args.source.file.with_extension("svg"));
+    let subject = args.source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    draw(&analysis, &analysis.default_strategy, args.comm.as_deref(), &subject, &output)?;
+    if output != Path::new("-") {
+        say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", output.display()));
+    }
+    Ok(DONE)
+}
+
+/// Draws the stacks of one strategy, of all processes or of those of one name.
+///
+/// # Errors
+/// If there are none, or the picture cannot be written.
+pub(crate) fn draw(
+    analysis: &Analysis,
+    strategy: &str,
+    comm: Option<&str>,
+    subject: &str,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let folded = analysis.folded.get(strategy).context("the strategy was analysed")?;
+    let only;
+    let folded = match comm {
+        Some(comm) => {
+            only = of_comm(folded, comm);
+            anyhow::ensure!(!only.stacks.is_empty(), "no samples of `{comm}`; the recording has {}", comms(folded));
+            &only
+        }
+        None => folded,
+    };
+    let options = flamegraph::Options { title: subject.to_owned(), strategy: strategy.to_owned(), width: None };
+    output::write_whole(output, |mut out| flamegraph::svg(folded, &options, &mut out).map_err(io::Error::other))
+}
+
+fn of_comm(folded: &Folded, comm: &str) -> Folded {
+    let stacks = folded.stacks.iter().filter(|stack| stack.comm == comm).cloned().collect();
+    Folded { frames: folded.frames.clone(), stacks }
+}
+
+fn comms(folded: &Folded) -> String {
+    let mut comms: Vec<_> = folded.stacks.iter().map(|stack| stack.comm.as_str()).collect();
+    comms.sort_unstable();
+    comms.dedup();
+    comms.join(", ")
+}

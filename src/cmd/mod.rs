@@ -1,0 +1,8 @@
+//! One file for each subcommand: its arguments and what it does.
+
+pub(crate) mod compare;
+pub(crate) mod doctor;
+pub(crate) mod export;
+pub(crate) mod flamegraph;
+pub(crate) mod record;
+pub(crate) mod report;

@@ -1,0 +1,145 @@
+//! `fpprof record`: runs or attaches, samples, and closes with what was lost and what it cost.
+
+use crate::exit::{DONE, FAILED, Usage};
+use crate::output::{RecordingFile, say};
+use crate::values;
+use anyhow::Context as _;
+use fpprof_collector::{Error, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_recording::model::{CaptureMode, EndReason, Sampling};
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Record a command, running processes, or the whole machine
+///
+/// The command's own exit status is passed on: 127 means it was not found, 126 that it could not be run, 128+N that
+/// signal N ended it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
+  fpprof record -F 4999 --call-graph dwarf,16384 -o run.fpprof -- ./program
+  fpprof record -p 1234 --duration 10
+  fpprof record -a --duration 5 --call-graph fp")]
+pub(crate) struct Args {
+    /// Samples a second and CPU
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u64).range(1..))]
+    freq: u64,
+    /// Record every process of the machine; with a command, for as long as it runs
+    #[arg(short = 'a', long, conflicts_with = "pid")]
+    all_cpus: bool,
+    /// Record these running processes and their future children
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
+    #[arg(short = 'g', long, value_name = "MODE", default_value = "both", value_parser = values::call_graph)]
+    call_graph: CaptureMode,
+    /// Leave out kernel stacks
+    #[arg(long)]
+    no_kernel_stacks: bool,
+    /// Where the recording goes; `-` is stdout. An older file of that name is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "fpprof.fpprof")]
+    output: PathBuf,
+    /// End after so many seconds; a command that still runs gets SIGTERM, as with perf
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    duration: Option<Duration>,
+    /// Bytes of ring buffer for each CPU
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size)]
+    ring_size: Option<u64>,
+    /// Keep stack words that point nowhere; without this they are zeroed, since they can hold secrets
+    #[arg(long)]
+    keep_raw_stacks: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If nothing could be recorded.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let request = request(args)?;
+    if args.dry_run {
+        say(&format!("{request:#?}"));
+        return Ok(DONE);
+    }
+    let stop = StopFlag::on_signals().context("watching for signals")?;
+    let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
+    let recorded = if args.output == Path::new("-") {
+        fpprof_collector::record(&request, std::io::stdout(), stop, &mut |now| line.show(now))
+    } else {
+        let file = RecordingFile::new(&args.output);
+        fpprof_collector::record(&request, file, stop, &mut |now| line.show(now))
+    };
+    line.clear();
+    match recorded {
+        Ok(outcome) => closed(args, &outcome),
+        Err(error) => Ok(refused(error)),
+    }
+}
+
+fn request(args: &Args) -> anyhow::Result<Request> {
+    let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
+    let command = (!args.command.is_empty()).then(|| args.command.clone());
+    let target = match (command, args.all_cpus) {
+        (Some(_), _) if !args.pid.is_empty() => return Err(usage("give a command or -p PID, not both")),
+        (Some(argv), true) => Target::SystemWhile { argv },
+        (Some(argv), false) => Target::Command { argv },
+        (None, true) => Target::System,
+        (None, false) if !args.pid.is_empty() => Target::Pids(args.pid.clone()),
+        (None, false) => return Err(usage("nothing to record: give a command after `--`, or -p PID, or -a")),
+    };
+    let ring_bytes = args.ring_size.map(usize::try_from).transpose();
+    Ok(Request {
+        sampling: Sampling::FrequencyHz(args.freq),
+        mode: args.call_graph,
+        kernel_stacks: !args.no_kernel_stacks,
+        duration: args.duration,
+        ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
+        keep_raw_stacks: args.keep_raw_stacks,
+        ..Request::new(target)
+    })
+}
+
+/// Nothing was recorded: the shell's exit statuses for commands that do not start.
+fn refused(error: Error) -> u8 {
+    let status = error.exit_status();
+    say(&format!("fpprof: {:#}", anyhow::Error::new(error)));
+    status
+}
+
+/// Says how it went, and gives the exit status.
+fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
+    if !args.quiet {
+        crate::closing::say_outcome(outcome, &args.output)?;
+    }
+    if let EndReason::WriteFailed(errno) = outcome.end.reason {
+        let error = std::io::Error::from_raw_os_error(errno);
+        let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
+        say(&format!(
+            "fpprof: {}: {error}; {dropped} samples were dropped, the rest can be read",
+            args.output.display()
+        ));
+        return Ok(FAILED);
+    }
+    if outcome.samples == 0 {
+        say(
+            "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F",
+        );
+    }
+    Ok(match outcome.target_status {
+        Some(TargetStatus::Exited(status)) => u8::try_from(status & 0xff).unwrap_or(FAILED),
+        Some(TargetStatus::Killed(signal)) => {
+            u8::try_from(signal).map_or(FAILED, |signal| 128_u8.saturating_add(signal))
+        }
+        None if outcome.samples == 0 => FAILED,
+        None => DONE,
+    })
+}

@@ -1,0 +1,104 @@
+//! All runs of an experiment, and the rows they make.
+
+use super::mode::{Mode, PerfMode};
+use super::run::{self, Wish};
+use super::{environment, order};
+use crate::output::say;
+use fpprof_analysis::experiment::{BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Tool};
+use fpprof_recording::model::CaptureMode;
+use std::process::Command;
+
+/// Which modes, how often, in which order.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) modes: Vec<Mode>,
+    pub(crate) repeats: u32,
+    pub(crate) seed: u64,
+    pub(crate) metric_name: String,
+    pub(crate) lower_is_better: bool,
+}
+
+/// Runs everything; a run that fails is noted and the rest goes on.
+///
+/// # Errors
+/// If not a single run worked.
+pub(crate) fn run(wish: &Wish, plan: &Plan) -> anyhow::Result<Experiment> {
+    let mut notes = Vec::new();
+    let modes = available(&plan.modes, &mut notes);
+    let mut runs: Vec<Vec<Run>> = modes.iter().map(|_| Vec::new()).collect();
+    let mut ran = Vec::new();
+    let all = u64::from(plan.repeats) * modes.len() as u64;
+    for repeat in 0..plan.repeats {
+        for index in order::shuffled(modes.len(), plan.seed, u64::from(repeat)) {
+            let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
+            ran.push(mode.to_string());
+            say(&format!("[{}/{all}] {mode}", ran.len()));
+            match run::run(wish, mode, repeat) {
+                Ok(run) => runs.push(run),
+                Err(error) => {
+                    let note = format!("{mode}, round {}: failed: {error:#}", repeat + 1);
+                    say(&note);
+                    notes.push(note);
+                }
+            }
+        }
+    }
+    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "no run worked; see {}", wish.dir.display());
+    let rows = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
+    let mut experiment = Experiment {
+        schema: SCHEMA,
+        environment: environment(wish, &modes),
+        command: wish.command.clone(),
+        rate: format!("{} Hz", wish.freq),
+        event: fpprof_collector::sampling_event()?.to_owned(),
+        repeats: plan.repeats,
+        order: ran,
+        metric: metric(wish, plan),
+        rows,
+        notes,
+    };
+    experiment.complete();
+    Ok(experiment)
+}
+
+/// The modes whose tool is here.
+fn available(modes: &[Mode], notes: &mut Vec<String>) -> Vec<Mode> {
+    let has_perf = Command::new("perf").arg("--version").output().is_ok_and(|output| output.status.success());
+    let (here, gone): (Vec<_>, Vec<_>) = modes.iter().partition(|mode| has_perf || !matches!(mode, Mode::Perf(_)));
+    if !gone.is_empty() {
+        let names: Vec<_> = gone.iter().map(ToString::to_string).collect();
+        notes.push(format!("perf is not installed, so these modes were left out: {}", names.join(", ")));
+    }
+    here
+}
+
+fn row(mode: Mode, runs: Vec<Run>) -> Row {
+    let (tool, method, stack_bytes) = match mode {
+        Mode::None => (Tool::Nobody, Method::None, None),
+        Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, Method::Fp, None),
+        Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, Method::Dwarf, Some(stack_bytes)),
+        Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, Method::Both, Some(stack_bytes)),
+        Mode::Perf(PerfMode::Fp) => (Tool::Perf, Method::Fp, None),
+        Mode::Perf(PerfMode::Dwarf(stack_bytes)) => (Tool::Perf, Method::Dwarf, Some(stack_bytes)),
+    };
+    Row::new(mode.to_string(), tool, method, stack_bytes.map(u64::from), runs)
+}
+
+fn metric(wish: &Wish, plan: &Plan) -> Option<Metric> {
+    let finder = wish.metric.as_ref()?;
+    let better_when = if plan.lower_is_better { BetterWhen::Lower } else { BetterWhen::Higher };
+    let regex = finder.pattern().to_owned();
+    Some(Metric { name: plan.metric_name.clone(), unit: String::new(), regex, better_when })
+}
+
+/// The programs whose versions matter: perf where it takes part, the command itself, and, since the command is often
+/// a script around them, nbdkit and fio where they are installed.
+fn environment(wish: &Wish, modes: &[Mode]) -> Environment {
+    let mut programs = Vec::new();
+    if modes.iter().any(|mode| matches!(mode, Mode::Perf(_))) {
+        programs.push("perf");
+    }
+    let command = wish.command.join(" ");
+    programs.extend(["nbdkit", "fio"].into_iter().filter(|program| command.contains(program)));
+    environment::look(&programs)
+}

@@ -1,0 +1,62 @@
+//! The workload's own figure, found in what it prints.
+
+use regex::Regex;
+
+/// Finds the figure in a workload's output.
+#[derive(Debug, Clone)]
+pub(crate) struct Finder {
+    regex: Regex,
+}
+
+impl Finder {
+    /// `pattern` holds one group in parentheses: the number.
+    ///
+    /// # Errors
+    /// What is wrong with the pattern.
+    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+        let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
+        if regex.captures_len() != 2 {
+            return Err(format!("`{pattern}` must hold one group in parentheses around the number"));
+        }
+        Ok(Self { regex })
+    }
+
+    /// The pattern as it was typed.
+    pub(crate) fn pattern(&self) -> &str {
+        self.regex.as_str()
+    }
+
+    /// The figure in the last line that has one; programs print their totals last.
+    ///
+    /// # Errors
+    /// Why there is none, in words for a report.
+    pub(crate) fn find(&self, output: &str) -> Result<f64, String> {
+        let last = self.regex.captures_iter(output).last();
+        let text = last.as_ref().and_then(|found| found.get(1)).map(|group| group.as_str());
+        let text = text.ok_or_else(|| format!("`{}` is nowhere in the output", self.pattern()))?;
+        let number: f64 = text.replace([',', '_'], "").parse().map_err(|_error| format!("`{text}` is not a number"))?;
+        if number.is_finite() && number > 0.0 { Ok(number) } else { Err(format!("{text} is not above 0")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the last figure counts, with or without separators.
+    #[test]
+    fn the_last_figure_counts() {
+        let finder = Finder::new(r"([0-9.,]+) IOPS").unwrap();
+        assert_eq!(finder.find("job 1: 12 IOPS\ntotal: 1,234.5 IOPS\n"), Ok(1234.5));
+        assert!(finder.find("no figure").unwrap_err().contains("nowhere"));
+        assert!(finder.find("0 IOPS").is_err());
+    }
+
+    /// Check that a pattern without its one group is refused.
+    #[test]
+    fn a_pattern_needs_one_group() {
+        assert!(Finder::new("IOPS").is_err());
+        assert!(Finder::new("(a)(b)").is_err());
+        assert!(Finder::new("(").is_err());
+    }
+}

@@ -1,0 +1,13 @@
+//! The experiment: one command under every mode, interleaved and repeated, perf beside us.
+
+mod environment;
+pub(crate) mod experiment;
+pub(crate) mod metric;
+pub(crate) mod mode;
+mod order;
+mod ours;
+mod perf;
+mod perf_script;
+pub(crate) mod publish;
+pub(crate) mod run;
+mod watch;

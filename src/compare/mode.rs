@@ -1,0 +1,107 @@
+//! The modes of an experiment: nothing, ours, or perf's.
+
+use crate::values;
+use fpprof_recording::model::CaptureMode;
+use std::fmt;
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The command alone: what all slow-downs are measured against.
+    None,
+    /// `fpprof record`.
+    Fpprof(CaptureMode),
+    /// `perf record`.
+    Perf(PerfMode),
+}
+
+/// perf's call graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PerfMode {
+    /// `--call-graph fp`.
+    Fp,
+    /// `--call-graph dwarf,BYTES`.
+    Dwarf(u32),
+}
+
+/// Largest chunk perf can take: the size is a `u16` and must be a multiple of 8.
+///
+/// # Sources
+/// `perf_sample_ustack_size` in the kernel's `kernel/events/core.c`.
+const PERF_MAX_STACK_BYTES: u32 = 65_528;
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Fpprof(mode) => f.write_str(&values::mode_name(*mode)),
+            Self::Perf(PerfMode::Fp) => f.write_str("perf fp"),
+            Self::Perf(PerfMode::Dwarf(bytes)) => write!(f, "perf dwarf,{bytes}"),
+        }
+    }
+}
+
+impl Mode {
+    /// What `--call-graph` is given.
+    pub(crate) fn call_graph(self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Fpprof(mode) => Some(values::mode_name(mode)),
+            Self::Perf(PerfMode::Fp) => Some("fp".to_owned()),
+            Self::Perf(PerfMode::Dwarf(bytes)) => Some(format!("dwarf,{bytes}")),
+        }
+    }
+
+    /// A name for files.
+    pub(crate) fn slug(self) -> String {
+        self.to_string().replace([' ', ','], "-")
+    }
+}
+
+/// `none`, `fp`, `dwarf:BYTES`, `both:BYTES`, `perf:fp` or `perf:dwarf:BYTES`.
+///
+/// # Errors
+/// What is wrong, and what can be typed instead.
+pub(crate) fn parse(text: &str) -> Result<Mode, String> {
+    if text == "none" {
+        return Ok(Mode::None);
+    }
+    let Some(perf) = text.strip_prefix("perf:") else {
+        let expected = |why| format!("{why} (or none, perf:fp, perf:dwarf:BYTES)");
+        return values::call_graph(text).map(Mode::Fpprof).map_err(expected);
+    };
+    match values::call_graph(perf)? {
+        CaptureMode::Fp => Ok(Mode::Perf(PerfMode::Fp)),
+        CaptureMode::Dwarf { stack_bytes: 65_536 } => Ok(Mode::Perf(PerfMode::Dwarf(PERF_MAX_STACK_BYTES))),
+        CaptureMode::Dwarf { stack_bytes } if stack_bytes <= PERF_MAX_STACK_BYTES => {
+            Ok(Mode::Perf(PerfMode::Dwarf(stack_bytes)))
+        }
+        CaptureMode::Dwarf { .. } => Err(format!("perf copies at most {PERF_MAX_STACK_BYTES} bytes of stack")),
+        CaptureMode::Both { .. } => Err("perf cannot take both in one sample; use perf:fp or perf:dwarf".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every spelling gives its mode, and that a mode's name is what `--call-graph` takes.
+    #[test]
+    fn modes_are_parsed() {
+        assert_eq!(parse("none"), Ok(Mode::None));
+        assert_eq!(parse("fp"), Ok(Mode::Fpprof(CaptureMode::Fp)));
+        assert_eq!(parse("dwarf:8K"), Ok(Mode::Fpprof(CaptureMode::Dwarf { stack_bytes: 8192 })));
+        assert_eq!(parse("perf:fp"), Ok(Mode::Perf(PerfMode::Fp)));
+        assert_eq!(parse("perf:dwarf:64K"), Ok(Mode::Perf(PerfMode::Dwarf(65_528))));
+        assert_eq!(parse("both:64K").map(|mode| mode.to_string()), Ok("both,65536".to_owned()));
+    }
+
+    /// Check that what perf cannot do is refused.
+    #[test]
+    fn perfs_limits_are_known() {
+        assert!(parse("perf:both").is_err());
+        assert!(parse("perf:dwarf:128K").is_err());
+        assert!(parse("perf:").is_err());
+        assert!(parse("").is_err());
+    }
+}

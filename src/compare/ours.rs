@@ -1,0 +1,71 @@
+//! What a recording of ours says of its run.
+
+use super::run::Wish;
+use super::watch::Watched;
+use crate::cmd::flamegraph::draw;
+use crate::recordings::Source;
+use fpprof_analysis::Analysis;
+use fpprof_analysis::experiment::{Measured, Run, StackEnds, Stacks};
+use fpprof_recording::model::CaptureMode;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Fills the figures of one run from its recording; draws its flame graphs in the first round.
+///
+/// # Errors
+/// If the recording cannot be read or a picture cannot be drawn.
+pub(crate) fn fill(
+    wish: &Wish,
+    mode: CaptureMode,
+    recording: &Path,
+    name: &str,
+    watched: &Watched,
+    run: &mut Run,
+) -> anyhow::Result<()> {
+    let analysis = Source::here(recording).analyse(&[])?;
+    let summary = &analysis.summary;
+    run.bytes = Measured::Value(summary.file_bytes);
+    run.fired = Measured::Value(summary.fired);
+    run.recorded = Measured::Value(summary.recorded);
+    run.lost = Measured::Value(summary.lost.clone());
+    run.skipped = Measured::Value(summary.skipped);
+    run.dropped = Measured::Value(summary.dropped);
+    run.lost_chunks = Measured::Value(summary.lost_gaps);
+    run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
+    let cost = summary.cost.as_ref();
+    let cut = "the recording broke off";
+    run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
+    let bpf_ns = cost.and_then(|cost| cost.bpf_ns_per_tick);
+    run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "the kernel's BPF statistics could not be enabled");
+    run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
+    let strategies = strategies(mode).iter().map(|strategy| stacks(wish, &analysis, strategy, name, run.repeat));
+    run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);
+    Ok(())
+}
+
+/// The strategies a mode is judged by, the main one first.
+fn strategies(mode: CaptureMode) -> &'static [&'static str] {
+    match mode {
+        CaptureMode::Fp => &["fp"],
+        CaptureMode::Dwarf { .. } => &["dwarf"],
+        CaptureMode::Both { .. } => &["dwarf", "fp"],
+    }
+}
+
+fn stacks(wish: &Wish, analysis: &Analysis, strategy: &str, name: &str, repeat: u32) -> anyhow::Result<Stacks> {
+    let flame_graph = if repeat == 0 && analysis.summary.recorded > 0 {
+        let file = format!("{name}-{strategy}.svg");
+        let subject = wish.command.join(" ");
+        draw(analysis, strategy, None, &subject, &wish.dir.join(&file))?;
+        Measured::Value(file)
+    } else {
+        Measured::missing("drawn for the first round only")
+    };
+    let mut processes: BTreeMap<String, StackEnds> = BTreeMap::new();
+    for process in &analysis.summary.processes {
+        if let Some(quality) = process.strategies.get(strategy) {
+            processes.entry(process.comm.clone()).or_default().add(&StackEnds::from(quality));
+        }
+    }
+    Ok(Stacks { strategy: strategy.to_owned(), unwound_by: None, processes, flame_graph })
+}

@@ -1,0 +1,83 @@
+//! What a recording of perf's says of its run.
+
+use super::mode::PerfMode;
+use super::perf_script::{self, Outermost};
+use super::watch::Watched;
+use crate::recordings::Source;
+use anyhow::Context as _;
+use fpprof_analysis::experiment::{Measured, Run, StackEnds, Stacks};
+use fpprof_analysis::import::{Imported, perf_data};
+use fpprof_analysis::modules::{FileModules, OutermostJudge};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// Fills the figures of one run from its perf.data. perf's stacks are unwound in the first round only: `perf script`
+/// takes longer than the run itself.
+///
+/// # Errors
+/// If the file cannot be read or perf cannot unwind it.
+pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mut Run) -> anyhow::Result<()> {
+    let converted = recording.with_extension("fpprof");
+    let imported = import(recording, &converted)?;
+    let bytes = fs::metadata(recording).with_context(|| format!("reading {}", recording.display()))?.len();
+    run.bytes = Measured::Value(bytes);
+    run.fired = Measured::Value(imported.samples.saturating_add(imported.lost_samples));
+    run.recorded = Measured::Value(imported.samples);
+    run.lost = Measured::Value(BTreeMap::from([("ring_full".to_owned(), imported.lost_samples)]));
+    run.skipped = Measured::Value(0);
+    run.dropped = Measured::Value(0);
+    run.lost_chunks = Measured::Value(imported.lost_records);
+    run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
+    run.collector_stop_cpu_s = Measured::missing("perf does not say when it stopped sampling");
+    run.bpf_ns_per_sample = Measured::missing("perf samples without a BPF program");
+    run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
+    let stacks = if run.repeat == 0 { judged(mode, recording, &converted)? } else { None };
+    run.stacks =
+        Measured::or_missing(stacks.map(|stacks| vec![stacks]), "perf's stacks are judged in the first round only");
+    fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))
+}
+
+fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
+    let input = File::open(perf_file).with_context(|| format!("reading {}", perf_file.display()))?;
+    let output = File::create(converted).with_context(|| format!("making {}", converted.display()))?;
+    perf_data(BufReader::new(input), std::io::BufWriter::new(output)).with_context(|| perf_file.display().to_string())
+}
+
+/// Frame-pointer chains are in the file as the kernel walked them; with copied stacks perf itself has to unwind.
+fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Option<Stacks>> {
+    let strategy = super::run::perf_strategy(mode).to_owned();
+    let (processes, unwound_by) = match mode {
+        PerfMode::Fp => (chains(converted)?, None),
+        PerfMode::Dwarf(_) => {
+            let mut judges = Judges::default();
+            (perf_script::stack_ends(perf_file, |frame| judges.is_root(frame))?, Some("perf script".to_owned()))
+        }
+    };
+    let flame_graph = Measured::missing("fpprof draws its own recordings only");
+    Ok(Some(Stacks { strategy, unwound_by, processes, flame_graph }))
+}
+
+fn chains(converted: &Path) -> anyhow::Result<BTreeMap<String, StackEnds>> {
+    let analysis = Source::here(converted).analyse(&[])?;
+    let mut processes: BTreeMap<String, StackEnds> = BTreeMap::new();
+    for process in &analysis.summary.processes {
+        if let Some(quality) = process.strategies.get("fp") {
+            processes.entry(process.comm.clone()).or_default().add(&StackEnds::from(quality));
+        }
+    }
+    Ok(processes)
+}
+
+/// One judge for each file, made when first needed.
+#[derive(Debug, Default)]
+struct Judges(HashMap<PathBuf, Option<OutermostJudge>>);
+
+impl Judges {
+    fn is_root(&mut self, frame: &Outermost) -> bool {
+        let make = || OutermostJudge::new(&FileModules::new(), &frame.module);
+        let judge = self.0.entry(frame.module.clone()).or_insert_with(make);
+        judge.as_ref().is_some_and(|judge| judge.is_root(frame.file_offset))
+    }
+}

@@ -1,0 +1,116 @@
+//! One run of one mode: start it, watch it, and make a row's raw values of what it left behind.
+
+use super::metric::Finder;
+use super::mode::{Mode, PerfMode};
+use super::watch::{self, Watched};
+use super::{ours, perf};
+use anyhow::Context as _;
+use fpprof_analysis::experiment::{Measured, Run};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What every run of an experiment shares.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    /// The command.
+    pub(crate) command: Vec<String>,
+    /// Samples a second and CPU.
+    pub(crate) freq: u64,
+    /// The workload's own figure.
+    pub(crate) metric: Option<Finder>,
+    /// Where everything goes.
+    pub(crate) dir: PathBuf,
+    /// Keep the recordings.
+    pub(crate) keep: bool,
+}
+
+/// Words for a figure nobody records.
+pub(crate) const NO_PROFILER: &str = "nobody records in this mode";
+
+/// Runs `mode` once.
+///
+/// # Errors
+/// If the command failed or its recording cannot be read; the caller notes it and goes on.
+pub(crate) fn run(wish: &Wish, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
+    let name = format!("{}-{}", mode.slug(), repeat + 1);
+    let recording = wish.dir.join("recordings").join(&name);
+    let output = wish.dir.join("output").join(format!("{name}.txt"));
+    let watched = watch::run(&mut command(wish, mode, &recording, &output)?)?;
+    let printed = fs::read_to_string(&output).with_context(|| format!("reading {}", output.display()))?;
+    anyhow::ensure!(watched.status.success(), "{} ({})", watched.status, last_line(&printed));
+    let mut run = bare(wish, repeat, &watched, &printed);
+    match mode {
+        Mode::None => {}
+        Mode::Fpprof(mode) => ours::fill(wish, mode, &recording, &name, &watched, &mut run)?,
+        Mode::Perf(mode) => perf::fill(mode, &recording, &watched, &mut run)?,
+    }
+    if mode != Mode::None && !wish.keep {
+        fs::remove_file(&recording).with_context(|| format!("removing {}", recording.display()))?;
+    }
+    Ok(run)
+}
+
+fn command(wish: &Wish, mode: Mode, recording: &Path, output: &Path) -> anyhow::Result<Command> {
+    let mut command = match (mode, mode.call_graph()) {
+        (Mode::None, _) | (_, None) => {
+            let (program, args) = wish.command.split_first().context("a command is needed")?;
+            let mut command = Command::new(program);
+            command.args(args);
+            command
+        }
+        (Mode::Fpprof(_), Some(call_graph)) => {
+            let mut command = Command::new(std::env::current_exe().context("finding fpprof itself")?);
+            command.args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
+            command.arg("-o").arg(recording).arg("--").args(&wish.command);
+            command
+        }
+        (Mode::Perf(_), Some(call_graph)) => {
+            let mut command = Command::new("perf");
+            command.args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
+            command.arg("-o").arg(recording).arg("--").args(&wish.command);
+            command
+        }
+    };
+    let out = File::create(output).with_context(|| format!("making {}", output.display()))?;
+    let err = out.try_clone().context("duplicating the output")?;
+    command.stdin(Stdio::null()).stdout(out).stderr(err);
+    Ok(command)
+}
+
+/// What is known of a run before its recording is looked at.
+fn bare(wish: &Wish, repeat: u32, watched: &Watched, printed: &str) -> Run {
+    let metric = match &wish.metric {
+        Some(finder) => finder.find(printed).map_or_else(Measured::missing, Measured::Value),
+        None => Measured::missing("no --metric was given"),
+    };
+    Run {
+        repeat,
+        wall_s: watched.wall_s,
+        metric,
+        bytes: Measured::missing(NO_PROFILER),
+        fired: Measured::missing(NO_PROFILER),
+        recorded: Measured::missing(NO_PROFILER),
+        lost: Measured::missing(NO_PROFILER),
+        skipped: Measured::missing(NO_PROFILER),
+        dropped: Measured::missing(NO_PROFILER),
+        lost_chunks: Measured::missing(NO_PROFILER),
+        collector_cpu_s: Measured::missing(NO_PROFILER),
+        collector_stop_cpu_s: Measured::missing(NO_PROFILER),
+        bpf_ns_per_sample: Measured::missing(NO_PROFILER),
+        max_rss_bytes: Measured::missing(NO_PROFILER),
+        stacks: Measured::missing(NO_PROFILER),
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing")
+}
+
+/// The strategy a mode's stacks are judged by.
+pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
+    match mode {
+        PerfMode::Fp => "fp",
+        PerfMode::Dwarf(_) => "dwarf",
+    }
+}

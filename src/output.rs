@@ -1,0 +1,117 @@
+//! Where output goes: stdout, or a file that is never half-written over an older one.
+
+use anyhow::Context as _;
+use fpprof_reports::terminal::Style;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Says one line to the person. Data goes elsewhere.
+pub(crate) fn say(line: &str) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// How to write for the terminal that stdout is, if it is one.
+pub(crate) fn style() -> Style {
+    let is_terminal = io::stdout().is_terminal();
+    style_of(is_terminal, terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0))
+}
+
+/// How to write for the terminal that stderr is, if it is one.
+pub(crate) fn stderr_style() -> Style {
+    let is_terminal = io::stderr().is_terminal();
+    style_of(is_terminal, terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0))
+}
+
+/// Colours as <https://no-color.org> asks: none where `NO_COLOR` is set and not empty.
+fn style_of(is_terminal: bool, width: Option<u16>) -> Style {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Style { width: width.filter(|_| is_terminal).map(usize::from), colors: is_terminal && !no_color }
+}
+
+/// A recording's file, made when its first byte comes: a recording that is refused leaves nothing behind, and nothing
+/// older is moved aside for it.
+#[derive(Debug)]
+pub(crate) struct RecordingFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl RecordingFile {
+    /// The file that will be made at `path`.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: None }
+    }
+}
+
+impl Write for RecordingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(create_recording(&self.path).map_err(|error| io::Error::other(format!("{error:#}")))?),
+        };
+        file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), File::flush)
+    }
+}
+
+/// Makes a recording file, readable by its owner only. A file of that name is kept as `NAME.old`, as perf does.
+///
+/// # Errors
+/// If the file cannot be made.
+fn create_recording(path: &Path) -> anyhow::Result<File> {
+    if is_special(path) {
+        let opened = OpenOptions::new().write(true).open(path);
+        return opened.with_context(|| format!("cannot write to {}", path.display()));
+    }
+    if path.symlink_metadata().is_ok() {
+        let mut old = path.as_os_str().to_owned();
+        old.push(".old");
+        std::fs::rename(path, &old).with_context(|| format!("keeping the older {} aside", path.display()))?;
+    }
+    let made = OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(path);
+    made.with_context(|| format!("cannot make {}: choose another file with -o", path.display()))
+}
+
+/// Writes a whole file through `fill`, beside its final name first, so that a failure leaves no half of it.
+/// `-` is stdout.
+///
+/// # Errors
+/// If `fill` fails or the file cannot be written.
+pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        fill(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let context = || format!("cannot write {}", path.display());
+    if is_special(path) {
+        let mut out = io::BufWriter::new(OpenOptions::new().write(true).open(path).with_context(context)?);
+        return fill(&mut out).and_then(|()| out.flush()).with_context(context);
+    }
+    let beside = partial_name(path);
+    let file = OpenOptions::new().write(true).create_new(true).open(&beside).with_context(context)?;
+    let mut out = io::BufWriter::new(file);
+    let written = fill(&mut out).and_then(|()| out.flush()).and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // The message is about the write; a leftover of ours must not stay behind either way.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.with_context(context)
+}
+
+/// A device or a pipe: written to as it is, never replaced.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| !meta.is_file())
+}
+
+fn partial_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    PathBuf::from(name)
+}

@@ -1,0 +1,40 @@
+//! One line on the terminal while a recording runs.
+
+use fpprof_collector::Progress;
+use std::io::{self, Write};
+
+/// The line.
+#[derive(Debug)]
+pub(crate) struct Line {
+    is_shown: bool,
+    is_dirty: bool,
+}
+
+impl Line {
+    /// A line that is only drawn where somebody sees it.
+    pub(crate) fn new(is_shown: bool) -> Self {
+        Self { is_shown, is_dirty: false }
+    }
+
+    /// Draws it anew.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for the eye")]
+    pub(crate) fn show(&mut self, now: &Progress) {
+        if !self.is_shown {
+            return;
+        }
+        let seconds = now.elapsed.as_secs_f64();
+        let rate = if seconds > 0.0 { now.bytes_written as f64 / 1e6 / seconds } else { 0.0 };
+        let gone = now.lost.saturating_add(now.dropped);
+        let line = format!("{seconds:7.1} s  {} samples  {gone} lost  {rate:.2} MB/s", now.samples);
+        // A closed stderr leaves nobody to tell.
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
+        self.is_dirty = true;
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_dirty) {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Opening and analysing a recording: what every subcommand that reads one shares.
+
+use anyhow::Context as _;
+use fpprof_analysis::modules::FileModules;
+use fpprof_analysis::strategy::Strategy;
+use fpprof_analysis::{Analysis, Options, analyse};
+use fpprof_recording::Recording;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// Which recording, and where its modules are found.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Source {
+    /// The recording
+    #[arg(value_name = "FILE", default_value = "fpprof.fpprof")]
+    pub(crate) file: PathBuf,
+    /// Look for the recorded machine's files under DIR; build ids decide, since inodes mean nothing there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) symfs: Option<PathBuf>,
+}
+
+impl Source {
+    /// A recording of this machine.
+    pub(crate) fn here(file: &Path) -> Self {
+        Self { file: file.to_owned(), symfs: None }
+    }
+
+    /// Analyses the recording under `strategies`; none asks for its defaults.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is no recording, or a strategy is not supported by it.
+    pub(crate) fn analyse(&self, strategies: &[Strategy]) -> anyhow::Result<Analysis> {
+        let mut recording = self.open()?;
+        let mut modules = FileModules::new();
+        if let Some(root) = &self.symfs {
+            modules = modules.with_root(root).from_another_machine();
+        }
+        let mut options = Options::new(&modules);
+        options.strategies = strategies.to_vec();
+        options.is_this_machine = self.symfs.is_none() && is_this_kernel(&recording.meta().host.kernel);
+        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+    }
+
+    /// Opens the recording.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn open(&self) -> anyhow::Result<Recording<BufReader<File>>> {
+        let context = || self.file.display().to_string();
+        let file = File::open(&self.file).with_context(context)?;
+        Recording::open(BufReader::new(file)).with_context(context)
+    }
+}
+
+/// Whether a kernel release is the one that runs here.
+fn is_this_kernel(release: &str) -> bool {
+    fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|here| here.trim() == release)
+}

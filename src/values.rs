@@ -1,0 +1,103 @@
+//! Values that are typed: how stacks are taken, sizes, seconds.
+
+use fpprof_recording::model::CaptureMode;
+
+/// Bytes of stack when none are given.
+pub(crate) const DEFAULT_STACK_BYTES: u32 = 65_536;
+/// Fewest bytes of stack that make sense: one frame.
+const MIN_STACK_BYTES: u64 = 64;
+
+/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it.
+///
+/// # Errors
+/// What is wrong, and what can be typed instead.
+pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
+    let (name, bytes) = match text.split_once([',', ':']) {
+        Some((name, bytes)) => (name, Some(bytes)),
+        None => (text, None),
+    };
+    let stack_bytes = || bytes.map_or(Ok(DEFAULT_STACK_BYTES), stack_bytes);
+    match name {
+        "fp" if bytes.is_some() => Err("`fp` takes no size: it copies no stack".to_owned()),
+        "fp" => Ok(CaptureMode::Fp),
+        "dwarf" => Ok(CaptureMode::Dwarf { stack_bytes: stack_bytes()? }),
+        "both" => Ok(CaptureMode::Both { stack_bytes: stack_bytes()? }),
+        "lbr" => Err("`lbr` needs a hardware branch recorder, which fpprof does not use; try `both`".to_owned()),
+        _ => Err("expected fp, dwarf[,BYTES] or both[,BYTES]".to_owned()),
+    }
+}
+
+/// Bytes of stack to copy at most.
+fn stack_bytes(text: &str) -> Result<u32, String> {
+    let max = fpprof_collector::MAX_STACK_BYTES;
+    let bytes = size(text)?;
+    match u32::try_from(bytes) {
+        Ok(fits) if (MIN_STACK_BYTES..=max).contains(&bytes) => Ok(fits.next_multiple_of(8)),
+        _ => Err(format!("{text} bytes of stack cannot be copied; give {MIN_STACK_BYTES} to {max}")),
+    }
+}
+
+/// A size in bytes: a number, with K, M or G for binary multiples.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size: give bytes, or a number with K, M or G");
+    let upper = text.trim_end_matches(['B', 'b']).to_ascii_uppercase();
+    let upper = upper.trim_end_matches('I');
+    let (digits, shift) = match upper.chars().last() {
+        Some('K') => (upper.trim_end_matches('K'), 10),
+        Some('M') => (upper.trim_end_matches('M'), 20),
+        Some('G') => (upper.trim_end_matches('G'), 30),
+        _ => (upper, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_error| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+/// A positive number of seconds, fractions allowed.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let number: f64 = text.trim_end_matches('s').parse().map_err(|_error| format!("`{text}` is not a number"))?;
+    match std::time::Duration::try_from_secs_f64(number) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("give a number of seconds above 0".to_owned()),
+    }
+}
+
+/// How a mode is written back.
+pub(crate) fn mode_name(mode: CaptureMode) -> String {
+    match mode {
+        CaptureMode::Fp => "fp".to_owned(),
+        CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
+        CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that perf's spellings mean what they mean to perf, and that sizes may carry a unit.
+    #[test]
+    fn call_graphs_are_perfs() {
+        assert_eq!(call_graph("fp"), Ok(CaptureMode::Fp));
+        assert_eq!(call_graph("dwarf"), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
+        assert_eq!(call_graph("dwarf,8192"), Ok(CaptureMode::Dwarf { stack_bytes: 8192 }));
+        assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384 }));
+        assert_eq!(call_graph("dwarf,4095"), Ok(CaptureMode::Dwarf { stack_bytes: 4096 }));
+    }
+
+    /// Check that nonsense is refused with words.
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "dwarf,0", "dwarf,10G", "dwarf,x", "fp,8192", "lbr", "both,-1", "both,99999999999999999999G"] {
+            assert!(call_graph(text).is_err(), "{text}");
+        }
+        for text in ["0", "-1", "nan", "x", "1e300"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

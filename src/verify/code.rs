@@ -1,0 +1,44 @@
+//! What the instruction at an address does, remembered.
+
+use super::tracee;
+use fpprof_analysis::oracle::{Flow, MAX_INSTRUCTION_BYTES, flow};
+use nix::unistd::Pid;
+
+/// Instructions remembered, by the low bits of their address. A loop of this many is never decoded twice.
+const SLOTS: usize = 1 << 16;
+
+/// A cache of decoded instructions. It is emptied whenever what is mapped changes; memory that is written and run
+/// without a change of its protection is told by the caller, and not remembered.
+#[derive(Debug)]
+pub(super) struct Code {
+    slots: Vec<Option<(u64, Flow)>>,
+}
+
+impl Code {
+    pub(super) fn new() -> Self {
+        Self { slots: vec![None; SLOTS] }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.slots.fill(None);
+    }
+
+    /// What the instruction at `ip` does.
+    pub(super) fn at(&mut self, pid: Pid, ip: u64, may_change: impl FnOnce() -> bool) -> Flow {
+        let index = usize::try_from(ip).unwrap_or(0) % SLOTS;
+        if let Some(Some((address, flow))) = self.slots.get(index)
+            && *address == ip
+        {
+            return *flow;
+        }
+        let mut bytes = [0; MAX_INSTRUCTION_BYTES];
+        let n = tracee::read(pid, ip, &mut bytes);
+        let flow = flow(bytes.get(..n).unwrap_or(&[]), ip);
+        if !may_change()
+            && let Some(slot) = self.slots.get_mut(index)
+        {
+            *slot = Some((ip, flow));
+        }
+        flow
+    }
+}

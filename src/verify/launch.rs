@@ -1,0 +1,80 @@
+//! Starting a program so that it can be stepped from its first instruction.
+//!
+//! What has to happen between fork and exec happens in a second run of our own program, which then becomes the
+//! command: a child that asks to be traced, goes without address space randomisation, and stops.
+
+use anyhow::Context as _;
+use nix::sys::personality::{self, Persona};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+/// What follows of a process: its threads, its execs, and that it makes others. It dies with us.
+const FOLLOWED: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
+    .union(ptrace::Options::PTRACE_O_TRACEEXEC)
+    .union(ptrace::Options::PTRACE_O_TRACEFORK)
+    .union(ptrace::Options::PTRACE_O_TRACEVFORK)
+    .union(ptrace::Options::PTRACE_O_EXITKILL);
+
+/// Becomes the command, traced by the parent. Returns only if it cannot.
+pub(crate) fn become_stepped(command: &[OsString]) -> anyhow::Error {
+    match try_become(command) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn try_become(command: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
+    let (program, arguments) = command.split_first().context("no command")?;
+    let persona = personality::get().context("reading the personality")?;
+    personality::set(persona | Persona::ADDR_NO_RANDOMIZE).context("switching address randomisation off")?;
+    ptrace::traceme().context("asking to be traced")?;
+    raise(Signal::SIGSTOP).context("stopping for the tracer")?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
+
+/// Starts `command`, stopped before its first instruction. Its standard output goes to our standard error if
+/// `is_stdout_ours`.
+///
+/// # Errors
+/// If it cannot be started or traced. The message of a command that cannot be run is its own.
+pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Result<Pid> {
+    let own = std::env::current_exe().context("finding our own program")?;
+    let mut helper = Command::new(own);
+    helper.args(["verify", "--stepped", "--"]).args(command);
+    if is_stdout_ours {
+        helper.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned().context("duplicating stderr")?));
+    }
+    let child = helper.spawn().context("starting the command")?;
+    let pid = Pid::from_raw(i32::try_from(child.id()).context("the process id")?);
+    match wait(pid)? {
+        WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
+        _ => anyhow::bail!("the command could not be traced: is ptrace forbidden here?"),
+    }
+    ptrace::setoptions(pid, FOLLOWED).context("following threads")?;
+    ptrace::cont(pid, None).context("starting the command")?;
+    loop {
+        match wait(pid)? {
+            WaitStatus::PtraceEvent(_, _, event) if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 => return Ok(pid),
+            WaitStatus::Stopped(_, signal) => ptrace::cont(pid, signal).context("passing a signal on")?,
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => anyhow::bail!("the command was not run"),
+            _ => ptrace::cont(pid, None).context("starting the command")?,
+        }
+    }
+}
+
+fn wait(pid: Pid) -> anyhow::Result<WaitStatus> {
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Err(nix::errno::Errno::EINTR) => {}
+            status => return status.context("waiting for the command"),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Stepping a program and checking every strategy against its true stack at every instruction.
+//!
+//! [`run`] starts the command under ptrace and steps it from its exec on. What each instruction did to the stack goes
+//! to the thread's shadow stack, what is mapped to a history, and a sample of the moment before the instruction to the
+//! oracle of the analysis, which judges. Only the main process is stepped: its threads all, processes it makes not.
+
+mod code;
+mod launch;
+mod maps;
+mod pace;
+mod run;
+mod stepper;
+mod thread;
+mod tracee;
+
+pub(crate) use launch::become_stepped;
+pub(crate) use run::{Options, run};

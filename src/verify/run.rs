@@ -1,0 +1,72 @@
+//! The whole run: start, step, rebuild when mappings change, name.
+
+use super::launch::launch;
+use super::pace::Pace;
+use super::stepper::{Pause, Stepper};
+use anyhow::Context as _;
+use fpprof_analysis::modules::{FileModules, ModuleTable};
+use fpprof_analysis::oracle::{Checker, History, Run, Tally, Verification, Wanted, summarise};
+use fpprof_analysis::strategy::Strategy;
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is to be verified.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// Program and arguments.
+    pub(crate) command: Vec<OsString>,
+    /// The program's standard output goes to our standard error.
+    pub(crate) is_stdout_ours: bool,
+    /// Strategies to compare with the truth.
+    pub(crate) strategies: Vec<Strategy>,
+    /// One in so many instructions is checked.
+    pub(crate) every: u64,
+    /// So many instructions at the start are not.
+    pub(crate) skip: u64,
+    /// After so many the program is killed.
+    pub(crate) max_instructions: Option<u64>,
+    /// Disagreements to keep.
+    pub(crate) wanted: Wanted,
+}
+
+/// Runs the command to its end, or to the last instruction asked for.
+///
+/// # Errors
+/// If it cannot be started, traced or read.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
+    }
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("reading the clock")?;
+    let history = History::new(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX));
+    let Options { every, skip, max_instructions, .. } = *options;
+    let pace = Pace { every, skip, max: max_instructions };
+    let pid = launch(&options.command, options.is_stdout_ours)?;
+    let mut stepper = Stepper::new(pid, pace, history, stop)?;
+    let mut tally = Tally::new(&options.strategies, options.wanted);
+    let resolver = FileModules::new();
+    loop {
+        let (timeline, meta) = (stepper.history.timeline(), stepper.history.meta());
+        let modules = ModuleTable::new(&timeline, &meta, &resolver);
+        let mut checker = Checker::new(&timeline, &modules, &options.strategies);
+        match stepper.run(&mut checker, &mut tally)? {
+            Pause::Mappings => {}
+            Pause::Ended(ended) => {
+                let run = Run {
+                    command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+                    ended,
+                    instructions: stepper.counts.instructions,
+                    every,
+                    skipped: skip,
+                    events: stepper.counts.events(),
+                };
+                let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+                return Ok(summarise(run, &tally, &modules, n_threads));
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Stepping all threads of a process, one at a time.
+//!
+//! A thread runs for a while, then the next, in the order they were made; one in a system call is left alone until it
+//! comes back, so that a lock somebody holds is given back in time. Without threads the order is the program's own,
+//! and two runs on the same input give the same figures.
+
+use super::code::Code;
+use super::maps::Maps;
+use super::pace::{Counts, Pace};
+use super::thread::{Thread, UnderWay};
+use super::tracee::{self, Registers};
+use anyhow::Context as _;
+use fpprof_analysis::oracle::{Checker, Flow, History, ShadowStack, Tally};
+use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Instructions a thread runs before the next one has its turn.
+const QUANTUM: u32 = 5000;
+/// Bytes above the outermost known frame of a stack that are copied: what a walk that went astray would read.
+const ABOVE_BYTES: u64 = 64 << 10;
+/// Most bytes of stack copied.
+const MAX_STACK_BYTES: u64 = 16 << 20;
+/// Most bytes of a vDSO; it has some 8 KiB.
+const MAX_VDSO_BYTES: u64 = 1 << 20;
+
+/// System calls that change what is mapped: mmap, mprotect, munmap, brk, mremap, shmat, shmdt, `remap_file_pages`,
+/// `pkey_mprotect`.
+///
+/// # Sources
+/// The kernel's `arch/x86/entry/syscalls/syscall_64.tbl`.
+const MAPPING_CALLS: [u64; 9] = [9, 10, 11, 12, 25, 30, 67, 216, 329];
+
+/// Why stepping paused.
+#[derive(Debug)]
+pub(super) enum Pause {
+    /// Executable mappings changed: the checker must be made anew.
+    Mappings,
+    /// The program is over, in words.
+    Ended(String),
+}
+
+/// A stepped process.
+pub(super) struct Stepper {
+    pid: Pid,
+    threads: Vec<Thread>,
+    /// Whose turn it is.
+    turn: usize,
+    pace: Pace,
+    pub(super) counts: Counts,
+    pub(super) history: History,
+    maps: Maps,
+    is_dirty: bool,
+    code: Code,
+    sample: Sample,
+    start: Instant,
+    stop: Arc<AtomicBool>,
+    ended: Option<String>,
+}
+
+impl Stepper {
+    /// A process that stands before its first instruction.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn new(pid: Pid, pace: Pace, history: History, stop: Arc<AtomicBool>) -> anyhow::Result<Self> {
+        let mut stepper = Self {
+            pid,
+            threads: Vec::new(),
+            turn: 0,
+            pace,
+            counts: Counts { threads: 1, ..Counts::default() },
+            history,
+            maps: Maps::default(),
+            is_dirty: false,
+            code: Code::new(),
+            sample: Sample::default(),
+            start: Instant::now(),
+            stop,
+            ended: None,
+        };
+        stepper.begin_image(pid)?;
+        Ok(stepper)
+    }
+
+    /// Steps on until executable mappings change or the program is over.
+    ///
+    /// # Errors
+    /// If the process can no longer be read or stepped.
+    pub(super) fn run(&mut self, checker: &mut Checker<'_>, tally: &mut Tally) -> anyhow::Result<Pause> {
+        loop {
+            if self.ended.is_none() && (self.stop.load(Ordering::Relaxed) || self.pace.is_over(self.counts.instructions)) {
+                self.end_early()?;
+            }
+            if let Some(words) = self.ended.take() {
+                return Ok(Pause::Ended(words));
+            }
+            let Some(index) = self.next_stopped() else {
+                self.wait(true)?;
+                continue;
+            };
+            self.turn = index;
+            for _ in 0..QUANTUM {
+                if self.is_dirty && self.reread_maps()? {
+                    return Ok(Pause::Mappings);
+                }
+                let is_over = self.pace.is_over(self.counts.instructions) || self.stop.load(Ordering::Relaxed);
+                if is_over || !self.step(index, checker, tally)? {
+                    break;
+                }
+            }
+            self.turn = self.turn.wrapping_add(1);
+        }
+    }
+
+    /// Begins with a new image: after an exec there is one thread and nothing of the old.
+    fn begin_image(&mut self, pid: Pid) -> anyhow::Result<()> {
+        self.pid = pid;
+        self.threads = vec![Thread::new(pid, Registers::of(pid)?)];
+        self.reread_maps()?;
+        if let Some(range) = self.maps.vdso() {
+            let bytes = range.end.saturating_sub(range.start).min(MAX_VDSO_BYTES);
+            let mut vdso = vec![0; usize::try_from(bytes)?];
+            let n = tracee::read(pid, range.start, &mut vdso);
+            vdso.truncate(n);
+            self.history.add_module(b"[vdso]", vdso);
+        }
+        Ok(())
+    }
+
+    /// Whether executable mappings changed.
+    fn reread_maps(&mut self) -> anyhow::Result<bool> {
+        self.is_dirty = false;
+        self.maps.read(self.pid)?;
+        let elapsed_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let is_changed = self.history.update(self.maps.executable(), elapsed_ns);
+        if is_changed {
+            self.code.clear();
+            self.counts.mapping_changes = self.counts.mapping_changes.saturating_add(1);
+        }
+        Ok(is_changed)
+    }
+
+    /// The next stopped thread, from the turn on.
+    fn next_stopped(&self) -> Option<usize> {
+        let n = self.threads.len();
+        let order = (0..n).filter_map(|offset| self.turn.wrapping_add(offset).checked_rem(n));
+        order.into_iter().find(|&index| self.threads.get(index).is_some_and(|thread| thread.under_way.is_none()))
+    }
+
+    /// Checks and steps one thread. `false` when it is not stopped before its next instruction afterwards.
+    fn step(&mut self, index: usize, checker: &mut Checker<'_>, tally: &mut Tally) -> anyhow::Result<bool> {
+        let Self { threads, maps, code, pid, .. } = self;
+        let Some(thread) = threads.get_mut(index) else { return Ok(false) };
+        let ip = thread.before.ip();
+        let flow = code.at(*pid, ip, || maps.find(ip).is_none_or(|vma| vma.is_writable));
+        let (tid, signal) = (thread.tid, thread.signal.take());
+        if !thread.is_repeating {
+            let n_before = self.counts.instructions;
+            self.counts.instructions = n_before.saturating_add(1);
+            if self.pace.is_checked(n_before) {
+                let Self { threads, sample, maps, pid, .. } = self;
+                let Some(thread) = threads.get(index) else { return Ok(false) };
+                fill(sample, &thread.before, &thread.shadow, *pid, maps);
+                checker.check(n_before, sample, &thread.shadow, tally);
+            }
+        }
+        let Some(thread) = self.threads.get_mut(index) else { return Ok(false) };
+        thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some() });
+        resume(tid, signal)?;
+        let may_block = flow == Flow::Syscall || signal.is_some();
+        let has_others = self.next_stopped().is_some();
+        loop {
+            let is_waiting = !(may_block && has_others);
+            let came = self.wait(is_waiting)?;
+            let is_same = self.threads.get(index).is_some_and(|thread| thread.tid == tid);
+            if !is_same || self.ended.is_some() {
+                return Ok(false);
+            }
+            if self.threads.get(index).is_some_and(|thread| thread.under_way.is_none()) {
+                return Ok(true);
+            }
+            if !came {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for any thread and takes what it reports. `false` when nothing was there to take.
+    fn wait(&mut self, is_blocking: bool) -> anyhow::Result<bool> {
+        let flags = if is_blocking { WaitPidFlag::__WALL } else { WaitPidFlag::__WALL | WaitPidFlag::WNOHANG };
+        let status = match waitpid(None, Some(flags)) {
+            Ok(status) => status,
+            Err(Errno::EINTR) => {
+                if self.stop.load(Ordering::Relaxed) {
+                    self.end_early()?;
+                }
+                return Ok(true);
+            }
+            Err(Errno::ECHILD) => {
+                self.ended.get_or_insert_with(|| "ended".to_owned());
+                return Ok(false);
+            }
+            Err(error) => return Err(error).context("waiting for the program"),
+        };
+        match status {
+            WaitStatus::StillAlive => return Ok(false),
+            WaitStatus::Stopped(tid, signal) => self.stopped(tid, signal)?,
+            WaitStatus::PtraceEvent(tid, _, event) => self.event(tid, event)?,
+            WaitStatus::Exited(tid, status) => self.gone(tid, &format!("exited with status {status}")),
+            WaitStatus::Signaled(tid, signal, _) => self.gone(tid, &format!("killed by {signal}")),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn stopped(&mut self, tid: Pid, signal: Signal) -> anyhow::Result<()> {
+        let regs = match Registers::of(tid) {
+            Ok(regs) => regs,
+            // Killed while it was stopped: its end is reported next.
+            Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) else {
+            // A new thread, which begins with a stop of its own.
+            self.threads.push(Thread::new(tid, regs));
+            self.counts.threads = self.counts.threads.saturating_add(1);
+            return Ok(());
+        };
+        let before = thread.before;
+        let flow = thread.under_way.map(|step| step.flow);
+        let is_step = signal == Signal::SIGTRAP && !(is_own_trap(flow) && is_sent(tid));
+        // A signal comes instead of the instruction, unless that was a call the signal has interrupted.
+        if is_step || regs.ip() != before.ip() {
+            if flow == Some(Flow::Syscall) && MAPPING_CALLS.contains(&before.ax) {
+                self.is_dirty = true;
+            }
+            thread.stepped(regs, self.pid, &mut self.maps, &mut self.counts);
+        }
+        thread.under_way = None;
+        if is_step {
+            return Ok(());
+        }
+        match signal {
+            // A stopped program would never be stepped again.
+            Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
+                self.counts.stops_ignored = self.counts.stops_ignored.saturating_add(1);
+            }
+            signal => thread.signal = Some(signal),
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, tid: Pid, event: i32) -> anyhow::Result<()> {
+        let is = |kind: ptrace::Event| event == kind as i32;
+        if is(ptrace::Event::PTRACE_EVENT_EXEC) {
+            self.counts.execs = self.counts.execs.saturating_add(1);
+            self.code.clear();
+            self.begin_image(tid)?;
+            self.is_dirty = true;
+            // The system call is not over yet.
+            if let Some(thread) = self.threads.first_mut() {
+                thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false });
+            }
+        } else if is(ptrace::Event::PTRACE_EVENT_FORK) || is(ptrace::Event::PTRACE_EVENT_VFORK) {
+            let_go(new_task(tid)?)?;
+            self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
+        } else if is(ptrace::Event::PTRACE_EVENT_CLONE) {
+            let new = new_task(tid)?;
+            if !std::path::Path::new(&format!("/proc/{}/task/{new}", self.pid)).exists() {
+                let_go(new)?;
+                self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
+            }
+        }
+        resume(tid, None)
+    }
+
+    fn gone(&mut self, tid: Pid, how: &str) {
+        self.threads.retain(|thread| thread.tid != tid);
+        if tid == self.pid {
+            self.ended = Some(how.to_owned());
+        }
+    }
+
+    /// Ends the program before it is over.
+    fn end_early(&mut self) -> anyhow::Result<()> {
+        let why = if self.stop.load(Ordering::Relaxed) { "interrupted" } else { "all that was asked for" };
+        let n = self.counts.instructions;
+        match nix::sys::signal::kill(self.pid, Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => return Err(error).context("ending the program"),
+        }
+        self.ended = Some(format!("killed after {n} instructions: {why}"));
+        Ok(())
+    }
+}
+
+/// Whether the program itself may have raised a SIGTRAP with such an instruction.
+fn is_own_trap(flow: Option<Flow>) -> bool {
+    matches!(flow, Some(Flow::Breakpoint | Flow::Syscall))
+}
+
+/// Whether a SIGTRAP was sent, or raised by a breakpoint, and not by the step.
+///
+/// # Sources
+/// `include/uapi/asm-generic/siginfo.h`: `SI_USER` 0, `SI_TKILL` −6, `SI_KERNEL` 0x80, which is what `int3` has.
+fn is_sent(tid: Pid) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    ptrace::getsiginfo(tid).is_ok_and(|info| info.si_code <= 0 || info.si_code == SI_KERNEL)
+}
+
+fn resume(tid: Pid, signal: Option<Signal>) -> anyhow::Result<()> {
+    match ptrace::step(tid, signal) {
+        // Killed meanwhile; its end is reported next.
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("stepping thread {tid}")),
+    }
+}
+
+fn new_task(tid: Pid) -> anyhow::Result<Pid> {
+    let message = ptrace::getevent(tid).context("asking for the new process")?;
+    Ok(Pid::from_raw(i32::try_from(message).context("the new process's id")?))
+}
+
+/// Lets a new process run on its own, as soon as it has stopped for us.
+fn let_go(pid: Pid) -> anyhow::Result<()> {
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::ECHILD) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => return Ok(()),
+            Ok(_) => break,
+            Err(error) => return Err(error).context("waiting for a new process"),
+        }
+    }
+    match ptrace::detach(pid, None) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error).context("letting a new process go"),
+    }
+}
+
+/// What a sample before the present instruction would carry.
+fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, maps: &mut Maps) {
+    let sp = regs.sp();
+    if maps.find(sp).is_none() {
+        // A stack that has just grown. Without its mapping the stack is empty, which is what is then reported.
+        let _ = maps.read(pid);
+    }
+    let end = maps.find(sp).map(|vma| vma.range.end);
+    let wanted = shadow.top_slot().unwrap_or(sp).max(sp).saturating_add(ABOVE_BYTES);
+    let bytes = end.unwrap_or(sp).min(wanted).saturating_sub(sp).min(MAX_STACK_BYTES);
+    sample.stack.resize(usize::try_from(bytes).unwrap_or(0), 0);
+    let n = tracee::read(pid, sp, &mut sample.stack);
+    sample.stack.truncate(n);
+    sample.stack_end = end.map(|address| StackEnd { address, source: StackEndSource::Mapping });
+    sample.user_regs = Some(regs.user);
+}

@@ -1,0 +1,132 @@
+//! One thread: its registers before the present instruction, and what each instruction did to its shadow stack.
+
+use super::maps::Maps;
+use super::pace::Counts;
+use super::tracee::{self, Registers};
+use fpprof_analysis::oracle::{Flow, Moved, ShadowStack};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+/// A change of the stack pointer beyond this may be to another stack. Frames larger than this stay in their mapping.
+const FAR_BYTES: u64 = 4096;
+/// `rt_sigreturn`.
+///
+/// # Sources
+/// The kernel's `arch/x86/entry/syscalls/syscall_64.tbl`.
+const RT_SIGRETURN: u64 = 15;
+/// The length of `syscall`: an interrupted call that is made again has its instruction pointer moved back by this.
+const SYSCALL_BYTES: u64 = 2;
+
+/// A stepped thread.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) tid: Pid,
+    pub(super) shadow: ShadowStack,
+    /// Before the present instruction.
+    pub(super) before: Registers,
+    /// To be delivered with the next step.
+    pub(super) signal: Option<Signal>,
+    /// What the instruction under way does; `None` while the thread is stopped.
+    pub(super) under_way: Option<UnderWay>,
+    /// The present instruction repeats, and was counted.
+    pub(super) is_repeating: bool,
+}
+
+/// A step that was begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnderWay {
+    pub(super) flow: Flow,
+    /// A signal was delivered with it.
+    pub(super) has_signal: bool,
+}
+
+impl Thread {
+    /// A thread that stands before its first instruction.
+    pub(super) fn new(tid: Pid, regs: Registers) -> Self {
+        let shadow = ShadowStack::new(regs.sp());
+        Self { tid, shadow, before: regs, signal: None, under_way: None, is_repeating: false }
+    }
+
+    /// Takes the registers after a step.
+    pub(super) fn stepped(&mut self, after: Registers, pid: Pid, maps: &mut Maps, counts: &mut Counts) {
+        let before = std::mem::replace(&mut self.before, after);
+        let Some(UnderWay { flow, has_signal }) = self.under_way.take() else { return };
+        if has_signal && self.entered_handler(before, after, pid, counts) {
+            self.is_repeating = false;
+            return;
+        }
+        self.is_repeating = flow == Flow::Other && after.ip() == before.ip() && after.sp() == before.sp();
+        match flow {
+            Flow::Call { return_address } if before.sp().checked_sub(8) == Some(after.sp()) => {
+                counts.calls = counts.calls.saturating_add(1);
+                self.shadow.called(return_address, after.sp());
+                return;
+            }
+            Flow::Syscall if before.ax == RT_SIGRETURN => {
+                counts.signal_returns = counts.signal_returns.saturating_add(1);
+                if self.shadow.resumed(after.sp()) {
+                    return;
+                }
+            }
+            Flow::Return if self.shadow.innermost_slot() != Some(before.sp()) => {
+                counts.returns_without_call = counts.returns_without_call.saturating_add(1);
+            }
+            _ => {}
+        }
+        self.moved(before, after, flow, pid, maps, counts);
+        if matches!(flow, Flow::Return | Flow::Jump) {
+            self.shadow.jumped(after.sp(), || tracee::read_u64(pid, after.sp()));
+        }
+    }
+
+    fn moved(
+        &mut self,
+        before: Registers,
+        after: Registers,
+        flow: Flow,
+        pid: Pid,
+        maps: &mut Maps,
+        counts: &mut Counts,
+    ) {
+        if before.sp() == after.sp() {
+            return;
+        }
+        let left = if before.sp().abs_diff(after.sp()) <= FAR_BYTES {
+            self.shadow.moved(after.sp())
+        } else {
+            if maps.find(after.sp()).is_none() {
+                // A stack that has just grown. What cannot be read is unknown, and the stack another one.
+                let _ = maps.read(pid);
+            }
+            match self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(|vma| vma.range.clone())) {
+                Moved::Within(left) => left,
+                Moved::ToOtherStack => {
+                    counts.stack_switches = counts.stack_switches.saturating_add(1);
+                    return;
+                }
+            }
+        };
+        let is_return = flow == Flow::Return && left == 1;
+        if is_return {
+            counts.returns = counts.returns.saturating_add(1);
+        } else if left > 0 {
+            counts.unwinds = counts.unwinds.saturating_add(1);
+        }
+    }
+
+    /// A handler was entered instead of the instruction, if the stack pointer points at a frame of this signal.
+    fn entered_handler(&mut self, before: Registers, after: Registers, pid: Pid, counts: &mut Counts) -> bool {
+        if after.ip() == before.ip() && after.sp() == before.sp() {
+            return false;
+        }
+        let Some(frame) = tracee::signal_frame(pid, after.sp()) else { return false };
+        let restarted = before.ip().checked_sub(SYSCALL_BYTES);
+        let is_interrupted = frame.ip == before.ip() || Some(frame.ip) == restarted;
+        if !is_interrupted || frame.sp != before.sp() {
+            return false;
+        }
+        counts.signals = counts.signals.saturating_add(1);
+        self.shadow.interrupted(frame.ip, frame.sp, after.sp(), frame.restorer);
+        true
+    }
+}

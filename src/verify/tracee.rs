@@ -1,0 +1,83 @@
+//! Registers and memory of a stopped thread.
+
+use anyhow::Context as _;
+use fpprof_recording::model::{Abi, UserRegs};
+use nix::sys::ptrace;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use std::io::IoSliceMut;
+
+/// The code segment of 64-bit user code.
+///
+/// # Sources
+/// `__USER_CS` in the kernel's `arch/x86/include/asm/segment.h`.
+const USER_CS_64: u64 = 0x33;
+/// Where a signal frame keeps the interrupted stack pointer and instruction pointer, in bytes from its start.
+///
+/// # Sources
+/// `struct rt_sigframe` in the kernel's `arch/x86/include/asm/sigframe.h`: restorer (8), `ucontext` (40 bytes before
+/// its registers), `struct sigcontext`: r8–r15, di, si, bp, bx, dx, ax, cx, then sp and ip.
+const SIGNAL_FRAME_SP: u64 = 8 + 40 + 15 * 8;
+
+/// What of the registers is needed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Registers {
+    pub(super) user: UserRegs,
+    /// The number of the system call, at one.
+    pub(super) ax: u64,
+}
+
+impl Registers {
+    /// Those of a stopped thread.
+    ///
+    /// # Errors
+    /// If it is gone, or runs 32-bit code.
+    pub(super) fn of(tid: Pid) -> anyhow::Result<Self> {
+        let r = ptrace::getregs(tid).with_context(|| format!("reading the registers of thread {tid}"))?;
+        anyhow::ensure!(r.cs == USER_CS_64, "32-bit code cannot be verified");
+        let values = [
+            r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
+            r.r15, r.rip,
+        ];
+        Ok(Self { user: UserRegs { abi: Abi::Bits64, values }, ax: r.rax })
+    }
+
+    pub(super) fn ip(&self) -> u64 {
+        self.user.ip()
+    }
+
+    pub(super) fn sp(&self) -> u64 {
+        self.user.sp()
+    }
+}
+
+/// Fills as much of `buf` as can be read from `address` on; gives the number of bytes.
+pub(super) fn read(pid: Pid, address: u64, buf: &mut [u8]) -> usize {
+    let Ok(base) = usize::try_from(address) else { return 0 };
+    if buf.is_empty() {
+        return 0;
+    }
+    let remote = RemoteIoVec { base, len: buf.len() };
+    process_vm_readv(pid, &mut [IoSliceMut::new(buf)], &[remote]).unwrap_or(0)
+}
+
+/// The word at `address`.
+pub(super) fn read_u64(pid: Pid, address: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    (read(pid, address, &mut word) == word.len()).then(|| u64::from_le_bytes(word))
+}
+
+/// A signal frame, at the entry of its handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SignalFrame {
+    pub(super) ip: u64,
+    pub(super) sp: u64,
+    pub(super) restorer: u64,
+}
+
+/// The signal frame at a stack pointer.
+pub(super) fn signal_frame(pid: Pid, sp: u64) -> Option<SignalFrame> {
+    let restorer = read_u64(pid, sp)?;
+    let at = sp.checked_add(SIGNAL_FRAME_SP)?;
+    Some(SignalFrame { sp: read_u64(pid, at)?, ip: read_u64(pid, at.checked_add(8)?)?, restorer })
+}

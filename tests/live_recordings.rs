@@ -1,0 +1,147 @@
+//! Real recordings from outside: the exit status is passed on, everything adds up, and nothing is lost when the
+//! recorder or the disk dies. These tests load the real BPF program and fail where that is not possible.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{assert_balance, fpprof, number, ran, record, report};
+
+/// A shell loop: busy for a while, in several processes one after the other.
+const BUSY: &str = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; /bin/ls -R /usr/share/doc > /dev/null";
+
+/// Check that every mode records a process tree, that its balance holds and that its status is passed on.
+#[test]
+fn every_mode_records_and_adds_up() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in ["fp", "dwarf,4096", "dwarf,65536", "both", "both,262144"] {
+        let file = dir.path().join(mode.replace(',', "-"));
+        record(&file, &["-F", "1999", "--call-graph", mode], &["sh", "-c", BUSY]);
+        let report = report(&file, &[]);
+        assert_balance(&report);
+        assert!(number(&report, "recorded") > 100, "{mode}: {report}");
+        assert_eq!(report["ended_in_order"], true, "{mode}");
+        let comms: Vec<_> = report["processes"].as_array().unwrap().iter().map(|p| p["comm"].clone()).collect();
+        assert!(comms.iter().all(|comm| *comm != "fpprof"), "{mode}: fpprof recorded itself: {comms:?}");
+        assert!(comms.iter().any(|comm| *comm == "ls") && comms.iter().any(|comm| *comm == "sh"), "{mode}: {comms:?}");
+    }
+}
+
+/// Check that the status, or the signal, of the command is what `record` ends with.
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = |script: &str| {
+        let file = dir.path().join("status");
+        ran(fpprof().args(["record", "-o"]).arg(file).args(["--", "sh", "-c", script])).status
+    };
+    assert_eq!(status("exit 0"), 0);
+    assert_eq!(status("exit 42"), 42);
+    assert_eq!(status("kill -TERM $$"), 128 + 15);
+}
+
+/// Check that a recorder killed in the middle leaves a recording that opens, adds up and says how it ended.
+#[test]
+fn a_killed_recorder_leaves_what_it_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("killed");
+    let endless = "while :; do :; done";
+    let mut recorder = fpprof()
+        .args(["record", "-F", "1999", "-o"])
+        .arg(&file)
+        .args(["--", "timeout", "20", "sh", "-c", endless])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let _ = Command::new("pkill").args(["-f", endless]).status();
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert!(number(&report, "recorded") > 0, "{report}");
+    assert_eq!(report["ended_in_order"], false, "{report}");
+    assert!(!report["ended"].as_str().unwrap().is_empty(), "{report}");
+}
+
+/// Check that on a full disk all earlier samples stay readable, later ones are counted, and the command runs on.
+#[test]
+fn a_full_disk_loses_nothing_written_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&small).status().unwrap();
+    assert!(mount.success(), "a small tmpfs must be mountable: run the tests as root");
+    let file = small.join("full");
+    let done = dir.path().join("done");
+    let script =
+        format!("find /usr -xdev -type f 2>/dev/null | head -60000 | sort | md5sum; {BUSY}; touch {}", done.display());
+    let ran = ran(fpprof()
+        .args(["record", "-F", "4999", "--call-graph", "both", "--keep-raw-stacks", "-o"])
+        .arg(&file)
+        .args(["--", "sh", "-c", &script]));
+    let kept = dir.path().join("kept");
+    let copied = fs::copy(&file, &kept);
+    let unmounted = Command::new("umount").arg(&small).status().unwrap();
+    assert!(unmounted.success());
+    copied.unwrap();
+    assert!(done.exists(), "the command did not run to its end");
+    assert_eq!(ran.status, 1, "a recording that is not whole is a failure: {}", ran.stderr);
+    assert!(ran.stderr.contains("No space left"), "{}", ran.stderr);
+    let report = report(&kept, &[]);
+    assert_balance(&report);
+    assert!(number(&report, "recorded") > 0, "{report}");
+}
+
+/// Check that SIGINT ends a recording in order, with the command's processes left to themselves.
+#[test]
+fn sigint_ends_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("interrupted");
+    let mut recorder = fpprof()
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "timeout", "20", "sh", "-c", "while :; do : interrupted; done"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
+    let pid = recorder.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let began = Instant::now();
+    recorder.wait().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "stopping took {:?}", began.elapsed());
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert_eq!(report["ended_in_order"], true, "{report}");
+}
+
+/// Check that attaching to a running process finds its stacks and leaves it running.
+#[test]
+fn attaching_leaves_the_process_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("attached");
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let pid = busy.id().to_string();
+    let ran = ran(fpprof().args(["record", "--duration", "1", "-p", &pid, "-o"]).arg(&file));
+    let still_running = busy.try_wait().unwrap().is_none();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(still_running, "attaching ended the process");
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    let process = &report["processes"][0];
+    assert_eq!(number(process, "pid").to_string(), pid);
+    let dwarf = &process["strategies"]["dwarf"];
+    assert_eq!(dwarf["complete"], dwarf["samples"], "{report}");
+}
+
+fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < limit, "not so within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,127 @@
+//! The rules of ARCHITECTURE.md as tests: who may depend on whom, how large a file may grow, where `unsafe` may stand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folder, and the folders of ours it may depend on. A new edge is a decision about the architecture.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("unwind", &["prefetch"]),
+    ("unwind/opinions", &["unwind"]),
+    ("unwind/prefetch", &[]),
+    ("collector/recording", &[]),
+    ("collector", &["recording"]),
+    ("analysis", &["unwind", "opinions", "recording"]),
+    ("reports", &["analysis", "unwind"]),
+    ("workloads", &[]),
+    (".", &["analysis", "collector", "recording", "reports", "unwind", "opinions"]),
+];
+
+/// Folders whose code must be without `unsafe`.
+const SAFE: &[&str] = &["unwind/src/lib.rs", "analysis/src/lib.rs", "reports/src/lib.rs", "src/main.rs"];
+
+/// Folders below which `unsafe` may stand.
+const UNSAFE: &[&str] =
+    &["collector/src/sys/", "collector/src/bpf/", "unwind/opinions/src/sys/", "unwind/prefetch/src/"];
+
+const MAX_LINES: usize = 600;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files git tracks or would track, relative to the root.
+fn files(endings: &[&str]) -> Vec<String> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git must be there to list the files");
+    assert!(output.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
+    let all = String::from_utf8(output.stdout).expect("paths are UTF-8");
+    let found: Vec<String> = all
+        .lines()
+        .filter(|path| endings.iter().any(|ending| path.ends_with(ending)) && root().join(path).is_file())
+        .map(str::to_owned)
+        .collect();
+    assert!(!found.is_empty(), "no file ends with {endings:?}");
+    found
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The part of a manifest under `[dependencies]`.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1).take_while(|line| !line.starts_with('['))
+}
+
+/// Check that no crate gains a dependency that the architecture does not have.
+#[test]
+fn crates_depend_in_one_direction() {
+    for (folder, allowed) in MAY_DEPEND_ON {
+        let manifest = read(Path::new(folder).join("Cargo.toml"));
+        let ours = dependencies(&manifest).filter_map(|line| line.strip_prefix("fpprof-"));
+        for name in ours.filter_map(|rest| rest.split(['.', ' ', '=']).next()) {
+            assert!(allowed.contains(&name), "{folder} must not depend on fpprof-{name}");
+        }
+    }
+    let members = read("Cargo.toml").lines().filter(|line| line.trim_start().starts_with('"')).count();
+    assert!(members >= MAY_DEPEND_ON.len() - 1, "a workspace member is missing from the table of this test");
+}
+
+/// Check that nobody but the collector and the second opinions can contain `unsafe`.
+#[test]
+fn unsafe_code_stays_where_it_belongs() {
+    for path in SAFE {
+        assert!(read(path).contains("#![forbid(unsafe_code)]"), "{path} must forbid unsafe code");
+    }
+    let word = concat!("unsafe", " {");
+    for path in files(&[".rs"]) {
+        let allowed = UNSAFE.iter().any(|folder| path.starts_with(folder)) || path.contains("tests/");
+        assert!(allowed || !read(&path).contains(word), "{path}: unsafe belongs under {UNSAFE:?}");
+    }
+}
+
+/// Check that no source file outgrows its purpose.
+#[test]
+fn files_stay_small() {
+    for path in files(&[".rs", ".c", ".h", ".py", ".sh"]) {
+        let is_test = path.contains("tests/") || path.ends_with("tests.rs");
+        let lines = read(&path).lines().count();
+        assert!(is_test || lines <= MAX_LINES, "{path} has {lines} lines; split it");
+    }
+}
+
+/// Check that a `mod.rs` only names what is in its folder.
+#[test]
+fn mod_files_hold_no_code() {
+    for path in files(&["mod.rs"]).iter().filter(|path| !path.starts_with("tests/")) {
+        for line in read(path).lines() {
+            assert!(!line.trim_start().starts_with("fn "), "{path}: `{line}`: code belongs in a file with a name");
+        }
+    }
+}
+
+/// Check that nothing unfinished, and nothing that never runs, is in the tree.
+#[test]
+fn nothing_is_left_for_later() {
+    let words = [concat!("#[", "ignore"), concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME")];
+    for path in files(&[".rs", ".c", ".h", ".sh", ".md", "justfile"]) {
+        let text = read(&path);
+        for word in words {
+            assert!(!text.contains(word), "{path} contains `{word}`");
+        }
+    }
+}
+
+/// Check that every BPF C file says under which licence it stands.
+#[test]
+fn bpf_files_name_their_licence() {
+    for path in files(&[".c", ".h"]).iter().filter(|path| path.starts_with("collector/src/bpf/")) {
+        let first = read(path).lines().next().unwrap_or_default().to_owned();
+        assert!(first.contains("SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause"), "{path}: {first}");
+    }
+}

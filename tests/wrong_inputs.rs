@@ -1,0 +1,115 @@
+//! Wrong inputs: one clear message that says what to do, the right exit status, and nothing lost.
+
+mod support;
+
+use std::fs;
+use support::{fpprof, ran, run};
+
+/// Every message is one line from us and names a way out.
+fn assert_refused(ran: &support::Ran, status: i32, words: &[&str]) {
+    assert_eq!(ran.status, status, "{ran:?}");
+    for word in words {
+        assert!(ran.stderr.contains(word), "`{word}` is not in: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty(), "data on stdout although nothing was done: {}", ran.stdout);
+}
+
+/// Check that a wish nobody could meet is refused as wrong usage before anything runs.
+#[test]
+fn values_are_checked_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let touch = format!("touch {}", mark.display());
+    for (value, words) in [
+        ("dwarf,0", &["dwarf,0", "64"][..]),
+        ("dwarf,10G", &["10G"]),
+        ("both,lots", &["lots"]),
+        ("lbr", &["both"]),
+        ("nonsense", &["fp, dwarf[,BYTES] or both[,BYTES]"]),
+    ] {
+        assert_refused(&run(["record", "--call-graph", value, "--", "sh", "-c", &touch]), 2, words);
+    }
+    assert_refused(&run(["record", "-F", "0", "--", "sh", "-c", &touch]), 2, &["-F"]);
+    assert_refused(&run(["record", "--duration", "0", "--", "sh", "-c", &touch]), 2, &["--duration"]);
+    assert_refused(&run(["record"]), 2, &["command", "-p", "-a"]);
+    assert_refused(&run(["record", "-p", "1", "--", "true"]), 2, &["-p"]);
+    assert_refused(&run(["nonsense"]), 2, &["nonsense"]);
+    assert!(!mark.exists(), "the command ran although the wish was refused");
+}
+
+/// Check that a rate above the kernel's limit, or a ring too small for two samples, is refused with the number needed.
+#[test]
+fn limits_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let with = |args: &[&str]| ran(fpprof().arg("record").arg("-o").arg(&file).args(args).args(["--", "true"]));
+    assert_refused(&with(&["-F", "99999999"]), 1, &["perf_event_max_sample_rate"]);
+    assert_refused(&with(&["-m", "4K", "--call-graph", "dwarf,65536"]), 1, &["ring", "bytes"]);
+    assert!(!file.exists(), "a refused recording left a file behind");
+}
+
+/// Check that a command that cannot be started is named, with the shell's exit statuses.
+#[test]
+fn commands_that_do_not_start_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let start = |command: &str| ran(fpprof().arg("record").arg("-o").arg(&file).args(["--", command]));
+    assert_refused(&start("/nonexistent/program"), 127, &["/nonexistent/program"]);
+    assert_refused(&start("no-such-program-anywhere"), 127, &["no-such-program-anywhere"]);
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "not a program").unwrap();
+    assert_refused(&start(plain.to_str().unwrap()), 126, &["plain"]);
+    assert!(!file.exists(), "a recording of nothing was left behind");
+}
+
+/// Check that attaching to nothing is refused.
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.fpprof");
+    let attach = ran(fpprof().args(["record", "-p", "4194000", "-o"]).arg(&file));
+    assert_refused(&attach, 1, &["4194000"]);
+    assert!(!file.exists());
+}
+
+/// Check that a foreign, empty, cut or missing file is told apart, in every command that reads one.
+#[test]
+fn foreign_files_are_named_for_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes, words) in [
+        ("empty", &b""[..], &["empty"][..]),
+        ("perf.data", b"PERFILE2\x68\0\0\0\0\0\0\0", &["perf"]),
+        ("elf", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", &["ELF"]),
+        ("text", b"hello, world, this is some text\n", &["not a recording"]),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        for command in ["report", "flamegraph"] {
+            assert_refused(&run([command, path.to_str().unwrap()]), 1, words);
+        }
+        assert_refused(&run(["export", path.to_str().unwrap(), "--format", "folded"]), 1, words);
+    }
+    assert_refused(&run(["report", "/nonexistent/file"]), 1, &["/nonexistent/file"]);
+    assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
+}
+
+/// Check that without the right to sample, fpprof says which capability is missing and writes no empty profile.
+#[test]
+fn without_privilege_the_missing_capability_is_named() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(dir.path(), open).unwrap();
+    // The program itself must be readable for the plain user, wherever it was built.
+    let program = dir.path().join("fpprof");
+    fs::copy(env!("CARGO_BIN_EXE_fpprof"), &program).unwrap();
+    let file = dir.path().join("r.fpprof");
+    let plain = ran(std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(&program)
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "true"]));
+    assert_refused(&plain, 1, &["CAP_BPF", "CAP_PERFMON"]);
+    assert!(!file.exists(), "an empty profile was left behind");
+}
