@@ -48,7 +48,8 @@ pub(crate) struct Header {
     pub(crate) sequence: u32,
     /// Items in the payload.
     pub(crate) items: u32,
-    /// Items of this kind in all blocks before, so that a gap has a size.
+    /// Process events in all blocks before a block of process events, and samples in all blocks before any other, so
+    /// that a gap has a size.
     pub(crate) first_item: u64,
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,

@@ -3,7 +3,6 @@
 use crate::block::{HEADER_BYTES, Header, Kind, MAX_RAW_BYTES};
 use crate::error::Error;
 use crate::pack::Packer;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Numbers, packs and writes blocks.
@@ -11,7 +10,8 @@ pub(crate) struct BlockSink<W> {
     sink: W,
     recording: u32,
     sequence: u32,
-    items_written: BTreeMap<Kind, u64>,
+    samples_written: u64,
+    sideband_written: u64,
     bytes_written: u64,
     packer: Packer,
     block: Vec<u8>,
@@ -26,7 +26,8 @@ impl<W: Write> BlockSink<W> {
             sink,
             recording,
             sequence: 0,
-            items_written: BTreeMap::new(),
+            samples_written: 0,
+            sideband_written: 0,
             bytes_written: 0,
             packer: Packer::new()?,
             block: Vec::new(),
@@ -42,7 +43,7 @@ impl<W: Write> BlockSink<W> {
         self.block.resize(HEADER_BYTES, 0);
         self.packer.pack(parts, &mut self.block)?;
         let raw_len = parts.iter().map(|part| part.len()).sum();
-        let first_item = self.items_written.entry(kind).or_default();
+        let first_item = if kind == Kind::Sideband { self.sideband_written } else { self.samples_written };
         let (head, stored) = self.block.split_at_mut(HEADER_BYTES);
         let header = Header {
             kind,
@@ -50,7 +51,7 @@ impl<W: Write> BlockSink<W> {
             recording: self.recording,
             sequence: self.sequence,
             items,
-            first_item: *first_item,
+            first_item,
             stored_len: len_u32(stored.len())?,
             raw_len: len_u32(raw_len)?,
             payload_crc: crc32c::crc32c(stored),
@@ -59,8 +60,11 @@ impl<W: Write> BlockSink<W> {
         let written = write_all(&mut self.sink, &self.block, &mut self.bytes_written);
         self.failing = written.is_err();
         written.map_err(Error::Write)?;
-        self.reported = false;
-        *first_item += u64::from(items);
+        match kind {
+            Kind::Samples => self.samples_written += u64::from(items),
+            Kind::Sideband => self.sideband_written += u64::from(items),
+            Kind::Meta | Kind::Checkpoint | Kind::End => {}
+        }
         self.sequence = self.sequence.wrapping_add(1);
         Ok(())
     }
@@ -73,10 +77,12 @@ impl<W: Write> BlockSink<W> {
 
     /// Lets only the first failure of a series pass.
     pub(crate) fn once(&mut self, written: Result<(), Error>) -> Result<(), Error> {
-        match written {
+        let result = match written {
             Err(Error::Write(_)) if std::mem::replace(&mut self.reported, true) => Ok(()),
             other => other,
-        }
+        };
+        self.reported &= self.failing;
+        result
     }
 
     pub(crate) fn blocks_written(&self) -> u32 {

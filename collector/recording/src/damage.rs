@@ -12,7 +12,7 @@ pub struct Damage {
     pub lost_samples: u64,
     /// Process events missing in them, those of malformed blocks included.
     pub lost_sideband: u64,
-    /// Bytes after the last good block: where a recording broke off.
+    /// Bytes after the last good block: where a recording broke off, or a damaged last block.
     pub torn_tail_bytes: u64,
     /// Samples that the head of the broken-off block announces.
     pub torn_tail_samples: u64,
@@ -31,7 +31,7 @@ impl Damage {
         *self == Self::default()
     }
 
-    /// Whether the file ends in the middle of a block.
+    /// Whether the file ends in a block that is cut or damaged.
     #[must_use]
     pub fn has_torn_tail(&self) -> bool {
         self.torn_tail_bytes > 0
@@ -55,7 +55,7 @@ impl Damage {
         }
         if self.torn_tail_bytes > 0 {
             lines.push(format!(
-                "the file breaks off in the middle of a block: {} bytes and {} samples in it cannot be read",
+                "the file's last {} bytes are a cut or damaged block, with at least {} samples in it",
                 self.torn_tail_bytes, self.torn_tail_samples
             ));
         }

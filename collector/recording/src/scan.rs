@@ -175,20 +175,22 @@ pub(crate) fn select(scan: &Scan, recording: u32) -> (Vec<Found>, Damage) {
     }
     damage.skipped_bytes = good_end - known_bytes;
     damage.torn_tail_bytes = scan.len - good_end;
-    damage.lost_samples = missing_items(&blocks, Kind::Samples);
-    damage.lost_sideband = missing_items(&blocks, Kind::Sideband);
+    damage.lost_samples = missing_items(blocks.iter().filter(|found| found.header.kind != Kind::Sideband));
+    damage.lost_sideband = missing_items(blocks.iter().filter(|found| found.header.kind == Kind::Sideband));
     if let Some(torn) = scan.broken.filter(|torn| torn.offset >= good_end && torn.header.kind == Kind::Samples) {
         damage.torn_tail_samples = u64::from(torn.header.items);
     }
     (blocks, damage)
 }
 
-fn missing_items(blocks: &[Found], kind: Kind) -> u64 {
+/// What the blocks say was before them and is not. The descriptions, checkpoints and the end count samples too.
+fn missing_items<'a>(blocks: impl Iterator<Item = &'a Found>) -> u64 {
     let mut expected = 0u64;
     let mut missing = 0u64;
-    for Found { header, .. } in blocks.iter().filter(|found| found.header.kind == kind) {
+    for Found { header, .. } in blocks {
+        let own = if matches!(header.kind, Kind::Samples | Kind::Sideband) { header.items } else { 0 };
         missing = missing.saturating_add(header.first_item.saturating_sub(expected));
-        expected = header.first_item.saturating_add(u64::from(header.items));
+        expected = header.first_item.saturating_add(u64::from(own));
     }
     missing
 }

@@ -40,6 +40,8 @@ pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,
     sideband: SidebandEncoder,
+    /// A block of process events failed and was not yet written.
+    sideband_is_late: bool,
     sideband_dropped: u64,
     tallies: BTreeMap<u32, WriteTally>,
 }
@@ -69,6 +71,7 @@ impl<W: Write> RecordingWriter<W> {
             blocks,
             samples: SampleEncoder::new(),
             sideband: SidebandEncoder::default(),
+            sideband_is_late: false,
             sideband_dropped: 0,
             tallies: BTreeMap::new(),
         })
@@ -146,10 +149,10 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.bytes_written()
     }
 
-    /// Whether the last attempt to write failed.
+    /// Whether the last attempt to write failed, or process events of an earlier one are still to be written.
     #[must_use]
     pub fn is_failing(&self) -> bool {
-        self.blocks.is_failing()
+        self.blocks.is_failing() || self.sideband_is_late
     }
 
     /// What became of the samples, by CPU. Samples in the open block are in neither count.
@@ -184,7 +187,9 @@ impl<W: Write> RecordingWriter<W> {
     /// On a failure the events stay, and come with the next block.
     fn write_sideband(&mut self) -> Result<(), Error> {
         if self.sideband.items() > 0 {
-            self.blocks.write(Kind::Sideband, self.sideband.items(), &[self.sideband.payload()])?;
+            let written = self.blocks.write(Kind::Sideband, self.sideband.items(), &[self.sideband.payload()]);
+            self.sideband_is_late = written.is_err();
+            written?;
             self.sideband.clear();
         }
         Ok(())

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::io::Cursor;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Check that arbitrary samples and events come back equal and in order, wherever the blocks are cut.
     #[test]
@@ -43,7 +43,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Check that blocks decoded one by one give what one pass gives.
     #[test]

@@ -70,7 +70,7 @@ fn fp_end() -> impl Strategy<Value = FpEnd> {
 
 /// A chunk of few or many words, sometimes cut within a word, with holes, whose bytes are zero.
 fn chunk() -> impl Strategy<Value = (Vec<u8>, Vec<ChunkHole>)> {
-    let len = prop_oneof![Just(0usize), 1..40usize, 500..600usize];
+    let len = prop_oneof![4 => Just(0usize), 8 => 1..40usize, 1 => 500..600usize];
     let words = len.prop_flat_map(|len| prop::collection::vec(word(), len));
     let holes = prop::collection::vec((0u32..5_000, 0u32..300), 0..3);
     (words, 0..8usize, holes).prop_map(|(words, cut, mut holes)| {
@@ -196,4 +196,43 @@ pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
             bytes
         })),
     ]
+}
+
+/// A sample that is told by its number, with something of everything.
+pub(crate) fn fixed_sample(number: u64) -> Sample {
+    let sp = 0x7ffd_0000_1000 - number % 5 * 64;
+    let mut values = [0x5555_0000_0000 + number % 7; 17];
+    values[6] = sp + 16;
+    values[7] = sp;
+    let words = (0..32 + number % 5 * 8).map(|at| match at {
+        2 => sp + 80,
+        3 | 11 => 0x5555_0000_1234,
+        _ => number * at % 13,
+    });
+    Sample {
+        time_ns: 1_000_000 * number,
+        cpu: u32::from(number.is_multiple_of(3)),
+        pid: 7,
+        tid: 7 + u32::from(number.is_multiple_of(2)),
+        event: 0,
+        weight: 1_001_001,
+        cpu_fired: number,
+        cpu_lost: number / 10,
+        in_kernel: number.is_multiple_of(4),
+        user_regs: Some(UserRegs { abi: Abi::Bits64, values }),
+        user_fp: vec![
+            FpFrame { address: values[16], frame_address: 0 },
+            FpFrame { address: 0x5555_0000_1234, frame_address: sp + 16 },
+        ],
+        fp_end: FpEnd::Zero,
+        kernel: if number.is_multiple_of(4) { vec![0xffff_ffff_8100_0000 + number % 3, 5] } else { Vec::new() },
+        stack: words.flat_map(u64::to_le_bytes).collect(),
+        stack_holes: Vec::new(),
+        stack_end: Some(StackEnd { address: 0x7ffd_0000_1100, source: StackEndSource::StartStack }),
+    }
+}
+
+/// An event that is told by its number.
+pub(crate) fn fixed_event(number: u64) -> Sideband {
+    Sideband::Exit(Exit { time_ns: number, pid: 7, tid: 8 })
 }

@@ -1,0 +1,107 @@
+//! The format cannot change unnoticed.
+
+use crate::layout;
+use crate::values::{end, fixed_sample, meta};
+use fpprof_recording::model::{
+    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpFrame, Mmap, ModuleBytes, Sample, Sideband,
+};
+use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
+use std::io::Cursor;
+use std::path::PathBuf;
+
+fn events() -> Vec<Sideband> {
+    let identity = FileIdentity {
+        dev_major: 8,
+        dev_minor: 1,
+        inode: 1234,
+        inode_generation: 5,
+        build_id: BuildId::new(&[0xab; 20]),
+    };
+    vec![
+        Sideband::Mmap(Mmap {
+            time_ns: 1_000,
+            pid: 7,
+            tid: 7,
+            start: 0x5555_0000_0000,
+            len: 0x2000,
+            file_offset: 0x1000,
+            prot: 5,
+            flags: 2,
+            path: b"/usr/bin/true".to_vec(),
+            identity,
+            synthesized: true,
+        }),
+        Sideband::Comm(Comm { time_ns: 1_500, pid: 7, tid: 8, comm: b"true".to_vec(), exec: true, start_ticks: 99 }),
+        Sideband::Fork(Fork { time_ns: 1_400, pid: 9, tid: 9, parent_pid: 7, parent_tid: 8 }),
+        Sideband::Exit(Exit { time_ns: 2_000, pid: 9, tid: 9 }),
+        Sideband::Module(ModuleBytes { path: b"[vdso]".to_vec(), identity, bytes: vec![0x7f, b'E', b'L', b'F'] }),
+    ]
+}
+
+fn samples() -> Vec<Sample> {
+    let mut with_hole = fixed_sample(5);
+    with_hole.stack[32..40].fill(0);
+    with_hole.stack_holes = vec![ChunkHole { offset: 32, len: 8 }];
+    with_hole.user_fp.push(FpFrame { address: 0x5555_0000_2000, frame_address: 0 });
+    let kernel_thread = Sample { pid: 2, tid: 2, cpu: 1, in_kernel: true, kernel: vec![3, 5], ..Sample::default() };
+    vec![fixed_sample(3), fixed_sample(4), with_hole, kernel_thread, fixed_sample(8)]
+}
+
+fn file() -> Vec<u8> {
+    let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+    events().iter().for_each(|event| writer.sideband(event).unwrap());
+    samples().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    let checkpoint = Checkpoint { time_ns: 8_000, cpus: end().cpus, ..Checkpoint::default() };
+    writer.checkpoint(&checkpoint).unwrap();
+    let ranges: MappingRanges = [(0x5555_0000_0000, 0x5555_0000_2000)].into_iter().collect();
+    writer.sample(&fixed_sample(9), Some(&ranges)).unwrap();
+    writer.finish(&end()).unwrap();
+    writer.into_inner()
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recording/golden").join(name)
+}
+
+fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
+    if std::env::var_os("FPPROF_BLESS").is_some() {
+        std::fs::create_dir_all(path("")).unwrap();
+        std::fs::write(path(name), found).unwrap();
+    }
+    std::fs::read(path(name)).unwrap()
+}
+
+/// Check that what is written today has the bytes of the golden file, block by block and part by part (packing aside,
+/// which is zstd's). A difference needs a new format version, unless older readers read the new bytes right.
+#[test]
+fn written_bytes_are_the_golden_ones() {
+    let found = layout::dump(&file());
+    let golden = String::from_utf8(compare_or_bless("version1.txt", found.as_bytes())).unwrap();
+    for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(found, golden, "version1.txt line {}", number + 1);
+    }
+    assert_eq!(found.len(), golden.len());
+}
+
+/// Check that a file of this format version written once is read for ever.
+#[test]
+fn golden_file_is_read() {
+    let golden = compare_or_bless("version1.bin", &file());
+    let mut recording = Recording::open(Cursor::new(golden)).unwrap();
+    assert_eq!((recording.meta(), recording.end()), (&meta(), Some(&end())));
+    assert_eq!(recording.checkpoint().unwrap().time_ns, 8_000);
+    let mut read_events = Vec::new();
+    recording.sideband(|event| read_events.push(event.clone())).unwrap();
+    assert_eq!(read_events, events());
+    let mut read_samples = Vec::new();
+    recording.samples(|sample| read_samples.push(sample.clone())).unwrap();
+    assert_eq!(read_samples[..5], samples());
+    assert_eq!(read_samples.len(), 6);
+    assert!(recording.damage().is_none());
+}
+
+/// Check that the same input gives the same bytes.
+#[test]
+fn same_input_gives_same_bytes() {
+    assert_eq!(file(), file());
+}

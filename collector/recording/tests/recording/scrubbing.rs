@@ -1,0 +1,184 @@
+//! Scrubbing: pointers stay, everything else goes.
+
+use crate::values::{arbitrary_sample, end, meta};
+use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
+use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::io::Cursor;
+
+const SECRET: u64 = 0x7465_7263_6553_7365;
+const SP: u64 = 0x7ffd_0000_1000;
+const CODE: u64 = 0x5555_0000_0000;
+
+fn ranges() -> MappingRanges {
+    [(CODE, CODE + 0x1000), (0x0804_8000, 0x0805_0000)].into_iter().collect()
+}
+
+fn written(samples: &[Sample], scrub: Option<&MappingRanges>) -> Vec<Sample> {
+    let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+    samples.iter().for_each(|sample| writer.sample(sample, scrub).unwrap());
+    writer.finish(&end()).unwrap();
+    let mut read = Vec::new();
+    let mut recording = Recording::open(Cursor::new(writer.into_inner())).unwrap();
+    recording.samples(|sample| read.push(sample.clone())).unwrap();
+    assert!(recording.damage().is_none());
+    read
+}
+
+fn sample(words: &[u64], abi: Abi) -> Sample {
+    let mut values = [SECRET; 17];
+    values[3] = CODE + 8;
+    values[6] = SP + 16;
+    values[7] = SP;
+    values[16] = SECRET ^ 1;
+    Sample {
+        pid: 1,
+        tid: 1,
+        user_regs: Some(UserRegs { abi, values }),
+        stack: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        ..Sample::default()
+    }
+}
+
+fn words(sample: &Sample) -> Vec<u64> {
+    sample.stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// Check that code and stack pointers stay and that secrets, small numbers and the ends of ranges do not.
+#[test]
+fn pointers_stay_and_the_rest_is_zero() {
+    let stack = [CODE, SECRET, SP, SP + 63, SP + 64, 17, CODE + 0xfff, CODE + 0x1000];
+    let read = written(&[sample(&stack, Abi::Bits64)], Some(&ranges()));
+    assert_eq!(words(&read[0]), [CODE, 0, SP, SP + 63, 0, 0, CODE + 0xfff, 0]);
+    let regs = read[0].user_regs.unwrap().values;
+    assert_eq!((regs[3], regs[6], regs[7], regs[16]), (CODE + 8, SP + 16, SP, SECRET ^ 1));
+    assert_eq!(regs.iter().filter(|&&value| value == 0).count(), 13);
+}
+
+/// Check that without ranges nothing is changed.
+#[test]
+fn raw_stacks_are_kept_when_asked_for() {
+    let sample = sample(&[SECRET, CODE, 17], Abi::Bits64);
+    assert_eq!(written(std::slice::from_ref(&sample), None), [sample]);
+}
+
+/// Check that 32-bit code is judged by 4-byte words.
+#[test]
+fn words_of_32_bit_code_have_four_bytes() {
+    let stack = [0x0804_8010_0804_9000, 0x0804_8010_1234_5678, SECRET];
+    let read = written(&[sample(&stack, Abi::Bits32)], Some(&ranges()));
+    assert_eq!(words(&read[0]), [0x0804_8010_0804_9000, 0x0804_8010_0000_0000, 0]);
+}
+
+/// Check that a secret does not pass in a word the chunk holds only a part of: after an odd stack pointer, before the
+/// chunk's end and beside a hole.
+#[test]
+fn parts_of_words_do_not_pass() {
+    let mut odd = sample(&[SECRET; 6], Abi::Bits64);
+    odd.user_regs.as_mut().unwrap().values[7] = SP + 3;
+    odd.stack.truncate(43);
+    odd.stack_holes = vec![fpprof_recording::model::ChunkHole { offset: 16, len: 3 }];
+    let read = written(&[odd.clone()], Some(&ranges()));
+    assert_eq!(read[0].stack, [0; 43]);
+    assert_eq!(read[0].stack_holes, odd.stack_holes);
+}
+
+/// Check that garbage in a frame-pointer chain goes too, and that the sampled instruction stays.
+#[test]
+fn chains_are_scrubbed() {
+    let mut sample = sample(&[0; 4], Abi::Bits64);
+    let frame = |address, frame_address| FpFrame { address, frame_address };
+    sample.user_fp = vec![frame(SECRET ^ 1, 0), frame(CODE, SP + 8), frame(SECRET, SECRET)];
+    sample.fp_end = FpEnd::NotAscending;
+    let read = written(&[sample], Some(&ranges()));
+    assert_eq!(read[0].user_fp, [frame(SECRET ^ 1, 0), frame(CODE, SP + 8), frame(0, 0)]);
+}
+
+/// Check that a pointer into a mapping that becomes known late is zero before and there afterwards, although the word
+/// itself did not change.
+#[test]
+fn mappings_may_become_known_late() {
+    let sample = sample(&[CODE, 0x6666_0000_0010], Abi::Bits64);
+    let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+    let mut ranges = ranges();
+    writer.sample(&sample, Some(&ranges)).unwrap();
+    ranges.insert(0x6666_0000_0000, 0x6666_0000_1000);
+    writer.sample(&sample, Some(&ranges)).unwrap();
+    writer.flush().unwrap();
+    let mut read = Vec::new();
+    let mut recording = Recording::open(Cursor::new(writer.into_inner())).unwrap();
+    recording.samples(|sample| read.push(words(sample))).unwrap();
+    assert_eq!(read, [vec![CODE, 0], vec![CODE, 0x6666_0000_0010]]);
+}
+
+/// The rule in its simplest form. A word that is what was written at its place before stays, mapped or not.
+#[derive(Default)]
+struct Rule {
+    written: HashMap<(u32, u64), u64>,
+}
+
+impl Rule {
+    fn apply(&mut self, sample: &Sample, ranges: &MappingRanges) -> Sample {
+        let mut expected = sample.clone();
+        let start = sample.user_regs.map_or(0, |regs| regs.sp());
+        let end = start.saturating_add(sample.stack.len() as u64);
+        let keep = |word: u64| if (start <= word && word < end) || ranges.contains(word) { word } else { 0 };
+        let n_bytes = sample.user_regs.map_or(8, |regs| if regs.abi == Abi::Bits32 { 4 } else { 8 });
+        let in_hole = |at: u64| {
+            let holes = &sample.stack_holes;
+            holes
+                .iter()
+                .any(|hole| (u64::from(hole.offset)..u64::from(hole.offset) + u64::from(hole.len)).contains(&at))
+        };
+        let readable = |address: u64| {
+            let at = address.wrapping_sub(start);
+            usize::try_from(at).ok().filter(|&at| at < sample.stack.len() && !in_hole(at as u64))
+        };
+        let n_granules = sample.stack.len() as u64 / 8 + 2;
+        for granule in (0..n_granules).map(|number| (start & !7).wrapping_add(number * 8)) {
+            let places: Vec<_> = (0..8).map(|byte| readable(granule.wrapping_add(byte))).collect();
+            let raw = places.iter().map(|place| place.map_or(0, |at| sample.stack[at])).collect::<Vec<u8>>();
+            let raw = u64::from_le_bytes(raw.try_into().unwrap());
+            let old = self.written.entry((sample.pid, granule)).or_default();
+            let mut bytes = old.to_le_bytes();
+            if raw != *old && places.iter().any(Option::is_some) {
+                for (half, places) in places.chunks(n_bytes).enumerate() {
+                    let whole = places.iter().all(Option::is_some);
+                    let word = raw >> (half * 32) & u64::MAX >> (64 - 8 * n_bytes);
+                    let kept = if whole { keep(word) } else { 0 };
+                    for (byte, _) in places.iter().enumerate().filter(|(_, place)| place.is_some()) {
+                        bytes[half * n_bytes + byte] = kept.to_le_bytes()[byte];
+                    }
+                }
+            }
+            *old = u64::from_le_bytes(bytes);
+            for (byte, place) in places.iter().enumerate() {
+                if let Some(at) = place {
+                    expected.stack[*at] = bytes[byte];
+                }
+            }
+        }
+        if let Some(regs) = &mut expected.user_regs {
+            let (ip, sp) = (regs.ip(), regs.sp());
+            regs.values = regs.values.map(|value| if value == ip || value == sp { value } else { keep(value) });
+        }
+        for (number, frame) in expected.user_fp.iter_mut().enumerate() {
+            frame.address = if number == 0 { frame.address } else { keep(frame.address) };
+            frame.frame_address = keep(frame.frame_address);
+        }
+        expected
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Check that arbitrary samples come back as the rule has it.
+    #[test]
+    fn anything_is_scrubbed_by_the_rule(samples in prop::collection::vec(arbitrary_sample(), 1..20)) {
+        let mut rule = Rule::default();
+        let expected: Vec<Sample> = samples.iter().map(|sample| rule.apply(sample, &ranges())).collect();
+        prop_assert_eq!(written(&samples, Some(&ranges())), expected);
+    }
+}
