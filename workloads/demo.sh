@@ -6,7 +6,7 @@ fpprof=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 report=${FPPROF_DEMO_REPORT:-fpprof-demo}
-seconds=${FPPROF_DEMO_SECONDS:-4}
+seconds=${FPPROF_DEMO_SECONDS:-3}
 
 if [ -e "$report" ]; then
     rm -rf "$report.old"
@@ -14,5 +14,5 @@ if [ -e "$report" ]; then
 fi
 exec "$fpprof" compare --output "$report" \
     --modes none,fp,dwarf:4K,dwarf:8K,dwarf:16K,dwarf:32K,dwarf:64K,both:64K,perf:fp,perf:dwarf:4K,perf:dwarf:8K,perf:dwarf:16K,perf:dwarf:32K,perf:dwarf:64K \
-    --repeat "${FPPROF_DEMO_REPEAT:-2}" --metric '([0-9.]+) IOPS' --metric-name IOPS \
+    --repeat "${FPPROF_DEMO_REPEAT:-3}" --metric '([0-9.]+) IOPS' --metric-name IOPS \
     "$@" -- "$here/nbdkit-fio.sh" "$seconds"

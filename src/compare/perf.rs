@@ -13,8 +13,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// Fills the figures of one run from its perf.data. perf's stacks are unwound in the first round only: `perf script`
-/// takes longer than the run itself.
+/// Fills the figures of one run from its perf.data.
 ///
 /// # Errors
 /// If the file cannot be read or perf cannot unwind it.
@@ -33,9 +32,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     run.collector_stop_cpu_s = Measured::missing("perf does not say when it stopped sampling");
     run.bpf_ns_per_sample = Measured::missing("perf samples without a BPF program");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
-    let stacks = if run.repeat == 0 { judged(mode, recording, &converted)? } else { None };
-    run.stacks =
-        Measured::or_missing(stacks.map(|stacks| vec![stacks]), "perf's stacks are judged in the first round only");
+    run.stacks = Measured::Value(vec![judged(mode, recording, &converted)?]);
     fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))
 }
 
@@ -46,7 +43,7 @@ fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
 }
 
 /// Frame-pointer chains are in the file as the kernel walked them; with copied stacks perf itself has to unwind.
-fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Option<Stacks>> {
+fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Stacks> {
     let strategy = super::run::perf_strategy(mode).to_owned();
     let (processes, unwound_by) = match mode {
         PerfMode::Fp => (chains(converted)?, None),
@@ -56,7 +53,7 @@ fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<
         }
     };
     let flame_graph = Measured::missing("fpprof draws its own recordings only");
-    Ok(Some(Stacks { strategy, unwound_by, processes, flame_graph }))
+    Ok(Stacks { strategy, unwound_by, processes, flame_graph })
 }
 
 fn chains(converted: &Path) -> anyhow::Result<BTreeMap<String, StackEnds>> {
