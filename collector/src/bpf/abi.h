@@ -21,6 +21,8 @@ enum limit {
 	FP_SCRATCH_BYTES = 4096,
 	/* A pthread's control block lies at most so far below the end of the mapping that holds its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
+	/* Threads whose stack's mapping a CPU remembers, a power of two. */
+	STACK_MAPPINGS = 256,
 	/* The kernel keeps so many bytes below a growing stack free of other mappings (stack_guard_gap). */
 	STACK_GUARD_BYTES = 1 << 20,
 };
@@ -155,6 +157,16 @@ struct page_copy {
 	__u64 n_holes;
 };
 
+/* The mapping a thread's stack pointer was last seen in, by a CPU. */
+struct stack_mapping {
+	__u64 start;
+	__u64 end;
+	/* With the tid, tells the thread from a later one. */
+	__u64 start_boottime;
+	__u32 tid;
+	__u32 pad;
+};
+
 /* One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, `tail` excepted. */
 struct cpu_control {
 	/* Bytes ever produced. */
@@ -162,6 +174,7 @@ struct cpu_control {
 	__u64 counters[N_COUNTERS];
 	struct fp_walk walk;
 	struct page_copy copy;
+	struct stack_mapping stack_mappings[STACK_MAPPINGS];
 	__u64 pad0[6];
 	/* Bytes ever consumed; written by user space alone, on a cache line of its own. */
 	__u64 tail __attribute__((aligned(64)));
@@ -174,12 +187,6 @@ struct tracked {
 	__u64 start_boottime;
 	__u32 state;
 	__u32 pad;
-};
-
-/* The mapping a thread's stack pointer was last seen in. */
-struct stack_mapping {
-	__u64 start;
-	__u64 end;
 };
 
 /* Keeps all of this in the BTF, where user space takes it from. */

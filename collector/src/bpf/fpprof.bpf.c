@@ -7,6 +7,7 @@
 #include "abi.h"
 #include "compat.bpf.h"
 #include "maps.bpf.h"
+#include "stack_end.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -97,73 +98,6 @@ static long page_turn(__u32 turn, void *data)
 	return 0;
 }
 
-static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, void *data)
-{
-	struct stack_mapping *found = data;
-
-	found->start = vma->vm_start;
-	found->end = vma->vm_end;
-	return 0;
-}
-
-/* The mapping that holds sp, looked up once per thread and stack: a look-up costs an interrupt to itself. */
-static __always_inline __u64 mapping_end(struct task_struct *task, __u64 sp)
-{
-	struct stack_mapping *known, found = {};
-
-	known = bpf_task_storage_get(&stack_mappings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (known && known->start <= sp && sp < known->end)
-		return known->end;
-	if (bpf_find_vma(task, sp, note_mapping, &found, 0))
-		return 0;
-	if (known)
-		*known = found;
-	return found.end;
-}
-
-static __always_inline void forget_mapping(struct task_struct *task)
-{
-	struct stack_mapping *known = bpf_task_storage_get(&stack_mappings, task, NULL, 0);
-
-	if (known)
-		known->end = 0;
-}
-
-/*
- * First address above the stack that holds sp; 0 when it cannot be known. The main thread's stack grows down to where
- * no mapping may be for another guard gap; a frame bigger than that would fault anyway.
- */
-static __always_inline __u64 find_stack_end(struct task_struct *task, struct mm_struct *mm, __u64 sp, __u8 *source)
-{
-	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base, end;
-
-	if (alt_bytes && sp - alt < alt_bytes) {
-		*source = STACK_END_ALT_STACK;
-		return alt + alt_bytes;
-	}
-	if (start - sp <= mm->stack_vm * PAGE_BYTES + STACK_GUARD_BYTES) {
-		*source = STACK_END_START_STACK;
-		return start;
-	}
-	base = task->thread.fsbase;
-	if (!(collect & COLLECT_CHUNK)) {
-		/* Only sizes the scratch copy; nothing is recorded of it. */
-		*source = STACK_END_UNKNOWN;
-		return base - sp < FP_SCRATCH_BYTES ? base : 0;
-	}
-	end = mapping_end(task, sp);
-	if (!end) {
-		*source = STACK_END_UNKNOWN;
-		return 0;
-	}
-	if (sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
-		*source = STACK_END_THREAD_BASE;
-		return base;
-	}
-	*source = STACK_END_MAPPING;
-	return end;
-}
-
 /* Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last thing of use. */
 static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes, __u64 at, bool end_known)
 {
@@ -242,7 +176,7 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	head->flags |= SAMPLE_HAS_USER;
 	if ((head->regs.cs & 0xffff) == USER32_CS)
 		head->flags |= SAMPLE_ABI32;
-	end = find_stack_end(task, mm, sp, &head->stack_end_source);
+	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source);
 	bytes = end ? end - sp : limit;
 	if (bytes > limit)
 		bytes = limit;
@@ -262,7 +196,7 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 		walkable = 0;
 		if (keeps_chunk) {
 			bytes = copy_pages(context, sp, bytes, chunk_at, end);
-			forget_mapping(task);
+			mapping_of(context->control, task->pid)->end = 0;
 		}
 	}
 	if (keeps_chunk) {

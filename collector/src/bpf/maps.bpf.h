@@ -59,11 +59,4 @@ struct {
 	__type(value, struct tracked);
 } tracked SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct stack_mapping);
-} stack_mappings SEC(".maps");
-
 #endif

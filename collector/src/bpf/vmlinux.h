@@ -29,15 +29,12 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 enum {
 	BPF_ANY = 0,
-	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1U << 0,
 	BPF_F_MMAPABLE = 1U << 10,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
 };
 
@@ -100,9 +97,6 @@ struct task_struct {
 	unsigned long sas_ss_size;
 	struct thread_struct thread;
 };
-
-struct linux_binprm;
-struct bpf_iter_num;
 
 #pragma clang attribute pop
 

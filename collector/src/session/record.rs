@@ -16,7 +16,7 @@ use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::synthesize;
 use crate::sys::{
-    ObjectStorage, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, raise_open_files, realtime_ns, rusage,
+    ObjectStorage, OpenFiles, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, realtime_ns, rusage,
 };
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{self, CaptureMode, Collector, End, EndReason, Event, Meta, OwnCost, Sampling, Sideband};
@@ -49,7 +49,7 @@ pub fn record<W: Write>(
 ) -> Result<Outcome, Error> {
     let plan = Plan::new(request)?;
     let before = rusage();
-    let open_files = raise_open_files();
+    let open_files = OpenFiles::raise();
     let mut storage = ObjectStorage::uninit();
     let mut programs = Programs::load(&mut storage, &plan.wish).map_err(Error::bpf("loading"))?;
     let memory = programs.map_memory(&plan.wish).map_err(Error::system("mapping the rings"))?;
@@ -62,12 +62,12 @@ pub fn record<W: Write>(
     }
     let running = match (&request.target, &plan.command) {
         (Target::Pids(pids), _) => Running::attach(pids, &programs)?,
-        (_, Some(command)) => Running::hold(command, &programs, plan.wish.filter != Filter::Tracked)?,
+        (_, Some(command)) => Running::hold(command, &open_files, &programs, plan.wish.filter != Filter::Tracked)?,
         _ => Running::System,
     };
     let writer = RecordingWriter::new(sink, &meta(request, &plan, &running))?;
     let tracker = Tracker::new(running.follows_all());
-    let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files) };
+    let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files.limit()) };
     let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
     let has_statistics = statistics.is_some();
     let mut session = Session {

@@ -4,7 +4,7 @@ use crate::bpf::Programs;
 use crate::error::Error;
 use crate::plan::Command;
 use crate::request::TargetStatus;
-use crate::sys::{ChildError, HeldChild, Poller, open_pidfd, terminate, try_wait};
+use crate::sys::{ChildError, HeldChild, OpenFiles, Poller, open_pidfd, terminate, try_wait};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,14 @@ pub(super) enum Running {
 impl Running {
     /// Forks the command and holds it. It is tracked from its `execve` on.
     /// With `is_all` everything else is profiled too while it runs.
-    pub(super) fn hold(command: &Command, programs: &Programs<'_>, is_all: bool) -> Result<Self, Error> {
-        let child = HeldChild::spawn(&command.program, &command.arguments).map_err(|error| explain(error, command))?;
+    pub(super) fn hold(
+        command: &Command,
+        open_files: &OpenFiles,
+        programs: &Programs<'_>,
+        is_all: bool,
+    ) -> Result<Self, Error> {
+        let child = HeldChild::spawn(&command.program, &command.arguments, open_files)
+            .map_err(|error| explain(error, command))?;
         if !is_all {
             programs.track(child.pid(), false).map_err(Error::bpf("tracking the command"))?;
         }

@@ -1,5 +1,6 @@
 //! A command that exists but does not run yet.
 
+use super::OpenFiles;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -27,9 +28,9 @@ pub(crate) struct HeldChild {
 }
 
 impl HeldChild {
-    /// Forks a child that will execute `program` with `arguments` (the program's name first) and the environment of
-    /// this process.
-    pub(crate) fn spawn(program: &Path, arguments: &[CString]) -> Result<Self, ChildError> {
+    /// Forks a child that will execute `program` with `arguments` (the program's name first), the environment of this
+    /// process, and its limit of `open_files` as it was.
+    pub(crate) fn spawn(program: &Path, arguments: &[CString], open_files: &OpenFiles) -> Result<Self, ChildError> {
         let program = CString::new(program.as_os_str().as_bytes())
             .map_err(|_| ChildError::Exec(io::Error::from_raw_os_error(libc::ENOENT)))?;
         let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|argument| argument.as_ptr()).collect();
@@ -40,7 +41,7 @@ impl HeldChild {
         match unsafe { libc::fork() } {
             -1 => Err(ChildError::Fork(io::Error::last_os_error())),
             // SAFETY: we are the child, and all that is pointed to was made before the fork.
-            0 => unsafe { become_command(&program, &argv, &wait, &release, &report) },
+            0 => unsafe { become_command(&program, &argv, open_files, &wait, &release, &report) },
             pid => {
                 let pid = u32::try_from(pid).unwrap_or(0);
                 Ok(Self { pid, release, outcome, is_released: false })
@@ -115,6 +116,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 unsafe fn become_command(
     program: &CString,
     argv: &[*const libc::c_char],
+    open_files: &OpenFiles,
     wait: &OwnedFd,
     release: &OwnedFd,
     report: &OwnedFd,
@@ -133,6 +135,7 @@ unsafe fn become_command(
         // SAFETY: ends the process.
         unsafe { libc::_exit(0) };
     }
+    open_files.restore();
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // SAFETY: both strings outlive the call, `argv` is null-terminated.

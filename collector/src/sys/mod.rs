@@ -15,7 +15,7 @@ pub(crate) use epoll::Poller;
 pub(crate) use perf::{EventKind, PerfEvent};
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use process::{
-    Rusage, has_ended, monotonic_ns, open_pidfd, raise_open_files, realtime_ns, rusage, terminate, try_wait,
+    OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, realtime_ns, rusage, terminate, try_wait,
 };
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;

@@ -89,16 +89,40 @@ pub(crate) fn try_wait(pid: u32) -> io::Result<Option<i32>> {
     Ok((ended == pid).then_some(status))
 }
 
-/// Raises the limit of open files as far as it may go, and returns it.
-pub(crate) fn raise_open_files() -> u64 {
-    // SAFETY: all zeroes is a value of this C struct of integers.
-    let mut limit: libc::rlimit = unsafe { zeroed() };
-    // SAFETY: `limit` is writable.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
-        return 1024;
+/// How many files this process may open. Dropped, it leaves the limit as it was.
+#[derive(Debug)]
+pub(crate) struct OpenFiles {
+    before: libc::rlimit,
+    now: libc::rlimit,
+}
+
+impl OpenFiles {
+    /// Raises the limit as far as it may go.
+    pub(crate) fn raise() -> Self {
+        // SAFETY: all zeroes is a value of this C struct of integers.
+        let mut before: libc::rlimit = unsafe { zeroed() };
+        // SAFETY: `before` is writable, and the limit always exists.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) };
+        let now = libc::rlimit { rlim_cur: before.rlim_max, rlim_max: before.rlim_max };
+        // SAFETY: `now` is readable.
+        let is_raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const now) } == 0;
+        Self { before, now: if is_raised { now } else { before } }
     }
-    let before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: `limit` is readable.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } < 0 { before } else { limit.rlim_cur }
+
+    /// The limit now.
+    pub(crate) fn limit(&self) -> u64 {
+        self.now.rlim_cur
+    }
+
+    /// The limit as it was, for a command that must not notice. Async-signal-safe.
+    pub(super) fn restore(&self) {
+        // SAFETY: `before` is readable. It was the limit already: nothing can be wrong with it.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.before) };
+    }
+}
+
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        self.restore();
+    }
 }

@@ -19,13 +19,6 @@ fn status_of_the_command() {
     assert_eq!((killed.end.reason, killed.target_status), (EndReason::Killed(9), Some(TargetStatus::Killed(9))));
 }
 
-/// Check that a command finds its signals as any fresh process does: SIGPIPE ends it.
-#[test]
-fn command_has_default_signals() {
-    let outcome = take(&shell("kill -PIPE $$")).outcome;
-    assert_eq!(outcome.target_status, Some(TargetStatus::Killed(libc::SIGPIPE)));
-}
-
 /// Check that the time over, or a signal, ends the recording at once and the command with SIGTERM.
 #[test]
 fn duration_and_signal() {

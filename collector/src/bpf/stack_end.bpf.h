@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Where a stack ends. */
+#ifndef FPPROF_STACK_END_H
+#define FPPROF_STACK_END_H
+
+#include "abi.h"
+
+static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, void *data)
+{
+	struct stack_mapping *found = data;
+
+	found->start = vma->vm_start;
+	found->end = vma->vm_end;
+	return 0;
+}
+
+/* The CPU's place for the thread. Several threads share one; the last wins. */
+static __always_inline struct stack_mapping *mapping_of(struct cpu_control *control, __u32 tid)
+{
+	return &control->stack_mappings[tid & (STACK_MAPPINGS - 1)];
+}
+
+/*
+ * End of the mapping that holds sp; 0 when it cannot be had. A look-up costs an interrupt of the CPU by itself (5-8 us),
+ * so it is made once for each thread and stack. Not in task storage: its allocation was not safe in an NMI before 6.4.
+ */
+static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task, __u64 sp)
+{
+	struct stack_mapping *known = mapping_of(control, task->pid), found = {};
+
+	if (known->tid == (__u32)task->pid && known->start_boottime == task->start_boottime && known->start <= sp &&
+	    sp < known->end)
+		return known->end;
+	if (bpf_find_vma(task, sp, note_mapping, &found, 0))
+		return 0;
+	known->start = found.start;
+	known->end = found.end;
+	known->start_boottime = task->start_boottime;
+	known->tid = task->pid;
+	return found.end;
+}
+
+/*
+ * First address above the stack that holds sp, and how that is known (enum stack_end_source); 0 when it cannot be
+ * known. The main thread's stack grows down to where no mapping may be for another guard gap; a frame bigger than that
+ * would fault anyway.
+ */
+static __always_inline __u64 find_stack_end(struct cpu_control *control, struct task_struct *task,
+					    struct mm_struct *mm, __u64 sp, __u8 *source)
+{
+	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base, end;
+
+	if (alt_bytes && sp - alt < alt_bytes) {
+		*source = STACK_END_ALT_STACK;
+		return alt + alt_bytes;
+	}
+	if (start - sp <= mm->stack_vm * PAGE_BYTES + STACK_GUARD_BYTES) {
+		*source = STACK_END_START_STACK;
+		return start;
+	}
+	base = task->thread.fsbase;
+	*source = STACK_END_UNKNOWN;
+	if (!(collect & COLLECT_CHUNK)) {
+		/* Only sizes the scratch copy; nothing is recorded of it. */
+		return base - sp < FP_SCRATCH_BYTES ? base : 0;
+	}
+	end = mapping_end(control, task, sp);
+	if (!end)
+		return 0;
+	if (sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
+		*source = STACK_END_THREAD_BASE;
+		return base;
+	}
+	*source = STACK_END_MAPPING;
+	return end;
+}
+
+#endif
