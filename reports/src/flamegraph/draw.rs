@@ -100,7 +100,8 @@ fn legend(kinds: &[Kind]) -> String {
             legend.push_str("\u{a0}\u{a0} ");
         }
         let Color { r, g, b } = kind.color();
-        legend.push_str(&format!("<tspan fill=\"rgb({r},{g},{b})\" font-size=\"18\" dy=\"1.5\">\u{25a0}</tspan><tspan dy=\"-1.5\">\u{a0}{word}</tspan>"));
+        legend.push_str(&format!("<tspan fill=\"rgb({r},{g},{b})\" font-size=\"18\" dy=\"1.5\">\u{25a0}</tspan>"));
+        legend.push_str(&format!("<tspan dy=\"-1.5\">\u{a0}{word}</tspan>"));
     }
     legend
 }
