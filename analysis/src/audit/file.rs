@@ -18,6 +18,9 @@ const LEAST_ALIGNMENT: u64 = 16;
 /// Fewest leaf functions from which something is concluded.
 const MIN_LEAVES: u64 = 20;
 
+/// Less code than this is what the linker adds to every file (`_init`, `_fini`), and is not worth a remark.
+const MIN_CODE_BYTES: u64 = 1024;
+
 /// What to look at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
@@ -176,7 +179,7 @@ fn uncovered(code: &mut Code, n: u64, go: bool) {
 
 fn conclude(audit: &mut FileAudit) {
     let functions = &audit.tally.functions;
-    if audit.source == Source::None && audit.tally.code.executable > 0 && !audit.go {
+    if audit.source == Source::None && audit.tally.code.no_cfi >= MIN_CODE_BYTES && !audit.go {
         audit.remarks.push(Remark::NoUnwindInformation);
     }
     // Clang keeps frame pointers in leaf functions, too, so that these alone do not tell. Without optimisation hardly

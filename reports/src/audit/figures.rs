@@ -1,0 +1,112 @@
+//! Figures every form shows alike.
+
+use crate::figures::{count, share};
+use fpprof_analysis::audit::{Metric, Producer, Remark, SframeVersion, Survey, Tally};
+use std::collections::BTreeMap;
+
+/// What every metric is called.
+pub(super) fn metric_name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::NonLeaf => "functions that call and keep a frame pointer",
+        Metric::Functions => "functions that keep a frame pointer",
+        Metric::Bytes => "bytes of code where a frame-pointer walk is right",
+        Metric::Covered => "bytes of code that unwind information covers",
+    }
+}
+
+/// A metric in per cent, as text.
+pub(super) fn metric(metric: Metric, tally: &Tally) -> String {
+    let (part, whole) = metric.of(tally);
+    share(part, whole)
+}
+
+/// Leaf functions with a frame pointer, of all leaf functions.
+pub(super) fn leaf_share(tally: &Tally) -> String {
+    share(tally.functions.leaf_framed, tally.functions.leaf)
+}
+
+/// The size of a section against `.text`.
+pub(super) fn against_text(size: u64, tally: &Tally) -> String {
+    share(size, tally.sizes.text)
+}
+
+/// Rows of the code bytes: name, bytes, meaning. Together they are all executable bytes.
+pub(super) fn code_rows(tally: &Tally) -> [(&'static str, u64, &'static str); 6] {
+    let code = &tally.code;
+    [
+        ("ok", code.ok, "a frame-pointer walk that starts here is right"),
+        ("drops caller", code.drops_caller, "it goes on without the function's caller"),
+        ("breaks chain", code.breaks_chain, "the register holds something else"),
+        ("no CFI", code.no_cfi, "unknown: no unwind information (assembly, or left out)"),
+        ("Go", code.go, "framed by Go's convention, no unwind information"),
+        ("padding", code.padding, "between functions"),
+    ]
+}
+
+/// Sections beside code: name and bytes.
+pub(super) fn size_rows(tally: &Tally) -> [(&'static str, u64); 5] {
+    let sizes = &tally.sizes;
+    [
+        (".text", sizes.text),
+        (".eh_frame", sizes.eh_frame),
+        (".eh_frame_hdr", sizes.eh_frame_hdr),
+        (".sframe", sizes.sframe),
+        (".debug_frame", sizes.debug_frame),
+    ]
+}
+
+/// Rows about functions: name, how many, of how many, meaning.
+pub(super) fn function_rows(tally: &Tally) -> [(&'static str, u64, u64, &'static str); 5] {
+    let functions = &tally.functions;
+    [
+        ("functions that call", functions.non_leaf_framed, functions.non_leaf, "keep a frame pointer"),
+        ("leaf functions", functions.leaf_framed, functions.leaf, "keep one; GCC does so without optimisation only"),
+        ("all functions", functions.framed, functions.total, "keep one"),
+        ("framed functions", functions.late, functions.framed, "set it up late, after 16 bytes (shrink-wrapped)"),
+        ("framed functions", functions.realigned, functions.framed, "realign their stack"),
+    ]
+}
+
+/// Versions of `.sframe` in words; empty without any.
+pub(super) fn sframe_words(survey: &Survey) -> String {
+    let versions = survey.sframe_versions();
+    let words: Vec<_> = versions
+        .iter()
+        .map(|(version, files)| match version {
+            SframeVersion::Version(number) => format!("version {number} in {} files", count(*files)),
+            SframeVersion::Unknown => format!("unreadable in {} files", count(*files)),
+        })
+        .collect();
+    let mixed = if versions.len() > 1 { "; no one reader can read them all" } else { "" };
+    words.join(", ") + mixed
+}
+
+/// Flags of producers over all files, by units: (compiler, flags) and how many units.
+pub(super) fn producers(survey: &Survey) -> Vec<(String, u64)> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for Producer { compiler, flags, units } in survey.files.iter().flat_map(|file| &file.audit.producers) {
+        let text = if flags.is_empty() { compiler.clone() } else { format!("{compiler} {}", flags.join(" ")) };
+        let sum = sums.entry(text).or_default();
+        *sum = sum.saturating_add(*units);
+    }
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows
+}
+
+/// A remark in words.
+pub(super) fn remark(remark: &Remark) -> String {
+    match remark {
+        Remark::LooksUnoptimised => "looks compiled without optimisation (-O0)".to_owned(),
+        Remark::NoUnwindInformation => {
+            "code without unwind information: DWARF unwinding cannot see into it either".to_owned()
+        }
+        Remark::BadEntries(n) => format!("{} entries whose rows cannot be evaluated", count(*n)),
+        Remark::Overlaps(n) => format!("{} entries cover code that another covers; counted once", count(*n)),
+        Remark::SectionLeftOut(name) => format!("section {name} left out: beyond the file, or too large"),
+        Remark::CodeCut => "the file is shorter than its headers say: leaf functions unknown".to_owned(),
+        Remark::CompressedDebugInfo => "compressed debug information: flags not read".to_owned(),
+        Remark::UnitsLeftOut(n) => format!("only the first {} compilation units were asked for flags", count(*n)),
+        other => format!("{other:?}"),
+    }
+}

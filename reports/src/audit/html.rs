@@ -1,0 +1,243 @@
+//! The survey as one page that opens offline: no script, no request, every name escaped by the template.
+
+use super::figures::{
+    against_text, code_rows, function_rows, leaf_share, metric, metric_name, producers, remark, sframe_words, size_rows,
+};
+use super::lists::{Habit, outliers, packages_with};
+use super::marks::{bar, histogram};
+use crate::escape::shown;
+use crate::figures::{byte_count, count, share};
+use fpprof_analysis::audit::{FileRow, Histogram, Metric, Survey, Tally};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::io::{self, Write};
+
+/// What the page may load: nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Most rows of a list of files; packages are all shown.
+const MAX_ROWS: usize = 200;
+
+/// Writes the page.
+///
+/// # Errors
+/// Those of the writer.
+pub fn html(survey: &Survey, title: &str, out: &mut impl Write) -> io::Result<()> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                title { "fpprof audit: " (shown(title)) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header {
+                    p.over { "fpprof audit" }
+                    h1 { "Who keeps frame pointers, who can be unwound, and what it weighs" }
+                    p.command { code { (shown(title)) } }
+                }
+                main {
+                    (verdict(survey))
+                    (code(&survey.total))
+                    (distribution(survey))
+                    (packages(survey))
+                    (outlier_tables(survey))
+                    (sections(survey))
+                    (flags(survey))
+                    (method())
+                }
+            }
+        }
+    };
+    out.write_all(page.into_string().as_bytes())?;
+    writeln!(out)
+}
+
+fn verdict(survey: &Survey) -> Markup {
+    let total = &survey.total;
+    html! {
+        section.card {
+            p.headline {
+                b { (metric(Metric::NonLeaf, total)) } " of the " (metric_name(Metric::NonLeaf).replace(" and keep", ", keep"))
+                "; a frame-pointer walk is right in " b { (metric(Metric::Bytes, total)) } " of the code."
+            }
+            p.soft {
+                (count(survey.files.len() as u64)) " ELF files of " (count(survey.looked_at)) " files, "
+                (count(total.functions.total)) " functions, " (byte_count(total.code.executable)) " of code."
+                @if !survey.refused.is_empty() || survey.archives > 0 {
+                    " Left out: "
+                    @for (reason, n) in &survey.refused { (count(*n)) " × " (shown(reason)) ". " }
+                    @if survey.archives > 0 { (count(survey.archives)) " × static archive. " }
+                }
+                @if survey.n_unreadable > 0 { b { " " (count(survey.n_unreadable)) " files could not be read." } }
+            }
+            table {
+                thead { tr { th { "of these" } th.n { "so many" } th.n { "of" } th.n { "share" } th { "" } } }
+                tbody {
+                    @for (name, part, whole, meaning) in function_rows(total) {
+                        tr { td { (name) } td.n { (count(part)) } td.n { (count(whole)) } td.n { (share(part, whole)) } td { (meaning) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+const CLASSES: [&str; 6] = ["ok", "drops", "breaks", "blind", "go", "padding"];
+
+fn code(total: &Tally) -> Markup {
+    let rows = code_rows(total);
+    let parts: Vec<_> = CLASSES.iter().zip(rows).map(|(class, (name, bytes, _))| (*class, name, bytes)).collect();
+    html! {
+        h2 { "Bytes of code, by what a frame-pointer walk does there" }
+        (bar(&parts))
+        table {
+            tbody {
+                @for (class, (name, bytes, meaning)) in CLASSES.iter().zip(rows) {
+                    tr {
+                        td { span class={ "key " (class) } {} (name) }
+                        td.n { (byte_count(bytes)) } td.n { (share(bytes, total.code.executable)) } td { (meaning) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn distribution(survey: &Survey) -> Markup {
+    let files = Histogram::of(survey.files.iter().map(|file| &file.audit.tally));
+    let packages = Histogram::of(survey.packages.iter().map(|package| &package.tally));
+    html! {
+        h2 { "Files by the share of functions that call and keep a frame pointer" }
+        (histogram(&files, "files by share"))
+        p.soft { (count(files.too_small)) " files have fewer than 20 functions that call and are not shown." }
+        @if survey.packages.len() > 1 {
+            h2 { "Packages, likewise" }
+            (histogram(&packages, "packages by share"))
+            p.soft { (count(packages.too_small)) " packages are too small." }
+        }
+    }
+}
+
+fn packages(survey: &Survey) -> Markup {
+    html! {
+        @if !survey.packages.is_empty() {
+            h2 { "Packages" }
+            @for habit in [Habit::Everywhere, Habit::Framed, Habit::Mixed, Habit::Some, Habit::None, Habit::TooSmall] {
+                @let rows = packages_with(survey, habit);
+                @if !rows.is_empty() {
+                    details open[matches!(habit, Habit::Mixed | Habit::Framed | Habit::Everywhere)] {
+                        summary { (habit.name()) ": " (count(rows.len() as u64)) }
+                        table {
+                            (titles("package"))
+                            tbody { @for row in rows { (tally_row(&row.name, &row.tally, &[])) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn outlier_tables(survey: &Survey) -> Markup {
+    html! {
+        h2 { "Files that stand out" }
+        @for (title, files) in outliers(survey) {
+            @if !files.is_empty() {
+                details open {
+                    summary { (title) ": " (count(files.len() as u64)) }
+                    table { (titles("file")) tbody { @for file in files.iter().take(MAX_ROWS) { (file_row(file)) } } }
+                    @if let Some(rest) = files.len().checked_sub(MAX_ROWS).filter(|rest| *rest > 0) {
+                        p.soft { "and " (count(rest as u64)) " more, in the JSON" }
+                    }
+                }
+            }
+        }
+        @if survey.files.len() <= MAX_ROWS {
+            details open {
+                summary { "All files: " (count(survey.files.len() as u64)) }
+                table { (titles("file")) tbody { @for file in &survey.files { (file_row(file)) } } }
+            }
+        }
+    }
+}
+
+fn titles(what: &str) -> Markup {
+    html! {
+        thead { tr {
+            th { (what) } th.n { "functions" } th.n { "non-leaf FP" } th.n { "leaf FP" } th.bars { "code" } th.n { "ok" }
+            th.n { "drops caller" } th.n { "breaks chain" } th.n { "no CFI" } th.n { ".eh_frame" } th.n { "code bytes" }
+        } }
+    }
+}
+
+fn file_row(file: &FileRow) -> Markup {
+    let remarks: Vec<_> = file.audit.remarks.iter().map(remark).collect();
+    tally_row(&file.path, &file.audit.tally, &remarks)
+}
+
+fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
+    let code = &tally.code;
+    let judged = code.judged();
+    let parts: Vec<_> = CLASSES.iter().zip(code_rows(tally)).map(|(class, (name, n, _))| (*class, name, n)).collect();
+    html! {
+        tr {
+            td.name { (shown(name)) @for remark in remarks { div.remark { (shown(remark)) } } }
+            td.n { (count(tally.functions.total)) }
+            td.n { (metric(Metric::NonLeaf, tally)) }
+            td.n { (leaf_share(tally)) }
+            td.bars { (bar(&parts)) }
+            td.n { (share(code.ok, judged)) }
+            td.n { (share(code.drops_caller, judged)) }
+            td.n { (share(code.breaks_chain, judged)) }
+            td.n { (share(code.no_cfi, code.executable)) }
+            td.n { (against_text(tally.sizes.eh_frame, tally)) }
+            td.n { (byte_count(code.executable)) }
+        }
+    }
+}
+
+fn sections(survey: &Survey) -> Markup {
+    html! {
+        h2 { "Sections" }
+        table {
+            tbody {
+                @for (name, bytes) in size_rows(&survey.total) {
+                    tr {
+                        td { (name) } td.n { (byte_count(bytes)) } td.n { (against_text(bytes, &survey.total)) }
+                        td { @if name == ".sframe" { (sframe_words(survey)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn flags(survey: &Survey) -> Markup {
+    let rows = producers(survey);
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Compilers and flags, where debug information records them" }
+            table { tbody { @for (producer, units) in rows.iter().take(MAX_ROWS) {
+                tr { td.n { (count(*units)) } td.name { (shown(producer)) } }
+            } } }
+        }
+    }
+}
+
+fn method() -> Markup {
+    html! {
+        h2 { "How this was found" }
+        p.soft {
+            "Every byte of code is judged by its row of .eh_frame: what a walk by frame pointers would do if a sample "
+            "fell there. Functions are frame description entries that begin as functions do; parts split off, linkage "
+            "stubs and entry points are not counted. A leaf calls nothing. GCC leaves leaf functions without a frame "
+            "even when asked for frame pointers, so the share among functions that call says how a file was built, and "
+            "the share among leaf functions tells code that was not optimised. Shares of code bytes are not shares of "
+            "time: weigh by a recording for those."
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `audit --json`.
+
+use super::lists::Habit;
+use crate::json::value;
+use fpprof_analysis::audit::{Histogram, Metric, Survey, Tally};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Version of the form; it changes when a key goes or changes its meaning.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'s> {
+    format: u32,
+    /// Per cent by metric; `null` of nothing.
+    metrics: BTreeMap<&'static str, Option<f64>>,
+    /// Packages by habit.
+    packages_by_habit: BTreeMap<&'static str, u64>,
+    histogram_of_files: Histogram,
+    histogram_of_packages: Histogram,
+    /// Files by version of `.sframe`.
+    sframe_versions: BTreeMap<String, u64>,
+    #[serde(flatten)]
+    survey: &'s Survey,
+}
+
+/// Writes everything a survey holds, and the figures derived from it.
+///
+/// # Errors
+/// Those of the writer.
+pub fn json(survey: &Survey, out: &mut impl Write) -> io::Result<()> {
+    let mut packages_by_habit = BTreeMap::new();
+    for package in &survey.packages {
+        *packages_by_habit.entry(habit_key(Habit::of(&package.tally))).or_default() += 1;
+    }
+    let document = Document {
+        format: FORMAT,
+        metrics: metrics(&survey.total),
+        packages_by_habit,
+        histogram_of_files: Histogram::of(survey.files.iter().map(|file| &file.audit.tally)),
+        histogram_of_packages: Histogram::of(survey.packages.iter().map(|package| &package.tally)),
+        sframe_versions: survey.sframe_versions().into_iter().map(|(version, n)| (format!("{version:?}"), n)).collect(),
+        survey,
+    };
+    value(&document, out)
+}
+
+fn metrics(tally: &Tally) -> BTreeMap<&'static str, Option<f64>> {
+    [
+        ("nonleaf", Metric::NonLeaf),
+        ("functions", Metric::Functions),
+        ("bytes", Metric::Bytes),
+        ("covered", Metric::Covered),
+    ]
+    .into_iter()
+    .map(|(name, metric)| {
+        let (part, whole) = metric.of(tally);
+        (name, (whole > 0).then(|| crate::figures::percent(part, whole)))
+    })
+    .collect()
+}
+
+fn habit_key(habit: Habit) -> &'static str {
+    match habit {
+        Habit::None => "none",
+        Habit::Some => "some",
+        Habit::Mixed => "mixed",
+        Habit::Framed => "framed",
+        Habit::Everywhere => "everywhere",
+        Habit::TooSmall => "too_small",
+    }
+}

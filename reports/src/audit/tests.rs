@@ -1,0 +1,91 @@
+//! A small survey in every form.
+
+use super::{Listing, html, json, text};
+use crate::terminal::Style;
+use fpprof_analysis::audit::{Code, FileAudit, Functions, Machine, Remark, Source, Survey, Tally};
+
+fn file(non_leaf_framed: u64, non_leaf: u64) -> FileAudit {
+    let functions = Functions {
+        total: non_leaf + 10,
+        framed: non_leaf_framed,
+        non_leaf,
+        non_leaf_framed,
+        leaf: 10,
+        ..Functions::default()
+    };
+    let code = Code { executable: 1000, ok: 600, drops_caller: 200, breaks_chain: 100, padding: 50, go: 0, no_cfi: 50 };
+    FileAudit {
+        machine: Machine::X86_64,
+        build_id: String::new(),
+        tally: Tally { functions, code, ..Tally::default() },
+        source: Source::EhFrame,
+        sframe: None,
+        go: false,
+        compilers: Vec::new(),
+        producers: Vec::new(),
+        disassembled: None,
+        records: Vec::new(),
+        remarks: Vec::new(),
+    }
+}
+
+fn survey() -> Survey {
+    let mut survey = Survey { looked_at: 7, ..Survey::default() };
+    let odd = FileAudit { remarks: vec![Remark::CodeCut], ..file(0, 50) };
+    survey.add("/usr/lib/<b>\u{1b}[31m.so".to_owned(), Some("evil<script>".to_owned()), odd);
+    survey.add("/usr/bin/framed".to_owned(), Some("framed".to_owned()), file(99, 100));
+    survey.add("/usr/bin/mixed".to_owned(), None, file(15, 30));
+    survey.finish();
+    survey
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Check that the text says the shares, names every file and package, and lets no name speak to the terminal.
+#[test]
+fn text_says_the_shares() {
+    let listing = Listing { rows: 40, functions: false };
+    let got = written(|out| text(&survey(), listing, &Style::default(), out));
+    assert!(got.starts_with("audited   3 ELF files of 7 files · 210 functions · 3.00 kB of code\n"), "{got}");
+    // 114 of 180 functions that call; 1,800 of 2,700 bytes that rows cover.
+    assert!(got.contains("63.3 %  keep a frame pointer") && got.contains("66.7 %"), "{got}");
+    assert!(got.contains(r"/usr/lib/<b>\u{1b}[31m.so") && !got.contains('\u{1b}'), "{got}");
+    assert!(got.contains("the file is shorter than its headers say"), "{got}");
+    for line in ["none (below 5 %)", "framed (95 % or more)"] {
+        let row = got.lines().find(|row| row.trim_start().starts_with(line)).expect(line);
+        assert!(row.ends_with(" 1"), "{row}");
+    }
+}
+
+/// Check that a list that is too long says how much it leaves out, and names outliers instead of files.
+#[test]
+fn long_lists_say_what_they_leave_out() {
+    let got = written(|out| text(&survey(), Listing { rows: 1, functions: false }, &Style::default(), out));
+    assert!(got.contains("and 1 more packages"), "{got}");
+    assert!(got.contains("Mixed flags within one file: 1") && got.contains("Damaged or odd: 1"), "{got}");
+}
+
+/// Check that JSON can be read back, with shares as numbers and `null` where there is nothing to divide by.
+#[test]
+fn json_can_be_read_back() {
+    let got: serde_json::Value = serde_json::from_str(&written(|out| json(&survey(), out))).unwrap();
+    assert_eq!(got["total"]["functions"]["non_leaf"], 180);
+    assert_eq!(got["files"][2]["path"], "/usr/lib/<b>\u{1b}[31m.so");
+    assert_eq!(got["packages_by_habit"]["framed"], 1);
+    assert_eq!(got["histogram_of_files"]["bins"][19], 1);
+    let empty: serde_json::Value = serde_json::from_str(&written(|out| json(&Survey::default(), out))).unwrap();
+    assert!(empty["metrics"]["nonleaf"].is_null());
+}
+
+/// Check that the page has no tag, script or address of anybody else's.
+#[test]
+fn page_has_no_tags_of_names() {
+    let got = written(|out| html(&survey(), "a<b>\u{202e}", out));
+    assert!(!got.contains("<b>\u{1b}") && !got.contains("<script") && !got.contains("http:"), "{got}");
+    assert!(got.contains("evil&lt;script&gt;") && got.contains(r"a&lt;b&gt;\u{202e}"), "{got}");
+    assert!(got.contains("class=\"histogram\"") && got.contains("63.3 %"));
+}
