@@ -5,6 +5,7 @@
 //! one escaper for each format ([`escape`] before all of them).
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod escape;
 pub mod experiment;
 mod figures;
