@@ -140,14 +140,19 @@ const TITLES: [&str; 10] = [
 fn table(experiment: &Experiment, sheet: &Sheet) -> Markup {
     let metric = format!("{} against none", shown(&sheet.metric));
     let titles = TITLES.map(|title| if title.is_empty() { metric.as_str() } else { title });
+    let rows: Vec<_> = experiment.rows.iter().zip(&sheet.lines).collect();
     let scale = Scale::new(sheet.lines.iter().filter_map(|line| line.ratio));
     html! {
         div.wrap {
             table {
                 thead {
-                    tr { @for (index, title) in titles.iter().enumerate() { th.n[matches!(index, 1..=3 | 5..=7)] { (title) } } }
+                    tr {
+                        @for (index, title) in titles.iter().enumerate() {
+                            th.n[matches!(index, 1..=3 | 5..=7)] { (title) }
+                        }
+                    }
                 }
-                @for group in experiment.rows.iter().zip(&sheet.lines).collect::<Vec<_>>().chunk_by(|a, b| a.0.tool == b.0.tool) {
+                @for group in rows.chunk_by(|(a, _), (b, _)| a.tool == b.tool) {
                     tbody {
                         @for (_, line) in group { (row(line, &titles, scale)) }
                     }
@@ -173,7 +178,9 @@ fn row(line: &Line, titles: &[&str; 10], scale: Scale) -> Markup {
                 div { (figure(&line.metric)) @if let Some(ratio) = line.ratio { (interval(&ratio, scale)) } }
             }
             @match &line.stacks {
-                Ok(strategies) => td.stacks data-title=(stacks) { div { @for strategy in strategies { (strategy_block(strategy)) } } },
+                Ok(strategies) => td.stacks data-title=(stacks) {
+                    div { @for strategy in strategies { (strategy_block(strategy)) } }
+                },
                 Err(missing) => (cell("stacks", missing, stacks)),
             }
         }

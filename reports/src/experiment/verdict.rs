@@ -177,7 +177,8 @@ fn headline(experiment: &Experiment) -> Finding {
         let lost = best.lost_share().map_or("–".to_owned(), |lost| number(lost * 100.0));
         let ends = &best.stacks.all;
         return Finding::new(Judgement::Good).name(&best.row.mode).words(format!(
-            " is the cheapest usable mode for this workload: {} of the stacks complete, {lost} % of the samples lost, {} a sample.",
+            " is the cheapest usable mode for this workload: {} of the stacks complete, {lost} % of the samples lost, \
+             {} a sample.",
             share(ends.complete, ends.samples),
             best.bytes_per_sample.map_or("–".to_owned(), bytes),
         ));

@@ -39,9 +39,9 @@ pub(super) fn method(experiment: &Experiment) -> String {
         "Every round ran every mode once, in an order of its own ({} rounds). Bytes, CPU and {metric} are means over \
          runs; samples, lost chunks and stacks are sums over runs. Ratios are geometric means of ratios taken within \
          a round, [in brackets] with their 95 % t interval. “× fp” is the size against the same tool's frame-pointer \
-         row. CPU is the collector's, from its start to its end (after the last sample in parentheses), over the wall time, in per cent of \
-         one CPU. Lost \
-         chunks count runs of lost samples, as perf does; the samples themselves stand beside recorded, by cause.",
+         row. CPU is the collector's, from its start to its end (after the last sample in parentheses), over the \
+         wall time, in per cent of one CPU. Lost chunks count runs of lost samples, as perf does; the samples themselves stand \
+         beside recorded, by cause.",
         experiment.repeats
     )
 }
