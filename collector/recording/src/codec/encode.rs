@@ -336,10 +336,13 @@ fn diff(
 ) {
     const LINE: usize = 64;
     let end = offset + bytes.len();
+    if page.get(offset..end) == Some(bytes) {
+        return;
+    }
     let mut at = offset & !7;
     while at < end {
-        let line = at..at + LINE;
-        if at >= offset && line.end <= end && page.get(line) == bytes.get(at - offset..at - offset + LINE) {
+        let new = at.checked_sub(offset).and_then(|at| bytes.get(at..)).and_then(|tail| tail.first_chunk::<LINE>());
+        if new.is_some() && new == page.get(at..).and_then(|tail| tail.first_chunk()) {
             at += LINE;
             continue;
         }

@@ -111,11 +111,11 @@ pub(crate) fn by_page(address: u64, len: usize) -> impl Iterator<Item = (u64, st
     })
 }
 
-/// The parts of a chunk of `len` bytes that are no hole. Holes may lie anywhere in any order (a file can say so); what
-/// of them is below an earlier one's end or above the chunk's counts for nothing.
+/// The parts of a chunk of `len` bytes that are no hole. Holes may lie anywhere in any order (a file can say so); empty
+/// ones, and what of them is below an earlier one's end or above the chunk's, count for nothing.
 pub(crate) fn readable(len: usize, holes: &[ChunkHole]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     let mut from = 0;
-    let ends = holes.iter().map(move |hole| {
+    let ends = holes.iter().filter(|hole| hole.len > 0).map(move |hole| {
         let start = usize::try_from(hole.offset).unwrap_or(len).min(len);
         (start, start.saturating_add(usize::try_from(hole.len).unwrap_or(len)).min(len))
     });
@@ -139,6 +139,7 @@ mod tests {
         };
         assert_eq!(parts(&[]), [(0, 100)]);
         assert_eq!(parts(&[(0, 100)]), []);
+        assert_eq!(parts(&[(5, 0), (10, 10)]), [(0, 10), (20, 100)]);
         assert_eq!(parts(&[(10, 10), (30, 5)]), [(0, 10), (20, 30), (35, 100)]);
         assert_eq!(parts(&[(30, 5), (10, 10), (90, 1000), (200, 1)]), [(0, 30), (35, 90)]);
         assert_eq!(parts(&[(10, u32::MAX)]), [(0, 10)]);

@@ -13,6 +13,9 @@ pub(crate) const MAX_VALUE_BYTES: u64 = 256 << 20;
 /// Most CPUs and threads of one block, likewise.
 pub(crate) const MAX_THREADS: usize = 1 << 16;
 
+/// Most distinct words of one block. A writer stays below: a block of 1 MiB holds at most 2^19, a sample 2^21.
+pub(crate) const MAX_WORDS: usize = 1 << 22;
+
 /// Number of the stack pointer among the registers.
 pub(crate) const SP: usize = 7;
 
@@ -97,9 +100,11 @@ pub(crate) struct PredictedChain<'a, F> {
 }
 
 impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
-    /// `regs` as they are written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code or without registers.
+    /// `regs` as they are written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code,
+    /// without registers, and when holes are not ascending (a file can say so).
     pub(crate) fn new(sample: &'a Sample, regs: Option<UserRegs>, word: F) -> Self {
-        let regs = regs.filter(|regs| regs.abi == Abi::Bits64);
+        let ascending = sample.stack_holes.is_sorted_by(|a, b| hole_end(a) <= u64::from(b.offset));
+        let regs = regs.filter(|regs| regs.abi == Abi::Bits64 && ascending);
         Self {
             word,
             start: chunk_start(sample),
@@ -112,11 +117,14 @@ impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
 
     fn readable(&self, address: u64) -> bool {
         let offset = address.wrapping_sub(self.start);
-        let in_hole = |hole: &ChunkHole| {
-            offset < u64::from(hole.offset) + u64::from(hole.len) && u64::from(hole.offset) < offset + 8
-        };
-        offset < self.len && self.len - offset >= 8 && !self.holes.iter().any(in_hole)
+        let next_hole = self.holes.partition_point(|hole| hole_end(hole) <= offset);
+        let in_hole = || self.holes.get(next_hole).is_some_and(|hole| u64::from(hole.offset) < offset + 8);
+        offset < self.len && self.len - offset >= 8 && !in_hole()
     }
+}
+
+fn hole_end(hole: &ChunkHole) -> u64 {
+    u64::from(hole.offset) + u64::from(hole.len)
 }
 
 impl<F: Fn(u64) -> u64> Iterator for PredictedChain<'_, F> {

@@ -4,6 +4,7 @@
 //! pointer, the address of a local), since that stays the same when a function is called at another depth; all others
 //! are known by value. On cc1 this takes 8 % off a recording, on nbdkit and fio 3 %.
 
+use super::state::MAX_WORDS;
 use super::varint::{Cursor, put, put_delta};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -96,11 +97,11 @@ impl Words {
         let word = match numbers.varint()? {
             NEW_VALUE => {
                 self.last_value = literals.delta(self.last_value)?;
-                self.learn(Word::Value(self.last_value))
+                self.learn(Word::Value(self.last_value))?
             }
             NEW_DISTANCE => {
                 let distance = literals.delta(0)?;
-                self.learn(Word::Distance(distance))
+                self.learn(Word::Distance(distance))?
             }
             number => *self.known.get(usize::try_from(number - FIRST_NUMBER).ok()?)?,
         };
@@ -110,8 +111,8 @@ impl Words {
         })
     }
 
-    fn learn(&mut self, word: Word) -> Word {
+    fn learn(&mut self, word: Word) -> Option<Word> {
         self.known.push(word);
-        word
+        (self.known.len() <= MAX_WORDS).then_some(word)
     }
 }
