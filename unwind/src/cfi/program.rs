@@ -100,7 +100,6 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         // An advance among the initial instructions makes no sense, and moves nothing.
         while program.advance()? {}
         program.scratch.initial = program.state;
-        program.scratch.remembered.clear();
         program.instructions = instructions;
         program.start = range.start;
         program.next_start = range.start;

@@ -1,0 +1,247 @@
+//! The rows of real files: ours against the parser's own evaluator, and what a walk does against both.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use fpprof_unwind::{
+    CfaRule, Mapping, Memory, Module, ModuleId, ModuleSections, ReadFault, RegisterRule, Regs, Row, Section, Space,
+    Stack, Unwinder, row_at,
+};
+use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
+use object::{Object, ObjectSection};
+
+use crate::build::{Cfi, RBP, Table, cfa};
+
+type Reader<'a> = gimli::EndianSlice<'a, LittleEndian>;
+type GimliRow = gimli::UnwindTableRow<usize>;
+
+const SP: u64 = 0x10_0000_0000;
+const FP: u64 = SP + (1 << 32);
+const SAVED_FP: u64 = SP + (2 << 32);
+/// A function whose CFA is fp + 16, so that its frame shows what fp was.
+const PROBE: u64 = 0x7fff_0000_0000;
+
+/// The files this test program is mapped from: itself, the C library, the loader.
+fn mapped_files() -> BTreeSet<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    paths.filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
+}
+
+/// What a program prints, as a path.
+fn path_from(program: &str, argument: &[&str]) -> PathBuf {
+    let output = Command::new(program).args(argument).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+}
+
+/// The compiler proper of the C compiler that links Rust programs.
+fn cc1() -> PathBuf {
+    let path = path_from("cc", &["-print-prog-name=cc1"]);
+    assert!(path.is_absolute(), "cc must be gcc, whose cc1 is read");
+    path
+}
+
+fn librustc_driver() -> PathBuf {
+    let lib = path_from("rustc", &["--print", "sysroot"]).join("lib");
+    let mut files = std::fs::read_dir(lib).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.to_string_lossy().contains("librustc_driver")).expect("rustc has its driver as a library")
+}
+
+fn sections(path: &Path) -> Option<ModuleSections> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = object::File::parse(&*bytes).ok()?;
+    let section = |name| {
+        let section = file.section_by_name(name)?;
+        let bytes = section.uncompressed_data().unwrap();
+        Some(Section { svma: section.address(), bytes: Arc::from(&*bytes) })
+    };
+    Some(ModuleSections {
+        eh_frame: section(".eh_frame"),
+        eh_frame_hdr: section(".eh_frame_hdr"),
+        ..ModuleSections::default()
+    })
+}
+
+/// Checks every row of every `step`th entry of a file. How many rows there were.
+fn check_file(path: &Path, step: usize) -> usize {
+    let Some(sections) = sections(path) else { return 0 };
+    let Some(eh_frame) = sections.eh_frame.clone() else { return 0 };
+    let section = EhFrame::new(&eh_frame.bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(eh_frame.svma);
+    let mut probe = Cfi::eh_frame();
+    probe.fde(0x1000, 0x10, &[cfa::def_cfa(RBP, 16)]);
+    let modules = Table(vec![Ok(Module::new(sections)), Ok(probe.module())]);
+    let mut checker = Checker::new(&modules);
+    let mut context = UnwindContext::new();
+    let mut n_rows = 0;
+    let mut entries = section.entries(&bases);
+    let mut n_entries = 0;
+    while let Some(entry) = entries.next().unwrap() {
+        let gimli::CieOrFde::Fde(partial) = entry else { continue };
+        n_entries += 1;
+        if n_entries % step != 0 {
+            continue;
+        }
+        let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+        let mut table = fde.rows(&section, &bases, &mut context).unwrap();
+        while let Some(row) = table.next_row().unwrap() {
+            if row.start_address() < row.end_address() {
+                checker.check(row, &fde);
+                n_rows += 1;
+            }
+        }
+    }
+    n_rows
+}
+
+struct Checker<'a> {
+    modules: &'a Table,
+    space: Space,
+    unwinder: Unwinder,
+    stack: Stack,
+}
+
+impl<'a> Checker<'a> {
+    fn new(modules: &'a Table) -> Self {
+        let mapping = |start, len, module, bias| Mapping {
+            start,
+            end: start + len,
+            executable: true,
+            module: Some(ModuleId(module)),
+            bias,
+        };
+        let space = Space::new(0, vec![mapping(0, 1 << 32, 0, 0), mapping(PROBE, 0x2000, 1, PROBE)]);
+        Self { modules, space, unwinder: Unwinder::default(), stack: Stack::default() }
+    }
+
+    /// Checks the first and the last address of a row: what the row says, and where a walk goes by it.
+    fn check(&mut self, row: &GimliRow, fde: &gimli::FrameDescriptionEntry<Reader<'_>>) {
+        let (start, end) = (row.start_address(), row.end_address());
+        let ours = row_at(self.modules.0[0].as_ref().unwrap(), start).unwrap();
+        assert_eq!(ours.entry_range, fde.initial_address()..fde.end_address());
+        assert_eq!(ours.range, start..end);
+        assert_same_rules(&ours, row);
+        for svma in [start, end - 1] {
+            self.check_walk(svma, &ours);
+        }
+    }
+
+    fn check_walk(&mut self, svma: u64, row: &Row) {
+        let Some(expected) = Expected::of(row) else { return };
+        let mut values = [0; 17];
+        (values[7], values[6], values[16]) = (SP, FP, svma);
+        let memory = Slots { ra: expected.cfa - 8, fp: expected.fp_slot };
+        self.unwinder.unwind(self.modules, &self.space, &Regs::x86_64(&values), &memory, &mut self.stack);
+        let frames = &self.stack.frames;
+        let words = || format!("{svma:#x}: {row}: {:?}", self.stack);
+        assert_eq!(frames[0].cfa, expected.cfa, "{}", words());
+        assert_eq!(frames[1].address, PROBE + 0x1008, "{}", words());
+        if expected.fp + 16 > expected.cfa {
+            assert_eq!(frames[1].cfa, expected.fp + 16, "{}", words());
+        }
+    }
+}
+
+/// What a row means for the sampled registers, worked out without the unwinder.
+struct Expected {
+    cfa: u64,
+    fp: u64,
+    fp_slot: Option<u64>,
+}
+
+impl Expected {
+    /// `None` for rows with expressions or without a caller, and of signal frames.
+    fn of(row: &Row) -> Option<Self> {
+        let CfaRule::RegisterOffset { register, offset } = row.cfa else { return None };
+        let base = match register {
+            6 => FP,
+            7 => SP,
+            _ => return None,
+        };
+        let cfa = base.wrapping_add_signed(offset);
+        if row.is_signal_frame || row.register(16) != RegisterRule::Offset(-8) || cfa <= SP || cfa % 8 != 0 {
+            return None;
+        }
+        let slot = match row.register(6) {
+            RegisterRule::Unspecified | RegisterRule::SameValue => None,
+            RegisterRule::Offset(offset) => Some(cfa.wrapping_add_signed(offset)),
+            _ => return None,
+        };
+        let fp_slot = slot.filter(|slot| *slot >= SP);
+        Some(Self { cfa, fp: if fp_slot.is_some() { SAVED_FP } else { FP }, fp_slot })
+    }
+}
+
+/// A memory with a return address in one word and a frame pointer in another.
+struct Slots {
+    ra: u64,
+    fp: Option<u64>,
+}
+
+impl Memory for Slots {
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault> {
+        match avma {
+            _ if avma == self.ra => Ok(PROBE + 0x1008),
+            _ if Some(avma) == self.fp => Ok(SAVED_FP),
+            _ => Ok(0x4141_4141_4141_4141),
+        }
+    }
+
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+        let word = self.read_u64(avma)?.to_le_bytes();
+        buf.copy_from_slice(&word[..buf.len()]);
+        Ok(())
+    }
+}
+
+/// Asserts that a row of ours says what gimli's says.
+pub(crate) fn assert_same_rules(ours: &Row, theirs: &GimliRow) {
+    match (ours.cfa, theirs.cfa()) {
+        (
+            CfaRule::RegisterOffset { register, offset },
+            gimli::CfaRule::RegisterAndOffset { register: r, offset: o },
+        ) => {
+            assert_eq!((register, offset), (r.0, *o), "{ours}");
+        }
+        (CfaRule::Expression(bytes), gimli::CfaRule::Expression(expression)) => {
+            assert_eq!((bytes.offset as usize, bytes.len as usize), (expression.offset, expression.length), "{ours}");
+        }
+        _ => panic!("{ours}: {:?}", theirs.cfa()),
+    }
+    for register in 0..33 {
+        let theirs = theirs.register(gimli::Register(register));
+        let same = match (ours.register(register), &theirs) {
+            (RegisterRule::Unspecified, None)
+            | (RegisterRule::Undefined, Some(gimli::RegisterRule::Undefined))
+            | (RegisterRule::SameValue, Some(gimli::RegisterRule::SameValue)) => true,
+            (RegisterRule::Offset(ours), Some(gimli::RegisterRule::Offset(theirs)))
+            | (RegisterRule::ValOffset(ours), Some(gimli::RegisterRule::ValOffset(theirs))) => ours == *theirs,
+            (RegisterRule::Register(ours), Some(gimli::RegisterRule::Register(theirs))) => ours == theirs.0,
+            (RegisterRule::Expression(ours), Some(gimli::RegisterRule::Expression(theirs)))
+            | (RegisterRule::ValExpression(ours), Some(gimli::RegisterRule::ValExpression(theirs))) => {
+                (ours.offset as usize, ours.len as usize) == (theirs.offset, theirs.length)
+            }
+            _ => false,
+        };
+        assert!(same, "{ours}: register {register}: {theirs:?}");
+    }
+}
+
+/// Check that in all rows of this program and its libraries ours equal gimli's, and that walks go by them.
+#[test]
+fn rows_of_mapped_files_are_followed() {
+    let rows: usize = mapped_files().iter().map(|path| check_file(path, 1)).sum();
+    assert!(rows > 10_000, "{rows}");
+}
+
+/// Check the same of a C compiler and of the Rust compiler; without optimisation of every hundredth entry.
+#[test]
+fn rows_of_compilers_are_followed() {
+    let step = if cfg!(debug_assertions) { 100 } else { 1 };
+    for path in [cc1(), librustc_driver()] {
+        let rows = check_file(&path, step);
+        assert!(rows > 100_000 / step, "{}: {rows}", path.display());
+    }
+}
