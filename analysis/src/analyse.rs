@@ -1,6 +1,7 @@
 //! The way from a recording to its models.
 
 use crate::Error;
+use crate::accuracy::{Agreement, AgreementCounter, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes};
 use crate::address_space::Timeline;
 use crate::fold::{Folder, Labels, fold, wanted};
 use crate::folded::Folded;
@@ -52,6 +53,10 @@ pub struct Analysis {
     pub folded: BTreeMap<String, Folded>,
     /// The strategy that speaks when none is asked for: `dwarf` where it was asked for or is a default, else the first.
     pub default_strategy: String,
+    /// How each pair of strategies compares, sample by sample.
+    pub agreements: Vec<Agreement>,
+    /// What chunks of other sizes would have given, over all processes and for each; where `dwarf` was asked for.
+    pub chunk_sizes: Option<(ChunkSizes, Vec<ProcessChunkSizes>)>,
 }
 
 /// Unwinds all samples of a recording under all asked strategies, names and folds the stacks, and sums up.
@@ -67,8 +72,12 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let timeline = read_timeline(recording)?;
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
     let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
-    let replayed = replay.run(recording, options.n_threads, <((Folder, QualityCounter), Totals)>::default)?;
-    let ((folder, quality), totals) = replayed.collected;
+    let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
+    let replayed = replay.run(recording, options.n_threads, || {
+        let accuracy = (AgreementCounter::new(&strategies), full.map(ChunkSizeCounter::new));
+        ((Folder::default(), QualityCounter::default()), (Totals::default(), accuracy))
+    })?;
+    let ((folder, quality), (totals, (agreement, chunk_sizes))) = replayed.collected;
 
     let (addresses, has_kernel) = wanted(&folder, &modules);
     let read_kernel = || kernel_symbols(&timeline, &meta, options.is_this_machine);
@@ -87,7 +96,13 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.warnings.extend(symbols.warnings().iter().cloned());
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
-    Ok(Analysis { summary, folded, default_strategy })
+    Ok(Analysis {
+        summary,
+        folded,
+        default_strategy,
+        agreements: agreement.agreements(&names, &labels),
+        chunk_sizes: chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(&timeline))),
+    })
 }
 
 fn checked_strategies<R: Read + Seek>(recording: &Recording<R>, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

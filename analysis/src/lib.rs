@@ -13,6 +13,7 @@
 //! the result is the same at any number of threads. It prints nothing, and it draws nothing.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod address_space;
 pub mod audit;
 pub mod experiment;
@@ -21,7 +22,6 @@ pub mod folded;
 pub mod hottest;
 pub mod import;
 pub mod modules;
-pub mod oracle;
 pub mod quality;
 pub mod replay;
 pub mod statistics;

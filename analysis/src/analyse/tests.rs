@@ -1,5 +1,6 @@
 use super::{Analysis, Options, analyse};
 use crate::Error;
+use crate::accuracy::{Culprit, Relation};
 use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
 use crate::strategy::{Strategy, StrategyError};
@@ -178,6 +179,26 @@ fn strategies_differ_over_the_same_samples() {
     assert_eq!(summary.strategies["fp"].leaf_skip_suspects, 6);
     assert_eq!(summary.strategies["dwarf"].leaf_skip_suspects, 0);
     assert_eq!(summary.strategies["dwarf@39"].truncated, BTreeMap::from([("chunk_end".to_string(), 6)]));
+    let relations: Vec<_> = analysis
+        .agreements
+        .iter()
+        .filter(|agreement| agreement.reference == "dwarf")
+        .map(|agreement| (agreement.other.as_str(), agreement.relations.clone(), agreement.culprits.clone()))
+        .collect();
+    let all = |relation, after: &[&str]| {
+        let culprit = |name: &&str| Culprit { name: name.to_string(), module: "program".to_string(), samples: 6 };
+        (BTreeMap::from([(relation, 6)]), after.iter().map(culprit).collect::<Vec<_>>())
+    };
+    for (other, found, culprits) in &relations {
+        let expected = match *other {
+            "fp" => all(Relation::LeafCallerMissing, &["leaf"]),
+            "dwarf@40" => all(Relation::Same, &[]),
+            "dwarf@39" => all(Relation::Prefix, &["middle"]),
+            _ => all(Relation::Prefix, &["leaf"]),
+        };
+        assert_eq!((found, culprits), (&expected.0, &expected.1), "{other}");
+    }
+    assert_eq!((relations.len(), analysis.agreements.len()), (4, 10));
     for quality in summary.strategies.values() {
         let ends = quality.complete + quality.truncated.values().sum::<u64>() + quality.broken.values().sum::<u64>();
         assert_eq!((quality.samples, ends), (6, 6));
@@ -233,6 +254,38 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
     expected.summary.file_bytes = other_blocks.summary.file_bytes;
     expected.summary.volume = other_blocks.summary.volume.clone();
     assert_eq!(other_blocks, expected);
+}
+
+/// Check that the curve of completeness by chunk size, from one recording, is what each size gives when it is tried.
+#[test]
+fn the_curve_of_chunk_sizes_is_what_each_size_gives() {
+    let program = Program::new();
+    let sample = |n: u64| {
+        // Every third sample is in `middle`, right after the call.
+        let mut sample = program.sample(1, n);
+        if n.is_multiple_of(3) {
+            let regs = sample.user_regs.as_mut().unwrap();
+            regs.values[16] = program.svma["after_leaf"];
+            regs.values[7] += 8;
+            sample.stack.drain(..8);
+        }
+        sample
+    };
+    let samples: Vec<Sample> = (0..9).map(sample).collect();
+    let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let (sizes, processes) = run(&file, &[]).chunk_sizes.unwrap();
+    assert_eq!(sizes.needed_bytes, BTreeMap::from([(32, 3), (40, 6)]));
+    assert_eq!((processes.len(), &processes[0].sizes), (1, &sizes));
+    for bytes in 1..=48 {
+        let name = format!("dwarf@{bytes}");
+        let tried = run(&file, &[&name]).summary.strategies[&name].complete;
+        assert_eq!(sizes.complete_at(bytes), tried, "{bytes}");
+    }
+    assert_eq!(
+        (sizes.smallest_for(0.3), sizes.smallest_for(0.5), sizes.smallest_for(1.0)),
+        (Some(32), Some(40), Some(40))
+    );
+    assert!((sizes.mean_copied_at(44) - (3.0 * 40.0 + 6.0 * 44.0) / 9.0).abs() < 1e-9);
 }
 
 /// Check that a recording that breaks off anywhere is balanced, with every sample it still has unwound.

@@ -123,7 +123,7 @@ impl Collect for Folder {
         for (strategy, stack) in (0..).zip(seen.stacks) {
             self.current.truncate(n_kernel);
             for frame in stack.frames {
-                let frame = FrameKey { place: place(frame, seen.space), origin: origin(frame) };
+                let frame = FrameKey { place: locate(frame, seen.space), origin: origin(frame) };
                 self.current.push(self.frames.number(frame));
             }
             let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
@@ -149,7 +149,8 @@ impl Collect for Folder {
     }
 }
 
-fn place(frame: &Frame, space: &PlacedSpace) -> Where {
+/// Where a frame of a stack in this space is.
+pub(crate) fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
     let lookup = frame.lookup();
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {

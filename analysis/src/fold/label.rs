@@ -15,6 +15,8 @@ pub struct Labels {
     labels: Vec<FrameLabel>,
     /// For each frame its labels as ranks, the function first and then what is inlined into it, outermost first.
     of_frames: Vec<Vec<u32>>,
+    /// A frame at each place.
+    at: FxHashMap<Where, u32>,
 }
 
 impl Labels {
@@ -46,13 +48,24 @@ impl Labels {
             *number = ranks.get(*number as usize).copied().unwrap_or(0);
         }
         let labels = order.iter().filter_map(|&number| labels.get(number as usize).cloned()).collect();
-        Self { labels, of_frames }
+        let at = (0..).zip(folder.frames()).map(|(number, frame)| (frame.place, number)).collect();
+        Self { labels, of_frames, at }
     }
 
     /// The labels of a frame by their ranks, outermost first.
     #[must_use]
     pub fn of(&self, frame: u32) -> &[u32] {
         self.of_frames.get(frame as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Name and module of the function at a place that some folded stack went through, without what is inlined there.
+    #[must_use]
+    pub fn function(&self, place: Where) -> (String, String) {
+        let rank = self.at.get(&place).and_then(|&frame| self.of(frame).first());
+        rank.map_or_else(Default::default, |&rank| {
+            let FrameLabel { name, module, .. } = self.label(rank);
+            (name, module)
+        })
     }
 
     /// The label of a rank.

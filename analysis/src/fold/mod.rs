@@ -6,6 +6,7 @@
 mod folder;
 mod label;
 
+pub(crate) use folder::locate;
 pub use folder::{Folder, FrameKey, Where};
 pub use label::Labels;
 pub(crate) use label::wanted;

@@ -1,0 +1,156 @@
+//! What chunks of other sizes would have given, from one recording.
+//!
+//! A stack that reached its root needed the bytes up to the CFA below its outermost frame: there its last return
+//! address was read, and all registers were saved below it. A chunk of `n` bytes gives it exactly if that is at most
+//! `n`; so one pass over the samples tells the whole curve.
+
+use crate::address_space::{ProcessIx, Timeline};
+use crate::fold::shown_comm;
+use crate::replay::{Collect, Seen};
+use fpprof_unwind::{StackRef, StopReason};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Sizes are counted to this many bytes, upwards.
+const GRAIN_BYTES: u64 = 8;
+/// Beyond this many bytes sizes are counted in steps of a page, so that few distinct ones remain.
+const COARSE_ABOVE_BYTES: u64 = 256 << 10;
+
+/// What stacks need.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ChunkSizes {
+    /// Samples with a user stack.
+    pub samples: u64,
+    /// Samples that reached their root, by the bytes they needed for it.
+    pub needed_bytes: BTreeMap<u64, u64>,
+    /// Samples by the bytes from the stack pointer to the end of the stack, where that is known.
+    pub depth_bytes: BTreeMap<u64, u64>,
+    /// Samples whose stack end is not known.
+    pub without_depth: u64,
+}
+
+impl ChunkSizes {
+    /// Samples that a chunk of so many bytes would have brought to their root.
+    #[must_use]
+    pub fn complete_at(&self, bytes: u64) -> u64 {
+        self.needed_bytes.range(..=bytes).map(|(_, n)| n).sum()
+    }
+
+    /// The smallest chunk that would have brought this share (0 to 1) of the samples to their root; `None` if this
+    /// recording does not show one.
+    #[must_use]
+    pub fn smallest_for(&self, share: f64) -> Option<u64> {
+        let mut complete = 0;
+        self.needed_bytes.iter().find_map(|(&bytes, &n)| {
+            complete += n;
+            (complete as f64 >= share * self.samples as f64).then_some(bytes)
+        })
+    }
+
+    /// Bytes copied for each sample with chunks of at most so many bytes. A stack of unknown depth fills its chunk.
+    #[must_use]
+    pub fn mean_copied_at(&self, bytes: u64) -> f64 {
+        let known: f64 = self.depth_bytes.iter().map(|(&depth, &n)| depth.min(bytes) as f64 * n as f64).sum();
+        let all = known + bytes as f64 * self.without_depth as f64;
+        if self.samples == 0 { 0.0 } else { all / self.samples as f64 }
+    }
+
+    fn add(&mut self, seen: &Seen<'_>, sp: u64, stack: StackRef<'_>) {
+        self.samples += 1;
+        if let Some(needed) = needed_bytes(sp, stack) {
+            *self.needed_bytes.entry(grain(needed)).or_default() += 1;
+        }
+        match seen.sample.stack_end.and_then(|end| end.address.checked_sub(sp)) {
+            Some(depth) => *self.depth_bytes.entry(grain(depth)).or_default() += 1,
+            None => self.without_depth += 1,
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.without_depth += other.without_depth;
+        for (own, theirs) in
+            [(&mut self.needed_bytes, &other.needed_bytes), (&mut self.depth_bytes, &other.depth_bytes)]
+        {
+            for (&bytes, n) in theirs {
+                *own.entry(bytes).or_default() += n;
+            }
+        }
+    }
+}
+
+/// What the stacks of one process need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessChunkSizes {
+    /// Process id.
+    pub pid: u32,
+    /// Last name.
+    pub comm: String,
+    /// What its stacks need.
+    pub sizes: ChunkSizes,
+}
+
+/// Measures the stacks of one strategy, that over all copied bytes.
+#[derive(Debug, Default)]
+pub struct ChunkSizeCounter {
+    strategy: usize,
+    processes: FxHashMap<(Option<ProcessIx>, u32), ChunkSizes>,
+}
+
+impl ChunkSizeCounter {
+    /// Measures the stacks of the strategy of this number.
+    #[must_use]
+    pub fn new(strategy: usize) -> Self {
+        Self { strategy, processes: FxHashMap::default() }
+    }
+
+    /// Over all processes.
+    #[must_use]
+    pub fn total(&self) -> ChunkSizes {
+        let mut total = ChunkSizes::default();
+        self.processes.values().for_each(|sizes| total.merge(sizes));
+        total
+    }
+
+    /// By process, most samples first.
+    #[must_use]
+    pub fn processes(&self, timeline: &Timeline) -> Vec<ProcessChunkSizes> {
+        let mut all: Vec<_> = self.processes.iter().collect();
+        all.sort_unstable_by_key(|&(&who, sizes)| (std::cmp::Reverse(sizes.samples), who));
+        let process = |(&(process, pid), sizes): (&(Option<ProcessIx>, u32), &ChunkSizes)| {
+            let comm = process.and_then(|process| timeline.last_comm(process));
+            let comm = shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid);
+            ProcessChunkSizes { pid, comm, sizes: sizes.clone() }
+        };
+        all.into_iter().map(process).collect()
+    }
+}
+
+impl Collect for ChunkSizeCounter {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let (Some(regs), Some(&stack)) = (&seen.sample.user_regs, seen.stacks.get(self.strategy)) else { return };
+        let who = (seen.place.process, seen.sample.pid);
+        self.processes.entry(who).or_default().add(seen, regs.sp(), stack);
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (who, sizes) in other.processes {
+            self.processes.entry(who).or_default().merge(&sizes);
+        }
+    }
+}
+
+/// Bytes from the stack pointer up that a stack needed to reach its root; `None` if it did not.
+fn needed_bytes(sp: u64, stack: StackRef<'_>) -> Option<u64> {
+    if !matches!(stack.stop, StopReason::Complete(_)) {
+        return None;
+    }
+    let callees = stack.frames.split_last().map_or(&[][..], |(_, callees)| callees);
+    Some(callees.iter().map(|frame| frame.cfa.saturating_sub(sp)).max().unwrap_or(0))
+}
+
+fn grain(bytes: u64) -> u64 {
+    let grain = if bytes > COARSE_ABOVE_BYTES { 4096 } else { GRAIN_BYTES };
+    bytes.checked_next_multiple_of(grain).unwrap_or(bytes)
+}

@@ -1,0 +1,155 @@
+//! Two stacks of one sample.
+//!
+//! A caller's frame is known by two things: its return address, and where in memory that address was found. The second
+//! tells apart the frames of a recursion, which have the same return address. Both are known wherever the frame below
+//! has a CFA: the return address lies right below it, for call frame information and for frame pointers alike.
+//!
+//! ```text
+//! reference  leaf  A@10  B@20  C@30  D@40
+//! other      leaf        B@20  X@25  D@40     A missing (the caller of the leaf), X wrong, C missing
+//! ```
+//!
+//! Where a strategy does not know its CFAs (chains recorded without frame addresses), return addresses alone decide.
+
+use fpprof_unwind::{Frame, StackRef, StopReason};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+/// What another strategy's stack is to the reference's, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Relation {
+    /// It has frames that the reference, which goes on beyond them or reached its root, has not.
+    WrongFrame,
+    /// It lacks the caller of the leaf.
+    LeafCallerMissing,
+    /// It lacks frames further out, and goes on beyond them.
+    FrameMissing,
+    /// It ends early: all it has is right.
+    Prefix,
+    /// It goes on where the reference was truncated or broken.
+    Longer,
+    /// The same frames.
+    Same,
+}
+
+/// Frame by frame, leaf not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Difference {
+    /// Frames both have.
+    pub n_same: u64,
+    /// Frames of the reference that the other lacks, up to its last right one.
+    pub n_missing: u64,
+    /// Frames of the reference beyond the other's last right one.
+    pub n_not_reached: u64,
+    /// Frames of the other that are wrong.
+    pub n_wrong: u64,
+    /// Frames of the other beyond the end of a reference that did not reach its root.
+    pub n_beyond: u64,
+}
+
+/// What came of comparing two stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    /// In a word.
+    pub relation: Relation,
+    /// In frames.
+    pub difference: Difference,
+    /// Index of the reference's frame after which they differ first; `None` when they are the same.
+    ///
+    /// It is the frame whose caller was missed: a function without a frame pointer, say.
+    pub differs_after: Option<usize>,
+}
+
+impl Comparison {
+    /// Compares a stack with a reference of the same sample.
+    #[must_use]
+    pub fn new(reference: StackRef<'_>, other: StackRef<'_>) -> Self {
+        if is_same(reference.frames, other.frames) {
+            let n_same = reference.frames.len().saturating_sub(1) as u64;
+            let difference = Difference { n_same, ..Difference::default() };
+            return Self { relation: Relation::Same, difference, differs_after: None };
+        }
+        let has_places = has_places(reference.frames) && has_places(other.frames);
+        let matched = align(reference.frames, other.frames, has_places);
+        judge(reference, &matched)
+    }
+}
+
+/// A caller's frame: its return address, and the CFA it was found below; 0 where that is not known.
+type Identity = (u64, u64);
+
+fn identities(frames: &[Frame], has_places: bool) -> impl Iterator<Item = Identity> + '_ {
+    let pairs = frames.iter().zip(frames.iter().skip(1));
+    pairs.map(move |(below, frame)| (frame.address, if has_places { below.cfa } else { 0 }))
+}
+
+/// Whether every caller's place in memory is known.
+fn has_places(frames: &[Frame]) -> bool {
+    frames.iter().rev().skip(1).all(|frame| frame.cfa != 0)
+}
+
+fn is_same(reference: &[Frame], other: &[Frame]) -> bool {
+    reference.len() == other.len() && reference.iter().zip(other).all(|(a, b)| a.address == b.address)
+}
+
+/// For each caller of `other`, the index of the same caller in `reference`; ascending where there is one.
+fn align(reference: &[Frame], other: &[Frame], has_places: bool) -> Vec<Option<usize>> {
+    let mut places: FxHashMap<Identity, Vec<usize>> = FxHashMap::default();
+    for (index, identity) in identities(reference, has_places).enumerate() {
+        places.entry(identity).or_default().push(index);
+    }
+    let mut next = 0;
+    let matched = identities(other, has_places).map(|identity| {
+        let candidates = places.get(&identity)?;
+        let index = *candidates.get(candidates.partition_point(|&index| index < next))?;
+        next = index.saturating_add(1);
+        Some(index)
+    });
+    matched.collect()
+}
+
+/// `matched` holds for each caller of the other its index among the reference's callers.
+fn judge(reference: StackRef<'_>, matched: &[Option<usize>]) -> Comparison {
+    let n_reference = reference.frames.len().saturating_sub(1);
+    let n_same = matched.iter().flatten().count();
+    // One past the last caller of the reference that the other has.
+    let reached = matched.iter().flatten().last().map_or(0, |&last| last.saturating_add(1));
+    let has_root = matches!(reference.stop, StopReason::Complete(_));
+    let n_after = matched.iter().rev().take_while(|index| index.is_none()).count();
+    let is_beyond = reached == n_reference && !has_root;
+    let n_beyond = if is_beyond { n_after } else { 0 };
+    let n_wrong = matched.len().saturating_sub(n_same).saturating_sub(n_beyond);
+    let n_missing = reached.saturating_sub(n_same);
+    let n_not_reached = n_reference.saturating_sub(reached);
+    let mut is_first_missing = false;
+    let mut differs_after = matched.len().min(n_reference);
+    for (index, found) in matched.iter().enumerate() {
+        if *found != Some(index) {
+            is_first_missing = index == 0 && found.is_some();
+            differs_after = index;
+            break;
+        }
+    }
+    let relation = if n_wrong > 0 {
+        Relation::WrongFrame
+    } else if is_first_missing {
+        Relation::LeafCallerMissing
+    } else if n_missing > 0 {
+        Relation::FrameMissing
+    } else if n_beyond > 0 {
+        Relation::Longer
+    } else if n_not_reached > 0 {
+        Relation::Prefix
+    } else {
+        Relation::Same
+    };
+    let difference = Difference {
+        n_same: n_same as u64,
+        n_missing: n_missing as u64,
+        n_not_reached: n_not_reached as u64,
+        n_wrong: n_wrong as u64,
+        n_beyond: n_beyond as u64,
+    };
+    Comparison { relation, difference, differs_after: (relation != Relation::Same).then_some(differs_after) }
+}
