@@ -1,7 +1,7 @@
 //! What this kernel and this user may do, and how to get the rest.
 
 use crate::bpf::{Filter, Layout, Programs, Wish};
-use crate::host::kernel_release;
+use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
 use crate::proc::{Capabilities, online_cpus, read_number};
 use crate::sys::{EventKind, ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
@@ -59,10 +59,7 @@ pub fn probe() -> Vec<Check> {
 
 fn kernel() -> Check {
     const REMEDY: &str = "use a kernel of 5.17 or later (bpf_loop, bpf_find_vma)";
-    let release = kernel_release();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    Check::new("kernel", version >= (5, 17), Verdict::Missing, release, REMEDY)
+    Check::new("kernel", kernel_version() >= OLDEST_KERNEL, Verdict::Missing, kernel_release(), REMEDY)
 }
 
 fn architecture() -> Check {

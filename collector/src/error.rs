@@ -89,7 +89,7 @@ pub enum Error {
     )]
     PidNamespace,
     /// The BPF programs were refused.
-    #[error("the kernel refused the BPF programs ({what}): {source}; `fpprof doctor` shows what is missing")]
+    #[error("the kernel refused the BPF programs ({what}): {source:#}; `fpprof doctor` shows what is missing")]
     Bpf {
         /// What was being done.
         what: &'static str,

@@ -1,4 +1,24 @@
-//! The eBPF collector, its loader, and the process events beside the samples.
+//! The eBPF collector: it records what programs do on this machine.
+//!
+//! [`record`] takes a [`Request`] and a sink, and writes a recording ([`fpprof_recording`]) until the target ends, the time
+//! is over, or a [`StopFlag`] is set. [`doctor::probe`] says what of that this kernel and this user can do.
+//!
+//! **What you provide:** root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to the processes of
+//! others); a kernel of 5.17 or later with BTF, on x86-64; the sink, best the file itself.
+//!
+//! **What you get in turn:** nothing of the target runs if it cannot be recorded; samples from its first instruction on,
+//! and none of this process; every tick of every CPU in exactly one place of the balance; and a kernel without a trace of
+//! us afterwards.
+//!
+//! **How it works.** One event fires on each CPU, and a BPF program takes the sample: user registers, the stack from the
+//! stack pointer up to its end or to a limit, a frame-pointer chain walked in that copy, and the kernel's chain. It writes
+//! them in place into the CPU's ring, which is shared memory. perf's process events come beside them. The reader joins
+//! all of it in the order of time, names files by device, inode and build id, and keeps those that are gone by the end.
+//!
+//! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
+//!
+//! Memory: the rings (8 MiB for each CPU unless asked otherwise, at most 512 MiB in all), 512 KiB for process events for
+//! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod bpf;
 mod decode;
 pub mod doctor;

@@ -2,7 +2,7 @@
 
 use crate::bpf::{Filter, Layout, LayoutError, Wish};
 use crate::error::Error;
-use crate::host::kernel_release;
+use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
 use crate::proc::{Capabilities, online_cpus, read_number};
 use crate::request::{Request, Target};
 use crate::sys::{EventKind, PerfEvent};
@@ -146,6 +146,12 @@ fn check_machine() -> Result<(), Error> {
     };
     if let Some(missing) = missing {
         return Err(Error::MissingCapability { missing });
+    }
+    if kernel_version() < OLDEST_KERNEL {
+        return Err(Error::MissingKernelFeature {
+            missing: "bpf_loop and bpf_find_vma (5.17 or later)",
+            kernel: kernel_release(),
+        });
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::MissingKernelFeature { missing: "CONFIG_DEBUG_INFO_BTF", kernel: kernel_release() });

@@ -112,6 +112,9 @@ pub enum Note {
     KernelStacksMissing(u64),
     /// The end of so many stacks could not be found out; as many bytes were copied as could be read.
     StackEndUnknown(u64),
+    /// So many ticks of the timer never reached the sampling program: it came late, or other BPF programs ran. They count
+    /// nowhere in the balance; the number is an estimate from time and rate.
+    TicksMissing(u64),
     /// So many processes were not followed, because the table of profiled processes was full.
     ProcessesNotFollowed(u64),
     /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
@@ -131,6 +134,7 @@ impl std::fmt::Display for Note {
         match self {
             Self::KernelStacksMissing(n) => write!(f, "{n} samples in the kernel have no kernel stack"),
             Self::StackEndUnknown(n) => write!(f, "the end of {n} stacks could not be found out"),
+            Self::TicksMissing(n) => write!(f, "some {n} ticks of the timer came late and were left out"),
             Self::ProcessesNotFollowed(n) => {
                 write!(f, "{n} processes were not followed: the table of processes was full")
             }

@@ -10,10 +10,19 @@ pub(super) const LOST: [counter; 2] = [counter::COUNT_LOST_RING_FULL, counter::C
 pub(super) const SKIPPED: [counter; 3] =
     [counter::COUNT_SKIPPED_IDLE, counter::COUNT_SKIPPED_SELF, counter::COUNT_SKIPPED_UNTRACKED];
 
-/// The balance of one CPU whose ring is empty: what it handed over was `written`, or was dropped.
+/// What became of the samples of one CPU that were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    /// In the recording.
+    pub(super) recorded: u64,
+    /// Thrown away.
+    pub(super) dropped: u64,
+}
+
+/// The balance of one CPU. It is exact when the CPU takes no sample and its ring is empty.
 ///
 /// `throttled` are ticks the kernel suppressed, estimated from the time it did: they count as fired and lost.
-pub(super) fn cpu_counters(cpu: u32, counters: &Counters, written: u64, throttled: u64) -> CpuCounters {
+pub(super) fn cpu_counters(cpu: u32, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
         (LossCause::ExecWindow, counters.get(counter::COUNT_LOST_EXEC_WINDOW)),
@@ -22,9 +31,9 @@ pub(super) fn cpu_counters(cpu: u32, counters: &Counters, written: u64, throttle
     CpuCounters {
         cpu,
         fired: counters.get(counter::COUNT_FIRED) + throttled,
-        recorded: written,
+        recorded: written.recorded,
         lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
         skipped: counters.sum(&SKIPPED),
-        dropped: counters.get(counter::COUNT_RECORDED).saturating_sub(written),
+        dropped: written.dropped,
     }
 }

@@ -1,6 +1,8 @@
 //! One recording, from the first check to the last byte.
 
 mod balance;
+mod closing;
+mod meta;
 mod reader;
 mod record;
 mod samplers;

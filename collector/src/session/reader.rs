@@ -1,6 +1,6 @@
 //! From the rings into the recording.
 
-use super::balance::LOST;
+use super::balance::{LOST, Written};
 use crate::bpf::types::counter;
 use crate::decode::{decode, record_time_ns};
 use crate::error::Error;
@@ -138,9 +138,17 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
-    /// Samples of a CPU that are in the recording.
-    pub(super) fn written(&self, cpu: u32) -> u64 {
-        self.writer.tallies().get(&cpu).map_or(0, |tally| tally.written)
+    /// What became of a CPU's samples so far; those that are still on their way are neither.
+    pub(super) fn written_so_far(&self, cpu: u32) -> Written {
+        let tally = self.writer.tallies().get(&cpu).copied().unwrap_or_default();
+        Written { recorded: tally.written, dropped: tally.unwritten }
+    }
+
+    /// What became of all of a CPU's samples, when none is on its way any more.
+    pub(super) fn written_at_last(&self, cpu: u32) -> Written {
+        let recorded = self.written_so_far(cpu).recorded;
+        let handed_over = self.rings.counters(cpu).get(counter::COUNT_RECORDED);
+        Written { recorded, dropped: handed_over.saturating_sub(recorded) }
     }
 
     /// Samples that could not be written.

@@ -1,13 +1,11 @@
 //! Making a recording.
 
-use super::balance::cpu_counters;
+use super::meta::meta;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::target::Running;
-use crate::bpf::types::counter;
 use crate::bpf::{Filter, Programs};
 use crate::error::Error;
-use crate::host::host;
 use crate::modules::{Modules, vdso};
 use crate::plan::Plan;
 use crate::proc::processes;
@@ -15,11 +13,10 @@ use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::synthesize;
-use crate::sys::{
-    ObjectStorage, OpenFiles, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, realtime_ns, rusage,
-};
+use crate::sys::{ObjectStorage, OpenFiles, Poller, StatisticsGuard, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{self, CaptureMode, Collector, End, EndReason, Event, Meta, OwnCost, Sampling, Sideband};
+use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -57,6 +54,8 @@ pub fn record<W: Write>(
     let statistics = StatisticsGuard::enable();
     let sideband = SidebandSource::open(&plan.cpus)?;
     let samplers = Samplers::open(&plan.cpus, plan.event, request.sampling, programs.sampler(), &sideband)?;
+    // Before anything is tracked and before `/proc` is read, so that nothing falls between.
+    sideband.enable()?;
     if plan.wish.filter == Filter::Tracked {
         programs.follow().map_err(Error::bpf("following processes"))?;
     }
@@ -86,23 +85,22 @@ pub fn record<W: Write>(
     session.finish(reason, &before, has_statistics)
 }
 
-struct Session<'a, W> {
-    request: &'a Request,
-    plan: &'a Plan,
-    programs: &'a Programs<'a>,
-    samplers: Samplers,
-    reader: Reader<W>,
-    running: Running,
-    stop: &'a StopFlag,
-    started_ns: u64,
-    notes: Vec<Note>,
+/// A recording under way.
+pub(super) struct Session<'a, W> {
+    pub(super) request: &'a Request,
+    pub(super) plan: &'a Plan,
+    pub(super) programs: &'a Programs<'a>,
+    pub(super) samplers: Samplers,
+    pub(super) reader: Reader<W>,
+    pub(super) running: Running,
+    pub(super) stop: &'a StopFlag,
+    pub(super) started_ns: u64,
+    pub(super) notes: Vec<Note>,
 }
 
 impl<W: Write> Session<'_, W> {
-    /// Process events first, so that nothing falls between them and what is read from `/proc`; then samples; then the
-    /// command.
+    /// What exists already, then samples, then the command.
     fn start(&mut self) -> Result<(), Error> {
-        self.reader.sideband.enable()?;
         self.describe_existing();
         self.started_ns = monotonic_ns();
         self.samplers.enable()?;
@@ -117,18 +115,18 @@ impl<W: Write> Session<'_, W> {
         let existing = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
-                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, 1));
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, 1, now_ns));
                 return;
             }
-            Target::Pids(pids) => pids.clone(),
-            Target::System | Target::SystemWhile { .. } => processes(),
+            Target::Pids(pids) => BTreeSet::from_iter(pids.iter().copied()),
+            Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
         };
         let mut unreadable = 0;
         for pid in existing {
-            self.reader.tracker.add(pid, 1);
+            self.reader.tracker.add(pid, 1, now_ns);
             let reader = &mut self.reader;
             match synthesize(pid, now_ns, &mut |event| reader.write_event(event)) {
-                Ok(n_threads) => self.reader.tracker.add(pid, n_threads),
+                Ok(n_threads) => self.reader.tracker.add(pid, n_threads, now_ns),
                 Err(_) => unreadable += 1,
             }
         }
@@ -196,127 +194,17 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// Stops sampling, reads all that is left, and closes the recording.
-    fn finish(mut self, reason: EndReason, before: &Rusage, has_statistics: bool) -> Result<Outcome, Error> {
-        self.samplers.disable()?;
-        let stopped_ns = monotonic_ns();
-        let at_stop = rusage();
-        if !self.running.terminate()? {
-            self.notes.push(Note::TargetStillRuns);
-        }
-        self.reader.disable_sideband()?;
-        self.reader.read(u64::MAX);
-        let modules = self.reader.take_modules();
-        let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
-        self.reader.flush();
-        let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
-        let reason = self.reader.write_failed.map_or(reason, EndReason::WriteFailed);
-        let end = End {
-            time_ns: stopped_ns,
-            reason,
-            cpus: self.counters(stopped_ns),
-            sideband_lost: self.reader.sideband.lost(),
-            own_cost,
-        };
-        if let Err(error) = self.reader.writer.finish(&end) {
-            let errno = match &error {
-                fpprof_recording::Error::Write(source) => source.raw_os_error(),
-                _ => None,
-            };
-            self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
-        }
-        self.add_notes(not_kept);
-        Ok(Outcome {
-            samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
-            end,
-            target_status: self.running.status(),
-            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.started_ns)),
-            bytes_written: self.reader.writer.bytes_written(),
-            notes: self.notes,
-        })
-    }
-
-    fn counters(&self, now_ns: u64) -> Vec<model::CpuCounters> {
-        let throttled: Vec<_> = self.reader.sideband.throttled(now_ns).collect();
-        let of_cpu = |&cpu: &u32| {
-            let time_ns = throttled.iter().find(|count| count.cpu == cpu).map_or(0, |count| count.time_ns);
-            let ticks = ticks_in(time_ns, self.request.sampling);
-            cpu_counters(cpu, &self.reader.rings.counters(cpu), self.reader.written(cpu), ticks)
-        };
-        self.plan.cpus.iter().map(of_cpu).collect()
-    }
-
     fn checkpoint(&mut self) {
         let time_ns = monotonic_ns();
-        let checkpoint =
-            model::Checkpoint { time_ns, cpus: self.counters(time_ns), sideband_lost: self.reader.sideband.lost() };
+        let cpus = self.counters(time_ns, |cpu| self.reader.written_so_far(cpu));
+        let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);
         self.reader.flush();
     }
-
-    fn own_cost(&self, before: &Rusage, at_stop: &Rusage, has_statistics: bool) -> Result<OwnCost, Error> {
-        let now = rusage();
-        let statistics = has_statistics.then(|| self.programs.statistics()).transpose();
-        let statistics = statistics.map_err(Error::system("reading the statistics of the BPF programs"))?;
-        let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
-        Ok(OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.user_ns),
-            system_ns: now.system_ns.saturating_sub(before.system_ns),
-            after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
-            max_rss_bytes: now.max_rss_bytes,
-            bpf_run_ns: statistics.map(|(sampler, others_ns)| sampler.run_ns + others_ns),
-            bpf_runs: statistics.map(|(sampler, _)| sampler.runs),
-            ring_bytes: self.reader.total(counter::COUNT_BYTES),
-        })
-    }
-
-    fn add_notes(&mut self, files_not_kept: u64) {
-        let reader = &self.reader;
-        let counted = [
-            (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
-            (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
-            (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
-            (files_not_kept, Note::FilesNotKept),
-            (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
-        ];
-        self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
-    }
-}
-
-/// Ticks that would have fired in that time. With a period in cycles there is no saying; then none are counted.
-fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
-    let ticks = match sampling {
-        Sampling::FrequencyHz(hz) => u128::from(time_ns) * u128::from(hz) / 1_000_000_000,
-        Sampling::Period(_) => 0,
-    };
-    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 fn doorbell<'a>(programs: &'a Programs<'_>) -> Result<libbpf_rs::RingBuffer<'a>, Error> {
     let mut builder = libbpf_rs::RingBufferBuilder::new();
     builder.add(programs.doorbell(), |_| 0).map_err(Error::bpf("waiting for samples"))?;
     builder.build().map_err(Error::bpf("waiting for samples"))
-}
-
-fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
-    let target = match &request.target {
-        Target::Command { argv } => model::Target::Command {
-            argv: argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-            pid: running.command_pid().unwrap_or(0),
-        },
-        Target::Pids(pids) => model::Target::Pids(pids.clone()),
-        Target::System | Target::SystemWhile { .. } => model::Target::System,
-    };
-    Meta {
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        start_ns: monotonic_ns(),
-        start_unix_ns: realtime_ns(),
-        host: host(),
-        collector: Collector::Ebpf,
-        events: vec![Event { name: plan.event.name().to_owned(), sampling: request.sampling }],
-        mode: request.mode,
-        kernel_stacks: request.kernel_stacks,
-        scrubbed: !request.keep_raw_stacks,
-        target,
-    }
 }

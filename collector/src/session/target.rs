@@ -67,11 +67,7 @@ impl Running {
     /// Lets a held command run.
     pub(super) fn release(&mut self, command: Option<&Command>) -> Result<(), Error> {
         let (Self::Command { child, .. }, Some(command)) = (self, command) else { return Ok(()) };
-        child.release().map_err(|error| {
-            // It has exited with 127 already, and must not stay as a zombie.
-            drop(try_wait(child.pid()));
-            explain(error, command)
-        })
+        child.release().map_err(|error| explain(error, command))
     }
 
     /// Whether everything is profiled.

@@ -24,6 +24,8 @@ struct Process {
     /// Before the last exec, and when that was.
     before_exec: Option<(u64, Rc<MappingRanges>)>,
     n_threads: u32,
+    /// An event before this is of an earlier process with the same number, or of its own making.
+    since_ns: u64,
 }
 
 /// What to do with an event.
@@ -40,9 +42,10 @@ impl Tracker {
         Self { follows_all, processes: FxHashMap::default(), ended: Vec::new(), none: MappingRanges::new() }
     }
 
-    /// Profiles a process that has `n_threads`.
-    pub(crate) fn add(&mut self, pid: u32, n_threads: u32) {
-        self.processes.entry(pid).or_default().n_threads = n_threads;
+    /// Profiles a process that is known to exist at `since_ns` and has `n_threads`.
+    pub(crate) fn add(&mut self, pid: u32, n_threads: u32, since_ns: u64) {
+        let process = self.processes.entry(pid).or_default();
+        (process.n_threads, process.since_ns) = (n_threads, since_ns);
     }
 
     /// Takes note of an event; says whether it is of a profiled process.
@@ -99,8 +102,9 @@ impl Tracker {
     fn fork(&mut self, fork: &Fork) -> Verdict {
         let is_thread = fork.pid == fork.parent_pid;
         let Some(parent) = self.known(fork.parent_pid) else {
-            // The number may have been that of a profiled process.
-            if !is_thread {
+            // The number may have been that of a profiled process; but a command's own fork is no such case.
+            let is_other = self.processes.get(&fork.pid).is_some_and(|process| process.since_ns < fork.time_ns);
+            if !is_thread && is_other {
                 self.processes.remove(&fork.pid);
             }
             return Verdict::Skip;
@@ -108,7 +112,7 @@ impl Tracker {
         if is_thread {
             parent.n_threads = parent.n_threads.saturating_add(1);
         } else {
-            let child = Process { n_threads: 1, ..parent.clone() };
+            let child = Process { n_threads: 1, since_ns: fork.time_ns, ..parent.clone() };
             self.processes.insert(fork.pid, child);
         }
         Verdict::Keep

@@ -69,7 +69,10 @@ impl HeldChild {
             match n {
                 // Closed by the exec.
                 0 => return Ok(()),
-                4 => return Err(ChildError::Exec(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))),
+                4 => {
+                    self.wait();
+                    return Err(ChildError::Exec(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))));
+                }
                 _ => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
@@ -78,6 +81,13 @@ impl HeldChild {
                 }
             }
         }
+    }
+
+    /// Waits for a child that is about to exit.
+    fn wait(&self) {
+        let pid = i32::try_from(self.pid).unwrap_or(-1);
+        // SAFETY: the status is not wanted.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
     }
 }
 
@@ -89,9 +99,7 @@ impl Drop for HeldChild {
         let stop = [0u8];
         // SAFETY: one readable byte, and the descriptor is ours. The child exits when it reads it.
         unsafe { libc::write(self.release.as_raw_fd(), stop.as_ptr().cast(), 1) };
-        let pid = i32::try_from(self.pid).unwrap_or(-1);
-        // SAFETY: the status is not wanted.
-        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        self.wait();
     }
 }
 

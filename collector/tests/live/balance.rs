@@ -3,7 +3,10 @@
 use crate::support::{assert_balanced, build, directory, run, take, take_with};
 use fpprof_collector::{Request, StopFlag, TargetStatus, record};
 use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sampling};
+use fpprof_recording::{Recording, Tally, balance};
+use std::cell::RefCell;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -86,7 +89,7 @@ fn full_disk() {
     let program = build("pattern", &[], directory.path());
     let mut bytes = Vec::new();
     let request =
-        Request { keep_raw_stacks: true, ..run(&program, &["2300"], CaptureMode::Dwarf { stack_bytes: 4096 }) };
+        Request { keep_raw_stacks: true, ..run(&program, &["1500"], CaptureMode::Dwarf { stack_bytes: 4096 }) };
     let stop = StopFlag::new().expect("a flag");
     let whole = record(&request, &mut bytes, &stop, &mut |_| {}).expect("recording works here");
     assert_eq!(whole.end.reason, EndReason::Exited(0));
@@ -98,8 +101,54 @@ fn full_disk() {
     assert_eq!(outcome.target_status, Some(TargetStatus::Exited(0)));
     assert!(outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum::<u64>() > 0);
     assert!(outcome.notes.contains(&fpprof_collector::Note::EndNotWritten(libc::ENOSPC)));
-    let mut recording = fpprof_recording::Recording::open(io::Cursor::new(&cut)).expect("what was written can be read");
+    let mut recording = Recording::open(io::Cursor::new(&cut)).expect("what was written can be read");
     let mut samples = 0;
     recording.samples(|_| samples += 1).expect("samples");
     assert_eq!(samples, outcome.samples);
+}
+
+/// Shows what is on the disk while the recording goes on.
+#[derive(Clone, Default)]
+struct Shared(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Check that a recording that breaks off, as one does whose recorder is killed, can be read up to its last flush, and
+/// balances by cause: nothing is called dropped that was merely under way.
+#[test]
+fn broken_off_recordings_balance() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let request = run(&program, &["60000"], CaptureMode::Dwarf { stack_bytes: 65_536 });
+    let stop = StopFlag::new().expect("a flag");
+    let sink = Shared::default();
+    let mut cut = Vec::new();
+    record(&request, sink.clone(), &stop, &mut |progress| {
+        if progress.elapsed > Duration::from_millis(2500) {
+            cut.clone_from(&sink.0.borrow());
+            stop.stop(libc::SIGINT);
+        }
+    })
+    .expect("recording works here");
+    let mut recording = Recording::open(io::Cursor::new(&cut)).expect("what was written can be read");
+    assert_eq!(recording.end(), None);
+    let mut tally = Tally::default();
+    recording.samples(|sample| tally.observe(sample)).expect("samples");
+    let cpus = balance(None, recording.checkpoint(), &tally);
+    let recorded: u64 = cpus.iter().map(|cpu| cpu.recorded).sum();
+    assert!(recorded > 100, "{recorded} samples of two seconds");
+    for cpu in cpus {
+        assert_eq!(cpu.dropped, 0, "{cpu:?}");
+        let spoken_for = cpu.recorded + cpu.lost.values().sum::<u64>() + cpu.skipped + cpu.dropped;
+        assert_eq!(cpu.fired, spoken_for, "{cpu:?}");
+    }
 }

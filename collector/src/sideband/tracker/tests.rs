@@ -4,7 +4,11 @@ use super::*;
 use fpprof_recording::model::FileIdentity;
 
 fn fork(parent: u32, pid: u32, tid: u32) -> Sideband {
-    Sideband::Fork(Fork { time_ns: 1, pid, tid, parent_pid: parent, parent_tid: parent })
+    fork_at(1, parent, pid, tid)
+}
+
+fn fork_at(time_ns: u64, parent: u32, pid: u32, tid: u32) -> Sideband {
+    Sideband::Fork(Fork { time_ns, pid, tid, parent_pid: parent, parent_tid: parent })
 }
 
 fn exec(pid: u32, time_ns: u64) -> Sideband {
@@ -42,10 +46,12 @@ fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
 fn descendants_only() {
     use Verdict::{Keep, Skip};
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1);
+    tracker.add(10, 1, 0);
     let events = [fork(10, 11, 11), fork(11, 12, 12), fork(99, 100, 100), mmap(12, 0), mmap(100, 0), exit(99, 99)];
     assert_eq!(apply(&mut tracker, &events), [Keep, Keep, Skip, Keep, Skip, Skip]);
-    assert_eq!(apply(&mut tracker, &[exit(11, 11), fork(99, 11, 11), mmap(11, 0)]), [Keep, Skip, Skip]);
+    assert_eq!(apply(&mut tracker, &[exit(11, 11), fork_at(2, 99, 11, 11), mmap(11, 0)]), [Keep, Skip, Skip]);
+    tracker.add(50, 1, 5);
+    assert_eq!(apply(&mut tracker, &[fork(99, 50, 50), mmap(50, 0)]), [Skip, Keep], "its own fork, seen late");
     let mut all = Tracker::new(true);
     assert_eq!(apply(&mut all, &events), [Keep; 6]);
 }
@@ -55,7 +61,7 @@ fn descendants_only() {
 #[test]
 fn mappings_follow_fork_and_exec() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1);
+    tracker.add(10, 1, 0);
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap(11, 0x5000)]);
     let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(pid, time_ns).iter().collect::<Vec<_>>();
     assert_eq!(maps(&tracker, 10, 5), [(0x1000, 0x2000), (0x3000, 0x4000)]);
@@ -71,7 +77,7 @@ fn mappings_follow_fork_and_exec() {
 #[test]
 fn ended_processes_are_forgotten() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1);
+    tracker.add(10, 1, 0);
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
     tracker.forget_ended();
     assert_eq!(tracker.ranges(10, 5).iter().count(), 1);

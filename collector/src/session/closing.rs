@@ -1,0 +1,116 @@
+//! The end of a recording: what is left is read, counted and written.
+
+use super::balance::{Written, cpu_counters};
+use super::record::Session;
+use crate::bpf::types::counter;
+use crate::error::Error;
+use crate::request::{Note, Outcome};
+use crate::sys::{EventKind, Rusage, monotonic_ns, rusage};
+use fpprof_recording::model::{CpuCounters, End, EndReason, OwnCost, Sampling, Sideband};
+use std::io::Write;
+use std::time::Duration;
+
+impl<W: Write> Session<'_, W> {
+    /// Stops sampling, reads all that is left, and closes the recording.
+    pub(super) fn finish(mut self, reason: EndReason, before: &Rusage, has_statistics: bool) -> Result<Outcome, Error> {
+        self.samplers.disable()?;
+        let stopped_ns = monotonic_ns();
+        let at_stop = rusage();
+        if !self.running.terminate()? {
+            self.notes.push(Note::TargetStillRuns);
+        }
+        self.reader.disable_sideband()?;
+        self.reader.read(u64::MAX);
+        let modules = self.reader.take_modules();
+        let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
+        self.reader.flush();
+        let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
+        let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
+        let reason = still_fails.map_or(reason, EndReason::WriteFailed);
+        let end = End {
+            time_ns: stopped_ns,
+            reason,
+            cpus: self.counters(stopped_ns, |cpu| self.reader.written_at_last(cpu)),
+            sideband_lost: self.reader.sideband.lost(),
+            own_cost,
+        };
+        if let Err(error) = self.reader.writer.finish(&end) {
+            let errno = match &error {
+                fpprof_recording::Error::Write(source) => source.raw_os_error(),
+                _ => None,
+            };
+            self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
+        }
+        self.add_notes(not_kept, &end);
+        Ok(Outcome {
+            samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
+            end,
+            target_status: self.running.status(),
+            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.started_ns)),
+            bytes_written: self.reader.writer.bytes_written(),
+            notes: self.notes,
+        })
+    }
+
+    /// The counters of all CPUs as they are now.
+    pub(super) fn counters(&self, now_ns: u64, written: impl Fn(u32) -> Written) -> Vec<CpuCounters> {
+        let throttled: Vec<_> = self.reader.sideband.throttled(now_ns).collect();
+        let of_cpu = |&cpu: &u32| {
+            let time_ns = throttled.iter().find(|count| count.cpu == cpu).map_or(0, |count| count.time_ns);
+            let ticks = ticks_in(time_ns, self.request.sampling);
+            cpu_counters(cpu, &self.reader.rings.counters(cpu), written(cpu), ticks)
+        };
+        self.plan.cpus.iter().map(of_cpu).collect()
+    }
+
+    fn own_cost(&self, before: &Rusage, at_stop: &Rusage, has_statistics: bool) -> Result<OwnCost, Error> {
+        let now = rusage();
+        let statistics = has_statistics.then(|| self.programs.statistics()).transpose();
+        let statistics = statistics.map_err(Error::system("reading the statistics of the BPF programs"))?;
+        let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
+        Ok(OwnCost {
+            user_ns: now.user_ns.saturating_sub(before.user_ns),
+            system_ns: now.system_ns.saturating_sub(before.system_ns),
+            after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
+            max_rss_bytes: now.max_rss_bytes,
+            bpf_run_ns: statistics.map(|(sampler, others_ns)| sampler.run_ns + others_ns),
+            bpf_runs: statistics.map(|(sampler, _)| sampler.runs),
+            ring_bytes: self.reader.total(counter::COUNT_BYTES),
+        })
+    }
+
+    fn add_notes(&mut self, files_not_kept: u64, end: &End) {
+        let reader = &self.reader;
+        let counted = [
+            (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
+            (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
+            (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
+            (self.missing_ticks(end), Note::TicksMissing),
+            (files_not_kept, Note::FilesNotKept),
+            (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
+        ];
+        self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+    }
+
+    /// Ticks of the timer that never reached the program, when they are more than one in a hundred: nothing counts them,
+    /// but time and rate say how many there should have been.
+    fn missing_ticks(&self, end: &End) -> u64 {
+        if self.plan.event != EventKind::CpuClock {
+            return 0;
+        }
+        let expected_of_cpu = ticks_in(end.time_ns.saturating_sub(self.started_ns), self.request.sampling);
+        let missing_of = |cpu: &CpuCounters| expected_of_cpu.saturating_sub(cpu.fired);
+        let missing: u64 = end.cpus.iter().map(missing_of).sum();
+        let expected = expected_of_cpu.saturating_mul(end.cpus.len() as u64);
+        if missing > expected / 100 + end.cpus.len() as u64 { missing } else { 0 }
+    }
+}
+
+/// Ticks that fire in that time, taking a period for one in nanoseconds. (With a period in cycles there is no saying.)
+fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
+    let ticks = match sampling {
+        Sampling::FrequencyHz(hz) => u128::from(time_ns) * u128::from(hz) / 1_000_000_000,
+        Sampling::Period(period_ns) => u128::from(time_ns / period_ns.max(1)),
+    };
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,32 @@
+//! The description of a recording.
+
+use super::target::Running;
+use crate::host::host;
+use crate::plan::Plan;
+use crate::request::{Request, Target};
+use crate::sys::{monotonic_ns, realtime_ns};
+use fpprof_recording::model::{self, Collector, Event, Meta};
+
+/// What was asked for, and where and when it is recorded.
+pub(super) fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
+    let target = match &request.target {
+        Target::Command { argv } => model::Target::Command {
+            argv: argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            pid: running.command_pid().unwrap_or(0),
+        },
+        Target::Pids(pids) => model::Target::Pids(pids.clone()),
+        Target::System | Target::SystemWhile { .. } => model::Target::System,
+    };
+    Meta {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        start_ns: monotonic_ns(),
+        start_unix_ns: realtime_ns(),
+        host: host(),
+        collector: Collector::Ebpf,
+        events: vec![Event { name: plan.event.name().to_owned(), sampling: request.sampling }],
+        mode: request.mode,
+        kernel_stacks: request.kernel_stacks,
+        scrubbed: !request.keep_raw_stacks,
+        target,
+    }
+}
