@@ -9,8 +9,14 @@ use crate::model::{Abi, UserRegs};
 /// Where a process has something mapped.
 ///
 /// Ranges are half open, and the value is cheap to ask and not so cheap to change. Give everything that a word of the
-/// stack has to be able to point to: mappings of files (code is what return addresses point into) and stacks. The
-/// chunk of the sample at hand always counts as mapped, since a stack that grew has no event of its own.
+/// stack has to be able to point to: executable memory and mapped files, which return addresses point into, and the
+/// stacks of the process's threads, so that a walk which leaves the chunk for another stack can be told from a broken
+/// one. The chunk of the sample at hand always counts as mapped, since a stack that grows has no event of its own.
+/// Leaving out the heap and other anonymous memory keeps more from the file and makes it smaller: 35 to 23 bytes a
+/// sample for nbdkit and fio, 382 to 132 for a C++ compiler (`examples/volume.rs`).
+///
+/// Bring the ranges up to the sample's time before it is written. A word that was zeroed is judged again with every
+/// sample, so a mapping that becomes known late spoils only the samples before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MappingRanges {
     /// Ascending, neither overlapping nor adjacent.

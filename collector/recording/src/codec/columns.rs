@@ -56,36 +56,24 @@ columns! {
     new_cpus,
     /// Time against the CPU's sample before, as difference of differences.
     time,
+    /// Ticks and losses of the CPU against its sample before.
+    counters,
+    /// Event and weight, where they differ from the CPU's sample before.
+    event,
     /// Number of the thread within the block.
     thread,
     /// New threads: process and thread.
     new_threads,
-    /// Event and weight, where they differ from the CPU's sample before.
-    event,
-    /// Ticks and losses of the CPU against its sample before.
-    counters,
+    /// End of the stack, where it differs from the thread's sample before.
+    stack_end,
     /// Which registers differ from the thread's sample before.
     register_mask,
     /// The registers that do, as words.
     registers,
-    /// Frames of the frame-pointer chain that follow from the registers and the stack.
-    fp_predicted,
-    /// The rest of the frame-pointer chain, as a chain.
-    fp_chain,
-    /// Frame addresses of that rest.
-    fp_frames,
-    /// Kernel chain.
-    kernel_chain,
-    /// New chains: length and how much of the end is that of an earlier chain.
-    new_chains,
-    /// Addresses of new chains, as words.
-    chain_words,
-    /// Length of the chunk, against the stack's end or the thread's sample before.
-    stack_len,
-    /// End of the stack, where it differs from the thread's sample before.
-    stack_end,
     /// Holes of the chunk.
     holes,
+    /// End of the chunk, against the stack's end.
+    stack_len,
     /// Number of runs of changed words of a chunk.
     n_runs,
     /// Words from one run to the next, and words in the run if they are few.
@@ -94,6 +82,18 @@ columns! {
     long_runs,
     /// Changed words.
     stack_words,
+    /// Frames of the frame-pointer chain that follow from the registers and the stack.
+    fp_predicted,
+    /// The rest of the frame-pointer chain, as a chain.
+    fp_chain,
+    /// Frame addresses of that rest.
+    fp_frames,
+    /// Kernel chain.
+    kernel_chain,
+    /// New chains: length and how much of the end is that of the new chain before.
+    new_chains,
+    /// Addresses of new chains, as words.
+    chain_words,
     /// Words seen for the first time in the block.
     literals,
 }
