@@ -36,7 +36,7 @@ const CALLEE_SAVED: [u32; 5] = [3, 12, 13, 14, 15];
 /// | the module has no row | `no_cfi` |
 /// | the row says that the return address is undefined | `complete(undefined_ra)` |
 /// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
-/// | the return address reads as 0, which the library takes for undefined | `complete(undefined_ra)` |
+/// | the return address reads as 0, which the library takes for undefined | `ra_not_exec` |
 /// | the row could not be evaluated | `bad_cfi` |
 /// | the next frame would be the same one | `loop` |
 ///
@@ -231,7 +231,7 @@ impl<'a> Sample<'a> {
             (Row::Found { is_root: true, .. }, ..) => StopReason::Complete(Root::UndefinedRa),
             (Row::Found { .. }, Some(fault), _) => fault,
             (Row::Found { .. }, None, Ended::Undefined) if self.last_read.get() == Some(0) => {
-                StopReason::Complete(Root::UndefinedRa)
+                StopReason::Broken(BrokenReason::RaNotExec)
             }
             (Row::Found { .. }, None, _) => StopReason::Broken(BrokenReason::BadCfi),
         }

@@ -30,7 +30,8 @@ const EBADFRAME: i32 = -7;
 /// | found no row, and the module's file can't be used | `module_unavailable`, `build_id_mismatch`, `abi32` |
 /// | found no row | `no_cfi` |
 /// | read more than 2²⁰ words, for example of an endless expression | `budget` |
-/// | ended: the return address is undefined or reads as 0, or rbp is undefined | `complete(undefined_ra)` |
+/// | ended: the return address or rbp is undefined | `complete(undefined_ra)` |
+/// | gave the address 0, from which the library would go on | `ra_not_exec` |
 /// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
 /// | failed because the frame is the same again | `loop` |
 /// | failed otherwise | `bad_cfi` |
@@ -129,6 +130,7 @@ impl Sample<'_> {
             self.has_no_row.set(false);
             let step = cursor.step();
             let address = match (step, cursor.address()) {
+                (Step::Frame, Some(0)) => return self.at_zero(&frame),
                 (Step::Frame, Some(address)) => address,
                 _ => return self.reason(step, &frame),
             };
@@ -152,6 +154,11 @@ impl Sample<'_> {
             next = Frame { address, cfa: 0, source, flags };
         }
         StopReason::Truncated(TruncatedReason::MaxDepth)
+    }
+
+    /// Why the frame's return address is 0: it was read so, or guessed where there was no row.
+    fn at_zero(&self, last: &Frame) -> StopReason {
+        if self.has_no_row.get() { self.reason(Step::End, last) } else { StopReason::Broken(BrokenReason::RaNotExec) }
     }
 
     /// Why there is no step beyond the frame.

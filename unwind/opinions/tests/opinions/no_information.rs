@@ -2,8 +2,8 @@
 
 use crate::capture::Capture;
 use crate::{addresses, opinions, unwind};
-use fpprof_opinions::{ModuleFile, ModuleRef};
-use fpprof_unwind::{BrokenReason, FrameSource, Root, StopReason, TruncatedReason};
+use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use fpprof_unwind::{BrokenReason, Chunk, FrameSource, Root, StopReason, TruncatedReason};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
 const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
@@ -59,6 +59,24 @@ fn an_endless_expression_is_left() {
     }
 }
 
+/// Check that a return address of 0 is no end: the row says that there is a caller.
+#[test]
+fn a_zero_return_address_is_broken() {
+    let capture = Capture::new(&[], "recursion", 2);
+    let refs = capture.refs();
+    for mut opinion in opinions() {
+        let request = capture.request(&refs, 1);
+        let whole = unwind(&mut *opinion, &request);
+        let mut bytes = capture.stack.clone();
+        let at = usize::try_from(whole.frames[1].cfa - 8 - request.stack.start).unwrap();
+        bytes[at..at + 8].fill(0);
+        let stack = Chunk { bytes: &bytes, ..request.stack };
+        let found = unwind(&mut *opinion, &Request { stack, ..request });
+        assert_eq!(addresses(&found), addresses(&whole)[..2], "{}", opinion.name());
+        assert_eq!(found.stop, StopReason::Broken(BrokenReason::RaNotExec), "{}", opinion.name());
+    }
+}
+
 /// Check what each library does without the search table and with `.debug_frame` alone.
 #[test]
 fn libunwind_needs_a_search_table() {
@@ -110,7 +128,7 @@ fn nowhere_is_one_frame() {
     regs[16] = 0x1000;
     regs[6] = 0;
     for mut opinion in opinions() {
-        let request = fpprof_opinions::Request { regs: &regs, ..capture.request(&[], 1) };
+        let request = Request { regs: &regs, ..capture.request(&[], 1) };
         let stack = unwind(&mut *opinion, &request);
         assert_eq!(addresses(&stack), [0x1000], "{}", opinion.name());
         assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::NoModule), "{}", opinion.name());
