@@ -39,7 +39,7 @@ const STACK: u64 = 0x7ffc_0000_0000;
 fn module() -> Module {
     let mut bytes = vec![16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0];
     for (start, instructions) in [(0x1000_u64, [0x0e, 16, 0, 0]), (0x1100, [0x0c, 3, 16, 0])] {
-        let pointer = bytes.len() as u32 + 4;
+        let pointer = u32::try_from(bytes.len()).expect("sections are small") + 4;
         bytes.extend(24_u32.to_le_bytes());
         bytes.extend(pointer.to_le_bytes());
         bytes.extend(start.to_le_bytes());

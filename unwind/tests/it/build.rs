@@ -209,7 +209,7 @@ impl Modules for Table {
     }
 }
 
-/// A process with one module at [`BIAS`] (code at SVMA 0x1000 to 0x10000), generated code at 0x7000_0000 and a stack.
+/// A process with one module at [`BIAS`] (code at SVMA 0x1000 to 0x10000), generated code at [`JIT`] and a stack.
 pub(crate) struct Process {
     pub(crate) modules: Table,
     pub(crate) space: Space,

@@ -1,4 +1,11 @@
 //! The unwinder from outside: stacks built word by word, sections built byte by byte, and the files of this machine.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::unwrap_used,
+    reason = "what tests build is small and known, and a panic is how they fail"
+)]
 
 mod build;
 
