@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 
 /// Files kept open at a time.
 const MAX_OPEN: usize = 4096;
+/// Files remembered at all; a process that makes more and runs each of them is up to no good.
+const MAX_FILES: usize = 65_536;
 /// Largest file that is put into a recording.
 const MAX_FILE_BYTES: u64 = 40 << 20;
 /// Bytes of all files that are put into a recording.
@@ -54,7 +56,10 @@ impl Modules {
             if mmap.identity.build_id.is_none() {
                 mmap.identity.build_id = kept.identity.build_id;
             }
-            // The same file under its real name: what was seen first may be a name of another process's world.
+            return;
+        }
+        if self.files.len() >= MAX_FILES {
+            self.not_kept += 1;
             return;
         }
         let may_open = self.n_open < self.max_open;

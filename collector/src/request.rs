@@ -115,6 +115,8 @@ pub enum Note {
     /// So many ticks of the timer never reached the sampling program: it came late, or other BPF programs ran. They count
     /// nowhere in the balance; the number is an estimate from time and rate.
     TicksMissing(u64),
+    /// So many CPUs came online during the recording, and were not sampled.
+    CpusNotSampled(u64),
     /// So many processes were not followed, because the table of profiled processes was full.
     ProcessesNotFollowed(u64),
     /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
@@ -135,6 +137,7 @@ impl std::fmt::Display for Note {
             Self::KernelStacksMissing(n) => write!(f, "{n} samples in the kernel have no kernel stack"),
             Self::StackEndUnknown(n) => write!(f, "the end of {n} stacks could not be found out"),
             Self::TicksMissing(n) => write!(f, "some {n} ticks of the timer came late and were left out"),
+            Self::CpusNotSampled(n) => write!(f, "{n} CPUs came online later and were not sampled"),
             Self::ProcessesNotFollowed(n) => {
                 write!(f, "{n} processes were not followed: the table of processes was full")
             }

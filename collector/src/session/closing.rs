@@ -4,6 +4,7 @@ use super::balance::{Written, cpu_counters};
 use super::record::Session;
 use crate::bpf::types::counter;
 use crate::error::Error;
+use crate::proc::online_cpus;
 use crate::request::{Note, Outcome};
 use crate::sys::{EventKind, Rusage, monotonic_ns, rusage};
 use fpprof_recording::model::{CpuCounters, End, EndReason, OwnCost, Sampling, Sideband};
@@ -86,10 +87,15 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (self.missing_ticks(end), Note::TicksMissing),
+            (self.new_cpus(), Note::CpusNotSampled),
             (files_not_kept, Note::FilesNotKept),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+    }
+
+    fn new_cpus(&self) -> u64 {
+        online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count() as u64
     }
 
     /// Ticks of the timer that never reached the program, when they are more than one in a hundred: nothing counts them,

@@ -16,8 +16,7 @@ fn chain_is_what_the_program_sees() {
     for mode in [CaptureMode::Fp, small, large] {
         let truth = directory.path().join("truth");
         let taken = take(&run(&program, &["300", truth.to_str().expect("a path")], mode));
-        let truth: Vec<FpFrame> =
-            hex_numbers(&truth).chunks(2).map(|pair| FpFrame { address: pair[0], frame_address: pair[1] }).collect();
+        let truth = read_chain(&truth);
         assert_eq!(truth.len(), 42);
         let leaf = truth[0].frame_address;
         let in_leaf =
@@ -31,6 +30,29 @@ fn chain_is_what_the_program_sees() {
             assert!(taken.samples.iter().all(|sample| sample.user_regs.is_none() && sample.stack.is_empty()));
         }
     }
+}
+
+/// Check that a chain is cut at 512 frames, and says so; what there is of it is right.
+#[test]
+fn long_chains_are_cut() {
+    let directory = directory();
+    let program = build("chain", &["-O0", "-fno-omit-frame-pointer", "-DDEPTH=600"], directory.path());
+    let truth = directory.path().join("truth");
+    let taken = take(&run(&program, &["150", truth.to_str().expect("a path")], CaptureMode::Fp));
+    let truth = read_chain(&truth);
+    let cut = taken.samples.iter().filter(|sample| sample.fp_end == FpEnd::MaxDepth);
+    let cut: Vec<_> = cut.filter(|sample| sample.user_fp.get(1) == truth.first()).collect();
+    assert_most(cut.len(), taken.samples.len(), "samples that are cut");
+    for sample in cut {
+        assert_eq!(sample.user_fp.len(), 512);
+        assert_eq!(sample.user_fp.get(1..), truth.get(..511));
+    }
+}
+
+fn read_chain(file: &Path) -> Vec<FpFrame> {
+    let numbers = hex_numbers(file);
+    let pairs = numbers.as_chunks::<2>().0.iter();
+    pairs.map(|&[address, frame_address]| FpFrame { address, frame_address }).collect()
 }
 
 fn symbol(program: &Path, name: &str) -> u64 {

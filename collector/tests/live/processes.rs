@@ -1,6 +1,6 @@
 //! Whose samples are taken, and what is said of processes.
 
-use crate::support::{build, directory, run, take};
+use crate::support::{Taken, build, directory, run, take};
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::collections::BTreeSet;
@@ -88,23 +88,38 @@ fn mappings_carry_their_identity() {
     assert!(named, "a process that runs already has a name and a start time");
 }
 
-/// Check that the bytes of a program that deletes itself are in the recording, and those of one that stays are not.
+/// Whether there is exactly one module of this path, and its bytes are these.
+fn is_kept(taken: &Taken, path: &str, bytes: &[u8]) -> bool {
+    let modules = taken.sideband.iter().filter_map(|event| match event {
+        Sideband::Module(module) if module.path == path.as_bytes() => Some(module),
+        _ => None,
+    });
+    let modules: Vec<_> = modules.collect();
+    assert!(modules.len() <= 1, "{path} is there {} times", modules.len());
+    modules.iter().any(|module| module.bytes == bytes)
+}
+
+/// Check that the bytes of a program that deletes itself are in the recording, those of one that has no file, and those
+/// of one that only its own mount namespace holds; but not those of one that stays.
 #[test]
-fn deleted_programs_are_kept() {
+fn programs_that_are_gone_are_kept() {
     let directory = directory();
-    let program = build("burn", &[], directory.path());
-    let bytes = std::fs::read(&program).expect("the program");
-    let kept = |taken: &crate::support::Taken| {
-        let modules = taken.sideband.iter().filter_map(|event| match event {
-            Sideband::Module(module) if module.path.ends_with(b"/burn") => Some(module.bytes.clone()),
-            _ => None,
-        });
-        modules.collect::<Vec<_>>()
-    };
-    assert!(kept(&take(&run(&program, &["100"], CaptureMode::Fp))).is_empty());
-    let [module] = &kept(&take(&run(&program, &["100", "remove"], CaptureMode::Fp)))[..] else { panic!("one module") };
-    assert!(*module == bytes, "the bytes are those of the file");
-    assert!(!program.exists());
+    let (burn, memfd) = (build("burn", &[], directory.path()), build("memfd", &[], directory.path()));
+    let read = |program: &Path| std::fs::read(program).expect("the program");
+    let (burn_bytes, memfd_bytes) = (read(&burn), read(&memfd));
+    let burn_name = burn.to_str().expect("a path");
+    assert!(!is_kept(&take(&run(&burn, &["100"], CaptureMode::Fp)), burn_name, &burn_bytes));
+    let taken = take(&run(&memfd, &["150"], CaptureMode::Fp));
+    assert!(is_kept(&taken, "/memfd:nowhere (deleted)", &memfd_bytes), "a program in memory");
+    let inside = directory.path().join("mount");
+    std::fs::create_dir(&inside).expect("a directory");
+    let inside = inside.to_str().expect("a path");
+    let script = format!("mount -t tmpfs none {inside} && cp {burn_name} {inside}/burn && exec {inside}/burn 150");
+    let taken = take(&run(Path::new("unshare"), &["-m", "sh", "-c", &script], CaptureMode::Fp));
+    assert!(is_kept(&taken, &format!("{inside}/burn"), &burn_bytes), "a program in a mount namespace");
+    let taken = take(&run(&burn, &["150", "remove"], CaptureMode::Fp));
+    assert!(is_kept(&taken, burn_name, &burn_bytes), "a program that deletes itself");
+    assert!(!burn.exists());
 }
 
 /// Check that everything is sampled system-wide, but not this process unless asked for, and that idle ticks are skipped.

@@ -97,6 +97,23 @@ fn ends_of_other_stacks_are_found() {
     }
 }
 
+/// Check that samples in the kernel have the registers the program entered it with.
+#[test]
+fn registers_at_kernel_entry() {
+    let directory = directory();
+    let program = build("registers", &[], directory.path());
+    let taken = take(&raw(run(&program, &["15000"], CaptureMode::Dwarf { stack_bytes: 4096 })));
+    let in_kernel: Vec<_> = taken.samples.iter().filter(|sample| sample.in_kernel).collect();
+    // rbx, rbp, r12, r13, r14 in DWARF's order.
+    let known = [(3, 0xb0b0_b0b0), (6, 0xbbbb_bbbb), (12, 0x1212_1212), (13, 0x1313_1313), (14, 0x1414_1414)];
+    let is_exact = |sample: &&&Sample| {
+        let values = sample.user_regs.map_or([0; 17], |regs| regs.values);
+        known.iter().all(|&(number, value)| values.get(number) == Some(&value))
+    };
+    assert_most(in_kernel.iter().filter(is_exact).count(), in_kernel.len(), "samples with the known registers");
+    assert!(in_kernel.iter().all(|sample| !sample.kernel.is_empty()));
+}
+
 /// Check that what points nowhere is not written unless asked for, and what unwinding needs is: the return address of
 /// the leaf's caller.
 #[test]

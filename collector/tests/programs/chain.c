@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * chain MS FILE: burns 40 calls deep, in frames of some 300 bytes; writes its chain into FILE first, leaf first: return
+ * chain MS FILE: burns DEPTH calls deep, in frames of some 300 bytes; writes its chain into FILE first, leaf first: return
  * address and frame address of each frame up to main. To be built with frame pointers.
  */
 #include "burn.h"
 
+#ifndef DEPTH
 #define DEPTH 40
+#endif
 
 static __attribute__((noinline)) void leaf(long ms, const char *path)
 {
