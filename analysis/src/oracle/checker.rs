@@ -1,0 +1,107 @@
+//! One instruction: the true stack, every strategy's stack, and the verdicts.
+
+use super::TrueFrame;
+use super::history::{History, PID};
+use super::shadow::ShadowStack;
+use super::tally::{RowThere, Site, Tally};
+use crate::address_space::{FileIx, Timeline};
+use crate::modules::ModuleTable;
+use crate::replay::{PlacedSpace, Spaces};
+use crate::strategy::{Item, Strategy, StrategyError, Unwound, Walker};
+use fpprof_recording::model::{CaptureMode, Sample};
+use fpprof_unwind::{ModuleId, Modules, StackRef, row_at};
+use std::sync::Arc;
+
+/// What the samples carry: the whole stack, and no chain that anyone took.
+const MODE: CaptureMode = CaptureMode::Dwarf { stack_bytes: u32::MAX };
+
+/// Checks instructions while what is mapped stays the same.
+#[derive(Debug)]
+pub struct Checker<'a> {
+    modules: &'a ModuleTable<'a>,
+    space: Arc<PlacedSpace>,
+    walker: Walker<'a>,
+    strategies: Vec<Strategy>,
+    unwound: Vec<Unwound>,
+    truth: Vec<TrueFrame>,
+}
+
+impl<'a> Checker<'a> {
+    /// A checker for the last state of a timeline.
+    #[must_use]
+    pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>, strategies: &[Strategy]) -> Self {
+        let key = timeline.place(PID, PID, u64::MAX).space;
+        Self {
+            modules,
+            space: Spaces::new(timeline, modules).get(key),
+            walker: Walker::new(modules, MODE),
+            strategies: strategies.to_vec(),
+            unwound: strategies.iter().map(|_| Unwound::default()).collect(),
+            truth: Vec::new(),
+        }
+    }
+
+    /// Compares every strategy's stack with the shadow stack of the thread. `sample` is what a sample taken before the
+    /// instruction would carry: registers, the stack from the stack pointer up, and where it ends.
+    pub fn check(&mut self, instruction: u64, sample: &Sample, shadow: &ShadowStack, tally: &mut Tally) {
+        let Some(regs) = &sample.user_regs else { return };
+        let word = |address: u64| {
+            let offset = usize::try_from(address.checked_sub(regs.sp())?).ok()?;
+            sample.stack.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+        };
+        if let Err(why) = shadow.frames(regs.ip(), word, &mut self.truth) {
+            tally.count_unknown(why);
+            return;
+        }
+        let item = [Item { sample, space: &self.space }];
+        for (&strategy, unwound) in self.strategies.iter().zip(&mut self.unwound) {
+            self.walker.walk(strategy, &item, unwound);
+        }
+        let stacks: Vec<StackRef<'_>> = self.unwound.iter().filter_map(|unwound| unwound.get(0)).collect();
+        let place = |address: u64| place(&self.space, address);
+        let row = |site: Site| row(self.modules, site);
+        tally.count(instruction, &self.truth, &stacks, place, row);
+    }
+}
+
+fn place(space: &PlacedSpace, address: u64) -> Site {
+    match space.space.find(address) {
+        Some(mapping) => match mapping.module {
+            Some(module) => Site { file: Some(FileIx(module.0)), svma: address.wrapping_sub(mapping.bias) },
+            None => Site { file: None, svma: address },
+        },
+        None => Site { file: None, svma: address },
+    }
+}
+
+/// The row our unwinder follows at a site. Sites without one count as one function for each 256 bytes.
+fn row(modules: &ModuleTable<'_>, site: Site) -> RowThere {
+    let nearby = Site { svma: site.svma & !0xff, ..site };
+    let none = |words: String| RowThere { words, entry: nearby };
+    let Some(file) = site.file else { return none("no module".to_owned()) };
+    match modules.module(ModuleId(file.0)) {
+        Ok(module) => match row_at(module, site.svma) {
+            Ok(row) => RowThere {
+                words: format!("{row} for {:#x}..{:#x}", row.range.start, row.range.end),
+                entry: Site { svma: row.entry_range.start, ..site },
+            },
+            Err(error) => none(error.to_string()),
+        },
+        Err(reason) => none(reason.name().to_owned()),
+    }
+}
+
+/// The strategies that can be checked in this build, in the order they are reported.
+#[must_use]
+pub fn available_strategies() -> Vec<Strategy> {
+    let all = [Strategy::Fp, Strategy::Dwarf, Strategy::Elfutils, Strategy::Libunwind];
+    all.into_iter().filter(|&strategy| check_strategy(strategy).is_ok()).collect()
+}
+
+/// Whether a strategy can be checked in this build.
+///
+/// # Errors
+/// Why not.
+pub fn check_strategy(strategy: Strategy) -> Result<(), StrategyError> {
+    strategy.check(&History::new(0).meta())
+}

@@ -1,0 +1,146 @@
+//! What was mapped while a process was stepped, as the events a recording would have of it.
+
+use crate::address_space::Timeline;
+use fpprof_recording::model::{CaptureMode, Collector, FileIdentity, Host, Meta, Mmap, ModuleBytes, Sideband, Target};
+use std::collections::BTreeMap;
+
+/// The process in the events; there is only one.
+pub(super) const PID: u32 = 1;
+/// `PROT_EXEC`.
+///
+/// # Sources
+/// `include/uapi/asm-generic/mman-common.h`.
+const PROT_EXEC: u32 = 4;
+
+/// An executable mapping of the stepped process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveMapping {
+    /// First address.
+    pub start: u64,
+    /// First address above.
+    pub end: u64,
+    /// Offset into the file, bytes.
+    pub file_offset: u64,
+    /// Path as `/proc/PID/maps` has it; empty for anonymous memory.
+    pub path: Vec<u8>,
+    /// Which file it is.
+    pub identity: FileIdentity,
+}
+
+/// Changes of executable mappings, in order.
+#[derive(Debug)]
+pub struct History {
+    events: Vec<Sideband>,
+    present: BTreeMap<u64, LiveMapping>,
+    start_unix_ns: u64,
+    last_ns: u64,
+}
+
+impl History {
+    /// Nothing mapped yet; the clock starts at 0 here, which is `start_unix_ns` after 1970.
+    #[must_use]
+    pub fn new(start_unix_ns: u64) -> Self {
+        Self { events: Vec::new(), present: BTreeMap::new(), start_unix_ns, last_ns: 0 }
+    }
+
+    /// Takes the mappings of now. `false` when nothing changed.
+    pub fn update(&mut self, mappings: Vec<LiveMapping>, time_ns: u64) -> bool {
+        let new: BTreeMap<u64, LiveMapping> = mappings.into_iter().map(|mapping| (mapping.start, mapping)).collect();
+        if new == self.present {
+            return false;
+        }
+        // Later than the change before, whatever the clock says: order is what counts.
+        let time_ns = time_ns.max(self.last_ns.saturating_add(2));
+        self.last_ns = time_ns;
+        let gone = self.present.values().filter(|old| new.get(&old.start) != Some(old));
+        let cuts: Vec<Sideband> = gone.map(|old| event(old, time_ns.saturating_sub(1), 0)).collect();
+        self.events.extend(cuts);
+        let added = new.values().filter(|mapping| self.present.get(&mapping.start) != Some(mapping));
+        self.events.extend(added.map(|mapping| event(mapping, time_ns, PROT_EXEC)));
+        self.present = new;
+        true
+    }
+
+    /// Keeps the bytes of a module that no file holds.
+    pub fn add_module(&mut self, path: &[u8], bytes: Vec<u8>) {
+        let module = ModuleBytes { path: path.to_vec(), identity: FileIdentity::default(), bytes };
+        self.events.push(Sideband::Module(module));
+    }
+
+    /// The events as a timeline. Files keep their numbers as the history grows.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        Timeline::new(self.events.iter().cloned())
+    }
+
+    /// What a recording would say of itself, for [`crate::modules::ModuleTable::new`].
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        Meta {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            start_ns: 0,
+            start_unix_ns: self.start_unix_ns,
+            host: Host {
+                arch: "x86_64".to_owned(),
+                kernel: String::new(),
+                cpu_model: String::new(),
+                cpus_online: 0,
+                memory_bytes: 0,
+                distribution: String::new(),
+            },
+            collector: Collector::Imported,
+            events: Vec::new(),
+            mode: CaptureMode::Dwarf { stack_bytes: u32::MAX },
+            kernel_stacks: false,
+            scrubbed: false,
+            target: Target::Pids(vec![PID]),
+        }
+    }
+}
+
+fn event(mapping: &LiveMapping, time_ns: u64, prot: u32) -> Sideband {
+    Sideband::Mmap(Mmap {
+        time_ns,
+        pid: PID,
+        tid: PID,
+        start: mapping.start,
+        len: mapping.end.saturating_sub(mapping.start),
+        file_offset: mapping.file_offset,
+        prot,
+        flags: 0,
+        path: mapping.path.clone(),
+        identity: mapping.identity,
+        synthesized: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address_space::Contents;
+
+    fn mapping(start: u64, end: u64, path: &[u8]) -> LiveMapping {
+        LiveMapping { start, end, file_offset: 0, path: path.to_vec(), identity: FileIdentity::default() }
+    }
+
+    fn present(history: &History) -> Vec<(u64, u64, Option<u32>)> {
+        let timeline = history.timeline();
+        let key = timeline.place(PID, PID, u64::MAX).space.expect("the process has a space");
+        let content = Contents::default().get(&timeline, key);
+        content.iter().map(|mapping| (mapping.start, mapping.end, mapping.file.map(|file| file.0))).collect()
+    }
+
+    /// Check that the last state of a history is what was mapped last, also where a file took another's place, and
+    /// that files keep their numbers.
+    #[test]
+    fn the_present_is_what_was_mapped_last() {
+        let mut history = History::new(0);
+        assert!(history.update(vec![mapping(0x1000, 0x3000, b"/a"), mapping(0x5000, 0x6000, b"/b")], 10));
+        assert!(!history.update(vec![mapping(0x5000, 0x6000, b"/b"), mapping(0x1000, 0x3000, b"/a")], 11));
+        assert_eq!(present(&history), [(0x1000, 0x3000, Some(0)), (0x5000, 0x6000, Some(1))]);
+        assert!(history.update(vec![mapping(0x1000, 0x2000, b"/a"), mapping(0x5000, 0x6000, b"/c")], 11));
+        assert_eq!(present(&history), [(0x1000, 0x2000, Some(0)), (0x5000, 0x6000, Some(2))]);
+        assert!(history.update(vec![mapping(0x7000, 0x8000, b"")], 11));
+        assert_eq!(present(&history), [(0x7000, 0x8000, None)]);
+    }
+}

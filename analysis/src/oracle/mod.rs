@@ -1,0 +1,28 @@
+//! The oracle: what the stack of a program really is at every instruction, and which strategy sees it so.
+//!
+//! You provide a program's instructions one by one, as something that steps it sees them: what each did to the stack
+//! of calls ([`flow`]), the registers and the stack bytes before it (as a sample), and what was mapped ([`History`]).
+//! In turn a [`ShadowStack`] knows the true frames, a [`Checker`] compares every strategy's stack with them
+//! ([`verdict`]), a [`Tally`] counts, and [`summarise`] names functions, files and compilers ([`Verification`]).
+//! Nothing here runs or stops a process.
+
+mod checker;
+mod flow;
+mod history;
+mod model;
+mod producers;
+mod shadow;
+mod summarise;
+mod tally;
+mod verdict;
+
+pub use checker::{Checker, available_strategies, check_strategy};
+pub use flow::{Flow, MAX_INSTRUCTION_BYTES, flow};
+pub use history::{History, LiveMapping};
+pub use model::{
+    Disagreement, Group, LeafSkips, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification,
+};
+pub use shadow::{Moved, ShadowStack, TrueFrame, Unknown};
+pub use summarise::summarise;
+pub use tally::{Site, Tally, Wanted};
+pub use verdict::{Flag, Match, Verdict, Wrong, is_caller_of_leaf_missing, verdict};

@@ -1,0 +1,341 @@
+//! The shadow stack of a thread: who called whom, by calls and stack pointers alone.
+//!
+//! ```text
+//! call                     push (return address, its slot)
+//! any instruction          drop what lies below the stack pointer: return, longjmp, exception, pop
+//! signal handler entered   push the interrupted instruction, then (restorer, its slot)
+//! stack pointer elsewhere  another stack: suspend this one, begin or resume that one
+//! ```
+//!
+//! A tail call is a jump and leaves no trace, as it leaves none on the stack. A return that no call was made for is a
+//! jump. Nothing here reads frame pointers, call frame information or symbols.
+
+use std::ops::Range;
+
+/// Most suspended stacks remembered; programs with more coroutines have the oldest ones excluded when they go on.
+const MAX_PARKED: usize = 4096;
+/// Most frames remembered, over all stacks of a thread. Infinite recursion meets the end of its stack before.
+const MAX_ENTRIES: usize = 4 << 20;
+/// A stack goes on this close to where it was left: a context switch saves its stack pointer with or without the
+/// return address and saved registers.
+const RESUME_BYTES: u64 = 128;
+/// A signal frame on the same stack begins at most so far below the interrupted stack pointer: the red zone, the
+/// registers, and the extended state with its 8 KiB of tiles.
+///
+/// # Sources
+/// `get_sigframe` in the kernel's `arch/x86/kernel/signal.c`; AMX state in Intel SDM vol. 1, §13.
+const MAX_SIGNAL_FRAME_BYTES: u64 = 32 << 10;
+
+/// A frame as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrueFrame {
+    /// The present instruction, an interrupted one, or a return address. AVMA.
+    pub address: u64,
+    /// The caller's stack pointer after the return; `None` for the outermost frame, which returns to nowhere.
+    pub cfa: Option<u64>,
+}
+
+/// Why the true stack of an instruction is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unknown {
+    /// The stack pointer has just moved to a stack on which nothing was called yet.
+    BetweenStacks,
+    /// A return address on the stack is not the one that the call put there: the frame will not return to its caller.
+    ReturnAddressOverwritten,
+    /// More frames than are remembered.
+    TooDeep,
+}
+
+impl Unknown {
+    /// The name used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BetweenStacks => "between_stacks",
+            Self::ReturnAddressOverwritten => "return_address_overwritten",
+            Self::TooDeep => "too_deep",
+        }
+    }
+}
+
+/// What a move of the stack pointer meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// Frames were left, so many, or none.
+    Within(usize),
+    /// Another stack.
+    ToOtherStack,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Entry {
+    Call {
+        return_address: u64,
+        slot: u64,
+    },
+    /// A handler runs above this: where it was interrupted, and the stack pointer there.
+    Signal {
+        ip: u64,
+        sp: u64,
+        frame: u64,
+    },
+}
+
+impl Entry {
+    /// With the stack pointer above this, the entry is gone.
+    fn limit(self) -> u64 {
+        match self {
+            Self::Call { slot, .. } => slot,
+            // The handler has returned, and the restorer runs, with the stack pointer one word above the frame.
+            Self::Signal { frame, .. } => frame.saturating_add(8),
+        }
+    }
+}
+
+/// What lies below the first entry of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// Nothing.
+    Root,
+    /// The stack the thread was on before.
+    Previous,
+    /// Not known yet: nothing was called here, and it was not jumped into either.
+    Undecided,
+}
+
+#[derive(Debug, Clone)]
+struct Segment {
+    base: Base,
+    entries: Vec<Entry>,
+    /// The last stack pointer in it.
+    sp: u64,
+}
+
+/// The shadow stack of one thread.
+#[derive(Debug, Clone)]
+pub struct ShadowStack {
+    /// The present stack last.
+    segments: Vec<Segment>,
+    parked: Vec<Segment>,
+    n_entries: usize,
+    is_too_deep: bool,
+}
+
+impl ShadowStack {
+    /// A thread that begins with this stack pointer: nobody called it.
+    #[must_use]
+    pub fn new(sp: u64) -> Self {
+        let segment = Segment { base: Base::Root, entries: Vec::new(), sp };
+        Self { segments: vec![segment], parked: Vec::new(), n_entries: 0, is_too_deep: false }
+    }
+
+    /// A call was made: its return address is in `slot`.
+    pub fn called(&mut self, return_address: u64, slot: u64) {
+        self.push(Entry::Call { return_address, slot });
+        if let Some(top) = self.segments.last_mut() {
+            top.sp = slot;
+            if top.base == Base::Undecided {
+                // The function that changed stacks goes on, and calls from the new one.
+                top.base = Base::Previous;
+            }
+        }
+    }
+
+    /// A handler was entered with stack pointer `frame`, where `restorer` is its return address.
+    pub fn interrupted(&mut self, ip: u64, sp: u64, frame: u64, restorer: u64) {
+        let is_same_stack = sp.checked_sub(frame).is_some_and(|below| below <= MAX_SIGNAL_FRAME_BYTES);
+        if !is_same_stack {
+            self.segments.push(Segment { base: Base::Previous, entries: Vec::new(), sp: frame });
+        }
+        self.push(Entry::Signal { ip, sp, frame });
+        self.push(Entry::Call { return_address: restorer, slot: frame });
+        if let Some(top) = self.segments.last_mut() {
+            top.sp = frame;
+        }
+    }
+
+    /// A handler went back to what it interrupted. `false` when none was entered.
+    pub fn resumed(&mut self, sp: u64) -> bool {
+        let has_signal = |segment: &Segment| segment.entries.iter().any(|entry| matches!(entry, Entry::Signal { .. }));
+        let Some(index) = self.segments.iter().rposition(has_signal) else { return false };
+        self.segments.truncate(index.saturating_add(1));
+        if let Some(segment) = self.segments.last_mut() {
+            while let Some(entry) = segment.entries.pop() {
+                if matches!(entry, Entry::Signal { .. }) {
+                    break;
+                }
+            }
+            if segment.entries.is_empty() && index > 0 && segment.base == Base::Previous {
+                self.segments.pop();
+            }
+        }
+        self.recount();
+        self.left_below(sp);
+        true
+    }
+
+    /// The stack pointer changed within the same stack. Gives the number of frames that were left.
+    #[inline]
+    pub fn moved(&mut self, sp: u64) -> usize {
+        let Some(top) = self.segments.last_mut() else { return 0 };
+        top.sp = sp;
+        match top.entries.last() {
+            Some(entry) if sp > entry.limit() => self.left_below(sp),
+            _ => 0,
+        }
+    }
+
+    /// The stack pointer changed by so much that it may be in another stack. `vma` gives the bounds of the memory an
+    /// address lies in.
+    pub fn moved_far(&mut self, sp: u64, vma: impl Fn(u64) -> Option<Range<u64>>) -> Moved {
+        let is_resumed = |segment: &Segment| segment.sp.abs_diff(sp) <= RESUME_BYTES;
+        if let Some(index) = self.parked.iter().rposition(is_resumed) {
+            let segment = self.parked.remove(index);
+            self.park_top();
+            self.segments.push(segment);
+            self.left_below(sp);
+            return Moved::ToOtherStack;
+        }
+        let here = vma(sp);
+        let is_here = |segment: &Segment| match &here {
+            Some(range) => range.contains(&segment.sp),
+            None => false,
+        };
+        let suspended = self.segments.len().saturating_sub(1);
+        let resumed = self.segments.iter().take(suspended).rposition(is_resumed);
+        match resumed.or_else(|| self.segments.iter().rposition(is_here)) {
+            Some(index) if index.checked_add(1) == Some(self.segments.len()) => Moved::Within(self.moved(sp)),
+            Some(index) => {
+                while self.segments.len() > index.saturating_add(1) {
+                    self.park_top();
+                }
+                self.left_below(sp);
+                Moved::ToOtherStack
+            }
+            None => {
+                self.segments.push(Segment { base: Base::Undecided, entries: Vec::new(), sp });
+                Moved::ToOtherStack
+            }
+        }
+    }
+
+    /// A function was entered by a jump, with `return_address` at the stack pointer. On a new stack that is its first
+    /// function, as `makecontext` makes it; elsewhere it is a tail call.
+    #[inline]
+    pub fn jumped(&mut self, sp: u64, return_address: impl FnOnce() -> Option<u64>) {
+        let is_undecided = self.segments.last().is_some_and(|top| top.base == Base::Undecided);
+        if !is_undecided {
+            return;
+        }
+        let Some(return_address) = return_address() else { return };
+        self.push(Entry::Call { return_address, slot: sp });
+        if let Some(top) = self.segments.last_mut() {
+            top.base = Base::Root;
+        }
+    }
+
+    /// The present stack is one on which nothing was called yet.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        self.segments.last().is_some_and(|top| top.base == Base::Undecided)
+    }
+
+    /// The highest address of the present stack that a frame is known at.
+    #[must_use]
+    pub fn top_slot(&self) -> Option<u64> {
+        self.segments.last()?.entries.first().map(|entry| entry.limit())
+    }
+
+    /// The slot of the innermost return address.
+    #[must_use]
+    pub fn innermost_slot(&self) -> Option<u64> {
+        match self.segments.last()?.entries.last()? {
+            Entry::Call { slot, .. } => Some(*slot),
+            Entry::Signal { .. } => None,
+        }
+    }
+
+    /// The frames of the present moment, leaf first, into `out`. `word` reads the present stack, as far as it can.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub fn frames(&self, ip: u64, word: impl Fn(u64) -> Option<u64>, out: &mut Vec<TrueFrame>) -> Result<(), Unknown> {
+        out.clear();
+        if self.is_too_deep {
+            return Err(Unknown::TooDeep);
+        }
+        let mut address = ip;
+        for (depth, segment) in self.segments.iter().rev().enumerate() {
+            if segment.base == Base::Undecided {
+                return Err(Unknown::BetweenStacks);
+            }
+            for entry in segment.entries.iter().rev() {
+                match *entry {
+                    Entry::Call { return_address, slot } => {
+                        // Only the present stack is at hand.
+                        if depth == 0 && word(slot).is_some_and(|present| present != return_address) {
+                            return Err(Unknown::ReturnAddressOverwritten);
+                        }
+                        out.push(TrueFrame { address, cfa: Some(slot.saturating_add(8)) });
+                        address = return_address;
+                    }
+                    Entry::Signal { ip, sp, .. } => {
+                        out.push(TrueFrame { address, cfa: Some(sp) });
+                        address = ip;
+                    }
+                }
+            }
+            if segment.base == Base::Root {
+                break;
+            }
+        }
+        out.push(TrueFrame { address, cfa: None });
+        Ok(())
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if self.n_entries >= MAX_ENTRIES {
+            self.is_too_deep = true;
+            return;
+        }
+        if let Some(top) = self.segments.last_mut() {
+            top.entries.push(entry);
+            self.n_entries = self.n_entries.saturating_add(1);
+        }
+    }
+
+    /// Drops the frames below a stack pointer in the present stack.
+    fn left_below(&mut self, sp: u64) -> usize {
+        let Some(top) = self.segments.last_mut() else { return 0 };
+        let before = top.entries.len();
+        while top.entries.last().is_some_and(|entry| sp > entry.limit()) {
+            top.entries.pop();
+        }
+        top.sp = sp;
+        let left = before.saturating_sub(top.entries.len());
+        self.n_entries = self.n_entries.saturating_sub(left);
+        left
+    }
+
+    /// Suspends the present stack, if it can go on: one with a signal's handler cannot, it was jumped out of.
+    fn park_top(&mut self) {
+        let Some(top) = self.segments.pop() else { return };
+        let is_handler = matches!(top.entries.first(), Some(Entry::Signal { .. }));
+        if is_handler || top.entries.is_empty() {
+            self.recount();
+            return;
+        }
+        if self.parked.len() >= MAX_PARKED {
+            self.parked.remove(0);
+            self.recount();
+        }
+        self.parked.push(top);
+    }
+
+    fn recount(&mut self) {
+        self.n_entries = self.segments.iter().chain(&self.parked).map(|segment| segment.entries.len()).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests;

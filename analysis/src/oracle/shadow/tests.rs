@@ -1,0 +1,168 @@
+use super::*;
+use std::collections::BTreeMap;
+
+/// Where the stacks of these tests lie: the thread's own, a signal stack, two stacks on one heap.
+const MAIN: Range<u64> = 0x7ff0_0000..0x7fff_0000;
+const SIGNAL: Range<u64> = 0x6000_0000..0x6001_0000;
+const HEAP: Range<u64> = 0x1000_0000..0x2000_0000;
+
+fn vma(address: u64) -> Option<Range<u64>> {
+    [MAIN, SIGNAL, HEAP].into_iter().find(|range| range.contains(&address))
+}
+
+fn frames(shadow: &ShadowStack, ip: u64) -> Vec<(u64, Option<u64>)> {
+    let mut out = Vec::new();
+    shadow.frames(ip, |_| None, &mut out).expect("the stack is known");
+    out.into_iter().map(|frame| (frame.address, frame.cfa)).collect()
+}
+
+fn addresses(shadow: &ShadowStack, ip: u64) -> Vec<u64> {
+    frames(shadow, ip).into_iter().map(|(address, _)| address).collect()
+}
+
+/// A thread that called twice.
+fn called_twice() -> ShadowStack {
+    let mut shadow = ShadowStack::new(0x7ffe_0000);
+    shadow.called(0x401, 0x7ffd_fff8);
+    shadow.moved(0x7ffd_ffe0);
+    shadow.called(0x402, 0x7ffd_ffd8);
+    shadow
+}
+
+/// Check that calls are frames, each with the stack pointer after its return, and that the first has none.
+#[test]
+fn calls_are_frames() {
+    let shadow = called_twice();
+    assert_eq!(frames(&shadow, 0x500), [(0x500, Some(0x7ffd_ffe0)), (0x402, Some(0x7ffe_0000)), (0x401, None)]);
+    assert_eq!(frames(&ShadowStack::new(0x7ffe_0000), 0x500), [(0x500, None)]);
+}
+
+/// Check that a return drops one frame, a longjmp all below its target, and that nothing is dropped while the return
+/// address is still to be popped.
+#[test]
+fn leaving_drops_frames() {
+    let mut shadow = called_twice();
+    assert_eq!(shadow.moved(0x7ffd_ffd8), 0, "the return address is at the stack pointer");
+    assert_eq!(shadow.moved(0x7ffd_ffe0), 1);
+    assert_eq!(addresses(&shadow, 0x403), [0x403, 0x401]);
+    let mut shadow = called_twice();
+    assert_eq!(shadow.moved(0x7ffe_0000), 2, "longjmp");
+    assert_eq!(addresses(&shadow, 0x403), [0x403]);
+    let mut shadow = called_twice();
+    assert_eq!(shadow.moved_far(0x7ffe_8000, vma), Moved::Within(2));
+}
+
+/// Check that a tail call, which is a jump, changes nothing, and that a return nobody called for is a jump.
+#[test]
+fn jumps_leave_no_trace() {
+    let mut shadow = called_twice();
+    shadow.jumped(0x7ffd_ffd8, || Some(0x999));
+    assert_eq!(addresses(&shadow, 0x600), [0x600, 0x402, 0x401]);
+    // push target; ret
+    shadow.moved(0x7ffd_ffd0);
+    assert_ne!(shadow.innermost_slot(), Some(0x7ffd_ffd0));
+    shadow.moved(0x7ffd_ffd8);
+    assert_eq!(addresses(&shadow, 0x700), [0x700, 0x402, 0x401]);
+}
+
+/// Check that a handler has the restorer and the interrupted instruction below it, that it goes when it returns, and
+/// when it is jumped out of, on the same stack and on its own.
+#[test]
+fn signals_are_two_frames() {
+    for frame in [0x7ffd_f000, 0x6000_8000] {
+        let interrupted = || {
+            let mut shadow = called_twice();
+            shadow.interrupted(0x500, 0x7ffd_ffd8, frame, 0x888);
+            shadow
+        };
+        let mut shadow = interrupted();
+        assert_eq!(
+            frames(&shadow, 0x900),
+            [
+                (0x900, Some(frame + 8)),
+                (0x888, Some(0x7ffd_ffd8)),
+                (0x500, Some(0x7ffd_ffe0)),
+                (0x402, Some(0x7ffe_0000)),
+                (0x401, None)
+            ]
+        );
+        shadow.moved(frame + 8);
+        assert_eq!(frames(&shadow, 0x888)[..2], [(0x888, Some(0x7ffd_ffd8)), (0x500, Some(0x7ffd_ffe0))]);
+        assert!(shadow.resumed(0x7ffd_ffd8));
+        assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
+        let mut shadow = interrupted();
+        shadow.called(0x901, frame - 16);
+        shadow.moved_far(0x7ffd_fff0, vma);
+        assert_eq!(addresses(&shadow, 0x403), [0x403, 0x401], "jumped out of");
+        assert!(!shadow.resumed(0x7ffd_fff0), "there is no handler any more");
+    }
+}
+
+/// Check that a handler interrupted by another has all of both.
+#[test]
+fn signals_nest() {
+    let mut shadow = called_twice();
+    shadow.interrupted(0x500, 0x7ffd_ffd8, 0x6000_8000, 0x888);
+    shadow.interrupted(0x900, 0x6000_8000, 0x6000_7000, 0x888);
+    assert_eq!(addresses(&shadow, 0xa00), [0xa00, 0x888, 0x900, 0x888, 0x500, 0x402, 0x401]);
+    assert!(shadow.resumed(0x6000_8000));
+    assert_eq!(addresses(&shadow, 0x900), [0x900, 0x888, 0x500, 0x402, 0x401]);
+}
+
+/// Check that coroutines keep their frames while others run, that each has its own root, and that nothing is claimed
+/// before one is entered.
+#[test]
+fn coroutines_keep_their_frames() {
+    let mut shadow = called_twice();
+    let (a, b) = (0x1100_0000, 0x1200_0000);
+    for (stack, first) in [(a, 0xa1), (b, 0xb1)] {
+        assert_eq!(shadow.moved_far(stack - 8, vma), Moved::ToOtherStack);
+        let unknown = shadow.frames(0x300, |_| None, &mut Vec::new());
+        assert_eq!(unknown, Err(Unknown::BetweenStacks));
+        shadow.jumped(stack, || Some(0x777));
+        shadow.called(first, stack - 24);
+        assert_eq!(addresses(&shadow, 0x310), [0x310, first, 0x777]);
+        // Back to the thread's own stack, where it was left.
+        shadow.moved(stack - 32);
+        assert_eq!(shadow.moved_far(0x7ffd_ffd8, vma), Moved::ToOtherStack);
+        assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
+    }
+    assert_eq!(shadow.moved_far(a - 24, vma), Moved::ToOtherStack);
+    assert_eq!(addresses(&shadow, 0x320), [0x320, 0xa1, 0x777]);
+    // From one to the other, within one mapping.
+    assert_eq!(shadow.moved_far(b - 24, vma), Moved::ToOtherStack);
+    assert_eq!(addresses(&shadow, 0x320), [0x320, 0xb1, 0x777]);
+    assert_eq!(shadow.moved_far(0x7ffd_ffd8, vma), Moved::ToOtherStack);
+    assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
+}
+
+/// Check that a function that goes on another stack and calls from there still has its own callers.
+#[test]
+fn calls_from_another_stack_go_on() {
+    let mut shadow = called_twice();
+    shadow.moved_far(0x1100_0000, vma);
+    shadow.called(0x502, 0x10ff_fff8);
+    assert_eq!(addresses(&shadow, 0x600), [0x600, 0x502, 0x402, 0x401]);
+}
+
+/// Check that a return address that is no longer in its slot makes the stack unknown, and only then.
+#[test]
+fn overwritten_return_addresses_are_seen() {
+    let shadow = called_twice();
+    let mut stack = BTreeMap::from([(0x7ffd_fff8, 0x401), (0x7ffd_ffd8, 0x402)]);
+    let mut out = Vec::new();
+    assert_eq!(shadow.frames(0x500, |slot| stack.get(&slot).copied(), &mut out), Ok(()));
+    stack.insert(0x7ffd_fff8, 0x666);
+    let got = shadow.frames(0x500, |slot| stack.get(&slot).copied(), &mut out);
+    assert_eq!(got, Err(Unknown::ReturnAddressOverwritten));
+}
+
+/// Check that a recursion without end stops being remembered, and says so.
+#[test]
+fn depth_is_bounded() {
+    let mut shadow = ShadowStack::new(u64::MAX / 2);
+    for depth in 1..=MAX_ENTRIES as u64 + 1 {
+        shadow.called(1, u64::MAX / 2 - 8 * depth);
+    }
+    assert_eq!(shadow.frames(2, |_| None, &mut Vec::new()), Err(Unknown::TooDeep));
+}

@@ -1,0 +1,186 @@
+//! A strategy's stack against the true one.
+
+use super::shadow::TrueFrame;
+use fpprof_unwind::{Frame, FrameSource, StackRef, StopReason};
+
+/// What a stack is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Every frame, nothing else, and the root recognised.
+    Exact,
+    /// Right as far as it goes, and it says why it goes no further.
+    Truncated(StopReason),
+    /// Not right, and it says so.
+    Flagged(Flag),
+    /// Not right, and nothing says so.
+    Wrong(Wrong),
+}
+
+/// What says that a stack may not be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Flag {
+    /// The leaf's caller is missing, as the leaf says.
+    LeafSkipSuspect,
+    /// A frame was found with the frame pointer where the strategy is not about frame pointers.
+    FpFallback,
+    /// A frame was guessed.
+    Heuristic,
+    /// The stack ends as broken.
+    Broken(fpprof_unwind::BrokenReason),
+}
+
+/// What is not right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wrong {
+    /// The leaf's caller is missing, all others are there.
+    CallerOfLeafDropped,
+    /// Callers are missing, and the stack claims to have reached its root.
+    EndsEarly,
+    /// A frame is another function, or none.
+    WrongFrame,
+    /// The address is right, the frame address is not: whatever is read from this frame is wrong.
+    WrongFrameAddress,
+    /// Frames above the root.
+    ExtraFrame,
+}
+
+impl Verdict {
+    /// `exact`, `truncated`, `flagged` or `wrong`.
+    #[must_use]
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Truncated(_) => "truncated",
+            Self::Flagged(_) => "flagged",
+            Self::Wrong(_) => "wrong",
+        }
+    }
+
+    /// The reason within its class; empty for an exact stack.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "",
+            Self::Truncated(stop) => stop.name(),
+            Self::Flagged(flag) => flag.name(),
+            Self::Wrong(wrong) => wrong.name(),
+        }
+    }
+}
+
+impl Flag {
+    /// The name used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LeafSkipSuspect => "leaf_skip_suspect",
+            Self::FpFallback => "fp_fallback",
+            Self::Heuristic => "heuristic",
+            Self::Broken(reason) => reason.name(),
+        }
+    }
+}
+
+impl Wrong {
+    /// The name used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CallerOfLeafDropped => "caller_of_leaf_dropped",
+            Self::EndsEarly => "ends_early",
+            Self::WrongFrame => "wrong_frame",
+            Self::WrongFrameAddress => "wrong_frame_address",
+            Self::ExtraFrame => "extra_frame",
+        }
+    }
+}
+
+/// What frames are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// Addresses. A frame pointer marks a frame and not where it begins, so that the frame addresses of a
+    /// frame-pointer chain are others in realigned frames.
+    Address,
+    /// Addresses, and frame addresses where the stack has them.
+    AddressAndCfa,
+}
+
+/// Compares a strategy's stack with the true frames, both leaf first.
+#[must_use]
+pub fn verdict(got: StackRef<'_>, truth: &[TrueFrame], by: Match) -> Verdict {
+    let same = got.frames.iter().zip(truth).take_while(|(frame, true_frame)| is_same(frame, true_frame, by)).count();
+    let is_prefix = same == got.frames.len();
+    let is_whole = is_prefix && same == truth.len();
+    match got.stop {
+        StopReason::Complete(_) if is_whole => return Verdict::Exact,
+        StopReason::Truncated(_) | StopReason::Broken(_) if is_prefix => return Verdict::Truncated(got.stop),
+        _ => {}
+    }
+    let wrong = kind(got, truth, same);
+    match flag(got, same, wrong) {
+        Some(flag) => Verdict::Flagged(flag),
+        None => Verdict::Wrong(wrong),
+    }
+}
+
+/// Whether the frame above the leaf is not the leaf's caller: it was skipped, the walk ended, or went astray at once.
+#[must_use]
+pub fn is_caller_of_leaf_missing(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
+    let Some(caller) = truth.get(1) else { return false };
+    got.frames.get(1).is_none_or(|next| next.address != caller.address) || is_caller_of_leaf_dropped(got, truth)
+}
+
+/// Whether the caller of the leaf is missing from a stack, and its own caller is there.
+fn is_caller_of_leaf_dropped(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
+    let (Some(next), Some(caller), Some(above)) = (got.frames.get(1), truth.get(1), truth.get(2)) else { return false };
+    next.address == above.address && (next.address != caller.address || is_shifted(got, truth))
+}
+
+/// Whether the stack is the true one without the leaf's caller. Of a recursion only the whole length can tell.
+fn is_shifted(got: StackRef<'_>, truth: &[TrueFrame]) -> bool {
+    let (Some(callers), Some(above)) = (got.frames.get(1..), truth.get(2..)) else { return false };
+    callers.len() == above.len() && callers.iter().zip(above).all(|(got, truth)| got.address == truth.address)
+}
+
+fn is_same(frame: &Frame, truth: &TrueFrame, by: Match) -> bool {
+    let has_same_cfa = match (by, truth.cfa) {
+        (Match::AddressAndCfa, Some(cfa)) => frame.cfa == 0 || frame.cfa == cfa,
+        _ => true,
+    };
+    frame.address == truth.address && has_same_cfa
+}
+
+fn kind(got: StackRef<'_>, truth: &[TrueFrame], same: usize) -> Wrong {
+    if is_caller_of_leaf_dropped(got, truth) {
+        return Wrong::CallerOfLeafDropped;
+    }
+    match (got.frames.get(same), truth.get(same)) {
+        (Some(frame), Some(truth)) if frame.address == truth.address => Wrong::WrongFrameAddress,
+        (Some(_), Some(_)) => Wrong::WrongFrame,
+        (Some(_), None) => Wrong::ExtraFrame,
+        (None, _) => Wrong::EndsEarly,
+    }
+}
+
+/// What in the stack warns of its first wrong frame: a frame is only as good as all those below it.
+fn flag(got: StackRef<'_>, same: usize, wrong: Wrong) -> Option<Flag> {
+    let leaf = got.frames.first();
+    if wrong == Wrong::CallerOfLeafDropped && leaf.is_some_and(|leaf| leaf.flags.leaf_skip_suspect) {
+        return Some(Flag::LeafSkipSuspect);
+    }
+    for frame in got.frames.iter().take(same.saturating_add(1)) {
+        if frame.flags.fp_fallback {
+            return Some(Flag::FpFallback);
+        }
+        if frame.source == FrameSource::Heuristic {
+            return Some(Flag::Heuristic);
+        }
+    }
+    match got.stop {
+        StopReason::Broken(reason) => Some(Flag::Broken(reason)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
