@@ -34,8 +34,9 @@ pub struct WriteTally {
 /// tried again with the next block, and calls return `Ok` until the sink has worked and fails anew. Whether it works
 /// is [`Self::is_failing`]'s answer.
 ///
-/// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, twice that for packing, and what
-/// the largest sample took; with stacks of 40 KiB in 20 threads about 4 MiB.
+/// Memory: at most 32 MiB for the images of stacks, 1 MiB for each kind of open block, about twice that for packing, what
+/// the largest sample took, and 32 MiB of process events while the sink fails. With stacks of 40 KiB in 20 threads it is
+/// 5 MiB.
 pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,

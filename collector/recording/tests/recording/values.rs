@@ -2,8 +2,8 @@
 
 use fpprof_recording::model::{
     Abi, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit, FileIdentity,
-    Fork, FpEnd, FpFrame, Host, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd,
-    StackEndSource, Target, UserRegs,
+    Fork, FpEnd, FpFrame, Host, LossCause, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss,
+    StackEnd, StackEndSource, Target, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -33,7 +33,14 @@ pub(crate) fn end() -> End {
     End {
         time_ns: 9_000,
         reason: EndReason::Exited(0),
-        cpus: vec![CpuCounters { cpu: 0, fired: 4, recorded: 4, ..CpuCounters::default() }],
+        cpus: vec![CpuCounters {
+            cpu: 0,
+            fired: 9,
+            recorded: 4,
+            lost: [(LossCause::RingFull, 2), (LossCause::Throttled, 1)].into(),
+            skipped: 1,
+            dropped: 1,
+        }],
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
     }
