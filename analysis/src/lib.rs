@@ -15,13 +15,16 @@
 
 pub mod accuracy;
 pub mod address_space;
+pub mod agreement;
 pub mod audit;
 pub mod experiment;
+pub mod flags;
 pub mod fold;
 pub mod folded;
 pub mod hottest;
 pub mod import;
 pub mod modules;
+pub mod oracle;
 pub mod quality;
 pub mod replay;
 pub mod statistics;
