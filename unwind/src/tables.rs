@@ -48,10 +48,11 @@ struct Slot {
 }
 
 impl Tables {
-    /// The rule of an address in an entry, if the entry is compiled and covers the address.
-    pub(crate) fn find(&self, key: EntryKey, svma: u64) -> Option<Rule> {
+    /// The rule of an address in an entry, if the entry is compiled, covers the address, and starts where it is said
+    /// to start.
+    pub(crate) fn find(&self, key: EntryKey, start: Option<u64>, svma: u64) -> Option<Rule> {
         let slot = self.slots.get(self.position(key)?).filter(|slot| slot.key == key.0)?;
-        if svma < slot.start || svma >= slot.end {
+        if start.is_some_and(|start| start != slot.start) || svma < slot.start || svma >= slot.end {
             return None;
         }
         let offset = u32::try_from(svma - slot.start).ok()?;

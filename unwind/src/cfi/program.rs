@@ -41,13 +41,14 @@ impl State {
 /// Memory that programs use, kept from one to the next.
 #[derive(Debug)]
 pub(crate) struct Scratch {
+    state: State,
     initial: State,
     remembered: Vec<State>,
 }
 
 impl Scratch {
     pub(crate) const fn new() -> Self {
-        Self { initial: State::NEW, remembered: Vec::new() }
+        Self { state: State::NEW, initial: State::NEW, remembered: Vec::new() }
     }
 }
 
@@ -55,8 +56,8 @@ impl Scratch {
 #[derive(Debug)]
 pub(crate) struct Program<'m, 'b, 's> {
     instructions: Instructions<'m, 'b>,
+    /// The state too: it is too large to be moved about.
     scratch: &'s mut Scratch,
-    state: State,
     code_alignment: u64,
     data_alignment: i64,
     address_mask: u64,
@@ -81,12 +82,11 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
     ) -> Result<Self, Error> {
         let (initial, instructions) = sections.instructions(module, fde);
         scratch.remembered.clear();
-        scratch.initial = State::NEW;
+        scratch.state = State::NEW;
         let range = fde.range();
         let mut program = Self {
             instructions: initial,
             scratch,
-            state: State::NEW,
             code_alignment: fde.entry.cie().code_alignment_factor(),
             data_alignment: fde.entry.cie().data_alignment_factor(),
             address_mask: module.arch().spec().address_mask,
@@ -99,7 +99,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         };
         // An advance among the initial instructions makes no sense, and moves nothing.
         while program.advance()? {}
-        program.scratch.initial = program.state;
+        program.scratch.initial = program.scratch.state;
         program.instructions = instructions;
         program.start = range.start;
         program.next_start = range.start;
@@ -127,7 +127,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
 
     /// The rules of the row [`Self::next_row`] went to.
     pub(crate) fn state(&self) -> &State {
-        &self.state
+        &self.scratch.state
     }
 
     /// Goes on until a row ends; false when it was the last.
@@ -164,10 +164,10 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
                 if self.scratch.remembered.len() >= MAX_REMEMBERED {
                     return Err(Error::DeepRemember(MAX_REMEMBERED));
                 }
-                self.scratch.remembered.push(self.state);
+                self.scratch.remembered.push(self.scratch.state);
             }
-            I::RestoreState => self.state = self.scratch.remembered.pop().ok_or(Error::NoState)?,
-            I::ArgsSize { size } => self.state.args_size = size,
+            I::RestoreState => self.scratch.state = self.scratch.remembered.pop().ok_or(Error::NoState)?,
+            I::ArgsSize { size } => self.scratch.state.args_size = size,
             I::NegateRaState | I::Nop => {}
             _ => self.define_register(instruction)?,
         }
@@ -188,7 +188,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
     fn define_cfa(&mut self, instruction: CallFrameInstruction<usize>) -> Result<(), Error> {
         use CallFrameInstruction as I;
         let factored = |offset: i64| offset.wrapping_mul(self.data_alignment);
-        self.state.cfa = match (instruction, self.state.cfa) {
+        self.scratch.state.cfa = match (instruction, self.scratch.state.cfa) {
             (I::DefCfa { register, offset }, _) => {
                 CfaRule::RegisterOffset { register: register.0, offset: offset.cast_signed() }
             }
@@ -235,7 +235,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             I::Restore { register } => (register, self.scratch.initial.rule(register.0)),
             _ => return Ok(()),
         };
-        self.state.set(register, rule);
+        self.scratch.state.set(register, rule);
         Ok(())
     }
 }

@@ -70,6 +70,15 @@ impl Default for ModuleSections {
     }
 }
 
+/// Where an entry may stand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) kind: SectionKind,
+    pub(crate) offset: usize,
+    /// Where its code starts by the header, which may be wrong.
+    pub(crate) start: Option<u64>,
+}
+
 /// A module's unwind information, indexed when first needed. Shared between threads without locks.
 pub struct Module {
     sections: ModuleSections,
@@ -135,14 +144,22 @@ impl Module {
     }
 
     /// Where the entry of an address may stand, without reading it.
-    pub(crate) fn place(&self, svma: u64) -> Option<(SectionKind, usize)> {
-        if let Some((_, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
-            return Some((SectionKind::EhFrame, offset));
+    pub(crate) fn place(&self, svma: u64) -> Option<Place> {
+        if let Some((start, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
+            return Some(Place { kind: SectionKind::EhFrame, offset, start: Some(start) });
         }
         if let Some(offset) = self.eh_frame_index().find(svma) {
-            return Some((SectionKind::EhFrame, offset));
+            return Some(Place { kind: SectionKind::EhFrame, offset, start: None });
         }
-        Some((SectionKind::DebugFrame, self.debug_frame_index().find(svma)?))
+        let offset = self.debug_frame_index().find(svma)?;
+        Some(Place { kind: SectionKind::DebugFrame, offset, start: None })
+    }
+
+    /// The entry at a place, if the place is right about it and it covers the address.
+    pub(crate) fn find_at(&self, place: Place, svma: u64) -> Option<Fde<'_>> {
+        let fde = self.parse(place.kind, place.offset).ok()?;
+        let is_right = place.start.is_none_or(|start| start == fde.range().start);
+        (is_right && fde.contains(svma)).then_some(fde)
     }
 
     /// The entry that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.

@@ -95,15 +95,21 @@ impl<'m> Code<'m> {
     /// The rule of the address, from a compiled entry. Compiles the entry if this is the first address met in it.
     fn rule(&self, scratch: &mut Scratch, tables: &mut Tables) -> Result<Rule, StopReason> {
         let place = self.module.place(self.svma);
-        let key = place.and_then(|(kind, offset)| EntryKey::new(self.id, kind, offset));
-        if let Some(rule) = key.and_then(|key| tables.find(key, self.svma)) {
+        let key = place.and_then(|place| EntryKey::new(self.id, place.kind, place.offset));
+        if let (Some(place), Some(key)) = (place, key)
+            && let Some(rule) = tables.find(key, place.start, self.svma)
+        {
             return Ok(rule);
         }
-        if let Ok(fde) = self.module.find(self.svma)
+        let placed = place.and_then(|place| self.module.find_at(place, self.svma));
+        if let Some(fde) = placed.or_else(|| self.module.find(self.svma).ok())
             && let Some(key) = EntryKey::new(self.id, fde.kind, fde.entry.offset())
         {
+            if let Some(rule) = tables.find(key, None, self.svma) {
+                return Ok(rule);
+            }
             self.compile_entry(&fde, key, scratch, tables);
-            if let Some(rule) = tables.find(key, self.svma) {
+            if let Some(rule) = tables.find(key, None, self.svma) {
                 return Ok(rule);
             }
         }
