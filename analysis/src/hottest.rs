@@ -44,3 +44,36 @@ pub fn hottest(folded: &Folded, max: usize) -> Vec<HotFunction> {
     functions.truncate(max);
     functions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folded::{FoldedStack, FrameLabel, Origin};
+    use fpprof_unwind::{Root, StopReason};
+
+    /// Check that a recursion counts once in a sample's total, that only the leaf has self samples, that the same name
+    /// in two modules is two functions, and that the order is that of self samples.
+    #[test]
+    fn functions_are_counted_once_for_each_sample() {
+        let label = |name: &str, module: &str| FrameLabel {
+            name: name.to_string(),
+            module: module.to_string(),
+            origin: Origin::Cfi,
+        };
+        let frames = vec![label("main", "a"), label("f", "a"), label("f", "b"), label("g", "a")];
+        let stack = |frames: &[u32], samples| FoldedStack {
+            comm: String::new(),
+            pid: 1,
+            frames: frames.to_vec(),
+            stop: StopReason::Complete(Root::Start),
+            samples,
+        };
+        let stacks = vec![stack(&[0, 1, 3, 1], 5), stack(&[0, 1, 2], 7), stack(&[0, 3], 5), stack(&[], 100)];
+        let found = hottest(&Folded { frames, stacks }, 3);
+        let found: Vec<_> = found
+            .iter()
+            .map(|hot| (hot.name.as_str(), hot.module.as_str(), hot.self_samples, hot.total_samples))
+            .collect();
+        assert_eq!(found, [("f", "b", 7, 7), ("f", "a", 5, 12), ("g", "a", 5, 10)]);
+    }
+}

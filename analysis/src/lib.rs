@@ -18,7 +18,6 @@ pub mod address_space;
 pub mod agreement;
 pub mod audit;
 pub mod experiment;
-pub mod flags;
 pub mod fold;
 pub mod folded;
 pub mod hottest;

@@ -56,15 +56,15 @@ struct Counts {
 }
 
 impl AgreementCounter {
-    /// A counter for these strategies. Of a pair the reference is `dwarf` if one of them is, else the one asked for
-    /// first.
+    /// A counter for these strategies. The reference of a pair is the one that can know more: call frame information
+    /// before frame pointers, all bytes before some, ours before others'.
     #[must_use]
     pub fn new(strategies: &[Strategy]) -> Self {
+        let mut ranked: Vec<usize> = (0..strategies.len()).collect();
+        ranked.sort_by_key(|&index| strategies.get(index).map(rank));
         let mut pairs = Vec::new();
-        for (b, &second) in strategies.iter().enumerate() {
-            for a in 0..b {
-                pairs.push(if second == Strategy::Dwarf { (b, a) } else { (a, b) });
-            }
+        for (n, &reference) in ranked.iter().enumerate() {
+            pairs.extend(ranked.iter().skip(n.saturating_add(1)).map(|&other| (reference, other)));
         }
         let counts = vec![Counts::default(); pairs.len()];
         Self { pairs, counts }
@@ -83,6 +83,16 @@ impl AgreementCounter {
             culprits: culprits(&counts.culprits, labels),
         };
         self.pairs.iter().zip(&self.counts).map(agreement).collect()
+    }
+}
+
+fn rank(strategy: &Strategy) -> (u8, std::cmp::Reverse<u32>) {
+    match *strategy {
+        Strategy::Dwarf => (0, std::cmp::Reverse(0)),
+        Strategy::Elfutils => (1, std::cmp::Reverse(0)),
+        Strategy::Libunwind => (2, std::cmp::Reverse(0)),
+        Strategy::DwarfAt(bytes) => (3, std::cmp::Reverse(bytes)),
+        Strategy::Fp => (4, std::cmp::Reverse(0)),
     }
 }
 

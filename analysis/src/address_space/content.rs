@@ -65,6 +65,13 @@ impl Contents {
         content
     }
 
+    /// Mappings kept at present.
+    #[cfg(test)]
+    pub(super) fn n_kept(&self) -> usize {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.logs.values().flat_map(|log| log.values()).map(|content| content.len()).sum()
+    }
+
     /// The state of the same log after at most as many edits.
     fn nearest(&self, key: SpaceKey) -> Option<(u32, Arc<[SpaceMapping]>)> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

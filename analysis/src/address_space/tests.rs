@@ -262,3 +262,87 @@ fn contents_do_not_depend_on_what_was_asked_before() {
     assert_eq!(ascending, fresh);
     assert_eq!(descending, fresh);
 }
+
+/// Pages of a process as a child would keep them: one entry for each page.
+type Pages = std::collections::BTreeMap<u64, (String, u64)>;
+
+/// The pages that the timeline gives a process.
+fn pages(timeline: &Timeline, contents: &Contents, pid: u32, time_ns: u64) -> Pages {
+    let Some(key) = timeline.place(pid, pid, time_ns).space else { return Pages::new() };
+    let mappings = contents.get(timeline, key);
+    assert!(mappings.is_sorted_by(|a, b| a.end <= b.start) && mappings.iter().all(|m| m.start < m.end));
+    let pages_of = |mapping: &SpaceMapping| {
+        let name = timeline.files()[mapping.file.unwrap().0 as usize].base_name();
+        let (start, offset) = (mapping.start, mapping.file_offset);
+        (start..mapping.end).step_by(0x1000).map(move |page| (page, (name.clone(), offset + page - start)))
+    };
+    mappings.iter().flat_map(pages_of).collect()
+}
+
+/// Check thousands of random mappings, forks and execs against a model that copies every page of every process.
+#[test]
+fn random_histories_agree_with_a_page_by_page_model() {
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (mut events, mut model): (Vec<Sideband>, Vec<Pages>) = (Vec::new(), vec![Pages::new(); 6]);
+    let mut expected: Vec<(u32, u64, Pages)> = Vec::new();
+    for time in 1..3_000_u64 {
+        let who = usize::try_from(random(6)).unwrap();
+        let pid = u32::try_from(who + 1).unwrap();
+        match random(20) {
+            0 => {
+                events.push(comm(time, pid, "x", true));
+                model[who].clear();
+            }
+            1 | 2 => {
+                let parent = usize::try_from(random(6)).unwrap();
+                if parent != who {
+                    events.push(fork(time, pid, u32::try_from(parent + 1).unwrap()));
+                    model[who] = model[parent].clone();
+                }
+            }
+            kind => {
+                let (first, n) = (1 + random(40), 1 + random(8));
+                let name = format!("/{time}");
+                let prot = if kind < 8 { READ_WRITE } else { READ_EXEC };
+                events.push(map_with(time, pid, first * 0x1000, n * 0x1000, &name, prot));
+                for page in first..first + n {
+                    model[who].remove(&(page * 0x1000));
+                    if prot == READ_EXEC {
+                        let content = (time.to_string(), 0x1000 + (page - first) * 0x1000);
+                        model[who].insert(page * 0x1000, content);
+                    }
+                }
+            }
+        }
+        expected.push((pid, time, model[who].clone()));
+    }
+    let (timeline, contents) = (Timeline::new(events), Contents::default());
+    for (pid, time, pages_then) in &expected {
+        assert_eq!(&pages(&timeline, &contents, *pid, *time), pages_then, "process {pid} at {time}");
+    }
+}
+
+/// Check that a program with 2,000 modules that forks 2,000 times costs what its events cost, and not their product.
+#[test]
+fn many_modules_and_forks_stay_small() {
+    let modules = (0..2_000_u64).map(|n| map(n, 1, 0x1000 * (n + 1), 0x1000, &format!("/lib{n}.so")));
+    let forks = (2..2_002_u32).map(|pid| fork(10_000 + u64::from(pid), pid, 1));
+    let timeline = Timeline::new(modules.chain(forks));
+    let n_edits: usize = timeline.logs.iter().map(|log| log.edits.len()).sum();
+    assert_eq!((n_edits, timeline.logs.len()), (2_000, 2_001));
+    let contents = Contents::default();
+    for pid in 2..2_002 {
+        let key = timeline.place(pid, pid, 20_000).space.unwrap();
+        assert_eq!(contents.get(&timeline, key).len(), 2_000);
+    }
+    assert_eq!(contents.n_kept(), 2_000, "one content for all");
+    for time in 0..2_000 {
+        let key = timeline.place(1, 1, time).space.unwrap();
+        assert_eq!(contents.get(&timeline, key).len(), usize::try_from(time).unwrap() + 1);
+    }
+    assert!(contents.n_kept() <= 500_000);
+}

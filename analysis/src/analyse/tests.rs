@@ -381,7 +381,25 @@ fn unsupported_strategies_are_refused() {
     };
     assert!(refused(CaptureMode::Fp, "dwarf").contains("needs copied stacks"));
     assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "dwarf@8K").contains("at most 4096 bytes"));
+    #[cfg(not(feature = "libdw"))]
+    assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "elfutils").contains("cargo feature `libdw`"));
     let file = record(CaptureMode::Fp, &[], &[], 1, true);
     assert!(matches!(run_with(&file, &["fp", "fp"], 1), Err(Error::StrategyTwice(name)) if name == "fp"));
     assert_eq!("sframe".parse::<Strategy>(), Err(StrategyError::Unknown("sframe".to_string())));
+}
+
+/// Check that libdw and libunwind see the same frames in the same samples.
+#[cfg(all(feature = "libdw", feature = "libunwind"))]
+#[test]
+fn second_opinions_agree() {
+    let program = Program::new();
+    let samples: Vec<Sample> = (0..4).map(|n| program.sample(1, n)).collect();
+    let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let analysis = run(&file, &["dwarf", "elfutils", "libunwind"]);
+    for agreement in &analysis.agreements {
+        assert_eq!(agreement.relations, BTreeMap::from([(Relation::Same, 4)]), "{agreement:?}");
+    }
+    for folded in analysis.folded.values() {
+        assert!(text(folded)[0].starts_with("prog;_start;middle;leaf "), "{:?}", text(folded));
+    }
 }
