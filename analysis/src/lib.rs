@@ -15,7 +15,6 @@
 
 pub mod accuracy;
 pub mod address_space;
-pub mod agreement;
 pub mod audit;
 pub mod experiment;
 pub mod fold;

@@ -58,8 +58,12 @@ struct Program {
 
 impl Program {
     fn new() -> Self {
+        Self::linked(&[])
+    }
+
+    fn linked(more: &[&str]) -> Self {
         let workshop = Workshop::new();
-        let args = ["-nostdlib", "-static", "-Wl,--build-id=sha1"];
+        let args = [&["-nostdlib", "-static", "-Wl,--build-id=sha1"], more].concat();
         let path = workshop.compile("program", "a.s", SOURCE, &args);
         let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
         let image = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
@@ -392,7 +396,8 @@ fn unsupported_strategies_are_refused() {
 #[cfg(all(feature = "libdw", feature = "libunwind"))]
 #[test]
 fn second_opinions_agree() {
-    let program = Program::new();
+    // libunwind finds no unwind information without the header.
+    let program = Program::linked(&["-Wl,--eh-frame-hdr"]);
     let samples: Vec<Sample> = (0..4).map(|n| program.sample(1, n)).collect();
     let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
     let analysis = run(&file, &["dwarf", "elfutils", "libunwind"]);
