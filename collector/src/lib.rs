@@ -17,7 +17,7 @@
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!
-//! Memory: the rings (8 MiB for each CPU unless asked otherwise, at most 512 MiB in all), 512 KiB for process events for
+//! Memory: the rings (see [`Request::ring_bytes`]), 512 KiB for process events for
 //! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod bpf;
 mod decode;

@@ -21,8 +21,11 @@ const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
 /// Rings of all CPUs together take no more than this, unless asked to.
 const MAX_DEFAULT_TOTAL: u64 = 512 << 20;
-/// Ring of a CPU when nothing is asked for.
-const DEFAULT_RING: u64 = 8 << 20;
+/// Ring of a CPU when nothing is asked for: room for so many of the largest samples, which is 30 ms at 5 kHz, within
+/// these bounds.
+const DEFAULT_SAMPLES: u64 = 160;
+const SMALLEST_DEFAULT_RING: u64 = 8 << 20;
+const LARGEST_DEFAULT_RING: u64 = 64 << 20;
 /// Largest ring of a CPU.
 const MAX_RING: u64 = 256 << 20;
 
@@ -71,9 +74,10 @@ impl Layout {
             Some(asked) if asked > MAX_RING => return Err(LayoutError::RingTooLarge { asked, max: MAX_RING }),
             Some(asked) => asked.next_power_of_two(),
             None => {
+                let wanted = (DEFAULT_SAMPLES * max_record_bytes).next_power_of_two();
                 let share = MAX_DEFAULT_TOTAL / n_cpus.max(1);
                 let largest_share = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
-                DEFAULT_RING.min(largest_share).max(needed)
+                wanted.clamp(SMALLEST_DEFAULT_RING, LARGEST_DEFAULT_RING).min(largest_share).max(needed)
             }
         };
         let value_bytes = (ring_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
@@ -105,11 +109,15 @@ mod tests {
     /// Check that default rings stay within their total on machines of any size.
     #[test]
     fn default_rings_are_bounded() {
+        let ring = |mode, n_cpus| Layout::new(mode, None, n_cpus).expect("sizes").ring_bytes;
         for n_cpus in [1, 2, 3, 100, 512] {
-            let layout = Layout::new(CaptureMode::Dwarf { stack_bytes: 65_536 }, None, n_cpus).expect("sizes");
-            assert!(layout.ring_bytes * n_cpus <= MAX_DEFAULT_TOTAL, "{n_cpus} CPUs: {layout:?}");
-            assert!(layout.ring_bytes.is_power_of_two());
+            let bytes = ring(CaptureMode::Dwarf { stack_bytes: 65_536 }, n_cpus);
+            assert!(bytes * n_cpus <= MAX_DEFAULT_TOTAL, "{n_cpus} CPUs: {bytes}");
+            assert!(bytes.is_power_of_two());
         }
+        assert_eq!(ring(CaptureMode::Fp, 2), 8 << 20);
+        assert_eq!(ring(CaptureMode::Dwarf { stack_bytes: 65_536 }, 2), 16 << 20);
+        assert_eq!(ring(CaptureMode::Dwarf { stack_bytes: 1 << 20 }, 2), 64 << 20);
     }
 
     /// Check that no stack bytes, and more than the limit, are refused.
