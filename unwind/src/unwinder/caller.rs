@@ -1,10 +1,9 @@
 //! From a frame's registers and its row to the caller's registers, with every register and every rule.
 
-use super::resolve::Code;
+use super::resolve::{Code, CodeRow};
 use crate::arch::Spec;
-use crate::cfi::{CfaRule, Evaluation, ExpressionBytes, ExpressionError, RegisterRule, State};
+use crate::cfi::{CfaRule, Evaluation, ExpressionBytes, ExpressionError, RegisterRule};
 use crate::memory::{Memory, ReadFault};
-use crate::module::Fde;
 use crate::regs::{MAX_REGISTERS, Regs};
 use crate::stack::{BrokenReason, StopReason, TruncatedReason};
 
@@ -59,8 +58,7 @@ pub(super) struct Unwound<'a, 'm, Y> {
     pub(super) spec: &'static Spec,
     pub(super) frame: &'a FrameRegs,
     pub(super) code: Code<'m>,
-    pub(super) fde: &'a Fde<'m>,
-    pub(super) state: &'a State,
+    pub(super) row: &'a CodeRow,
     pub(super) memory: &'a Y,
     pub(super) budget: &'a mut u32,
     /// The frame was sampled or interrupted here.
@@ -70,7 +68,7 @@ pub(super) struct Unwound<'a, 'm, Y> {
 impl<Y: Memory> Unwound<'_, '_, Y> {
     /// The CFA, aligned.
     pub(super) fn cfa(&mut self) -> Result<u64, StopReason> {
-        let cfa = match self.state.cfa {
+        let cfa = match self.row.state.cfa {
             CfaRule::None => return Err(BAD_CFI),
             CfaRule::RegisterOffset { register, offset } => {
                 self.frame.get(register)?.wrapping_add(offset.cast_unsigned()) & self.spec.address_mask
@@ -85,10 +83,10 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
 
     /// The return address without its signature.
     pub(super) fn return_address(&mut self, cfa: u64) -> Result<u64, StopReason> {
-        let register = self.fde.entry.cie().return_address_register().0;
-        let rule = self.state.rule(register);
+        let register = self.row.return_address_register;
+        let rule = self.row.state.rule(register);
         let address = match rule {
-            RegisterRule::Undefined => return Err(StopReason::Complete(self.code.root(self.fde))),
+            RegisterRule::Undefined => return Err(StopReason::Complete(self.row.root)),
             // In a link register it stays until the next call, so only the innermost frame can have it there.
             RegisterRule::Unspecified | RegisterRule::SameValue
                 if self.spec.lr == Some(register) && self.is_instruction =>
@@ -119,7 +117,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
     /// The sample's budget for expressions is used up.
     pub(super) fn caller(&mut self, cfa: u64, return_address: u64) -> Result<FrameRegs, StopReason> {
         let mut caller = *self.frame;
-        for (register, rule) in (0u16..).zip(&self.state.rules).take(self.spec.names.len()) {
+        for (register, rule) in (0u16..).zip(&self.row.state.rules).take(self.spec.names.len()) {
             let value = match *rule {
                 RegisterRule::Unspecified if self.keeps(register) => continue,
                 RegisterRule::SameValue => continue,
@@ -137,7 +135,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
             };
             caller.set(register, value.map(|value| value & self.spec.address_mask));
         }
-        if self.state.rule(self.spec.sp) == RegisterRule::Unspecified {
+        if self.row.state.rule(self.spec.sp) == RegisterRule::Unspecified {
             caller.set(self.spec.sp, Ok(cfa));
         }
         caller.set(self.spec.ip, Ok(return_address));
@@ -150,7 +148,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
 
     /// Whether a slot lies below the stack pointer. Not asked of a signal frame, whose slots are of another stack.
     fn is_popped(&self, slot: u64) -> bool {
-        !self.fde.is_signal_frame() && self.frame.regs.get(self.spec.sp).is_some_and(|sp| slot < sp)
+        !self.row.is_signal_frame && self.frame.regs.get(self.spec.sp).is_some_and(|sp| slot < sp)
     }
 
     fn at_expression(&mut self, bytes: ExpressionBytes, cfa: u64) -> Result<Result<u64, Lost>, StopReason> {
@@ -161,7 +159,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
     }
 
     fn evaluate(&mut self, bytes: ExpressionBytes, initial: Option<u64>) -> Result<u64, ExpressionError> {
-        let expression = self.code.expression(self.fde, bytes).ok_or(ExpressionError::Bad)?;
+        let expression = self.code.expression(self.row.section, bytes).ok_or(ExpressionError::Bad)?;
         let regs = &self.frame.regs;
         let mut evaluation = Evaluation {
             spec: self.spec,

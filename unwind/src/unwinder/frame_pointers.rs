@@ -204,18 +204,18 @@ impl Unwinder {
             }
         }
         let Ok(code) = find_code(modules, space, arch, ip) else { return false };
-        let row = code.with_row(&mut self.scratch, |fde, state| match state.cfa {
+        let Ok(row) = self.rows.find(&code, &mut self.scratch) else { return false };
+        match row.state.cfa {
             CfaRule::None => false,
             CfaRule::RegisterOffset { register, .. } if register == spec.fp => false,
             CfaRule::RegisterOffset { register, offset } if register == spec.sp => {
                 // Where compilers keep the CFA relative to sp in spite of a frame, only the registers can tell.
-                let may_have_frame = spec.lr.is_some() && state.rule(spec.fp) != RegisterRule::Unspecified;
+                let may_have_frame = spec.lr.is_some() && row.state.rule(spec.fp) != RegisterRule::Unspecified;
                 !(has_frame_at(spec, regs, offset.cast_unsigned()) || regs.is_none() && may_have_frame)
             }
             CfaRule::RegisterOffset { .. } => true,
-            CfaRule::Expression(bytes) => !is_from_fp(spec, code.expression(fde, bytes)),
-        });
-        row.unwrap_or(false)
+            CfaRule::Expression(bytes) => !is_from_fp(spec, code.expression(row.section, bytes)),
+        }
     }
 
     fn rule_of<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, arch: Arch, lookup: u64) -> Rule {

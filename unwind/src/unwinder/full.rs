@@ -3,6 +3,7 @@
 use super::caller::{FrameRegs, Unwound};
 use super::options::Options;
 use super::resolve::find_code;
+use super::row_cache::RowCache;
 use crate::arch::Spec;
 use crate::cfi::Scratch;
 use crate::memory::Memory;
@@ -14,6 +15,7 @@ use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Stack, StopReas
 pub(super) struct FullWalk<'a, M: ?Sized, Y> {
     pub(super) options: &'a Options,
     pub(super) scratch: &'a mut Scratch,
+    pub(super) rows: &'a mut RowCache,
     pub(super) modules: &'a M,
     pub(super) space: &'a Space,
     pub(super) memory: &'a Y,
@@ -66,13 +68,12 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             Ok(code) => {
                 let memory = self.memory;
                 let space = self.space;
-                let found = code.with_row(self.scratch, |fde, state| {
+                self.rows.find(&code, self.scratch).and_then(|row| {
                     let is_instruction = position.flags.is_instruction;
                     let mut unwound =
-                        Unwound { spec, frame: &position.regs, code, fde, state, memory, budget, is_instruction };
+                        Unwound { spec, frame: &position.regs, code, row, memory, budget, is_instruction };
                     follow_row(&mut unwound, space, &mut frame)
-                });
-                found.and_then(|caller| caller)
+                })
             }
             Err(stop) => Err(stop),
         };
@@ -98,12 +99,12 @@ fn follow_row<Y: Memory>(
     space: &Space,
     frame: &mut Frame,
 ) -> Result<Position, StopReason> {
-    let register = unwound.fde.entry.cie().return_address_register().0;
-    if unwound.state.rule(register) == crate::cfi::RegisterRule::Undefined {
-        return Err(StopReason::Complete(unwound.code.root(unwound.fde)));
+    let register = unwound.row.return_address_register;
+    if unwound.row.state.rule(register) == crate::cfi::RegisterRule::Undefined {
+        return Err(StopReason::Complete(unwound.row.root));
     }
     let cfa = unwound.cfa()?;
-    let is_signal_frame = unwound.fde.is_signal_frame();
+    let is_signal_frame = unwound.row.is_signal_frame;
     if !is_signal_frame {
         check_growth(unwound, space, cfa)?;
     }

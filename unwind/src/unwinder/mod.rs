@@ -8,6 +8,7 @@ mod full;
 mod lane;
 mod options;
 mod resolve;
+mod row_cache;
 mod single;
 
 pub use batch::Job;

@@ -3,7 +3,7 @@
 use crate::arch::Arch;
 use crate::cfi::{Program, Scratch, Sections, State};
 use crate::error::Error;
-use crate::module::{Fde, Module};
+use crate::module::{Fde, Module, SectionKind};
 use crate::rule::Rule;
 use crate::space::{ModuleId, Modules, Space};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
@@ -19,6 +19,18 @@ pub(super) struct Code<'m> {
     pub(super) module: &'m Module,
     pub(super) bias: u64,
     pub(super) svma: u64,
+}
+
+/// The row that covers an address, and what else its entry says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CodeRow {
+    /// Where the row's expressions stand.
+    pub(super) section: SectionKind,
+    pub(super) return_address_register: u16,
+    pub(super) is_signal_frame: bool,
+    /// What the frame is if its return address is undefined.
+    pub(super) root: Root,
+    pub(super) state: State,
 }
 
 /// The code an address lies in, or why a walk stops there.
@@ -41,53 +53,63 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
 }
 
 impl<'m> Code<'m> {
-    /// Calls `with` with the entry and the row that cover the address, or says why a walk stops.
-    pub(super) fn with_row<T>(
-        &self,
-        scratch: &mut Scratch,
-        with: impl FnOnce(&Fde<'m>, &State) -> T,
-    ) -> Result<T, StopReason> {
-        match self.run(scratch, with) {
-            Ok(value) => Ok(value),
-            Err(Error::NoRow(_)) if self.module.is_entry_code(self.svma) => Err(StopReason::Complete(Root::Start)),
-            Err(Error::NoRow(_)) => Err(StopReason::Truncated(TruncatedReason::NoCfi)),
-            Err(_) => Err(BAD_CFI),
-        }
+    /// The row that covers the address, or why a walk stops.
+    pub(super) fn row(&self, scratch: &mut Scratch) -> Result<CodeRow, StopReason> {
+        self.run(scratch).map_err(|error| match error {
+            Error::NoRow(_) if self.module.is_entry_code(self.svma) => StopReason::Complete(Root::Start),
+            Error::NoRow(_) => StopReason::Truncated(TruncatedReason::NoCfi),
+            _ => BAD_CFI,
+        })
     }
 
-    fn run<T>(&self, scratch: &mut Scratch, with: impl FnOnce(&Fde<'m>, &State) -> T) -> Result<T, Error> {
+    fn run(&self, scratch: &mut Scratch) -> Result<CodeRow, Error> {
         let fde = self.module.find(self.svma)?;
         let sections = Sections::new(self.module);
         let mut program = Program::new(self.module, &sections, &fde, scratch)?;
         while let Some(range) = program.next_row()? {
             if range.contains(&self.svma) {
-                return Ok(with(&fde, program.state()));
+                return Ok(CodeRow {
+                    section: fde.kind,
+                    return_address_register: fde.entry.cie().return_address_register().0,
+                    is_signal_frame: fde.is_signal_frame(),
+                    root: self.root(&fde),
+                    state: *program.state(),
+                });
             }
         }
         Err(Error::NoRow(self.svma))
     }
 
     /// The root a frame is whose return address is undefined.
-    pub(super) fn root(&self, fde: &Fde<'_>) -> Root {
+    fn root(&self, fde: &Fde<'_>) -> Root {
         if self.module.has_entry_in(fde.range()) { Root::Start } else { Root::UndefinedRa }
     }
 
-    /// The bytes of an expression of an entry.
-    pub(super) fn expression(&self, fde: &Fde<'_>, bytes: crate::cfi::ExpressionBytes) -> Option<&'m [u8]> {
-        bytes.of(&self.module.section(fde.kind)?.bytes)
+    /// The bytes of an expression in a section.
+    pub(super) fn expression(&self, section: SectionKind, bytes: crate::cfi::ExpressionBytes) -> Option<&'m [u8]> {
+        bytes.of(&self.module.section(section)?.bytes)
     }
 
     /// The rule of the address, by itself: nothing is remembered.
     fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
-        self.with_row(scratch, |fde, state| self.compile_row(fde, state))
+        let row = self.row(scratch)?;
+        Ok(self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &row.state))
     }
 
-    fn compile_row(&self, fde: &Fde<'m>, state: &State) -> Rule {
-        let ra = fde.entry.cie().return_address_register().0;
+    fn compile_row(
+        &self,
+        section: SectionKind,
+        return_address_register: u16,
+        is_signal_frame: bool,
+        root: Root,
+        state: &State,
+    ) -> Rule {
         let spec = self.module.arch().spec();
-        let rule = Rule::compile(state, spec, ra, fde.is_signal_frame(), |bytes| self.expression(fde, bytes));
+        let rule = Rule::compile(state, spec, return_address_register, is_signal_frame, |bytes| {
+            self.expression(section, bytes)
+        });
         if rule == Rule::stop(StopReason::Complete(Root::UndefinedRa)) {
-            return Rule::stop(StopReason::Complete(self.root(fde)));
+            return Rule::stop(StopReason::Complete(root));
         }
         rule
     }
@@ -123,6 +145,8 @@ impl<'m> Code<'m> {
         let entry = fde.range();
         let offset_of = |svma: u64| u32::try_from(svma.wrapping_sub(entry.start)).ok();
         let sections = Sections::new(self.module);
+        let ra = fde.entry.cie().return_address_register().0;
+        let (is_signal_frame, root) = (fde.is_signal_frame(), self.root(fde));
         let mut bad_from = Some(entry.start);
         if let Ok(mut program) = Program::new(self.module, &sections, fde, scratch) {
             bad_from = loop {
@@ -131,7 +155,8 @@ impl<'m> Code<'m> {
                     Ok(Some(row)) => {
                         let Some(start) = offset_of(row.start) else { break None };
                         if !row.is_empty() {
-                            tables.push(first_row, start, self.compile_row(fde, program.state()));
+                            let rule = self.compile_row(fde.kind, ra, is_signal_frame, root, program.state());
+                            tables.push(first_row, start, rule);
                         }
                     }
                     Ok(None) => break None,

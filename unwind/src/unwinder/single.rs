@@ -6,6 +6,7 @@ use super::full::FullWalk;
 use super::lane::{Lane, Step};
 use super::options::Options;
 use super::resolve::resolve_compiled;
+use super::row_cache::RowCache;
 use crate::arch::Arch;
 use crate::cache::RuleCache;
 use crate::cfi::Scratch;
@@ -24,6 +25,7 @@ pub struct Unwinder {
     pub(super) cache: RuleCache,
     pub(super) tables: Tables,
     pub(super) scratch: Scratch,
+    pub(super) rows: RowCache,
     pub(super) lane: Lane,
     pub(super) lanes: Vec<super::batch::BatchLane>,
 }
@@ -43,6 +45,7 @@ impl Unwinder {
             cache: RuleCache::new(),
             tables: Tables::default(),
             scratch: Scratch::new(),
+            rows: RowCache::default(),
             lane: Lane::default(),
             lanes: Vec::new(),
         }
@@ -96,8 +99,8 @@ impl Unwinder {
         out: &mut Stack,
     ) {
         out.frames.clear();
-        let options = &self.options;
-        FullWalk { options, scratch: &mut self.scratch, modules, space, memory }.run(regs, out);
+        let (options, scratch, rows) = (&self.options, &mut self.scratch, &mut self.rows);
+        FullWalk { options, scratch, rows, modules, space, memory }.run(regs, out);
     }
 
     /// The rule of an address, remembered or new.

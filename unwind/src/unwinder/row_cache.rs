@@ -1,0 +1,43 @@
+//! Rows remembered for walks with all registers.
+
+use alloc::vec::Vec;
+
+use super::resolve::{Code, CodeRow};
+use crate::cfi::Scratch;
+use crate::space::ModuleId;
+use crate::stack::{BrokenReason, StopReason, TruncatedReason};
+
+/// Half a MiB, taken when the first walk needs it: few programs have many such rows.
+const N_SLOTS: usize = 1024;
+
+/// A direct-mapped table from (module, address) to row.
+#[derive(Debug, Default)]
+pub(super) struct RowCache {
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    key: Option<(ModuleId, u64)>,
+    row: Result<CodeRow, StopReason>,
+}
+
+impl RowCache {
+    /// The row that covers an address, or why a walk stops.
+    pub(super) fn find(&mut self, code: &Code<'_>, scratch: &mut Scratch) -> Result<&CodeRow, StopReason> {
+        const NONE: Result<CodeRow, StopReason> = Err(StopReason::Truncated(TruncatedReason::NoCfi));
+        if self.slots.is_empty() {
+            self.slots.resize(N_SLOTS, Slot { key: None, row: NONE });
+        }
+        let mixed = (code.svma ^ u64::from(code.id.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The ten highest bits: there is such a slot.
+        let slot = usize::try_from(mixed >> 54).ok().and_then(|number| self.slots.get_mut(number));
+        let Some(slot) = slot else { return Err(StopReason::Broken(BrokenReason::BadCfi)) };
+        let key = Some((code.id, code.svma));
+        if slot.key != key {
+            slot.row = code.row(scratch);
+            slot.key = key;
+        }
+        slot.row.as_ref().map_err(|stop| *stop)
+    }
+}
