@@ -1,6 +1,6 @@
 //! Replay, strategies, symbols, folding, balance, volume, quality, overhead and statistics.
 //!
-//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]): [`analyse`] is the whole way.
+//! A recording goes in; models that a report can print come out ([`summary`], [`folded`]): [`analyse()`] is the whole way.
 //!
 //! ```text
 //! sideband ─▶ address_space (who had what mapped when) ─▶ modules (found, verified, read when needed)
