@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the BPF programs and user space share: the record of a sample, the control block of a CPU, and the names of
- * what is counted. Values are explicit and append-only; padding is explicit.
+ * What the BPF programs and user space share: the record of a sample, the control block of a CPU,
+ * and the names of what is counted. Values are explicit and append-only; padding is explicit.
  */
 #ifndef FPPROF_ABI_H
 #define FPPROF_ABI_H
@@ -13,73 +13,85 @@ enum limit {
 	/* Longest kernel chain: the default of kernel.perf_event_max_stack. */
 	MAX_KERNEL_FRAMES = 127,
 	PAGE_BYTES = 4096,
-	/* Largest chunk that can be asked for, and the pages it can touch (one more when it starts inside a page). */
+	/*
+	 * Largest chunk that can be asked for, and the pages it can touch (one more when it starts
+	 * inside a page).
+	 */
 	MAX_CHUNK_BYTES = 16 << 20,
 	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 1,
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
-	/* `fp` mode copies so much of the stack to walk in it: one copy of a page costs what five single reads cost. */
+	/*
+	 * `fp` mode copies so much of the stack to walk in it: one copy of a page costs what five
+	 * single reads cost.
+	 */
 	FP_SCRATCH_BYTES = 4096,
-	/* A pthread's control block lies at most so far below the end of the mapping that holds its stack. */
+	/*
+	 * A pthread's control block lies at most so far below the end of the mapping that holds its
+	 * stack.
+	 */
 	THREAD_BLOCK_BYTES = 64 << 10,
 	/* Threads whose stack's mapping a CPU remembers, a power of two. */
 	STACK_MAPPINGS = 256,
-	/* The kernel keeps so many bytes below a growing stack free of other mappings (stack_guard_gap). */
+	/*
+	 * The kernel keeps so many bytes below a growing stack free of other mappings
+	 * (stack_guard_gap).
+	 */
 	STACK_GUARD_BYTES = 1 << 20,
 };
 
 /* What a CPU counts. `fired` = `recorded` + all `lost_*` + all `skipped_*`. */
-#define FPPROF_COUNTERS(X)                                                                         \
-	X(COUNT_FIRED, 0)                                                                          \
-	X(COUNT_RECORDED, 1)                                                                       \
-	X(COUNT_LOST_RING_FULL, 2)                                                                 \
-	X(COUNT_LOST_EXEC_WINDOW, 3)                                                               \
-	X(COUNT_SKIPPED_IDLE, 4)                                                                   \
-	X(COUNT_SKIPPED_SELF, 5)                                                                   \
-	X(COUNT_SKIPPED_UNTRACKED, 6)                                                              \
-	/* Not part of the balance: */                                                             \
-	X(COUNT_KERNEL_CHAIN_FAILED, 7)                                                            \
-	X(COUNT_STACK_END_UNKNOWN, 8)                                                              \
-	X(COUNT_TRACKED_FULL, 9)                                                                   \
+#define FPPROF_COUNTERS(X)              \
+	X(COUNT_FIRED, 0)               \
+	X(COUNT_RECORDED, 1)            \
+	X(COUNT_LOST_RING_FULL, 2)      \
+	X(COUNT_LOST_EXEC_WINDOW, 3)    \
+	X(COUNT_SKIPPED_IDLE, 4)        \
+	X(COUNT_SKIPPED_SELF, 5)        \
+	X(COUNT_SKIPPED_UNTRACKED, 6)   \
+	/* Not part of the balance: */  \
+	X(COUNT_KERNEL_CHAIN_FAILED, 7) \
+	X(COUNT_STACK_END_UNKNOWN, 8)   \
+	X(COUNT_TRACKED_FULL, 9)        \
 	X(COUNT_BYTES, 10)
 
 /* Why a frame-pointer chain ended. */
-#define FPPROF_FP_ENDS(X)                                                                          \
-	X(FP_END_NONE, 0)                                                                          \
-	X(FP_END_ZERO, 1)                                                                          \
-	X(FP_END_UNREADABLE, 2)                                                                    \
-	X(FP_END_NOT_ASCENDING, 3)                                                                 \
-	X(FP_END_ZERO_RETURN_ADDRESS, 4)                                                           \
+#define FPPROF_FP_ENDS(X)                \
+	X(FP_END_NONE, 0)                \
+	X(FP_END_ZERO, 1)                \
+	X(FP_END_UNREADABLE, 2)          \
+	X(FP_END_NOT_ASCENDING, 3)       \
+	X(FP_END_ZERO_RETURN_ADDRESS, 4) \
 	X(FP_END_MAX_DEPTH, 5)
 
 /* How the end of a stack is known. */
-#define FPPROF_STACK_ENDS(X)                                                                       \
-	X(STACK_END_UNKNOWN, 0)                                                                    \
-	X(STACK_END_START_STACK, 1)                                                                \
-	X(STACK_END_THREAD_BASE, 2)                                                                \
-	X(STACK_END_ALT_STACK, 3)                                                                  \
+#define FPPROF_STACK_ENDS(X)        \
+	X(STACK_END_UNKNOWN, 0)     \
+	X(STACK_END_START_STACK, 1) \
+	X(STACK_END_THREAD_BASE, 2) \
+	X(STACK_END_ALT_STACK, 3)   \
 	X(STACK_END_MAPPING, 4)
 
 /* Facts about a sample, as bits. */
-#define FPPROF_SAMPLE_FLAGS(X)                                                                     \
-	X(SAMPLE_IN_KERNEL, 1)                                                                     \
-	X(SAMPLE_HAS_USER, 2)                                                                      \
-	X(SAMPLE_ABI32, 4)                                                                         \
+#define FPPROF_SAMPLE_FLAGS(X) \
+	X(SAMPLE_IN_KERNEL, 1) \
+	X(SAMPLE_HAS_USER, 2)  \
+	X(SAMPLE_ABI32, 4)     \
 	X(SAMPLE_KERNEL_CHAIN_FAILED, 8)
 
 /* What is collected of the user stack, as bits of the configuration. */
-#define FPPROF_COLLECT_FLAGS(X)                                                                    \
-	X(COLLECT_CHUNK, 1)                                                                        \
-	X(COLLECT_FRAMES, 2)                                                                       \
+#define FPPROF_COLLECT_FLAGS(X) \
+	X(COLLECT_CHUNK, 1)     \
+	X(COLLECT_FRAMES, 2)    \
 	X(COLLECT_KERNEL, 4)
 
 /* Whom to sample. */
-#define FPPROF_FILTERS(X)                                                                          \
-	X(FILTER_SYSTEM, 1)                                                                        \
+#define FPPROF_FILTERS(X)   \
+	X(FILTER_SYSTEM, 1) \
 	X(FILTER_TRACKED, 2)
 
 /* State of a tracked process. */
-#define FPPROF_TRACKED_STATES(X)                                                                   \
-	X(TRACKED_UNTIL_EXEC, 1)                                                                   \
+#define FPPROF_TRACKED_STATES(X) \
+	X(TRACKED_UNTIL_EXEC, 1) \
 	X(TRACKED_ACTIVE, 2)
 
 #define FPPROF_ENUMERATOR(name, value) name = value,
@@ -125,7 +137,10 @@ struct sample_head {
 	struct pt_regs regs;
 };
 
-/* One step of a frame-pointer chain: the frame lies at frame_address, its return address 8 bytes above. */
+/*
+ * One step of a frame-pointer chain: the frame lies at frame_address, its return address 8 bytes
+ * above.
+ */
 struct fp_frame {
 	__u64 address;
 	__u64 frame_address;
@@ -167,7 +182,10 @@ struct stack_mapping {
 	__u32 pad;
 };
 
-/* One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, `tail` excepted. */
+/*
+ * One CPU's side of its ring, on pages that user space maps. Only that CPU writes it, `tail`
+ * excepted.
+ */
 struct cpu_control {
 	/* Bytes ever produced. */
 	__u64 head;

@@ -5,21 +5,27 @@
 
 #include <bpf/bpf_core_read.h>
 
-/* include/linux/sched.h; PF_IO_WORKER since 5.12 (3bfe6106693b), PF_USER_WORKER since 6.4 (54e6842d0775). */
+/*
+ * include/linux/sched.h; PF_IO_WORKER since 5.12 (3bfe6106693b), PF_USER_WORKER since 6.4
+ * (54e6842d0775).
+ */
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
 
 /*
- * Whether a task has no user side: it may borrow an address space, but its user registers mean nothing. Bit 0x4000 was
- * PF_USED_ASYNC before 5.17 and unused until 6.4.
+ * Whether a task has no user side: it may borrow an address space, but its user registers mean
+ * nothing. Bit 0x4000 was PF_USED_ASYNC before 5.17 and unused until 6.4.
  */
 static __always_inline bool has_no_user_side(struct task_struct *task)
 {
 	return task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER);
 }
 
-/* Inside execve the address space may already be the new one while the user registers are still the old ones. */
+/*
+ * Inside execve the address space may already be the new one while the user registers are still the
+ * old ones.
+ */
 static __always_inline bool is_in_execve(struct task_struct *task)
 {
 	if (!bpf_core_field_exists(task->in_execve))

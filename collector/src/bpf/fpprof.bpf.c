@@ -19,7 +19,10 @@ const struct abi *unused_abi __attribute__((unused));
 #define HOLES_ROOM (HOLE_WORDS * sizeof(__u64))
 #define USER32_CS 0x23
 
-/* Pointers a callback needs; what changes lives in the control block, or the verifier would follow every turn. */
+/*
+ * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
+ * every turn.
+ */
 struct loop_context {
 	struct cpu_control *control;
 	__u8 *ring;
@@ -98,8 +101,12 @@ static long page_turn(__u32 turn, void *data)
 	return 0;
 }
 
-/* Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last thing of use. */
-static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes, __u64 at, bool end_known)
+/*
+ * Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last
+ * thing of use.
+ */
+static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes,
+					__u64 at, bool end_known)
 {
 	struct page_copy *copy = &context->control->copy;
 	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
@@ -120,7 +127,8 @@ static __always_inline __u64 copy_pages(struct loop_context *context, __u64 star
 static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
 {
 	struct page_copy *copy = &context->control->copy;
-	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) / (PAGE_BYTES * 64);
+	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) /
+			(PAGE_BYTES * 64);
 
 	if (n_words > HOLE_WORDS)
 		n_words = HOLE_WORDS;
@@ -132,8 +140,8 @@ static __always_inline __u64 append_holes(struct loop_context *context, __u64 at
 }
 
 /* Appends the chain, the sampled instruction first, and returns the bytes. */
-static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at,
-					   __u64 chunk_at, __u64 chunk_bytes)
+static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head,
+					   __u64 at, __u64 chunk_at, __u64 chunk_bytes)
 {
 	struct fp_walk *walk = &context->control->walk;
 	struct fp_frame leaf = { .address = head->regs.ip };
@@ -160,9 +168,12 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 	return n_frames * sizeof(leaf);
 }
 
-/* Collects the user side behind the head and returns the bytes, or -1 when the registers are not this program's. */
-static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head, __u64 pos,
-					 struct task_struct *task, struct mm_struct *mm)
+/*
+ * Collects the user side behind the head and returns the bytes, or -1 when the registers are not
+ * this program's.
+ */
+static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head,
+					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
 {
 	bool keeps_chunk = collect & COLLECT_CHUNK;
 	__u64 at = pos + sizeof(*head), chunk_at = at, used = 0;
@@ -187,7 +198,10 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	} else {
 		chunk_at += FRAMES_ROOM + KERNEL_ROOM;
 	}
-	/* verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang 14) */
+	/*
+	 * verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang
+	 * 14)
+	 */
 	barrier_var(bytes);
 	if (bytes > limit || chunk_at > ring_room)
 		return -1;
@@ -214,8 +228,9 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	return used;
 }
 
-static __always_inline __u64 append_kernel(struct bpf_perf_event_data *ctx, struct loop_context *context,
-					   struct sample_head *head, __u64 at)
+static __always_inline __u64 append_kernel(struct bpf_perf_event_data *ctx,
+					   struct loop_context *context, struct sample_head *head,
+					   __u64 at)
 {
 	long bytes;
 
@@ -365,7 +380,8 @@ int BPF_PROG(follow_free, struct task_struct *task)
 	if (task->pid != task->tgid)
 		return 0;
 	process = bpf_map_lookup_elem(&tracked, &pid);
-	if (process && (!process->start_boottime || process->start_boottime == task->start_boottime))
+	if (process &&
+	    (!process->start_boottime || process->start_boottime == task->start_boottime))
 		bpf_map_delete_elem(&tracked, &pid);
 	return 0;
 }

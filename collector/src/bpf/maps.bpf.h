@@ -13,7 +13,10 @@ const volatile __u32 filter = FILTER_TRACKED;
 const volatile __u32 excluded_pid = 1;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
-/* Bytes of a ring, a power of two, minus one; the slack behind it holds a record that starts at its end. */
+/*
+ * Bytes of a ring, a power of two, minus one; the slack behind it holds a record that starts at its
+ * end.
+ */
 const volatile __u64 ring_mask = (1 << 20) - 1;
 /* Most bytes of one record, and what is written beside it on the way. */
 const volatile __u64 max_record_bytes = 1 << 17;
@@ -23,10 +26,10 @@ const volatile __u64 ring_room = (1 << 20) + (1 << 17);
 const volatile __u64 wakeup_bytes = 1 << 19;
 
 /*
- * The rings, one array element for each CPU: bytes that BPF writes in place and user space maps. A BPF ring buffer
- * would take the size of a record as a constant (bpf_ringbuf_reserve), or give no memory to walk frame pointers in
- * (dynptr); and since only one CPU writes a ring, and the kernel never nests programs of perf events on a CPU
- * (bpf_prog_active), no lock is needed.
+ * The rings, one array element for each CPU: bytes that BPF writes in place and user space maps. A
+ * BPF ring buffer would take the size of a record as a constant (bpf_ringbuf_reserve), or give no
+ * memory to walk frame pointers in (dynptr); and since only one CPU writes a ring, and the kernel
+ * never nests programs of perf events on a CPU (bpf_prog_active), no lock is needed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

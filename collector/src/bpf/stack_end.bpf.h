@@ -21,15 +21,17 @@ static __always_inline struct stack_mapping *mapping_of(struct cpu_control *cont
 }
 
 /*
- * End of the mapping that holds sp; 0 when it cannot be had. A look-up costs an interrupt of the CPU by itself (5-8 us),
- * so it is made once for each thread and stack. Not in task storage: its allocation was not safe in an NMI before 6.4.
+ * End of the mapping that holds sp; 0 when it cannot be had. A look-up costs an interrupt of the
+ * CPU by itself (5-8 us), so it is made once for each thread and stack. Not in task storage: its
+ * allocation was not safe in an NMI before 6.4.
  */
-static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task, __u64 sp)
+static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task,
+					 __u64 sp)
 {
 	struct stack_mapping *known = mapping_of(control, task->pid), found = {};
 
-	if (known->tid == (__u32)task->pid && known->start_boottime == task->start_boottime && known->start <= sp &&
-	    sp < known->end)
+	if (known->tid == (__u32)task->pid && known->start_boottime == task->start_boottime &&
+	    known->start <= sp && sp < known->end)
 		return known->end;
 	if (bpf_find_vma(task, sp, note_mapping, &found, 0))
 		return 0;
@@ -41,14 +43,15 @@ static __always_inline __u64 mapping_end(struct cpu_control *control, struct tas
 }
 
 /*
- * First address above the stack that holds sp, and how that is known (enum stack_end_source); 0 when it cannot be
- * known. The main thread's stack grows down to where no mapping may be for another guard gap; a frame bigger than that
- * would fault anyway.
+ * First address above the stack that holds sp, and how that is known (enum stack_end_source); 0
+ * when it cannot be known. The main thread's stack grows down to where no mapping may be for
+ * another guard gap; a frame bigger than that would fault anyway.
  */
 static __always_inline __u64 find_stack_end(struct cpu_control *control, struct task_struct *task,
 					    struct mm_struct *mm, __u64 sp, __u8 *source)
 {
-	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base, end;
+	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base,
+	      end;
 
 	if (alt_bytes && sp - alt < alt_bytes) {
 		*source = STACK_END_ALT_STACK;

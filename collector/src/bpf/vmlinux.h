@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The few kernel types we touch, with the few fields we read. Offsets are relocated against the BTF of the running
- * kernel when the program is loaded (CO-RE), so neither the order nor the completeness of fields matters here.
+ * The few kernel types we touch, with the few fields we read. Offsets are relocated against the BTF
+ * of the running kernel when the program is loaded (CO-RE), so neither the order nor the
+ * completeness of fields matters here.
  */
 #ifndef FPPROF_VMLINUX_H
 #define FPPROF_VMLINUX_H

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One step of the frame-pointer walk. It touches memory through READ_USER alone, so that it compiles for the host too:
- *   int READ_USER(reader, __u64 pair[2], __u64 address): two words of the program at address; 0 when they could be read.
+ * One step of the frame-pointer walk. It touches memory through READ_USER alone, so that it
+ * compiles for the host too:
+ *   int READ_USER(reader, __u64 pair[2], __u64 address)
+ *     two words of the program at address; 0 when they could be read
  *
  * A frame is [saved frame pointer][return address] at the frame pointer:
  *

@@ -8,6 +8,7 @@ mod merge;
 mod order;
 mod parse;
 mod source;
+mod throttling;
 mod tracker;
 
 pub(crate) use source::SidebandSource;

@@ -3,6 +3,7 @@
 use super::merge::Merger;
 use super::order::{Orderer, to_event};
 use super::parse::{Body, Records};
+use super::throttling::Throttling;
 use crate::error::Error;
 use crate::sys::{PerfEvent, PerfRing};
 use fpprof_recording::model::{Sideband, SidebandLoss};
@@ -32,8 +33,7 @@ struct CpuSource {
     with_build_id: Option<PerfEvent>,
     build_id_event: u64,
     merger: Merger,
-    throttled_since_ns: Option<u64>,
-    throttled_ns: u64,
+    throttling: Throttling,
 }
 
 /// For how long the kernel stopped sampling on a CPU.
@@ -101,10 +101,9 @@ impl SidebandSource {
 
     /// For how long each CPU was throttled, up to `now_ns`.
     pub(crate) fn throttled(&self, now_ns: u64) -> impl Iterator<Item = ThrottleCount> + '_ {
-        self.cpus.iter().map(move |source| {
-            let open_ns = source.throttled_since_ns.map_or(0, |since| now_ns.saturating_sub(since));
-            ThrottleCount { cpu: source.cpu, time_ns: source.throttled_ns.saturating_add(open_ns) }
-        })
+        let count =
+            move |source: &CpuSource| ThrottleCount { cpu: source.cpu, time_ns: source.throttling.total_ns(now_ns) };
+        self.cpus.iter().map(count)
     }
 }
 
@@ -124,16 +123,7 @@ impl CpuSource {
         };
         let build_id_event = with_build_id.as_ref().map(PerfEvent::id).transpose().map_err(failed)?.unwrap_or(u64::MAX);
         let merger = Merger::default();
-        Ok(Self {
-            cpu,
-            ring,
-            with_inode,
-            with_build_id,
-            build_id_event,
-            merger,
-            throttled_since_ns: None,
-            throttled_ns: 0,
-        })
+        Ok(Self { cpu, ring, with_inode, with_build_id, build_id_event, merger, throttling: Throttling::default() })
     }
 
     fn take(&mut self, bytes: &[u8], cut_ns: u64, orderer: &mut Orderer, lost: &mut SidebandLoss) {
@@ -147,11 +137,8 @@ impl CpuSource {
                     lost.records += 1;
                     lost.events = lost.events.saturating_add(events);
                 }
-                Body::Throttle { time_ns } => self.throttled_since_ns = Some(time_ns),
-                Body::Unthrottle { time_ns } => {
-                    let since = self.throttled_since_ns.take().unwrap_or(time_ns);
-                    self.throttled_ns = self.throttled_ns.saturating_add(time_ns.saturating_sub(since));
-                }
+                Body::Throttle { time_ns } => self.throttling.begin(time_ns),
+                Body::Unthrottle { time_ns } => self.throttling.end(time_ns),
                 body => to_event(body).into_iter().for_each(|event| orderer.push(event)),
             }
         }

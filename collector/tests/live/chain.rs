@@ -32,6 +32,15 @@ fn chain_is_what_the_program_sees() {
     }
 }
 
+/// Check that the step of the walk, compiled for the host, takes and refuses what it should.
+#[test]
+fn step_on_the_host() {
+    let directory = directory();
+    let program = build("walk_host", &["-O0", "-fno-omit-frame-pointer", "-Wextra", "-Werror"], directory.path());
+    let status = Command::new(program).status().expect("the program runs");
+    assert_eq!(status.code(), Some(0), "number of the case that went wrong");
+}
+
 /// Check that a chain is cut at 512 frames, and says so; what there is of it is right.
 #[test]
 fn long_chains_are_cut() {

@@ -1,0 +1,99 @@
+//! Files that are not what they seem.
+
+use super::*;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+fn identity(path: &std::path::Path) -> FileIdentity {
+    let metadata = std::fs::metadata(path).expect("a file");
+    let (dev_major, dev_minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+    FileIdentity { dev_major, dev_minor, inode: metadata.ino(), ..FileIdentity::default() }
+}
+
+fn open(path: &std::path::Path, identity: &FileIdentity) -> Option<Opened> {
+    // No mapping starts at 0, so the path has to do.
+    open_mapped(std::process::id(), 0, 4096, path.as_os_str().as_bytes(), identity)
+}
+
+/// Check that a path is believed only when it leads to the mapped file, and that nothing but regular files is opened: a
+/// FIFO, which would block, and a device are left alone.
+#[test]
+fn only_the_mapped_regular_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("mapped"), "mapped").expect("a file");
+    std::fs::write(at("other"), "other").expect("a file");
+    symlink(at("mapped"), at("link")).expect("a link");
+    assert!(Command::new("mkfifo").arg(at("fifo")).status().expect("mkfifo").success());
+    let mapped = identity(&at("mapped"));
+    for (name, is_it) in [("mapped", true), ("link", true), ("other", false), ("missing", false)] {
+        assert_eq!(open(&at(name), &mapped).is_some(), is_it, "{name}");
+        assert_eq!(still_at(at(name).as_os_str().as_bytes(), &mapped), is_it, "{name}");
+    }
+    assert!(open(&at("fifo"), &identity(&at("fifo"))).is_none());
+    let device = std::path::Path::new("/dev/zero");
+    assert!(open(device, &identity(device)).is_none());
+    assert!(open_mapped(std::process::id(), 0, 4096, b"relative", &mapped).is_none());
+}
+
+/// An ELF file of 64 bits with one program header and these bytes behind it.
+fn elf(patch: impl Fn(&mut [u8]), behind: &[u8]) -> File {
+    let mut bytes = vec![0u8; 120];
+    bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
+    bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
+    bytes[56..58].copy_from_slice(&1u16.to_le_bytes());
+    bytes[64..68].copy_from_slice(&4u32.to_le_bytes());
+    bytes[72..80].copy_from_slice(&120u64.to_le_bytes());
+    bytes[96..104].copy_from_slice(&(behind.len() as u64).to_le_bytes());
+    patch(&mut bytes);
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&[&bytes, behind].concat()).expect("its bytes");
+    file
+}
+
+fn note(owner: &[u8], kind: u32, description: &[u8]) -> Vec<u8> {
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("short").to_le_bytes();
+    let mut note = [&length(owner)[..], &length(description), &kind.to_le_bytes(), owner].concat();
+    note.resize(note.len().next_multiple_of(4), 0);
+    note.extend_from_slice(description);
+    note.resize(note.len().next_multiple_of(4), 0);
+    note
+}
+
+/// Check that the build id is found behind other notes.
+#[test]
+fn build_id_behind_other_notes() {
+    let notes = [note(b"GNU\0", 1, &[9; 16]), note(b"Xen", 3, b"xyz"), note(b"GNU\0", 3, &[1, 2, 3, 4, 5])].concat();
+    let file = elf(|_| {}, &notes);
+    assert_eq!(read_build_id(&file), BuildId::new(&[1, 2, 3, 4, 5]));
+}
+
+/// Check that files that lie about themselves have no build id and do no harm.
+#[test]
+fn lying_files() {
+    let good = note(b"GNU\0", 3, &[1, 2, 3]);
+    let lies: [fn(&mut [u8]); 7] = [
+        |bytes| bytes[0] = 0,
+        |bytes| bytes[5] = 2,
+        |bytes| bytes[32..40].fill(0xff),
+        |bytes| bytes[56..58].fill(0),
+        |bytes| bytes[64] = 1,
+        |bytes| bytes[72..80].fill(0xff),
+        |bytes| bytes[96..104].fill(0xff),
+    ];
+    for (i, lie) in lies.into_iter().enumerate() {
+        assert_eq!(read_build_id(&elf(lie, &good)), None, "lie {i}");
+    }
+    for at in [0, 4] {
+        let mut endless = good.clone();
+        endless[at..at + 4].fill(0xff);
+        assert_eq!(read_build_id(&elf(|_| {}, &endless)), None, "length at {at}");
+    }
+    for len in 0..120 {
+        let file = elf(|_| {}, &good);
+        file.set_len(len).expect("cut");
+        assert_eq!(read_build_id(&file), None, "cut to {len} bytes");
+    }
+}
