@@ -22,5 +22,7 @@ pub(crate) enum Command {
     Flamegraph(cmd::flamegraph::Args),
     Export(cmd::export::Args),
     Compare(cmd::compare::Args),
+    Diff(cmd::diff::Args),
+    Import(cmd::import::Args),
     Doctor(cmd::doctor::Args),
 }

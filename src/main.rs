@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         cli::Command::Flamegraph(args) => cmd::flamegraph::run(&args),
         cli::Command::Export(args) => cmd::export::run(&args),
         cli::Command::Compare(args) => cmd::compare::run(&args),
+        cli::Command::Diff(args) => cmd::diff::run(&args),
+        cli::Command::Import(args) => cmd::import::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };
     exit::code(result)

@@ -55,6 +55,15 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
+/// Samples a second.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let rate = text.parse().ok().filter(|&rate| rate > 0);
+    rate.ok_or_else(|| format!("`{text}` is not a rate: give a number of samples a second, 1 or more"))
+}
+
 /// A positive number of seconds, fractions allowed.
 ///
 /// # Errors

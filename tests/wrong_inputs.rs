@@ -30,7 +30,7 @@ fn values_are_checked_before_anything_runs() {
     ] {
         assert_refused(&run(["record", "--call-graph", value, "--", "sh", "-c", &touch]), 2, words);
     }
-    assert_refused(&run(["record", "-F", "0", "--", "sh", "-c", &touch]), 2, &["-F"]);
+    assert_refused(&run(["record", "-F", "0", "--", "sh", "-c", &touch]), 2, &["--freq", "1 or more"]);
     assert_refused(&run(["record", "--duration", "0", "--", "sh", "-c", &touch]), 2, &["--duration"]);
     assert_refused(&run(["record"]), 2, &["command", "-p", "-a"]);
     assert_refused(&run(["record", "-p", "1", "--", "true"]), 2, &["-p"]);

@@ -5,6 +5,7 @@ use crate::compare::mode::{self, Mode};
 use crate::compare::run::Wish;
 use crate::compare::{experiment, publish};
 use crate::exit::{DONE, FAILED, Usage};
+use crate::values;
 use anyhow::Context as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "metric")]
     lower_is_better: bool,
     /// Samples a second and CPU
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = values::rate)]
     freq: u64,
     /// Seed of the order of runs
     #[arg(long, value_name = "N", default_value_t = 1)]

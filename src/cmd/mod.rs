@@ -1,8 +1,10 @@
 //! One file for each subcommand: its arguments and what it does.
 
 pub(crate) mod compare;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
+pub(crate) mod import;
 pub(crate) mod record;
 pub(crate) mod report;

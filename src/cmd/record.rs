@@ -23,7 +23,7 @@ use std::time::Duration;
   fpprof record -a --duration 5 --call-graph fp")]
 pub(crate) struct Args {
     /// Samples a second and CPU
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = values::rate)]
     freq: u64,
     /// Record every process of the machine; with a command, for as long as it runs
     #[arg(short = 'a', long, conflicts_with = "pid")]

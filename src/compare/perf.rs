@@ -39,7 +39,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
 fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
     let input = File::open(perf_file).with_context(|| format!("reading {}", perf_file.display()))?;
     let output = File::create(converted).with_context(|| format!("making {}", converted.display()))?;
-    perf_data(BufReader::new(input), std::io::BufWriter::new(output)).with_context(|| perf_file.display().to_string())
+    perf_data(BufReader::new(input), output).with_context(|| perf_file.display().to_string())
 }
 
 /// Frame-pointer chains are in the file as the kernel walked them; with copied stacks perf itself has to unwind.

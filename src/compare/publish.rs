@@ -1,8 +1,11 @@
 //! The files of a report.
 
 use crate::output;
+use anyhow::Context as _;
 use fpprof_analysis::experiment::Experiment;
+use fpprof_reports::experiment::Pictures;
 use fpprof_reports::{experiment, json};
+use std::fs;
 use std::path::Path;
 
 /// Writes results.json, report.md and report.html into `dir`, prints the table, and says how to look at the page.
@@ -12,12 +15,26 @@ use std::path::Path;
 pub(crate) fn write(results: &Experiment, dir: &Path) -> anyhow::Result<()> {
     output::write_whole(&dir.join("results.json"), |mut out| json::value(results, &mut out))?;
     output::write_whole(&dir.join("report.md"), |mut out| experiment::markdown(results, &mut out))?;
+    let pictures = pictures(results, dir)?;
     let page = dir.join("report.html");
-    output::write_whole(&page, |mut out| experiment::html(results, &mut out))?;
+    output::write_whole(&page, |mut out| experiment::html_with_pictures(results, &pictures, &mut out))?;
     output::write_whole(Path::new("-"), |mut out| experiment::terminal(results, &output::style(), &mut out))?;
     output::say(&format!(
         "\nreport: {}\nopen it with: xdg-open {0}  (or any browser; it needs no network)",
         page.display()
     ));
     Ok(())
+}
+
+/// The flame graphs that were drawn, by file name.
+fn pictures(results: &Experiment, dir: &Path) -> anyhow::Result<Pictures> {
+    let runs = results.rows.iter().flat_map(|row| &row.runs);
+    let stacks = runs.filter_map(|run| run.stacks.value()).flatten();
+    let files = stacks.filter_map(|stacks| stacks.flame_graph.value());
+    files
+        .map(|file| {
+            let path = dir.join(file);
+            Ok((file.clone(), fs::read(&path).with_context(|| path.display().to_string())?))
+        })
+        .collect()
 }

@@ -283,16 +283,27 @@ fn strategy(stacks: &StrategyStacks, notes: &mut Notes) -> StrategyLine {
         Some(by) => format!("{}, unwound by {by}", stacks.strategy),
         None => stacks.strategy.clone(),
     };
-    let mut processes: Vec<_> =
-        stacks.processes.iter().map(|process| process_line(&process.name, &process.ends)).collect();
-    if processes.len() != 1 {
+    let (large, small): (Vec<_>, Vec<_>) =
+        stacks.processes.iter().partition(|process| is_large(process.ends.samples, stacks.all.samples));
+    let mut processes: Vec<_> = large.iter().map(|process| process_line(&process.name, &process.ends)).collect();
+    if stacks.processes.len() != 1 {
         processes.insert(0, process_line("all", &stacks.all));
+    }
+    if !small.is_empty() {
+        let mut ends = StackEnds::default();
+        small.iter().for_each(|process| ends.add(&process.ends));
+        processes.push(process_line(&format!("({} more)", small.len()), &ends));
     }
     let flame_graph = match &stacks.flame_graph {
         Measured::Value(file) => Ok(file.clone()),
         Measured::Missing(reason) => Err(notes.missing(reason)),
     };
     StrategyLine { label, processes, flame_graph }
+}
+
+/// Whether a process has a line of its own, and a say in the verdict: 1 % of the samples. The rest stand on one line.
+pub(super) fn is_large(samples: u64, of: u64) -> bool {
+    u128::from(samples) * 100 >= u128::from(of)
 }
 
 fn process_line(name: &str, ends: &StackEnds) -> ProcessLine {

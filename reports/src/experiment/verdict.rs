@@ -13,6 +13,7 @@ use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, 
 use fpprof_analysis::statistics::RatioEstimate;
 
 use super::cells::change_with_interval;
+use super::cells::is_large;
 
 /// Least share of complete stacks of a usable mode, per cent.
 const MIN_COMPLETE: f64 = 99.0;
@@ -206,7 +207,7 @@ fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     let by_process = stacks
         .processes
         .iter()
-        .take(4)
+        .filter(|process| is_large(process.ends.samples, stacks.all.samples))
         .map(|process| (process.name.as_str(), format!(" {}", share(process.ends.complete, process.ends.samples))));
     let finding = Finding::new(if usable { Judgement::Good } else { Judgement::Bad })
         .words(format!("Frame pointers complete {} of the stacks: ", share(stacks.all.complete, stacks.all.samples)))

@@ -8,6 +8,9 @@ use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+/// Functions that are listed; the JSON has more.
+const MAX_HOTTEST: usize = 20;
+
 /// Processes listed; the rest is counted in one line.
 const MAX_PROCESSES: usize = 12;
 
@@ -201,13 +204,14 @@ fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result
         return Ok(());
     }
     style.heading("Hottest functions", out)?;
+    let (listed, rest) = summary.hottest.split_at(summary.hottest.len().min(MAX_HOTTEST));
     let mut table = Table::new(vec![
         Column::right("self"),
         Column::right("total"),
         Column::left("function").shrinking(20),
         Column::left("module").shrinking(10),
     ]);
-    for function in &summary.hottest {
+    for function in listed {
         table.row(vec![
             share(function.self_samples, summary.recorded).into(),
             share(function.total_samples, summary.recorded).into(),
@@ -215,7 +219,11 @@ fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result
             Cell::new(Tone::Dim, shown(&function.module)),
         ]);
     }
-    table.write(style, out)
+    table.write(style, out)?;
+    if !rest.is_empty() {
+        writeln!(out, "  … and {} more with --json", rest.len())?;
+    }
+    Ok(())
 }
 
 fn warnings(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {

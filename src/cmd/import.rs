@@ -1,0 +1,69 @@
+//! `fpprof import`: another profiler's file as a recording.
+
+use crate::exit::DONE;
+use crate::output::{RecordingFile, say};
+use anyhow::Context as _;
+use fpprof_analysis::import::{self, Imported};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Turn a perf.data file into a recording
+///
+/// Samples keep their registers and stack bytes or their callchains; what has no place in a recording is counted by
+/// perf's name of its type.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof import perf.data -o perf.fpprof && fpprof report perf.fpprof
+  perf record --call-graph dwarf -o - ./program | fpprof import - -o perf.fpprof")]
+pub(crate) struct Args {
+    /// The perf.data file; `-` reads what `perf record -o -` writes
+    #[arg(value_name = "FILE", default_value = "perf.data")]
+    file: PathBuf,
+    /// Where the recording goes. An older file of that name is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "perf.fpprof")]
+    output: PathBuf,
+}
+
+/// How a file in perf's file mode begins, with the size of its header (`struct perf_file_header`); in pipe mode the
+/// header is 16 bytes long.
+const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If the file is foreign or damaged, holds no samples, or the recording cannot be written.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let output = RecordingFile::new(&args.output);
+    let imported = if args.file == Path::new("-") {
+        import::perf_pipe(io::stdin().lock(), output)
+    } else if is_file_mode(&args.file)? {
+        import::perf_data(BufReader::new(open(&args.file)?), output)
+    } else {
+        import::perf_pipe(BufReader::new(open(&args.file)?), output)
+    };
+    say_imported(&imported.with_context(|| args.file.display().to_string())?, &args.output);
+    Ok(DONE)
+}
+
+fn open(path: &Path) -> anyhow::Result<File> {
+    File::open(path).with_context(|| path.display().to_string())
+}
+
+fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
+    let mut header = Vec::new();
+    let read = open(path)?.take(FILE_HEADER.len() as u64).read_to_end(&mut header);
+    read.with_context(|| path.display().to_string())?;
+    // What is neither is best told by the parser of whole files.
+    Ok(header == FILE_HEADER || !header.starts_with(b"PERFILE2"))
+}
+
+fn say_imported(imported: &Imported, output: &Path) {
+    let Imported { samples, lost_records, lost_samples, left_out } = imported;
+    say(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
+    let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();
+    if !left_out.is_empty() {
+        say(&format!("left out  {}", left_out.join(", ")));
+    }
+    say(&format!("recorded  {}", output.display()));
+}

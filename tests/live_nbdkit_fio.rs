@@ -1,0 +1,72 @@
+//! The experiment itself: real nbdkit and fio, recorded once with both kinds of stack in every sample.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use support::{assert_balance, fpprof, number, ran, record, report};
+
+/// One recording for all tests of this file.
+fn recording() -> &'static Path {
+    static RECORDING: OnceLock<PathBuf> = OnceLock::new();
+    RECORDING.get_or_init(|| {
+        let file = std::env::temp_dir().join(format!("fpprof-test-{}-nbdkit-fio", std::process::id()));
+        let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
+        record(&file, &["--call-graph", "both,65536"], &[workload, "4"]);
+        file
+    })
+}
+
+/// Samples and complete stacks of all processes of a name under a strategy.
+fn complete(report: &serde_json::Value, comm: &str, strategy: &str) -> (u64, u64) {
+    let processes = report["processes"].as_array().expect("processes").iter().filter(|process| process["comm"] == comm);
+    let counts = processes.map(|process| &process["strategies"][strategy]);
+    counts.fold((0, 0), |(samples, complete), count| (samples + number(count, "samples"), complete + number(count, "complete")))
+}
+
+/// Check that at 64K at least 99 % of nbdkit's and of fio's stacks are complete by CFI, and that frame pointers, which
+/// Debian builds without, are shown to break.
+#[test]
+fn dwarf_completes_what_frame_pointers_break() {
+    let report = report(recording(), &[]);
+    assert_balance(&report);
+    for comm in ["nbdkit", "fio"] {
+        let (samples, by_dwarf) = complete(&report, comm, "dwarf");
+        assert!(samples > 300, "{comm}: only {samples} samples");
+        assert!(by_dwarf * 100 >= samples * 99, "{comm}: {by_dwarf} of {samples} complete by CFI");
+        let (samples, by_fp) = complete(&report, comm, "fp");
+        assert!(by_fp * 10 < samples, "{comm}: {by_fp} of {samples} complete by frame pointers");
+    }
+}
+
+/// Check that smaller chunks, evaluated from the same recording, truncate fio's stacks and not nbdkit's.
+#[test]
+fn smaller_chunks_truncate_fio() {
+    let report = report(recording(), &["--strategy", "dwarf@8192,dwarf"]);
+    let (samples, at_8k) = complete(&report, "fio", "dwarf@8192");
+    assert!(at_8k * 2 < samples, "fio: {at_8k} of {samples} complete with 8 KiB");
+    let (samples, at_8k) = complete(&report, "nbdkit", "dwarf@8192");
+    assert!(at_8k * 100 >= samples * 99, "nbdkit: {at_8k} of {samples} complete with 8 KiB");
+}
+
+/// Check that the gates pass and fail as the figures say.
+#[test]
+fn gates_judge_by_the_figures() {
+    let gate = |gate: &str| ran(fpprof().arg("report").arg(recording()).args(["--fail-below", gate])).status;
+    assert_eq!(gate("dwarf:complete=90"), 0);
+    assert_eq!(gate("fp:complete=90"), 1);
+    assert_eq!(gate("nonsense:complete=90"), 2);
+}
+
+/// Check that the flame graph stands on roots, names nbdkit's and fio's own functions and libnbd's, and is well formed.
+#[test]
+fn the_flame_graph_names_what_ran() {
+    let drawn = ran(fpprof().arg("flamegraph").arg(recording()).args(["--strategy", "dwarf", "-o", "-"]));
+    assert_eq!(drawn.status, 0, "{}", drawn.stderr);
+    for name in ["_start", "clone3", "start_thread", "nbd_aio_pwrite", "nbd_poll", "fio_backend", "main"] {
+        assert!(drawn.stdout.contains(name), "{name} is not in the flame graph");
+    }
+    let folded = ran(fpprof().arg("export").arg(recording()).args(["--format", "folded", "--strategy", "dwarf"]));
+    let total: u64 = folded.stdout.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
+    assert_eq!(total, number(&report(recording(), &[]), "recorded"), "every sample is in the folded stacks once");
+}
