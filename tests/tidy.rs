@@ -100,7 +100,8 @@ fn files_stay_small() {
 fn mod_files_hold_no_code() {
     for path in files(&["mod.rs"]).iter().filter(|path| !path.starts_with("tests/")) {
         for line in read(path).lines() {
-            assert!(!line.trim_start().starts_with("fn "), "{path}: `{line}`: code belongs in a file with a name");
+            let is_function = line.contains("fn ") && line.trim_end().ends_with('{') && !line.starts_with("//");
+            assert!(!is_function, "{path}: `{line}`: code belongs in a file with a name");
         }
     }
 }

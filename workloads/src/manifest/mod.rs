@@ -1,18 +1,9 @@
 //! The programs, by what makes their stacks hard.
 
+mod all;
 mod frames;
 mod linking;
 mod running;
 mod words;
 
-use crate::Program;
-use std::sync::LazyLock;
-
-static PROGRAMS: LazyLock<Vec<Program>> =
-    LazyLock::new(|| [frames::PROGRAMS, linking::PROGRAMS, running::PROGRAMS].concat());
-
-/// Every program.
-#[must_use]
-pub fn programs() -> &'static [Program] {
-    &PROGRAMS
-}
+pub use all::programs;

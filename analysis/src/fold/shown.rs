@@ -1,0 +1,66 @@
+//! Naming what was counted, and the order it is shown in.
+
+use super::{Folder, Labels};
+use crate::address_space::{CommIx, Timeline};
+use crate::folded::{Folded, FoldedStack, FrameLabel};
+use fpprof_unwind::StopReason;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// The folded stacks of each strategy, in the order of the strategies.
+///
+/// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
+/// however the samples were read.
+#[must_use]
+pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, n_strategies: usize) -> Vec<Folded> {
+    let expanded: Vec<Box<[u32]>> = folder.stacks().map(|frames| root_first(frames, labels)).collect();
+    (0..n_strategies).map(|strategy| fold_one(folder, &expanded, labels, timeline, strategy)).collect()
+}
+
+/// A stack as it is shown, in the order of stacks: by name, process, and frames from the root by rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shown<'a> {
+    comm: &'a [u8],
+    pid: u32,
+    frames: &'a [u32],
+    stop: StopReason,
+}
+
+/// The labels of a stack, root first, each as its rank among all labels.
+fn root_first(frames: &[u32], labels: &Labels) -> Box<[u32]> {
+    frames.iter().rev().flat_map(|&frame| labels.of(frame)).copied().collect()
+}
+
+fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline: &Timeline, strategy: usize) -> Folded {
+    let mut samples: BTreeMap<Shown<'_>, u64> = BTreeMap::new();
+    let mut comms: FxHashMap<Option<CommIx>, &[u8]> = FxHashMap::default();
+    for (key, &n) in folder.counts().filter(|(key, _)| key.strategy as usize == strategy) {
+        let comm = *comms.entry(key.comm).or_insert_with(|| key.comm.map_or(&[][..], |comm| timeline.comm(comm)));
+        let frames = expanded.get(key.stack as usize).map_or(&[][..], |frames| frames);
+        let total = samples.entry(Shown { comm, pid: key.pid, frames, stop: key.stop }).or_default();
+        *total = total.saturating_add(n);
+    }
+    let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut frames: Vec<FrameLabel> = Vec::new();
+    let mut number = |rank: &u32| {
+        *numbers.entry(*rank).or_insert_with(|| {
+            frames.push(labels.label(*rank));
+            u32::try_from(frames.len()).unwrap_or(u32::MAX).saturating_sub(1)
+        })
+    };
+    let stacks = samples.into_iter().map(|(shown, samples)| FoldedStack {
+        comm: shown_comm(shown.comm, shown.pid),
+        pid: shown.pid,
+        frames: shown.frames.iter().map(&mut number).collect(),
+        stop: shown.stop,
+        samples,
+    });
+    let stacks = stacks.collect();
+    Folded { frames, stacks }
+}
+
+/// A name as shown: what is no UTF-8 is replaced, and a process that nobody named is called by its number, as perf does.
+#[must_use]
+pub fn shown_comm(comm: &[u8], pid: u32) -> String {
+    if comm.is_empty() { format!(":{pid}") } else { String::from_utf8_lossy(comm).into_owned() }
+}

@@ -1,0 +1,14 @@
+//! All programs in one list.
+
+use super::{frames, linking, running};
+use crate::Program;
+use std::sync::LazyLock;
+
+static PROGRAMS: LazyLock<Vec<Program>> =
+    LazyLock::new(|| [frames::PROGRAMS, linking::PROGRAMS, running::PROGRAMS].concat());
+
+/// Every program.
+#[must_use]
+pub fn programs() -> &'static [Program] {
+    &PROGRAMS
+}
