@@ -71,7 +71,7 @@ fn a_full_disk_loses_nothing_written_before() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     fs::create_dir(&small).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&small).status().unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(&small).status().unwrap();
     assert!(mount.success(), "a small tmpfs must be mountable: run the tests as root");
     let file = small.join("full");
     let done = dir.path().join("done");
