@@ -18,7 +18,7 @@ fn smallest_ring_and_stopped_reader() {
     let program = build("pattern", &[], directory.path());
     let mode = CaptureMode::Both { stack_bytes: 131_072 };
     let fast =
-        Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["900"], mode) };
+        Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["600"], mode) };
     let stop = StopFlag::new().expect("a flag");
     let mut pauses = 0;
     let taken = take_with(&fast, &stop, &mut |_| {
@@ -46,7 +46,7 @@ fn smallest_ring_and_stopped_reader() {
 fn nothing_is_lost_by_default() {
     let directory = directory();
     let program = build("pattern", &[], directory.path());
-    let taken = take(&run(&program, &["600"], CaptureMode::Dwarf { stack_bytes: 262_144 }));
+    let taken = take(&run(&program, &["250"], CaptureMode::Dwarf { stack_bytes: 262_144 }));
     for cpu in &taken.outcome.end.cpus {
         let ring_full = cpu.lost.get(&LossCause::RingFull).copied().unwrap_or(0);
         assert_eq!(ring_full, 0, "{cpu:?}");

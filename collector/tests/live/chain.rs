@@ -15,7 +15,7 @@ fn chain_is_what_the_program_sees() {
     let (small, large) = (CaptureMode::Both { stack_bytes: 1024 }, CaptureMode::Both { stack_bytes: 65_536 });
     for mode in [CaptureMode::Fp, small, large] {
         let truth = directory.path().join("truth");
-        let taken = take(&run(&program, &["300", truth.to_str().expect("a path")], mode));
+        let taken = take(&run(&program, &["120", truth.to_str().expect("a path")], mode));
         let truth = read_chain(&truth);
         assert_eq!(truth.len(), 42);
         let leaf = truth[0].frame_address;

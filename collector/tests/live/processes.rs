@@ -15,7 +15,7 @@ fn process_tree_is_followed() {
     let directory = directory();
     let program = build("tree", &[], directory.path());
     let truth = directory.path().join("truth");
-    let taken = take(&run(&program, &["200", truth.to_str().expect("a path")], CaptureMode::Fp));
+    let taken = take(&run(&program, &["80", truth.to_str().expect("a path")], CaptureMode::Fp));
     let truth = std::fs::read_to_string(&truth).expect("the program wrote its file");
     let [parent, first, thread, second] =
         truth.split_whitespace().map(|n| n.parse::<u32>().expect("a number")).collect::<Vec<_>>()[..]

@@ -26,7 +26,7 @@ fn n_marked(sample: &Sample) -> usize {
 fn large_stacks_are_copied_exactly() {
     let directory = directory();
     let program = build("pattern", &[], directory.path());
-    let taken = take(&raw(run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
+    let taken = take(&raw(run(&program, &["150"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
     let whole = taken.samples.iter().filter(|sample| n_marked(sample) == 16_384);
     let whole: Vec<_> = whole.collect();
     assert_most(whole.len(), taken.samples.len(), "samples with all of the pattern");
@@ -45,7 +45,7 @@ fn the_limit_is_kept() {
     let directory = directory();
     let program = build("pattern", &[], directory.path());
     for stack_bytes in [1, 4096, 65_528, 100_001] {
-        let taken = take(&raw(run(&program, &["150"], CaptureMode::Dwarf { stack_bytes })));
+        let taken = take(&raw(run(&program, &["60"], CaptureMode::Dwarf { stack_bytes })));
         let long = |sample: &&Sample| {
             let end = sample.stack_end.map_or(0, |end| end.address);
             end.saturating_sub(sample.user_regs.map_or(0, |regs| regs.sp())) > 131_072
@@ -62,7 +62,7 @@ fn the_limit_is_kept() {
 fn untouched_pages_are_holes() {
     let directory = directory();
     let program = build("holes", &[], directory.path());
-    let taken = take(&raw(run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
+    let taken = take(&raw(run(&program, &["150"], CaptureMode::Dwarf { stack_bytes: 1 << 20 })));
     let with_holes: Vec<_> = taken.samples.iter().filter(|sample| n_marked(sample) == 1024).collect();
     assert_most(with_holes.len(), taken.samples.len(), "samples with the marks of both sides");
     for sample in with_holes {
@@ -82,7 +82,7 @@ fn ends_of_other_stacks_are_found() {
     let directory = directory();
     let program = build("stacks", &[], directory.path());
     let truth = directory.path().join("truth");
-    let arguments = ["200", truth.to_str().expect("a path")];
+    let arguments = ["100", truth.to_str().expect("a path")];
     let taken = take(&raw(run(&program, &arguments, CaptureMode::Dwarf { stack_bytes: 65_536 })));
     let truth = hex_numbers(&truth);
     let sources = [StackEndSource::ThreadBase, StackEndSource::Mapping, StackEndSource::Mapping];
@@ -102,7 +102,7 @@ fn ends_of_other_stacks_are_found() {
 fn registers_at_kernel_entry() {
     let directory = directory();
     let program = build("registers", &[], directory.path());
-    let taken = take(&raw(run(&program, &["15000"], CaptureMode::Dwarf { stack_bytes: 4096 })));
+    let taken = take(&raw(run(&program, &["6000"], CaptureMode::Dwarf { stack_bytes: 4096 })));
     let in_kernel: Vec<_> = taken.samples.iter().filter(|sample| sample.in_kernel).collect();
     // rbx, rbp, r12, r13, r14 in DWARF's order.
     let known = [(3, 0xb0b0_b0b0), (6, 0xbbbb_bbbb), (12, 0x1212_1212), (13, 0x1313_1313), (14, 0x1414_1414)];

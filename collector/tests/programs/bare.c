@@ -7,7 +7,7 @@ static volatile unsigned long sink;
 
 __attribute__((noinline)) void leaf(void)
 {
-	for (unsigned long i = 0; i < 300000000; i++)
+	for (unsigned long i = 0; i < 120000000; i++)
 		sink += i;
 }
 
