@@ -46,7 +46,7 @@ fn the_status_of_the_command_is_passed_on() {
 fn a_killed_recorder_leaves_what_it_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("killed");
-    let endless = "while :; do :; done";
+    let endless = "while :; do : killed; done";
     let mut recorder = fpprof()
         .args(["record", "-F", "1999", "-o"])
         .arg(&file)
@@ -71,14 +71,19 @@ fn a_full_disk_loses_nothing_written_before() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     fs::create_dir(&small).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(&small).status().unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&small).status().unwrap();
     assert!(mount.success(), "a small tmpfs must be mountable: run the tests as root");
     let file = small.join("full");
     let done = dir.path().join("done");
-    let script =
-        format!("find /usr -xdev -type f 2>/dev/null | head -60000 | sort | md5sum; {BUSY}; touch {}", done.display());
+    // Busy until the disk is full, and a little longer.
+    let script = format!(
+        "for n in $(seq 500); do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done
+         if [ $(df --output=avail {} | tail -1) = 0 ]; then [ $full ] && break; full=1; fi; done; touch {}",
+        small.display(),
+        done.display()
+    );
     let ran = ran(fpprof()
-        .args(["record", "-F", "4999", "--call-graph", "both", "--keep-raw-stacks", "-o"])
+        .args(["record", "-F", "499", "--keep-raw-stacks", "-o"])
         .arg(&file)
         .args(["--", "sh", "-c", &script]));
     let kept = dir.path().join("kept");
