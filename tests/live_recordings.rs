@@ -75,10 +75,10 @@ fn a_full_disk_loses_nothing_written_before() {
     assert!(mount.success(), "a small tmpfs must be mountable: run the tests as root");
     let file = small.join("full");
     let done = dir.path().join("done");
-    // Busy until the disk is full, and a little longer.
+    // Busy until the disk is full, and a little longer; in one process, so that samples fill it.
     let script = format!(
-        "for n in $(seq 500); do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done
-         if [ $(df --output=avail {} | tail -1) = 0 ]; then [ $full ] && break; full=1; fi; done; touch {}",
+        "n=0; while [ $n -lt 1000 ]; do n=$((n+1)); i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done
+         if ! echo probe > {0}/probe; then [ $full ] && break; full=1; fi; done 2> /dev/null; touch {1}",
         small.display(),
         done.display()
     );
