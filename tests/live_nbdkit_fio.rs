@@ -20,8 +20,10 @@ fn recording() -> &'static Path {
 /// Samples and complete stacks of all processes of a name under a strategy.
 fn complete(report: &serde_json::Value, comm: &str, strategy: &str) -> (u64, u64) {
     let processes = report["processes"].as_array().expect("processes").iter().filter(|process| process["comm"] == comm);
-    let counts = processes.map(|process| &process["strategies"][strategy]);
-    counts.fold((0, 0), |(samples, complete), count| (samples + number(count, "samples"), complete + number(count, "complete")))
+    let counts = processes.map(|process| process["strategies"].get(strategy).expect("the strategy was asked for"));
+    counts.fold((0, 0), |(samples, complete), count| {
+        (samples + number(count, "samples"), complete + number(count, "complete"))
+    })
 }
 
 /// Check that at 64K at least 99 % of nbdkit's and of fio's stacks are complete by CFI, and that frame pointers, which

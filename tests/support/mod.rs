@@ -5,20 +5,20 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// The program under test.
-pub fn fpprof() -> Command {
+pub(crate) fn fpprof() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fpprof"))
 }
 
 /// What a run printed, and how it ended.
 #[derive(Debug)]
-pub struct Ran {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Runs `command` to its end.
-pub fn ran(command: &mut Command) -> Ran {
+pub(crate) fn ran(command: &mut Command) -> Ran {
     let Output { status, stdout, stderr } = command.output().expect("the program under test starts");
     Ran {
         status: status.code().unwrap_or(-1),
@@ -28,31 +28,31 @@ pub fn ran(command: &mut Command) -> Ran {
 }
 
 /// Runs `fpprof` with `args` to its end.
-pub fn run<const N: usize>(args: [&str; N]) -> Ran {
+pub(crate) fn run<const N: usize>(args: [&str; N]) -> Ran {
     ran(fpprof().args(args))
 }
 
 /// Records `command` with `options` into `file` and expects that to work.
-pub fn record(file: &Path, options: &[&str], command: &[&str]) -> Ran {
+pub(crate) fn record(file: &Path, options: &[&str], command: &[&str]) -> Ran {
     let ran = ran(fpprof().arg("record").args(options).arg("-o").arg(file).arg("--").args(command));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     ran
 }
 
 /// `report --json` of a recording.
-pub fn report(file: &Path, options: &[&str]) -> serde_json::Value {
+pub(crate) fn report(file: &Path, options: &[&str]) -> serde_json::Value {
     let ran = ran(fpprof().arg("report").arg(file).arg("--json").args(options));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
 }
 
 /// The number at `key`.
-pub fn number(value: &serde_json::Value, key: &str) -> u64 {
+pub(crate) fn number(value: &serde_json::Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value}"))
 }
 
 /// Checks that every tick of a report is accounted for.
-pub fn assert_balance(report: &serde_json::Value) {
+pub(crate) fn assert_balance(report: &serde_json::Value) {
     let lost: u64 = report["lost"].as_object().expect("lost").values().filter_map(serde_json::Value::as_u64).sum();
     let known = number(report, "recorded") + lost + number(report, "skipped") + number(report, "dropped");
     assert_eq!(number(report, "fired"), known, "{report}");
