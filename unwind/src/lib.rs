@@ -1,9 +1,58 @@
 //! The unwinder: registers, a memory reader and section bytes in; frames, each with its origin, and one stop reason out.
 //!
-//! You provide the registers of a sample, something that reads its memory ([`Memory`]), and the mappings of its
-//! address space ([`Space`]) with the unwind sections of the modules mapped there ([`Module`]).
+//! You provide
+//! - the unwind sections of the modules ([`Module`]), decompressed;
+//! - which of them is mapped where in the sampled process at the time of the sample ([`Space`]), executable or not;
+//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`]).
+//!
 //! In turn you get a [`Stack`]: its frames, leaf first, each saying how it was found, and exactly one [`StopReason`].
-//! No files, no clock, no threads, no logging; not for symbol names.
+//! Everything that can go wrong is a stop reason; nothing panics, nothing is guessed unless [`Options`] say so, and
+//! what was guessed is flagged. Sections and stacks are taken for hostile: programs, expressions, depth and memory
+//! have limits.
+//!
+//! - [`Unwinder::unwind`] takes one sample, [`Unwinder::unwind_batch`] many, faster: sixteen walks take turns, so that
+//!   they wait for memory together. Either gives the same stacks, in any order, in any batch, on any number of threads
+//!   with an unwinder each.
+//! - [`Unwinder::walk_frame_pointers`] gives what a frame-pointer profiler would have seen, and
+//!   [`Unwinder::judge_chain`] judges what one has recorded.
+//! - [`row_at`] gives the row of call frame information that covers an address, in words.
+//!
+//! No files, no clock, no threads, no logging. Not for symbol names, and not for throwing exceptions.
+//!
+//! # How it works
+//!
+//! An address is looked up in the space, then in the module: by `.eh_frame_hdr` where that is right, else by a scan of
+//! `.eh_frame`, else of `.debug_frame`. The entry found is compiled once, each row to eight bytes that say how ip, sp and fp of the
+//! caller are found. A walk that needs more than these three (a signal frame, a realigned stack, an expression, another
+//! architecture) starts anew with all registers and the rows themselves. Rules are remembered by space and address.
+//!
+//! # Example
+//!
+//! ```
+//! use fpprof_unwind::{Chunk, Mapping, Module, ModuleId, ModuleSections, Regs, Section, Space, Stack, Unwinder};
+//!
+//! // CIE: CFA = rsp + 8, return address at CFA − 8. FDE: 0x1000..0x1100. FDE: 0x1100..0x1200, which has no caller.
+//! let eh_frame = [
+//!     16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0,
+//!     20, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
+//!     24, 0, 0, 0, 48, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 7, 16, 0, 0,
+//! ];
+//! let eh_frame = Some(Section { svma: 0x4000, bytes: eh_frame.as_slice().into() });
+//! let modules = vec![Module::new(ModuleSections { eh_frame, ..ModuleSections::default() })];
+//! let code = Mapping { start: 0x7000_1000, end: 0x7000_2000, executable: true, module: Some(ModuleId(0)), bias: 0x7000_0000 };
+//! let space = Space::new(0, vec![code]);
+//!
+//! let mut registers = [0; 17];
+//! registers[7] = 0x7ffc_0000; // rsp
+//! registers[16] = 0x7000_1010; // rip
+//! let words: Vec<u8> = [0x7000_1150_u64, 0].into_iter().flat_map(u64::to_le_bytes).collect();
+//! let memory = Chunk { start: 0x7ffc_0000, bytes: &words, stack_end: Some(0x7ffc_0010), holes: &[] };
+//!
+//! let mut stack = Stack::default();
+//! Unwinder::default().unwind(&modules, &space, &Regs::x86_64(&registers), &memory, &mut stack);
+//! assert_eq!(stack.frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x7000_1010, 0x7000_1150]);
+//! assert_eq!((stack.stop.class(), stack.stop.name()), ("complete", "undefined_ra"));
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -32,7 +32,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// Takes mappings in any order. Where they overlap, the one that starts later is taken.
+    /// Takes mappings in any order. They must not overlap, as those of a process do not; where they do all the same, an
+    /// address belongs to the one that starts last below it, or to none.
     ///
     /// `id` names the contents: within the life of one unwinder two spaces of the same id must be equal, since rules
     /// are remembered by id and address.

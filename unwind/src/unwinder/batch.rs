@@ -8,7 +8,7 @@ use crate::space::{Modules, Space};
 use crate::stack::Stack;
 use crate::stacks::Stacks;
 
-/// Walks that take turns. Measured with 8, 16 and 24: fewer wait for memory, more fall out of the first-level cache.
+/// Walks that take turns. Of 8, 12, 16 and 24 the first two are a tenth slower, the last no faster.
 const N_LANES: usize = 16;
 
 /// One sample of a batch.
