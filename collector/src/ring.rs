@@ -101,6 +101,14 @@ impl Rings {
         }
     }
 
+    /// Whether a ring is a quarter full: what was read last time was too young to be taken out, or much has come since.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.cpus().any(|cpu| {
+            let cursor = self.cursor(cpu);
+            cursor.head.wrapping_sub(cursor.position) >= self.layout.ring_bytes / 4
+        })
+    }
+
     /// The counters of a CPU as they are now. They balance only while the CPU takes no sample.
     pub(crate) fn counters(&self, cpu: u32) -> Counters {
         let mut counters = [0; N_COUNTERS];

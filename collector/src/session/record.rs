@@ -146,7 +146,9 @@ impl<W: Write> Session<'_, W> {
             if let Some(reason) = self.end_reason(left)? {
                 return Ok(reason);
             }
-            poller.wait(left.map_or(POLL, |left| left.min(POLL))).map_err(Error::system("waiting for samples"))?;
+            // The doorbell rings when a ring passes a mark, not while it stays above.
+            let pause = if self.reader.rings.is_filling() { Duration::from_nanos(SETTLE_NS) } else { POLL };
+            poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf("waiting for samples"))?;
             self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));
             if last_flush.elapsed() >= FLUSH {

@@ -20,13 +20,15 @@ fn smallest_ring_and_stopped_reader() {
     let fast =
         Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["600"], mode) };
     let stop = StopFlag::new().expect("a flag");
-    let mut pauses = 0;
+    let mut turns = 0;
     let taken = take_with(&fast, &stop, &mut |_| {
-        pauses += 1;
-        if pauses <= 2 {
+        turns += 1;
+        if turns <= 2 {
             sleep(Duration::from_millis(250));
         }
     });
+    let looks_by_itself = taken.outcome.sampled_for.as_millis() / 100;
+    assert!(turns > looks_by_itself + 30, "{turns} turns: a filling ring wakes the reader");
     let lost: u64 = taken.outcome.end.cpus.iter().filter_map(|cpu| cpu.lost.get(&LossCause::RingFull)).sum();
     assert!(lost > 100, "{lost} samples lost while the reader slept");
     for cpu in &taken.outcome.end.cpus {
@@ -89,7 +91,7 @@ fn full_disk() {
     let program = build("pattern", &[], directory.path());
     let mut bytes = Vec::new();
     let request =
-        Request { keep_raw_stacks: true, ..run(&program, &["1500"], CaptureMode::Dwarf { stack_bytes: 4096 }) };
+        Request { keep_raw_stacks: true, ..run(&program, &["1200"], CaptureMode::Dwarf { stack_bytes: 4096 }) };
     let stop = StopFlag::new().expect("a flag");
     let whole = record(&request, &mut bytes, &stop, &mut |_| {}).expect("recording works here");
     assert_eq!(whole.end.reason, EndReason::Exited(0));
