@@ -32,8 +32,11 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
-    #[arg(short = 'g', long, value_name = "MODE", default_value = "both", value_parser = values::call_graph)]
+    #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::call_graph)]
     call_graph: CaptureMode,
+    /// Frame pointers, as perf's -g: the same as --call-graph fp
+    #[arg(short = 'g', conflicts_with = "call_graph")]
+    frame_pointers: bool,
     /// Leave out kernel stacks
     #[arg(long)]
     no_kernel_stacks: bool,
@@ -99,7 +102,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
     Ok(Request {
         sampling: Sampling::FrequencyHz(args.freq),
-        mode: args.call_graph,
+        mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
