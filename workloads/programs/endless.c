@@ -9,9 +9,12 @@
 static char alternate[1 << 16];
 static sigjmp_buf again;
 
-static void on_overflow(int signo)
+static char *bottom;
+
+static void on_overflow(int signo, siginfo_t *info, void *context)
 {
-	(void)signo;
+	(void)signo, (void)context;
+	bottom = (char *)((unsigned long)info->si_addr & ~4095UL);
 	siglongjmp(again, 1);
 }
 
@@ -28,9 +31,9 @@ NOINLINE unsigned long recurse(unsigned long depth)
 NOINLINE void outer(char *below)
 {
 	sigsetjmp(again, 1);
-	/* The stack is 8 MiB at most (RLIMIT_STACK); its lowest part need not be mapped. */
-	for (size_t i = 1; i < 2000 && !madvise(below - i * 4096, 4096, MADV_DONTNEED); i++)
-		;
+	/* The page the stack could not grow into is not mapped, which is reported, and those above it are given back. */
+	if (bottom)
+		madvise(bottom, (size_t)(below - bottom), MADV_DONTNEED);
 	if (!stop)
 		result = recurse(0);
 }
@@ -38,7 +41,7 @@ NOINLINE void outer(char *below)
 int main(int argc, char **argv)
 {
 	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof(alternate) };
-	struct sigaction overflow = { .sa_handler = on_overflow, .sa_flags = SA_ONSTACK };
+	struct sigaction overflow = { .sa_sigaction = on_overflow, .sa_flags = SA_ONSTACK | SA_SIGINFO };
 	char *here = __builtin_frame_address(0);
 
 	start_clock(argc, argv);

@@ -1,13 +1,13 @@
 // main < outer < eight times recurse < thrower < (C++ run-time library): an exception that is caught in `outer`.
 #include "program.h"
 
-NOINLINE void thrower(int value)
+extern "C" NOINLINE void thrower(int value)
 {
 	if (!stop)
 		throw value;
 }
 
-NOINLINE void recurse(int depth)
+extern "C" NOINLINE void recurse(int depth)
 {
 	if (depth == 1)
 		thrower(depth);
@@ -16,7 +16,7 @@ NOINLINE void recurse(int depth)
 	NO_TAIL_CALL();
 }
 
-NOINLINE void outer()
+extern "C" NOINLINE void outer()
 {
 	try {
 		recurse(8);

@@ -56,22 +56,29 @@ static inline void start_clock(int argc, char **argv)
 	}
 }
 
-/* Burns CPU for about ROUNDS times 4 microseconds, or until the time is over. Calls nothing. */
-static inline __attribute__((always_inline)) void work(unsigned long rounds)
-{
-	unsigned long x = result;
-
 #ifdef WITH_LEAF_FRAME
-	/* gcc gives a leaf function a frame pointer only when it is used, whatever the flags. */
-	__asm__ volatile("" : : "r"(__builtin_frame_address(0)));
+/* gcc gives a leaf function a frame pointer only when it is used, whatever the flags. */
+#define USE_FRAME() __asm__ volatile("" : : "r"(__builtin_frame_address(0)))
+#else
+#define USE_FRAME() ((void)0)
 #endif
-	while (!stop && rounds--)
-		for (int i = 0; i < 4096; i++) {
-			x = x * 6364136223846793005UL + 1442695040888963407UL;
-			__asm__ volatile("" : "+r"(x));
-		}
-	result = x;
-}
+
+/*
+ * Burns CPU for about ROUNDS times 4 microseconds, or until the time is over. Calls nothing, and is no function, so that
+ * no debug information speaks of an inlined one.
+ */
+#define work(ROUNDS)                                                                                \
+	do {                                                                                        \
+		unsigned long x_ = result, rounds_ = (ROUNDS);                                      \
+                                                                                                    \
+		USE_FRAME();                                                                        \
+		while (!stop && rounds_--)                                                          \
+			for (int i_ = 0; i_ < 4096; i_++) {                                         \
+				x_ = x_ * 6364136223846793005UL + 1442695040888963407UL;            \
+				__asm__ volatile("" : "+r"(x_));                                    \
+			}                                                                           \
+		result = x_;                                                                        \
+	} while (0)
 
 #define FOREVER (~0UL)
 

@@ -98,6 +98,7 @@ fn files_are_linked_as_stated() {
     has("no_pie", &["EXEC (", "INTERP"], &[]);
     has("static_no_pie", &["EXEC (", ".eh_frame"], &["INTERP", "GNU_EH_FRAME"]);
     has("static_pie", &["DYN (", "Flags: PIE"], &["INTERP"]);
+    // What the manifest says of musl is so because its start code has no rows.
     has("musl", &["INTERP", "ld-musl-x86_64.so.1"], &[]);
     has("musl_static", &[], &["INTERP", "GLIBC"]);
     has("stripped", &[".dynsym"], &[".symtab"]);
