@@ -3,12 +3,12 @@
 use anyhow::Context as _;
 use fpprof_analysis::oracle::LiveMapping;
 use fpprof_recording::model::FileIdentity;
+use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use nix::unistd::Pid;
 
 /// One line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +135,8 @@ mod tests {
     /// Check that lines of every kind are understood: a file with blanks in its name, a line feed, anonymous memory.
     #[test]
     fn lines_are_understood() {
-        let vma = parse(b"555555556000-555555558000 r-xp 00002000 fe:01 1234                       /tmp/a b\\012c").unwrap();
+        let vma =
+            parse(b"555555556000-555555558000 r-xp 00002000 fe:01 1234                       /tmp/a b\\012c").unwrap();
         assert_eq!(vma.range, 0x5555_5555_6000..0x5555_5555_8000);
         assert!(vma.is_executable && !vma.is_writable);
         assert_eq!((vma.file_offset, vma.dev, vma.inode), (0x2000, (0xfe, 1), 1234));
@@ -160,16 +161,12 @@ mod tests {
             inode: 0,
             path: Vec::new(),
         };
-        let maps = Maps { vmas: vec![vma(0x1000..0x2000), vma(0x2000..0x3000), vma(0x5000..0x6000)], ..Maps::default() };
+        let maps =
+            Maps { vmas: vec![vma(0x1000..0x2000), vma(0x2000..0x3000), vma(0x5000..0x6000)], ..Maps::default() };
         let start = |address| maps.find(address).map(|vma| vma.range.start);
-        assert_eq!([0xfff, 0x1000, 0x2000, 0x2fff, 0x3000, 0x5fff, 0x6000].map(start), [
-            None,
-            Some(0x1000),
-            Some(0x2000),
-            Some(0x2000),
-            None,
-            Some(0x5000),
-            None
-        ]);
+        assert_eq!(
+            [0xfff, 0x1000, 0x2000, 0x2fff, 0x3000, 0x5fff, 0x6000].map(start),
+            [None, Some(0x1000), Some(0x2000), Some(0x2000), None, Some(0x5000), None]
+        );
     }
 }

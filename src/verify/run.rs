@@ -7,10 +7,13 @@ use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
 use fpprof_analysis::oracle::{Checker, History, Run, Tally, Verification, Wanted, summarise};
 use fpprof_analysis::strategy::Strategy;
+use fpprof_collector::StopFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::os::fd::AsFd as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What is to be verified.
@@ -37,15 +40,13 @@ pub(crate) struct Options {
 /// # Errors
 /// If it cannot be started, traced or read.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
-    }
+    let stop = StopFlag::on_signals().context("watching for signals")?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("reading the clock")?;
     let history = History::new(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX));
     let Options { every, skip, max_instructions, .. } = *options;
     let pace = Pace { every, skip, max: max_instructions };
     let pid = launch(&options.command, options.is_stdout_ours)?;
+    kill_on_signal(pid, stop);
     let mut stepper = Stepper::new(pid, pace, history, stop)?;
     let mut tally = Tally::new(&options.strategies, options.wanted);
     let resolver = FileModules::new();
@@ -69,4 +70,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
             }
         }
     }
+}
+
+/// Kills the program when we are told to stop: it may sit in a system call that does not end by itself.
+fn kill_on_signal(pid: Pid, stop: &'static StopFlag) {
+    std::thread::spawn(move || {
+        let mut fds = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        // Ends with our own process. An error leaves the flag, which stepping looks at.
+        while poll(&mut fds, PollTimeout::NONE).is_err_and(|error| error == nix::errno::Errno::EINTR) {}
+        if stop.signal().is_some() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
 }

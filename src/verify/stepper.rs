@@ -11,14 +11,14 @@ use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{Checker, Flow, History, ShadowStack, Tally};
+use fpprof_collector::StopFlag;
 use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::time::Instant;
 
 /// Instructions a thread runs before the next one has its turn.
@@ -56,11 +56,16 @@ pub(super) struct Stepper {
     pub(super) counts: Counts,
     pub(super) history: History,
     maps: Maps,
+    /// A system call may have changed what is mapped.
     is_dirty: bool,
+    /// Executable mappings changed since the checker was made.
+    is_checker_stale: bool,
     code: Code,
     sample: Sample,
+    /// New processes that have stopped before their parent's event came.
+    strays: Vec<Pid>,
     start: Instant,
-    stop: Arc<AtomicBool>,
+    stop: &'static StopFlag,
     ended: Option<String>,
 }
 
@@ -69,7 +74,7 @@ impl Stepper {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn new(pid: Pid, pace: Pace, history: History, stop: Arc<AtomicBool>) -> anyhow::Result<Self> {
+    pub(super) fn new(pid: Pid, pace: Pace, history: History, stop: &'static StopFlag) -> anyhow::Result<Self> {
         let mut stepper = Self {
             pid,
             threads: Vec::new(),
@@ -79,13 +84,17 @@ impl Stepper {
             history,
             maps: Maps::default(),
             is_dirty: false,
+            is_checker_stale: false,
             code: Code::new(),
             sample: Sample::default(),
+            strays: Vec::new(),
             start: Instant::now(),
             stop,
             ended: None,
         };
         stepper.begin_image(pid)?;
+        // The first checker is made from what is mapped now.
+        stepper.is_checker_stale = false;
         Ok(stepper)
     }
 
@@ -95,7 +104,7 @@ impl Stepper {
     /// If the process can no longer be read or stepped.
     pub(super) fn run(&mut self, checker: &mut Checker<'_>, tally: &mut Tally) -> anyhow::Result<Pause> {
         loop {
-            if self.ended.is_none() && (self.stop.load(Ordering::Relaxed) || self.pace.is_over(self.counts.instructions)) {
+            if self.ended.is_none() && (self.stop.signal().is_some() || self.pace.is_over(self.counts.instructions)) {
                 self.end_early()?;
             }
             if let Some(words) = self.ended.take() {
@@ -107,10 +116,13 @@ impl Stepper {
             };
             self.turn = index;
             for _ in 0..QUANTUM {
-                if self.is_dirty && self.reread_maps()? {
+                if self.is_dirty {
+                    self.reread_maps()?;
+                }
+                if std::mem::take(&mut self.is_checker_stale) {
                     return Ok(Pause::Mappings);
                 }
-                let is_over = self.pace.is_over(self.counts.instructions) || self.stop.load(Ordering::Relaxed);
+                let is_over = self.pace.is_over(self.counts.instructions) || self.stop.signal().is_some();
                 if is_over || !self.step(index, checker, tally)? {
                     break;
                 }
@@ -134,17 +146,16 @@ impl Stepper {
         Ok(())
     }
 
-    /// Whether executable mappings changed.
-    fn reread_maps(&mut self) -> anyhow::Result<bool> {
+    fn reread_maps(&mut self) -> anyhow::Result<()> {
         self.is_dirty = false;
         self.maps.read(self.pid)?;
         let elapsed_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let is_changed = self.history.update(self.maps.executable(), elapsed_ns);
-        if is_changed {
+        if self.history.update(self.maps.executable(), elapsed_ns) {
             self.code.clear();
+            self.is_checker_stale = true;
             self.counts.mapping_changes = self.counts.mapping_changes.saturating_add(1);
         }
-        Ok(is_changed)
+        Ok(())
     }
 
     /// The next stopped thread, from the turn on.
@@ -197,12 +208,7 @@ impl Stepper {
         let flags = if is_blocking { WaitPidFlag::__WALL } else { WaitPidFlag::__WALL | WaitPidFlag::WNOHANG };
         let status = match waitpid(None, Some(flags)) {
             Ok(status) => status,
-            Err(Errno::EINTR) => {
-                if self.stop.load(Ordering::Relaxed) {
-                    self.end_early()?;
-                }
-                return Ok(true);
-            }
+            Err(Errno::EINTR) => return Ok(true),
             Err(Errno::ECHILD) => {
                 self.ended.get_or_insert_with(|| "ended".to_owned());
                 return Ok(false);
@@ -228,6 +234,10 @@ impl Stepper {
             Err(error) => return Err(error),
         };
         let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) else {
+            if !self.is_thread(tid) {
+                self.strays.push(tid);
+                return Ok(());
+            }
             // A new thread, which begins with a stop of its own.
             self.threads.push(Thread::new(tid, regs));
             self.counts.threads = self.counts.threads.saturating_add(1);
@@ -263,34 +273,68 @@ impl Stepper {
             self.counts.execs = self.counts.execs.saturating_add(1);
             self.code.clear();
             self.begin_image(tid)?;
-            self.is_dirty = true;
             // The system call is not over yet.
             if let Some(thread) = self.threads.first_mut() {
                 thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false });
             }
-        } else if is(ptrace::Event::PTRACE_EVENT_FORK) || is(ptrace::Event::PTRACE_EVENT_VFORK) {
-            let_go(new_task(tid)?)?;
-            self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
-        } else if is(ptrace::Event::PTRACE_EVENT_CLONE) {
-            let new = new_task(tid)?;
-            if !std::path::Path::new(&format!("/proc/{}/task/{new}", self.pid)).exists() {
-                let_go(new)?;
-                self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
+        } else if [
+            ptrace::Event::PTRACE_EVENT_FORK,
+            ptrace::Event::PTRACE_EVENT_VFORK,
+            ptrace::Event::PTRACE_EVENT_CLONE,
+        ]
+        .into_iter()
+        .any(is)
+        {
+            let message = ptrace::getevent(tid).context("asking for the new process")?;
+            let new = Pid::from_raw(i32::try_from(message).context("the new process's id")?);
+            if !self.is_thread(new) {
+                self.let_go(new)?;
             }
         }
         resume(tid, None)
     }
 
+    /// Whether a task is one of the process's threads, and not another process.
+    fn is_thread(&self, tid: Pid) -> bool {
+        Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists()
+    }
+
+    /// Lets a new process run on its own, as soon as it has stopped for us.
+    fn let_go(&mut self, pid: Pid) -> anyhow::Result<()> {
+        self.counts.processes_not_followed = self.counts.processes_not_followed.saturating_add(1);
+        match self.strays.iter().position(|&stray| stray == pid) {
+            Some(index) => {
+                self.strays.swap_remove(index);
+            }
+            None => loop {
+                match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+                    Err(Errno::EINTR) => {}
+                    Err(Errno::ECHILD) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => return Ok(()),
+                    Ok(_) => break,
+                    Err(error) => return Err(error).context("waiting for a new process"),
+                }
+            },
+        }
+        match ptrace::detach(pid, None) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error).context("letting a new process go"),
+        }
+    }
+
     fn gone(&mut self, tid: Pid, how: &str) {
         self.threads.retain(|thread| thread.tid != tid);
-        if tid == self.pid {
-            self.ended = Some(how.to_owned());
+        if tid != self.pid {
+            return;
         }
+        self.ended = Some(match self.stop.signal() {
+            Some(_) => format!("killed after {} instructions: interrupted", self.counts.instructions),
+            None => how.to_owned(),
+        });
     }
 
     /// Ends the program before it is over.
     fn end_early(&mut self) -> anyhow::Result<()> {
-        let why = if self.stop.load(Ordering::Relaxed) { "interrupted" } else { "all that was asked for" };
+        let why = if self.stop.signal().is_some() { "interrupted" } else { "all that was asked for" };
         let n = self.counts.instructions;
         match nix::sys::signal::kill(self.pid, Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -320,27 +364,6 @@ fn resume(tid: Pid, signal: Option<Signal>) -> anyhow::Result<()> {
         // Killed meanwhile; its end is reported next.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("stepping thread {tid}")),
-    }
-}
-
-fn new_task(tid: Pid) -> anyhow::Result<Pid> {
-    let message = ptrace::getevent(tid).context("asking for the new process")?;
-    Ok(Pid::from_raw(i32::try_from(message).context("the new process's id")?))
-}
-
-/// Lets a new process run on its own, as soon as it has stopped for us.
-fn let_go(pid: Pid) -> anyhow::Result<()> {
-    loop {
-        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
-            Err(Errno::EINTR) => {}
-            Err(Errno::ECHILD) | Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => return Ok(()),
-            Ok(_) => break,
-            Err(error) => return Err(error).context("waiting for a new process"),
-        }
-    }
-    match ptrace::detach(pid, None) {
-        Ok(()) | Err(Errno::ESRCH) => Ok(()),
-        Err(error) => Err(error).context("letting a new process go"),
     }
 }
 

@@ -48,8 +48,10 @@ pub struct Run {
 pub struct StrategyVerdicts {
     /// The strategy.
     pub name: String,
-    /// Every frame, nothing else, and the root recognised.
+    /// Every frame and nothing else.
     pub exact: u64,
+    /// Exact stacks that end as truncated or broken: the strategy did not recognise the root.
+    pub roots_missed: u64,
     /// Right as far as they go, and they say why they go no further: by stop reason.
     pub truncated: BTreeMap<String, u64>,
     /// Not right, and they say so: by flag, or by what the stack is broken for.

@@ -38,7 +38,7 @@ pub struct TrueFrame {
 /// Why the true stack of an instruction is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unknown {
-    /// The stack pointer has just moved to a stack on which nothing was called yet.
+    /// The stack pointer has moved to another stack, and the code that moved it has not gone where it is going.
     BetweenStacks,
     /// A return address on the stack is not the one that the call put there: the frame will not return to its caller.
     ReturnAddressOverwritten,
@@ -119,6 +119,8 @@ pub struct ShadowStack {
     parked: Vec<Segment>,
     n_entries: usize,
     is_too_deep: bool,
+    /// The stack was changed, and nothing was called, returned or jumped to since.
+    is_settling: bool,
 }
 
 impl ShadowStack {
@@ -126,12 +128,13 @@ impl ShadowStack {
     #[must_use]
     pub fn new(sp: u64) -> Self {
         let segment = Segment { base: Base::Root, entries: Vec::new(), sp };
-        Self { segments: vec![segment], parked: Vec::new(), n_entries: 0, is_too_deep: false }
+        Self { segments: vec![segment], parked: Vec::new(), n_entries: 0, is_too_deep: false, is_settling: false }
     }
 
     /// A call was made: its return address is in `slot`.
     pub fn called(&mut self, return_address: u64, slot: u64) {
         self.push(Entry::Call { return_address, slot });
+        self.is_settling = false;
         if let Some(top) = self.segments.last_mut() {
             top.sp = slot;
             if top.base == Base::Undecided {
@@ -188,6 +191,12 @@ impl ShadowStack {
     /// The stack pointer changed by so much that it may be in another stack. `vma` gives the bounds of the memory an
     /// address lies in.
     pub fn moved_far(&mut self, sp: u64, vma: impl Fn(u64) -> Option<Range<u64>>) -> Moved {
+        let moved = self.change_stack(sp, vma);
+        self.is_settling |= moved == Moved::ToOtherStack;
+        moved
+    }
+
+    fn change_stack(&mut self, sp: u64, vma: impl Fn(u64) -> Option<Range<u64>>) -> Moved {
         let is_resumed = |segment: &Segment| segment.sp.abs_diff(sp) <= RESUME_BYTES;
         if let Some(index) = self.parked.iter().rposition(is_resumed) {
             let segment = self.parked.remove(index);
@@ -219,12 +228,12 @@ impl ShadowStack {
         }
     }
 
-    /// A function was entered by a jump, with `return_address` at the stack pointer. On a new stack that is its first
-    /// function, as `makecontext` makes it; elsewhere it is a tail call.
+    /// A jump or a return was made, with `return_address` at the stack pointer then. On a new stack that enters its first
+    /// function, as `makecontext` makes it; elsewhere it may be a tail call, and nothing changes.
     #[inline]
     pub fn jumped(&mut self, sp: u64, return_address: impl FnOnce() -> Option<u64>) {
-        let is_undecided = self.segments.last().is_some_and(|top| top.base == Base::Undecided);
-        if !is_undecided {
+        self.is_settling = false;
+        if !self.segments.last().is_some_and(|top| top.base == Base::Undecided) {
             return;
         }
         let Some(return_address) = return_address() else { return };
@@ -232,12 +241,6 @@ impl ShadowStack {
         if let Some(top) = self.segments.last_mut() {
             top.base = Base::Root;
         }
-    }
-
-    /// The present stack is one on which nothing was called yet.
-    #[must_use]
-    pub fn is_undecided(&self) -> bool {
-        self.segments.last().is_some_and(|top| top.base == Base::Undecided)
     }
 
     /// The highest address of the present stack that a frame is known at.
@@ -263,6 +266,9 @@ impl ShadowStack {
         out.clear();
         if self.is_too_deep {
             return Err(Unknown::TooDeep);
+        }
+        if self.is_settling {
+            return Err(Unknown::BetweenStacks);
         }
         let mut address = ip;
         for (depth, segment) in self.segments.iter().rev().enumerate() {

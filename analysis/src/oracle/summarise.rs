@@ -74,6 +74,7 @@ fn strategy(tally: &Tally, index: usize) -> Option<StrategyVerdicts> {
     let mut verdicts = StrategyVerdicts {
         name: tally.strategies.get(index)?.to_string(),
         exact: 0,
+        roots_missed: *tally.roots_missed.get(index)?,
         truncated: BTreeMap::new(),
         flagged: BTreeMap::new(),
         wrong: BTreeMap::new(),

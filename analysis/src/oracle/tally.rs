@@ -74,6 +74,8 @@ pub struct Tally {
     pub(super) unknown: BTreeMap<Unknown, u64>,
     pub(super) totals: Vec<BTreeMap<Verdict, u64>>,
     pub(super) leaf_skips: Vec<LeafSkips>,
+    /// Exact stacks that do not say so.
+    pub(super) roots_missed: Vec<u64>,
     pub(super) sites: FxHashMap<Site, Box<[Classes]>>,
     pub(super) culprits: FxHashMap<Site, Box<[Classes]>>,
     pub(super) n_unsited: u64,
@@ -91,6 +93,7 @@ impl Tally {
             checked: 0,
             unknown: BTreeMap::new(),
             totals: strategies.iter().map(|_| BTreeMap::new()).collect(),
+            roots_missed: vec![0; strategies.len()],
             leaf_skips: vec![LeafSkips::default(); strategies.len()],
             sites: FxHashMap::default(),
             culprits: FxHashMap::default(),
@@ -162,6 +165,10 @@ impl Tally {
         if let Some(totals) = self.totals.get_mut(index) {
             let n = totals.entry(verdict).or_default();
             *n = n.saturating_add(1);
+        }
+        let is_root_missed = verdict == Verdict::Exact && !matches!(stack.stop, StopReason::Complete(_));
+        if let Some(n) = self.roots_missed.get_mut(index) {
+            *n = n.saturating_add(u64::from(is_root_missed));
         }
         if let Some(skips) = self.leaf_skips.get_mut(index) {
             let is_real = is_caller_of_leaf_missing(stack, truth);

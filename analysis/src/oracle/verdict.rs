@@ -6,7 +6,7 @@ use fpprof_unwind::{Frame, FrameSource, StackRef, StopReason};
 /// What a stack is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// Every frame, nothing else, and the root recognised.
+    /// Every frame and nothing else. Whether the root was recognised is counted apart.
     Exact,
     /// Right as far as it goes, and it says why it goes no further.
     Truncated(StopReason),
@@ -110,11 +110,11 @@ pub enum Match {
 pub fn verdict(got: StackRef<'_>, truth: &[TrueFrame], by: Match) -> Verdict {
     let same = got.frames.iter().zip(truth).take_while(|(frame, true_frame)| is_same(frame, true_frame, by)).count();
     let is_prefix = same == got.frames.len();
-    let is_whole = is_prefix && same == truth.len();
-    match got.stop {
-        StopReason::Complete(_) if is_whole => return Verdict::Exact,
-        StopReason::Truncated(_) | StopReason::Broken(_) if is_prefix => return Verdict::Truncated(got.stop),
-        _ => {}
+    if is_prefix && same == truth.len() {
+        return Verdict::Exact;
+    }
+    if is_prefix && !matches!(got.stop, StopReason::Complete(_)) {
+        return Verdict::Truncated(got.stop);
     }
     let wrong = kind(got, truth, same);
     match flag(got, same, wrong) {

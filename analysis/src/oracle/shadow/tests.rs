@@ -93,6 +93,7 @@ fn signals_are_two_frames() {
         let mut shadow = interrupted();
         shadow.called(0x901, frame - 16);
         shadow.moved_far(0x7ffd_fff0, vma);
+        shadow.jumped(0x7ffd_fff0, || None);
         assert_eq!(addresses(&shadow, 0x403), [0x403, 0x401], "jumped out of");
         assert!(!shadow.resumed(0x7ffd_fff0), "there is no handler any more");
     }
@@ -115,24 +116,27 @@ fn signals_nest() {
 fn coroutines_keep_their_frames() {
     let mut shadow = called_twice();
     let (a, b) = (0x1100_0000, 0x1200_0000);
-    for (stack, first) in [(a, 0xa1), (b, 0xb1)] {
-        assert_eq!(shadow.moved_far(stack - 8, vma), Moved::ToOtherStack);
+    let switch = |shadow: &mut ShadowStack, sp| {
+        assert_eq!(shadow.moved_far(sp, vma), Moved::ToOtherStack);
         let unknown = shadow.frames(0x300, |_| None, &mut Vec::new());
         assert_eq!(unknown, Err(Unknown::BetweenStacks));
-        shadow.jumped(stack, || Some(0x777));
+        shadow.jumped(sp + 8, || Some(0x777));
+    };
+    for (stack, first) in [(a, 0xa1), (b, 0xb1)] {
+        switch(&mut shadow, stack - 8);
         shadow.called(first, stack - 24);
         assert_eq!(addresses(&shadow, 0x310), [0x310, first, 0x777]);
         // Back to the thread's own stack, where it was left.
         shadow.moved(stack - 32);
-        assert_eq!(shadow.moved_far(0x7ffd_ffd8, vma), Moved::ToOtherStack);
+        switch(&mut shadow, 0x7ffd_ffd8);
         assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
     }
-    assert_eq!(shadow.moved_far(a - 24, vma), Moved::ToOtherStack);
+    switch(&mut shadow, a - 24);
     assert_eq!(addresses(&shadow, 0x320), [0x320, 0xa1, 0x777]);
     // From one to the other, within one mapping.
-    assert_eq!(shadow.moved_far(b - 24, vma), Moved::ToOtherStack);
+    switch(&mut shadow, b - 24);
     assert_eq!(addresses(&shadow, 0x320), [0x320, 0xb1, 0x777]);
-    assert_eq!(shadow.moved_far(0x7ffd_ffd8, vma), Moved::ToOtherStack);
+    switch(&mut shadow, 0x7ffd_ffd8);
     assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
 }
 
