@@ -12,4 +12,5 @@ mod figures;
 pub mod flamegraph;
 pub mod folded;
 pub mod json;
+pub mod oracle;
 pub mod terminal;
