@@ -156,11 +156,15 @@ fn a_part_can_be_checked() {
 /// to keep them, that the flag says so, and that call frame information is right there.
 #[test]
 fn frame_pointers_drop_the_caller_of_a_leaf() {
-    let source = r"
-        int __attribute__((noipa)) leaf(int n) { for (volatile int i = 0;; ) { if (n-- <= 0) return i; } }
+    let source = r#"
+        int __attribute__((noipa)) leaf(int n) {
+            int left = 0;
+            for (int i = 0; i < n; i++) { left ^= i; __asm__ volatile("" : "+r"(left)); }
+            return left & 0;
+        }
         int __attribute__((noipa)) caller(int n) { return leaf(n) + 1; }
         int main(void) { int sum = 0; for (int i = 0; i < 50; i++) sum += caller(i); return sum != 50; }
-    ";
+    "#;
     let flags = ["-O2", "-fno-omit-frame-pointer", "-static"];
     let report = Program::compile("gcc", &flags, "c", source).verify(&[]);
     assert_sound(&report);
