@@ -59,6 +59,17 @@ impl Rule {
     /// More registers are needed.
     pub(crate) const FULL: Self = Self(FULL);
 
+    /// The low and the high half of the bits.
+    pub(crate) fn to_halves(self) -> [u32; 2] {
+        let [a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
+        [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+    }
+
+    /// The rule whose halves these are.
+    pub(crate) fn from_halves([low, high]: [u32; 2]) -> Self {
+        Self(u64::from(high) << 32 | u64::from(low))
+    }
+
     /// A walk ends. A reason no rule can have is left to the full walk.
     pub(crate) fn stop(reason: StopReason) -> Self {
         match (0u64..).zip(STOPS).find(|&(_, stop)| stop == reason) {

@@ -34,8 +34,27 @@ pub(crate) struct Tables {
     /// Open addressing, a power of two of slots, at most half of them taken. A slot with key 0 is free.
     slots: Vec<Slot>,
     n_entries: usize,
-    starts: Vec<u32>,
-    rules: Vec<Rule>,
+    rows: Vec<Row>,
+}
+
+/// A row: the offset of its start from that of the entry, and its rule. Side by side, since a search ends where the
+/// rule is read.
+#[derive(Debug, Clone, Copy)]
+struct Row([u32; 3]);
+
+impl Row {
+    fn new(start: u32, rule: Rule) -> Self {
+        let [low, high] = rule.to_halves();
+        Self([start, low, high])
+    }
+
+    fn start(self) -> u32 {
+        self.0[0]
+    }
+
+    fn rule(self) -> Rule {
+        Rule::from_halves([self.0[1], self.0[2]])
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,30 +76,29 @@ impl Tables {
         }
         let offset = u32::try_from(svma - slot.start).ok()?;
         let first = slot.first_row as usize;
-        let starts = self.starts.get(first..)?.get(..slot.n_rows as usize)?;
-        let row = starts.partition_point(|start| *start <= offset).checked_sub(1)?;
-        self.rules.get(first + row).copied()
+        let rows = self.rows.get(first..)?.get(..slot.n_rows as usize)?;
+        let row = rows.partition_point(|row| row.start() <= offset).checked_sub(1)?;
+        rows.get(row).map(|row| row.rule())
     }
 
     /// Starts an entry: the rows pushed from now on are its.
     pub(crate) fn begin(&mut self) {
-        if self.rules.len() > MAX_ROWS {
+        if self.rows.len() > MAX_ROWS {
             *self = Self::default();
         }
     }
 
     /// Adds a row, at its offset from the start of the entry. Rows that say the same as the one before are left out.
     pub(crate) fn push(&mut self, first_row: usize, start: u32, rule: Rule) {
-        if self.rules.len() > first_row && self.rules.last() == Some(&rule) {
+        if self.rows.len() > first_row && self.rows.last().is_some_and(|row| row.rule() == rule) {
             return;
         }
-        self.starts.push(start);
-        self.rules.push(rule);
+        self.rows.push(Row::new(start, rule));
     }
 
     /// How many rows there are.
     pub(crate) fn n_rows(&self) -> usize {
-        self.rules.len()
+        self.rows.len()
     }
 
     /// Ends an entry: the rows from `first_row` on are its.
@@ -92,7 +110,7 @@ impl Tables {
         let Some(position) = self.position(key) else { return };
         let Some(slot) = self.slots.get_mut(position) else { return };
         self.n_entries += usize::from(slot.key == 0);
-        let n_rows = short(self.rules.len() - first_row);
+        let n_rows = short(self.rows.len() - first_row);
         *slot = Slot { key: key.0, start: range.start, end: range.end, first_row: short(first_row), n_rows };
     }
 
