@@ -27,7 +27,7 @@ pub(crate) struct Modules {
     not_kept: u64,
 }
 
-/// A file without its build id, which the kernel does not always know.
+/// A file without its build id, which is only known once it was read.
 type Key = (u32, u32, u64, u64);
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Modules {
         Self { files: FxHashMap::default(), max_open: half.min(MAX_OPEN), n_open: 0, not_kept: 0 }
     }
 
-    /// Takes note of a mapping, and adds the build id the kernel could not tell.
+    /// Takes note of a mapping, and adds the build id of its file, read from it when it is first mapped.
     pub(crate) fn note(&mut self, mmap: &mut Mmap) {
         let identity = &mmap.identity;
         if identity.inode == 0 || mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {

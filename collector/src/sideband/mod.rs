@@ -1,10 +1,12 @@
 //! What processes do while samples are taken: perf's process events, in order, for the profiled processes.
 //!
-//! Two events per CPU report into one ring: one says of each mapping its device and inode, the other its build id (the
-//! kernel puts either the one or the other into a record). `parse` reads records, `merge` joins the two, `order` brings
-//! the rings of all CPUs into the order of time, and `tracker` knows which processes are profiled and what they map.
+//! One event per CPU says of each mapping its device and inode; its build id is read from the file at once (see
+//! `modules`). The kernel would tell it (`perf_event_attr.build_id`), but then marks the records of everybody else's
+//! events as if they held one: perf 6.1 aborts on that in the middle of its own recording (seen on 6.18).
+//!
+//! `parse` reads records, `order` brings the rings of all CPUs into the order of time, and `tracker` knows which
+//! processes are profiled and what they map.
 
-mod merge;
 mod order;
 mod parse;
 mod source;

@@ -1,19 +1,12 @@
 //! Records of a perf ring.
 
-use fpprof_recording::model::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap};
+use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap};
 use perf_event_open_sys::bindings;
-
-/// One record, with the number of the event it comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) event_id: u64,
-    pub(crate) body: Body,
-}
 
 /// What a record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// A mapping; its identity holds either device and inode or a build id.
+    /// A mapping; its identity holds device and inode.
     Mmap(Mmap),
     Comm(Comm),
     Fork(Fork),
@@ -35,22 +28,17 @@ pub(crate) enum Body {
 /// Splits the bytes of a ring into records; stops at one that cannot be.
 pub(crate) struct Records<'a> {
     pub(crate) bytes: &'a [u8],
-    /// The event whose mappings have build ids.
-    ///
-    /// The kernel marks such records (`PERF_RECORD_MISC_MMAP_BUILD_ID`), but leaves the mark standing when it goes on to
-    /// write the same mapping for an event that did not ask: then the mark lies, and only the event tells.
-    pub(crate) build_id_event: u64,
 }
 
 impl Iterator for Records<'_> {
-    type Item = Record;
+    type Item = Body;
 
-    fn next(&mut self) -> Option<Record> {
+    fn next(&mut self) -> Option<Body> {
         let mut header = Fields(self.bytes);
         let (kind, misc, size) = (header.u32()?, u32::from(header.u16()?), usize::from(header.u16()?));
         let body = self.bytes.get(8..size)?;
         self.bytes = self.bytes.get(size..)?;
-        Some(parse(kind, misc, body, self.build_id_event).unwrap_or(Record { event_id: 0, body: Body::Other }))
+        Some(parse(kind, misc, body).unwrap_or(Body::Other))
     }
 }
 
@@ -60,16 +48,13 @@ impl Iterator for Records<'_> {
 /// `struct sample_id` in `include/uapi/linux/perf_event.h`.
 const TRAILER_BYTES: usize = 32;
 
-fn parse(kind: u32, misc: u32, body: &[u8], build_id_event: u64) -> Option<Record> {
+fn parse(kind: u32, misc: u32, body: &[u8]) -> Option<Body> {
     let (body, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER_BYTES)?)?;
     let mut trailer = Fields(trailer.get(8..)?);
-    let (time_ns, _cpu, event_id) = (trailer.u64()?, trailer.u64()?, trailer.u64()?);
+    let time_ns = trailer.u64()?;
     let mut fields = Fields(body);
-    let body = match kind {
-        bindings::PERF_RECORD_MMAP2 => {
-            let has_build_id = event_id == build_id_event && misc & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
-            Body::Mmap(mmap(&mut fields, has_build_id, time_ns)?)
-        }
+    Some(match kind {
+        bindings::PERF_RECORD_MMAP2 => Body::Mmap(mmap(&mut fields, time_ns)?),
         bindings::PERF_RECORD_COMM => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
             let exec = misc & bindings::PERF_RECORD_MISC_COMM_EXEC != 0;
@@ -87,24 +72,20 @@ fn parse(kind: u32, misc: u32, body: &[u8], build_id_event: u64) -> Option<Recor
         bindings::PERF_RECORD_THROTTLE => Body::Throttle { time_ns: fields.u64()? },
         bindings::PERF_RECORD_UNTHROTTLE => Body::Unthrottle { time_ns: fields.u64()? },
         _ => Body::Other,
-    };
-    Some(Record { event_id, body })
+    })
 }
 
-fn mmap(fields: &mut Fields<'_>, has_build_id: bool, time_ns: u64) -> Option<Mmap> {
+/// A mapping with device and inode, whatever its header says: we ask for no build ids, and where somebody else's event
+/// does, the kernel leaves the mark of their record (`PERF_RECORD_MISC_MMAP_BUILD_ID`) standing on ours.
+fn mmap(fields: &mut Fields<'_>, time_ns: u64) -> Option<Mmap> {
     let (pid, tid) = (fields.u32()?, fields.u32()?);
     let (start, len, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let identity = if has_build_id {
-        let size = usize::from(fields.take(4)?.first().copied()?);
-        FileIdentity { build_id: fields.take(20)?.get(..size).and_then(BuildId::new), ..FileIdentity::default() }
-    } else {
-        FileIdentity {
-            dev_major: fields.u32()?,
-            dev_minor: fields.u32()?,
-            inode: fields.u64()?,
-            inode_generation: fields.u64()?,
-            build_id: None,
-        }
+    let identity = FileIdentity {
+        dev_major: fields.u32()?,
+        dev_minor: fields.u32()?,
+        inode: fields.u64()?,
+        inode_generation: fields.u64()?,
+        build_id: None,
     };
     let (prot, flags) = (fields.u32()?, fields.u32()?);
     let path = fields.string();

@@ -1,6 +1,5 @@
 //! The perf events that report what processes do, and their rings.
 
-use super::merge::Merger;
 use super::order::{Orderer, to_event};
 use super::parse::{Body, Records};
 use super::throttling::Throttling;
@@ -29,10 +28,7 @@ struct CpuSource {
     cpu: u32,
     /// Dropped before the events it belongs to.
     ring: PerfRing,
-    with_inode: PerfEvent,
-    with_build_id: Option<PerfEvent>,
-    build_id_event: u64,
-    merger: Merger,
+    event: PerfEvent,
     throttling: Throttling,
 }
 
@@ -53,7 +49,7 @@ impl SidebandSource {
     /// Lets a sampling event report throttling into its CPU's ring.
     pub(crate) fn attach_sampler(&self, cpu: u32, event: &PerfEvent) -> Result<(), Error> {
         let Some(source) = self.cpus.iter().find(|source| source.cpu == cpu) else { return Ok(()) };
-        event.set_output(&source.with_inode).map_err(Error::system("redirecting a sampling event"))
+        event.set_output(&source.event).map_err(Error::system("redirecting a sampling event"))
     }
 
     /// Starts reporting.
@@ -67,16 +63,12 @@ impl SidebandSource {
     }
 
     fn each(&self, act: impl Fn(&PerfEvent) -> std::io::Result<()>) -> std::io::Result<()> {
-        for source in &self.cpus {
-            act(&source.with_inode)?;
-            source.with_build_id.iter().try_for_each(&act)?;
-        }
-        Ok(())
+        self.cpus.iter().try_for_each(|source| act(&source.event))
     }
 
     /// Descriptors that become readable when a ring is a quarter full.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.cpus.iter().map(|source| source.with_inode.as_fd())
+        self.cpus.iter().map(|source| source.event.as_fd())
     }
 
     /// Reads all rings and hands on, in the order of time, the events up to `cut_ns`.
@@ -84,14 +76,9 @@ impl SidebandSource {
         for source in &mut self.cpus {
             self.bytes.clear();
             source.ring.drain(&mut self.bytes);
-            source.take(&self.bytes, cut_ns, &mut self.orderer, &mut self.lost);
+            source.take(&self.bytes, &mut self.orderer, &mut self.lost);
         }
         self.orderer.release(cut_ns, emit);
-    }
-
-    /// Whether the kernel names build ids.
-    pub(crate) fn has_build_ids(&self) -> bool {
-        self.cpus.iter().all(|source| source.with_build_id.is_some())
     }
 
     /// Records that found no room.
@@ -110,29 +97,14 @@ impl SidebandSource {
 impl CpuSource {
     fn open(cpu: u32) -> Result<Self, Error> {
         let failed = |source| Error::PerfEvent { event: "dummy (process events)", cpu, source };
-        let with_inode = PerfEvent::sideband(cpu, true, WAKEUP_BYTES).map_err(failed)?;
-        let ring = PerfRing::new(&with_inode, RING_BYTES).map_err(failed)?;
-        // Kernels before 5.12 have no build ids to give; then they are read from the files.
-        let with_build_id = match PerfEvent::sideband(cpu, false, WAKEUP_BYTES) {
-            Ok(event) => {
-                event.set_output(&with_inode).map_err(failed)?;
-                Some(event)
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => None,
-            Err(error) => return Err(failed(error)),
-        };
-        let build_id_event = with_build_id.as_ref().map(PerfEvent::id).transpose().map_err(failed)?.unwrap_or(u64::MAX);
-        let merger = Merger::default();
-        Ok(Self { cpu, ring, with_inode, with_build_id, build_id_event, merger, throttling: Throttling::default() })
+        let event = PerfEvent::sideband(cpu, WAKEUP_BYTES).map_err(failed)?;
+        let ring = PerfRing::new(&event, RING_BYTES).map_err(failed)?;
+        Ok(Self { cpu, ring, event, throttling: Throttling::default() })
     }
 
-    fn take(&mut self, bytes: &[u8], cut_ns: u64, orderer: &mut Orderer, lost: &mut SidebandLoss) {
-        for record in (Records { bytes, build_id_event: self.build_id_event }) {
-            match record.body {
-                Body::Mmap(mmap) if record.event_id == self.build_id_event => {
-                    self.merger.with_build_id(&mmap, |mmap| orderer.push(Sideband::Mmap(mmap)));
-                }
-                Body::Mmap(mmap) => self.merger.with_inode(mmap, |mmap| orderer.push(Sideband::Mmap(mmap))),
+    fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, lost: &mut SidebandLoss) {
+        for body in (Records { bytes }) {
+            match body {
                 Body::Lost(events) => {
                     lost.records += 1;
                     lost.events = lost.events.saturating_add(events);
@@ -141,10 +113,6 @@ impl CpuSource {
                 Body::Unthrottle { time_ns } => self.throttling.end(time_ns),
                 body => to_event(body).into_iter().for_each(|event| orderer.push(event)),
             }
-        }
-        // Its build id would have come right behind it.
-        if self.merger.waiting_since_ns().is_some_and(|since| since <= cut_ns) {
-            self.merger.finish(|mmap| orderer.push(Sideband::Mmap(mmap)));
         }
     }
 }

@@ -55,22 +55,17 @@ impl PerfEvent {
         Self::open(&mut attr, cpu)
     }
 
-    /// Opens an event of a CPU that does nothing but report what processes do, disabled: everything with `is_first`;
-    /// mappings with their build id in place of device and inode without.
-    pub(crate) fn sideband(cpu: u32, is_first: bool, wakeup_bytes: u32) -> io::Result<Self> {
+    /// Opens an event of a CPU that does nothing but report what processes do, disabled.
+    pub(crate) fn sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
         let mut attr = Self::attr();
         attr.type_ = bindings::PERF_TYPE_SOFTWARE;
         attr.config = u64::from(bindings::PERF_COUNT_SW_DUMMY);
         attr.set_mmap(1);
         attr.set_mmap2(1);
-        if is_first {
-            attr.set_mmap_data(1);
-            attr.set_comm(1);
-            attr.set_comm_exec(1);
-            attr.set_task(1);
-        } else {
-            attr.set_build_id(1);
-        }
+        attr.set_mmap_data(1);
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = wakeup_bytes;
         Self::open(&mut attr, cpu)
@@ -110,14 +105,6 @@ impl PerfEvent {
     pub(crate) fn set_output(&self, other: &Self) -> io::Result<()> {
         // SAFETY: no pointers; the result is checked.
         Self::check(unsafe { sys::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), other.fd.as_raw_fd()) })
-    }
-
-    /// The number that tells this event's records from those of others in the same ring.
-    pub(crate) fn id(&self) -> io::Result<u64> {
-        let mut id = 0;
-        // SAFETY: `id` is writable.
-        Self::check(unsafe { sys::ioctls::ID(self.fd.as_raw_fd(), &raw mut id) })?;
-        Ok(id)
     }
 
     /// Lets the event fire.
