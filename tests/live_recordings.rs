@@ -150,3 +150,18 @@ fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Check that perf can record beside us: what we ask of the kernel must not change what others get.
+#[test]
+fn perf_records_beside_us() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut beside = fpprof().args(["record", "-q", "-a", "-o"]).arg(dir.path().join("ours")).spawn().unwrap();
+    wait_until(Duration::from_secs(15), || dir.path().join("ours").exists());
+    let perf = ran(Command::new("perf")
+        .args(["record", "-q", "-F", "999", "--call-graph", "fp", "-o"])
+        .arg(dir.path().join("theirs"))
+        .args(["--", "sh", "-c", BUSY]));
+    assert!(Command::new("kill").args(["-INT", &beside.id().to_string()]).status().unwrap().success());
+    assert!(beside.wait().unwrap().success());
+    assert_eq!(perf.status, 0, "{}", perf.stderr);
+}
