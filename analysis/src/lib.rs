@@ -15,6 +15,7 @@
 
 pub mod accuracy;
 pub mod address_space;
+pub mod agreement;
 pub mod audit;
 pub mod experiment;
 pub mod fold;

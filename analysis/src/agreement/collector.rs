@@ -1,0 +1,177 @@
+//! Counting how two stacks of each sample differ.
+
+use crate::accuracy::{Comparison, Difference, Relation};
+use crate::fold::{Where, locate};
+use crate::replay::{Collect, PlacedSpace, Seen};
+use fpprof_unwind::{Frame, StackRef, StopReason};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Frames kept of an example beyond the first difference.
+const MAX_FRAMES_BEYOND: usize = 4;
+/// Frames kept of an example.
+const MAX_FRAMES: usize = 24;
+
+/// What samples are counted by: what one stack is to the other, and how the reference's and the other's ended.
+pub(super) type ReasonKey = (Relation, StopReason, StopReason);
+
+/// Where two stacks differ first, and what each says there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Split {
+    /// The last frame both have.
+    pub(super) after: Where,
+    /// Its caller by the reference.
+    pub(super) reference: Option<Caller>,
+    /// Its caller by the other.
+    pub(super) other: Option<Caller>,
+}
+
+/// A caller's frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Caller {
+    /// Where it is, as looked up: of a return address the byte before it.
+    pub(super) place: Where,
+    /// It was interrupted and did not call.
+    pub(super) is_instruction: bool,
+}
+
+/// The name of a sample: time, CPU, thread.
+pub(super) type SampleName = (u64, u32, u32);
+
+/// A sample that differs, kept to be shown.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) name: SampleName,
+    pub(super) pid: u32,
+    /// Index of the last frame both have.
+    pub(super) frame: usize,
+    pub(super) split: Split,
+    pub(super) reference: KeptStack,
+    pub(super) other: KeptStack,
+}
+
+/// The frames of a kept sample, the leaf first.
+#[derive(Debug, Clone)]
+pub(super) struct KeptStack {
+    pub(super) n_before: usize,
+    pub(super) frames: Vec<(Frame, Where)>,
+    pub(super) n_more: usize,
+    pub(super) stop: StopReason,
+}
+
+/// Counts what two strategies make of each sample: the first of the replayed ones is the reference.
+#[derive(Debug)]
+pub(super) struct Collector {
+    /// Places of each reason to keep an example of.
+    max_examples: usize,
+    pub(super) samples: u64,
+    pub(super) frames: Difference,
+    pub(super) reasons: FxHashMap<ReasonKey, u64>,
+    pub(super) splits: FxHashMap<(ReasonKey, Split), u64>,
+    pub(super) kept: FxHashMap<ReasonKey, BTreeMap<SampleName, Kept>>,
+}
+
+impl Collector {
+    /// A collector that keeps one sample of so many places for each reason.
+    pub(super) fn new(max_examples: usize) -> Self {
+        Self {
+            max_examples,
+            samples: 0,
+            frames: Difference::default(),
+            reasons: FxHashMap::default(),
+            splits: FxHashMap::default(),
+            kept: FxHashMap::default(),
+        }
+    }
+
+    fn compare(&mut self, seen: &Seen<'_>, reference: StackRef<'_>, other: StackRef<'_>) {
+        let comparison = Comparison::new(reference, other);
+        let reason = (comparison.relation, reference.stop, other.stop);
+        self.samples = self.samples.saturating_add(1);
+        add(&mut self.frames, &comparison.difference);
+        count(&mut self.reasons, reason, 1);
+        let Some(frame) = comparison.differs_after else { return };
+        let Some(after) = reference.frames.get(frame) else { return };
+        let caller = |stack: StackRef<'_>| {
+            let frame = stack.frames.get(frame.saturating_add(1))?;
+            Some(Caller { place: locate(frame, seen.space), is_instruction: frame.flags.is_instruction })
+        };
+        let split = Split { after: locate(after, seen.space), reference: caller(reference), other: caller(other) };
+        count(&mut self.splits, (reason, split), 1);
+        let name = (seen.sample.time_ns, seen.sample.cpu, seen.sample.tid);
+        if self.is_wanted(reason, name, split.after) {
+            let stack = |stack: StackRef<'_>| kept_stack(stack, frame, seen.space);
+            let (reference, other) = (stack(reference), stack(other));
+            self.keep(reason, Kept { name, pid: seen.sample.pid, frame, split, reference, other });
+        }
+    }
+
+    /// Whether a sample is the earliest at its place, and its place among the first of its reason.
+    fn is_wanted(&self, reason: ReasonKey, name: SampleName, after: Where) -> bool {
+        let Some(kept) = self.kept.get(&reason) else { return self.max_examples > 0 };
+        if let Some(earlier) = kept.values().find(|kept| kept.split.after == after) {
+            return name < earlier.name;
+        }
+        kept.len() < self.max_examples || kept.last_key_value().is_some_and(|(&last, _)| name < last)
+    }
+
+    /// Keeps the earliest sample of each place, and of places those with the earliest samples. A place that was given
+    /// up comes back with an earlier sample, so that the order of samples does not matter.
+    fn keep(&mut self, reason: ReasonKey, new: Kept) {
+        if !self.is_wanted(reason, new.name, new.split.after) {
+            return;
+        }
+        let kept = self.kept.entry(reason).or_default();
+        kept.retain(|_, kept| kept.split.after != new.split.after);
+        kept.insert(new.name, new);
+        if kept.len() > self.max_examples {
+            kept.pop_last();
+        }
+    }
+}
+
+impl Collect for Collector {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let &[reference, other] = seen.stacks else { return };
+        if !reference.frames.is_empty() || !other.frames.is_empty() {
+            self.compare(seen, reference, other);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        add(&mut self.frames, &other.frames);
+        other.reasons.into_iter().for_each(|(reason, n)| count(&mut self.reasons, reason, n));
+        other.splits.into_iter().for_each(|(split, n)| count(&mut self.splits, split, n));
+        for (reason, kept) in other.kept {
+            kept.into_values().for_each(|kept| self.keep(reason, kept));
+        }
+    }
+}
+
+fn kept_stack(stack: StackRef<'_>, frame: usize, space: &PlacedSpace) -> KeptStack {
+    let wanted = frame.saturating_add(1).saturating_add(MAX_FRAMES_BEYOND);
+    // A difference deep in a stack is shown with the frames around it and not from the leaf.
+    let n_before = wanted.saturating_sub(MAX_FRAMES).min(stack.frames.len());
+    let shown = stack.frames.iter().skip(n_before).take(MAX_FRAMES);
+    let frames = shown.map(|frame| (*frame, locate(frame, space))).collect();
+    KeptStack {
+        n_before,
+        frames,
+        n_more: stack.frames.len().saturating_sub(n_before.saturating_add(MAX_FRAMES)),
+        stop: stack.stop,
+    }
+}
+
+fn count<K: Eq + std::hash::Hash>(counts: &mut FxHashMap<K, u64>, key: K, n: u64) {
+    let total = counts.entry(key).or_default();
+    *total = total.saturating_add(n);
+}
+
+fn add(to: &mut Difference, more: &Difference) {
+    to.n_same = to.n_same.saturating_add(more.n_same);
+    to.n_missing = to.n_missing.saturating_add(more.n_missing);
+    to.n_not_reached = to.n_not_reached.saturating_add(more.n_not_reached);
+    to.n_wrong = to.n_wrong.saturating_add(more.n_wrong);
+    to.n_beyond = to.n_beyond.saturating_add(more.n_beyond);
+}

@@ -1,0 +1,25 @@
+//! Where two strategies disagree: which samples, which frame first, for which reason, and who is right where the
+//! instructions show it.
+//!
+//! You provide a recording and two strategies, the first taken for the reference. In turn every sample with a user
+//! stack is compared frame by frame ([`crate::accuracy::Comparison`]) and counted by relation and by how both stacks
+//! ended ([`Reason`]); what differs is laid at the door of the last frame both have, whose caller they disagree on,
+//! with its row of call frame information and examples.
+//!
+//! # Who is right
+//!
+//! A return address stands behind a call. Of two callers of the same frame the one behind no call is wrong; and the one
+//! behind a call of that very function is more likely than one behind a call of another ([`Evidence`], [`Verdict`]).
+//! The result is the same at any number of threads.
+
+mod collector;
+mod evidence;
+mod model;
+mod report;
+
+pub use evidence::{Evidence, Verdict};
+pub use model::{Disagreement, Example, Function, Reason, ShownFrame, ShownStack};
+pub use report::{Options, disagreement};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The model behind `fpprof diff`. Field names are the keys of `diff --json`.
+
+use super::{Evidence, Verdict};
+use crate::accuracy::{Difference, Relation};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How two strategies differ over the samples of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Disagreement {
+    /// The strategy taken for the reference.
+    pub reference: String,
+    /// The strategy compared with it.
+    pub other: String,
+    /// Samples with a user stack under either.
+    pub samples: u64,
+    /// Those whose frames are the same, however the stacks ended.
+    pub same: u64,
+    /// Those whose stacks both reached their root.
+    pub both_complete: u64,
+    /// Those whose stacks both reached their root, over the same frames.
+    pub both_complete_same: u64,
+    /// Samples by relation.
+    pub relations: BTreeMap<Relation, u64>,
+    /// The same by frames, leaves not counted.
+    pub frames: Difference,
+    /// Who is right in the samples that differ.
+    pub verdicts: BTreeMap<Verdict, u64>,
+    /// Samples by relation and by how both stacks ended, those that are the same included; most samples first.
+    pub reasons: Vec<Reason>,
+    /// Functions whose caller they disagree on, most samples first.
+    pub functions: Vec<Function>,
+    /// The same by module; names are empty.
+    pub modules: Vec<Function>,
+    /// What was left out or went wrong, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Samples of one relation whose stacks ended in the same ways.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// What the other's stack is to the reference's.
+    pub relation: Relation,
+    /// How the reference's stack ended: class and name, such as `truncated no_cfi`.
+    pub reference_end: String,
+    /// How the other's stack ended.
+    pub other_end: String,
+    /// Samples.
+    pub samples: u64,
+    /// Who is right in them; empty where the frames are the same.
+    pub verdicts: BTreeMap<Verdict, u64>,
+    /// The earliest sample of each of the first few places where they differ.
+    pub examples: Vec<Example>,
+}
+
+/// A function whose caller two strategies disagree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Base name of its module.
+    pub module: String,
+    /// Samples that differ first behind a frame of it.
+    pub samples: u64,
+    /// The same by relation.
+    pub relations: BTreeMap<Relation, u64>,
+}
+
+/// One sample that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Example {
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Index of the last frame both have before they differ first, leaf 0.
+    pub frame: usize,
+    /// That frame.
+    pub place: String,
+    /// Its address in the file, SVMA; in no module, AVMA.
+    pub svma: u64,
+    /// Our row there, in words; or why there is none.
+    pub row: String,
+    /// The rule the other strategy follows there, where it is not that row.
+    pub other_row: Option<String>,
+    /// Who is right.
+    pub verdict: Verdict,
+    /// What stands before the return address the reference gives.
+    pub reference_evidence: Evidence,
+    /// What stands before the return address the other gives.
+    pub other_evidence: Evidence,
+    /// The reference's stack.
+    pub reference: ShownStack,
+    /// The other's.
+    pub other: ShownStack,
+}
+
+/// A stack that is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownStack {
+    /// How it ended: class and name.
+    pub end: String,
+    /// Frames left out at the leaf side.
+    pub n_before: usize,
+    /// Leaf first, up to a few frames beyond the first difference.
+    pub frames: Vec<ShownFrame>,
+    /// Frames left out at the root side.
+    pub n_more: usize,
+}
+
+/// A frame that is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownFrame {
+    /// AVMA.
+    pub address: u64,
+    /// Canonical frame address, where known.
+    pub cfa: Option<u64>,
+    /// Function, module and SVMA.
+    pub name: String,
+}

@@ -1,0 +1,296 @@
+//! From a recording to the disagreement of two strategies, with names.
+
+use super::collector::{Caller, Collector, Kept, KeptStack, ReasonKey, Split};
+use super::evidence::{Evidence, Verdict, Witness};
+use super::model::{Disagreement, Example, Function, Reason, ShownFrame, ShownStack};
+use crate::Error;
+use crate::accuracy::Relation;
+use crate::address_space::{Builder, FileIx, Timeline};
+use crate::fold::Where;
+use crate::modules::{ModuleTable, Resolver};
+use crate::replay::Replay;
+use crate::strategy::Strategy;
+use crate::symbols::Symbolizer;
+use fpprof_recording::Recording;
+use fpprof_unwind::{ModuleId, Modules as _, StopReason, row_at};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
+use std::num::NonZeroUsize;
+
+/// Functions and modules named.
+const MAX_FUNCTIONS: usize = 50;
+/// What a walk by frame pointers takes for the row of every instruction of x86-64.
+const FRAME_POINTER_ROW: &str = "CFA=rbp+16, rbp=c-16, ra=c-8";
+
+/// What to compare, and with what.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The strategy taken for the reference.
+    pub reference: Strategy,
+    /// The one compared with it.
+    pub other: Strategy,
+    /// Examples for each reason, each at another place.
+    pub max_examples: usize,
+    /// Where modules are found.
+    pub resolver: &'a dyn Resolver,
+    /// Threads to work with; the result does not depend on it.
+    pub n_threads: NonZeroUsize,
+}
+
+/// Compares two strategies over every sample of a recording.
+///
+/// # Errors
+/// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
+/// [`Error::Recording`] if the file cannot be read.
+pub fn disagreement<R: Read + Seek + Send>(
+    recording: &mut Recording<R>,
+    options: &Options<'_>,
+) -> Result<Disagreement, Error> {
+    let strategies = [options.reference, options.other];
+    if options.reference == options.other {
+        return Err(Error::StrategyTwice(options.other.to_string()));
+    }
+    let meta = recording.meta().clone();
+    strategies.iter().try_for_each(|strategy| strategy.check(&meta))?;
+    let mut builder = Builder::default();
+    recording.sideband(|event| builder.add(event))?;
+    let timeline: Timeline = builder.finish();
+    let modules = ModuleTable::new(&timeline, &meta, options.resolver);
+    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;
+    let mut report = Report::new(&replayed.collected, &modules, options).make();
+    report.warnings.extend(replayed.malformed.iter().map(ToString::to_string));
+    report.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
+    report.warnings.extend(modules.warnings());
+    Ok(report)
+}
+
+/// What was counted, on its way to names.
+struct Report<'a> {
+    collected: &'a Collector,
+    modules: &'a ModuleTable<'a>,
+    options: &'a Options<'a>,
+    symbols: Symbolizer,
+    /// The evidence for both callers of each split.
+    evidence: FxHashMap<Split, (Evidence, Evidence)>,
+}
+
+impl<'a> Report<'a> {
+    fn new(collected: &'a Collector, modules: &'a ModuleTable<'a>, options: &'a Options<'a>) -> Self {
+        let wanted = wanted(collected);
+        wanted.keys().for_each(|&file| modules.mark_used(file));
+        let symbols = Symbolizer::new(modules, &wanted, None, options.n_threads);
+        let mut witness = Witness::new(modules);
+        let mut evidence = FxHashMap::default();
+        for &(_, split) in collected.splits.keys() {
+            evidence.entry(split).or_insert_with(|| {
+                let callee = entry(modules, split.after);
+                let mut look = |caller: Option<Caller>| evidence_of(&mut witness, caller, callee);
+                (look(split.reference), look(split.other))
+            });
+        }
+        Self { collected, modules, options, symbols, evidence }
+    }
+
+    fn make(&self) -> Disagreement {
+        let mut report = Disagreement {
+            reference: self.options.reference.to_string(),
+            other: self.options.other.to_string(),
+            samples: self.collected.samples,
+            frames: self.collected.frames,
+            ..Disagreement::default()
+        };
+        for (&(relation, reference, other), &n) in &self.collected.reasons {
+            let is_same = relation == Relation::Same;
+            let is_complete = [reference, other].iter().all(|stop| matches!(stop, StopReason::Complete(_)));
+            count(&mut report.relations, relation, n);
+            for (total, holds) in [
+                (&mut report.same, is_same),
+                (&mut report.both_complete, is_complete),
+                (&mut report.both_complete_same, is_same && is_complete),
+            ] {
+                *total = total.saturating_add(if holds { n } else { 0 });
+            }
+        }
+        let mut verdicts: FxHashMap<ReasonKey, BTreeMap<Verdict, u64>> = FxHashMap::default();
+        let mut functions: BTreeMap<(String, String), Function> = BTreeMap::new();
+        let mut by_module: BTreeMap<(String, String), Function> = BTreeMap::new();
+        for (&(reason, split), &n) in &self.collected.splits {
+            let verdict = self.verdict(split);
+            count(&mut report.verdicts, verdict, n);
+            count(verdicts.entry(reason).or_default(), verdict, n);
+            let (name, module) = self.function(split.after);
+            blame(&mut by_module, String::new(), module.clone(), reason.0, n);
+            blame(&mut functions, name, module, reason.0, n);
+        }
+        report.functions = ranked(functions);
+        report.modules = ranked(by_module);
+        report.reasons = self.reasons(&mut verdicts);
+        report.warnings = self.symbols.warnings().to_vec();
+        report
+    }
+
+    fn reasons(&self, verdicts: &mut FxHashMap<ReasonKey, BTreeMap<Verdict, u64>>) -> Vec<Reason> {
+        let mut sorted: Vec<(&ReasonKey, &u64)> = self.collected.reasons.iter().collect();
+        sorted.sort_unstable_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let reason = |(&key, &samples): (&ReasonKey, &u64)| Reason {
+            relation: key.0,
+            reference_end: end(key.1),
+            other_end: end(key.2),
+            samples,
+            verdicts: verdicts.remove(&key).unwrap_or_default(),
+            examples: self.examples(key),
+        };
+        sorted.into_iter().map(reason).collect()
+    }
+
+    fn examples(&self, reason: ReasonKey) -> Vec<Example> {
+        let kept = self.collected.kept.get(&reason);
+        kept.into_iter().flat_map(BTreeMap::values).map(|kept| self.example(kept)).collect()
+    }
+
+    fn example(&self, kept: &Kept) -> Example {
+        let (time_ns, _, tid) = kept.name;
+        let (reference_evidence, other_evidence) = self.evidence(kept.split);
+        Example {
+            time_ns,
+            pid: kept.pid,
+            tid,
+            frame: kept.frame,
+            place: self.place(kept.split.after),
+            svma: address(kept.split.after),
+            row: self.row(kept.split.after),
+            other_row: (self.options.other == Strategy::Fp).then(|| FRAME_POINTER_ROW.to_owned()),
+            verdict: self.verdict(kept.split),
+            reference_evidence,
+            other_evidence,
+            reference: self.stack(&kept.reference),
+            other: self.stack(&kept.other),
+        }
+    }
+
+    fn stack(&self, kept: &KeptStack) -> ShownStack {
+        let shown = kept.frames.iter().map(|(frame, place)| ShownFrame {
+            address: frame.address,
+            cfa: (frame.cfa != 0).then_some(frame.cfa),
+            name: self.place(*place),
+        });
+        ShownStack { end: end(kept.stop), n_before: kept.n_before, frames: shown.collect(), n_more: kept.n_more }
+    }
+
+    fn evidence(&self, split: Split) -> (Evidence, Evidence) {
+        self.evidence.get(&split).copied().unwrap_or((Evidence::Unknown, Evidence::Unknown))
+    }
+
+    fn verdict(&self, split: Split) -> Verdict {
+        let (reference, other) = self.evidence(split);
+        Verdict::weigh(reference, other)
+    }
+
+    fn row(&self, place: Where) -> String {
+        let Where::Module(file, svma) = place else { return "no module".to_owned() };
+        match self.modules.module(ModuleId(file.0)) {
+            Ok(module) => row_at(module, svma).map_or_else(|error| error.to_string(), |row| row.to_string()),
+            Err(reason) => reason.name().to_owned(),
+        }
+    }
+
+    /// The function itself, not what is inlined into it: only it has a frame.
+    fn symbol(&self, place: Where) -> Option<&String> {
+        let Where::Module(file, svma) = place else { return None };
+        self.symbols.user(file, svma).ok()?.first()
+    }
+
+    fn module(&self, place: Where) -> String {
+        match place {
+            Where::Module(file, _) => self.modules.file(file).map_or_else(String::new, |file| file.base_name()),
+            Where::Unmapped(_) => "[no module]".to_owned(),
+            Where::Kernel(_) => "[kernel]".to_owned(),
+        }
+    }
+
+    fn function(&self, place: Where) -> (String, String) {
+        let module = self.module(place);
+        // Code of one module without names is one line of the table.
+        let name = self.symbol(place).cloned().unwrap_or_else(|| "[no symbol]".to_owned());
+        (name, module)
+    }
+
+    fn place(&self, place: Where) -> String {
+        let name = self.symbol(place).map(|name| format!("{name} ")).unwrap_or_default();
+        format!("{name}{}+{:#x}", self.module(place), address(place))
+    }
+}
+
+/// Every place that needs a name, by file and ascending.
+fn wanted(collected: &Collector) -> BTreeMap<FileIx, Vec<u64>> {
+    let mut wanted: BTreeMap<FileIx, BTreeSet<u64>> = BTreeMap::new();
+    let places = collected.splits.keys().map(|(_, split)| split.after);
+    let kept = collected.kept.values().flat_map(BTreeMap::values);
+    let shown = kept.flat_map(|kept| kept.reference.frames.iter().chain(&kept.other.frames)).map(|&(_, place)| place);
+    for place in places.chain(shown) {
+        if let Where::Module(file, svma) = place {
+            wanted.entry(file).or_default().insert(svma);
+        }
+    }
+    wanted.into_iter().map(|(file, svmas)| (file, svmas.into_iter().collect())).collect()
+}
+
+/// The file and the first SVMA of the function at a place, as its call frame information says.
+fn entry(modules: &ModuleTable<'_>, place: Where) -> Option<(FileIx, u64)> {
+    let Where::Module(file, svma) = place else { return None };
+    let module = modules.module(ModuleId(file.0)).ok()?;
+    Some((file, row_at(module, svma).ok()?.entry_range.start))
+}
+
+fn evidence_of(witness: &mut Witness<'_>, caller: Option<Caller>, callee: Option<(FileIx, u64)>) -> Evidence {
+    match caller {
+        Some(Caller { place: Where::Module(file, lookup), is_instruction: false }) => {
+            let callee = callee.filter(|&(callee_file, _)| callee_file == file).map(|(_, svma)| svma);
+            // A return address is looked up as the byte before it.
+            witness.before(file, lookup.wrapping_add(1), callee)
+        }
+        _ => Evidence::Unknown,
+    }
+}
+
+fn end(stop: StopReason) -> String {
+    format!("{} {}", stop.class(), stop.name())
+}
+
+fn address(place: Where) -> u64 {
+    match place {
+        Where::Module(_, address) | Where::Unmapped(address) | Where::Kernel(address) => address,
+    }
+}
+
+fn count<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, n: u64) {
+    let total = counts.entry(key).or_default();
+    *total = total.saturating_add(n);
+}
+
+fn blame(
+    functions: &mut BTreeMap<(String, String), Function>,
+    name: String,
+    module: String,
+    relation: Relation,
+    n: u64,
+) {
+    let function = functions.entry((name, module)).or_insert_with_key(|(name, module)| Function {
+        name: name.clone(),
+        module: module.clone(),
+        samples: 0,
+        relations: BTreeMap::new(),
+    });
+    function.samples = function.samples.saturating_add(n);
+    count(&mut function.relations, relation, n);
+}
+
+/// Most samples first, then by name.
+fn ranked(functions: BTreeMap<(String, String), Function>) -> Vec<Function> {
+    let mut ranked: Vec<Function> = functions.into_values().collect();
+    ranked.sort_by_key(|function| std::cmp::Reverse(function.samples));
+    ranked.truncate(MAX_FUNCTIONS);
+    ranked
+}

@@ -1,0 +1,169 @@
+use super::{Disagreement, Evidence, Options, Verdict, disagreement};
+use crate::Error;
+use crate::accuracy::Relation;
+use crate::modules::FileModules;
+use crate::strategy::Strategy;
+use crate::test_support::{Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, FpFrame, Sample, Sideband, StackEnd, StackEndSource};
+use fpprof_recording::{Recording, RecordingWriter};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::num::NonZeroUsize;
+
+/// `leaf` at its first instruction has the return address at sp, `middle` has 24 bytes of its own below it, `_start`
+/// says that it has no caller. `data` looks like code, and nothing is called before it.
+const SOURCE: &str = "
+        .text
+        .globl _start
+        .type _start, @function
+_start: .cfi_startproc
+        .cfi_undefined rip
+        call middle
+after_middle: nop
+        .cfi_endproc
+        .size _start, . - _start
+        .type middle, @function
+middle: .cfi_startproc
+        sub $24, %rsp
+        .cfi_def_cfa_offset 32
+        call leaf
+after_leaf: add $24, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size middle, . - middle
+        .type leaf, @function
+leaf:   .cfi_startproc
+        nop
+        ret
+        .cfi_endproc
+        .size leaf, . - leaf
+        .type data, @function
+data:   .fill 32, 1, 0x90
+behind_nops: nop
+        .size data, . - data
+        .section .note.GNU-stack,\"\",@progbits
+";
+
+const SP: u64 = 0x7ffd_0000_1000;
+const PID: u32 = 7;
+
+/// A recording of the program above: each sample is in `leaf`, called by `middle`, called by `_start`, with one of
+/// these chains of (label, frame address above sp).
+fn record(chains: &[&[(&str, u64)]]) -> (Workshop, Vec<u8>) {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.s", SOURCE, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
+    let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
+    let page = svma["_start"] & !0xfff;
+    let elf = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
+    let offset = elf.unwrap().image().file_offset(svma["_start"]).unwrap() & !0xfff;
+    let mapping = executable(PID, page, 0x1000, offset, &path, identity(&path, true));
+    let mode = CaptureMode::Both { stack_bytes: 64 };
+    let mut writer = RecordingWriter::new(Vec::new(), &meta(mode)).unwrap();
+    writer.sideband(&Sideband::Mmap(mapping)).unwrap();
+    for (n, chain) in (0..).zip(chains) {
+        let words = [svma["after_leaf"], 1, 2, 3, svma["after_middle"], 0];
+        let frame = |&(label, above): &(&str, u64)| FpFrame {
+            address: svma[label],
+            frame_address: if above == 0 { 0 } else { SP + above },
+        };
+        let sample = Sample {
+            stack_end: Some(StackEnd { address: SP + 48, source: StackEndSource::Mapping }),
+            user_fp: chain.iter().map(frame).collect(),
+            fp_end: FpEnd::Zero,
+            ..dwarf_sample(PID, n, svma["leaf"], SP, &words)
+        };
+        writer.sample(&sample, None).unwrap();
+        if n % 3 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    let n = chains.len() as u64;
+    writer.finish(&end(vec![CpuCounters { cpu: 0, fired: n, recorded: n, ..CpuCounters::default() }])).unwrap();
+    (workshop, writer.into_inner())
+}
+
+fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreement {
+    let mut recording = Recording::open(Cursor::new(file.to_vec())).unwrap();
+    let files = FileModules::new();
+    let n_threads = NonZeroUsize::new(n_threads).unwrap();
+    let options =
+        Options { reference: Strategy::Dwarf, other: Strategy::Fp, max_examples, resolver: &files, n_threads };
+    disagreement(&mut recording, &options).unwrap()
+}
+
+/// What a chain of frame pointers gives in a leaf without a frame.
+const WITHOUT_MIDDLE: &[(&str, u64)] = &[("leaf", 0), ("after_middle", 24)];
+const WRONG: &[(&str, u64)] = &[("leaf", 0), ("behind_nops", 8), ("after_middle", 24)];
+
+/// Check that samples are counted by what they differ in, laid at the door of the right function, with our row, the
+/// other's rule, and the verdict of the instructions.
+#[test]
+fn disagreements_are_counted_and_explained() {
+    let (_workshop, file) = record(&[WITHOUT_MIDDLE, WRONG, WITHOUT_MIDDLE, WITHOUT_MIDDLE, WRONG]);
+    let report = compare_on(&file, 2, 3);
+    assert_eq!((report.reference.as_str(), report.other.as_str()), ("dwarf", "fp"));
+    assert_eq!((report.samples, report.same, report.both_complete, report.both_complete_same), (5, 0, 5, 0));
+    let relations = BTreeMap::from([(Relation::LeafCallerMissing, 3), (Relation::WrongFrame, 2)]);
+    assert_eq!(report.relations, relations);
+    assert_eq!((report.frames.n_same, report.frames.n_missing, report.frames.n_wrong), (5, 5, 2));
+    // `leaf` is called where the reference says: by `middle`, and not by `_start`, and from no row of nops.
+    assert_eq!(report.verdicts, BTreeMap::from([(Verdict::Reference, 5)]));
+    let function = &report.functions[0];
+    assert_eq!((function.name.as_str(), function.module.as_str(), function.samples), ("leaf", "program", 5));
+    assert_eq!(function.relations, relations);
+    assert_eq!((report.functions.len(), report.modules.len(), report.modules[0].samples), (1, 1, 5));
+
+    let [missing, wrong] = &report.reasons[..] else { panic!("{:?}", report.reasons) };
+    assert_eq!((missing.relation, missing.samples), (Relation::LeafCallerMissing, 3));
+    assert_eq!((missing.reference_end.as_str(), missing.other_end.as_str()), ("complete _start", "complete _start"));
+    assert_eq!((wrong.relation, wrong.samples), (Relation::WrongFrame, 2));
+    let [example] = &wrong.examples[..] else { panic!("{:?}", wrong.examples) };
+    assert_eq!((example.time_ns, example.pid, example.frame), (2_001, PID, 0));
+    assert!(example.place.starts_with("leaf program+0x"), "{}", example.place);
+    assert_eq!(example.row, "CFA=rsp+8, ra=c-8");
+    assert_eq!(example.other_row.as_deref(), Some("CFA=rbp+16, rbp=c-16, ra=c-8"));
+    assert_eq!((example.reference_evidence, example.other_evidence), (Evidence::CallOfCallee, Evidence::NoCall));
+    let names = |stack: &super::ShownStack| -> Vec<String> {
+        stack.frames.iter().map(|frame| frame.name.split(' ').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&example.reference), ["leaf", "middle", "_start"]);
+    assert_eq!(names(&example.other), ["leaf", "data", "_start"]);
+    assert_eq!(example.reference.frames[0].cfa, Some(SP + 8));
+    assert_eq!(report.warnings, Vec::<String>::new());
+}
+
+/// Check that the report does not depend on the number of threads, and that no more examples are kept than asked for.
+#[test]
+fn order_does_not_matter() {
+    let chains: Vec<&[(&str, u64)]> = (0..40).map(|n| [WITHOUT_MIDDLE, WRONG, &WRONG[..2]][n % 3]).collect();
+    let (_workshop, file) = record(&chains);
+    let one = compare_on(&file, 1, 2);
+    assert_eq!(one, compare_on(&file, 4, 2));
+    assert_eq!(one.samples, 40);
+    let counted: u64 = one.reasons.iter().map(|reason| reason.samples).sum();
+    assert_eq!(counted, 40);
+    assert!(one.reasons.iter().all(|reason| reason.examples.len() == 1), "one place each");
+    assert!(compare_on(&file, 1, 0).reasons.iter().all(|reason| reason.examples.is_empty()));
+}
+
+/// Check that strategies that differ in name only are the same in every sample.
+#[test]
+fn equal_strategies_agree() {
+    let (_workshop, file) = record(&[WRONG, WITHOUT_MIDDLE]);
+    let mut recording = Recording::open(Cursor::new(file)).unwrap();
+    let files = FileModules::new();
+    let options = Options {
+        reference: Strategy::Dwarf,
+        other: Strategy::DwarfAt(64),
+        max_examples: 3,
+        resolver: &files,
+        n_threads: NonZeroUsize::MIN,
+    };
+    let report = disagreement(&mut recording, &options).unwrap();
+    assert_eq!((report.samples, report.same, report.both_complete_same), (2, 2, 2));
+    assert_eq!((report.functions, report.verdicts), (Vec::new(), BTreeMap::new()));
+    assert!(report.reasons.iter().all(|reason| reason.examples.is_empty()));
+    let twice = disagreement(&mut recording, &Options { other: Strategy::Dwarf, ..options });
+    assert!(matches!(twice, Err(Error::StrategyTwice(_))));
+}
