@@ -17,6 +17,8 @@ pub mod accuracy;
 pub mod address_space;
 pub mod agreement;
 pub mod audit;
+pub mod cfi;
+pub mod core_dump;
 pub mod experiment;
 pub mod fold;
 pub mod folded;

@@ -1,0 +1,120 @@
+//! A row in words.
+
+use crate::core_dump::arch_name;
+use crate::modules::LoneModule;
+use fpprof_unwind::{CfaRule, Error, ExpressionBytes, RegisterRule, Row, SectionKind, row_at};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// A row, told. Field names are the keys of `cfi --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedRow {
+    /// What was asked for.
+    pub svma: u64,
+    /// The function and the offset into it, where it has a name.
+    pub place: Option<String>,
+    /// `x86-64`, `i386` or `aarch64`.
+    pub arch: String,
+    /// `.eh_frame` or `.debug_frame`.
+    pub section: String,
+    /// First SVMA of the entry (FDE).
+    pub entry_start: u64,
+    /// First SVMA above the entry.
+    pub entry_end: u64,
+    /// First SVMA of the row.
+    pub row_start: u64,
+    /// First SVMA above the row.
+    pub row_end: u64,
+    /// The frame was interrupted by a signal: the caller's address is looked up as it is.
+    pub is_signal_frame: bool,
+    /// How the canonical frame address is found.
+    pub cfa: String,
+    /// How the return address is found; that it is undefined means that there is no caller.
+    pub return_address: String,
+    /// How other registers are found; those nothing is said of are left out.
+    pub registers: Vec<RegisterRow>,
+    /// Bytes of arguments on the stack (`DW_CFA_GNU_args_size`).
+    pub args_size: u64,
+    /// The row in readelf's words.
+    pub readelf: String,
+}
+
+/// How a register of the caller is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterRow {
+    /// Its name.
+    pub name: String,
+    /// The rule in words.
+    pub rule: String,
+}
+
+/// The row that covers an SVMA.
+///
+/// # Errors
+/// [`Error::NoRow`] where nothing covers it; else what is wrong with the entry.
+pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
+    let row = row_at(file.module(), svma)?;
+    let return_address = row.return_address_register;
+    let registers = row.registers.iter().filter(|&&(register, _)| register != return_address);
+    let function = file.function_at(svma);
+    let place = function.map(|function| match svma.wrapping_sub(function.svma) {
+        0 => function.name,
+        offset => format!("{}+{offset:#x}", function.name),
+    });
+    Ok(ExplainedRow {
+        svma,
+        place,
+        arch: arch_name(row.arch).to_owned(),
+        section: match row.section {
+            SectionKind::EhFrame => ".eh_frame",
+            SectionKind::DebugFrame => ".debug_frame",
+        }
+        .to_owned(),
+        entry_start: row.entry_range.start,
+        entry_end: row.entry_range.end,
+        row_start: row.range.start,
+        row_end: row.range.end,
+        is_signal_frame: row.is_signal_frame,
+        cfa: cfa(&row),
+        return_address: rule(&row, row.register(return_address)),
+        registers: registers
+            .map(|&(register, how)| RegisterRow { name: name(&row, register), rule: rule(&row, how) })
+            .collect(),
+        args_size: row.args_size,
+        readelf: row.to_string(),
+    })
+}
+
+fn cfa(row: &Row) -> String {
+    match row.cfa {
+        CfaRule::None => "not said: the entry is wrong".to_owned(),
+        CfaRule::RegisterOffset { register, offset } => format!("{}{offset:+}", name(row, register)),
+        CfaRule::Expression(bytes) => format!("what the expression {} gives", expression(row, bytes)),
+    }
+}
+
+fn rule(row: &Row, rule: RegisterRule) -> String {
+    match rule {
+        RegisterRule::Unspecified => "not said".to_owned(),
+        RegisterRule::Undefined => "undefined".to_owned(),
+        RegisterRule::SameValue => "unchanged".to_owned(),
+        RegisterRule::Offset(offset) => format!("saved at CFA{offset:+}"),
+        RegisterRule::ValOffset(offset) => format!("CFA{offset:+}"),
+        RegisterRule::Register(register) => format!("in {}", name(row, register)),
+        RegisterRule::Expression(bytes) => format!("saved where the expression {} says", expression(row, bytes)),
+        RegisterRule::ValExpression(bytes) => format!("what the expression {} gives", expression(row, bytes)),
+    }
+}
+
+fn name(row: &Row, register: u16) -> String {
+    row.arch.register_name(register).map_or_else(|| format!("r{register}"), str::to_owned)
+}
+
+fn expression(row: &Row, bytes: ExpressionBytes) -> String {
+    let mut text = String::new();
+    for byte in row.expression(bytes) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

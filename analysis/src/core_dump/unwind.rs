@@ -1,0 +1,197 @@
+//! From a core to stacks with names.
+
+use super::layout::arch_name;
+use super::memory::CoreMemory;
+use super::places::{CoreFiles, PID, events, meta};
+use super::{Core, FrameOut, ThreadOut, Unwound};
+use crate::address_space::{FileIx, Timeline};
+use crate::fold::{Where, locate};
+use crate::modules::{ElfFile, Missing, ModuleTable, Opened, Resolver};
+use crate::replay::{PlacedSpace, Spaces};
+use crate::symbols::Symbolizer;
+use fpprof_unwind::{Arch, Frame, FrameSource, Memory, Regs, Stack, StopReason, Unwinder};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+/// Most frames of all threads; some 200 bytes each with their names.
+const MAX_FRAMES: usize = 1 << 21;
+
+/// What to unwind a core with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// Finds files.
+    pub resolver: &'a dyn Resolver,
+    /// The file to take for the executable, whatever it was called.
+    pub executable: Option<&'a Path>,
+    /// Files are looked for below it only; the resolver must know it.
+    pub root: Option<&'a Path>,
+    /// Limits and wishes of the unwinder.
+    pub unwinding: fpprof_unwind::Options,
+}
+
+/// A thread to be unwound.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    pub(super) tid: u32,
+    pub(super) signal: u16,
+    pub(super) regs: Regs,
+}
+
+/// Unwinds every thread of a core. `opened` is the same core again, for its memory.
+#[must_use]
+pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &Options<'_>) -> Unwound {
+    let [for_headers, for_stacks] = opened;
+    // What the core itself holds decides which files are right, so the files cannot stand in for it here.
+    let nothing = |_, _| None;
+    let timeline = Timeline::new(events(core, &CoreMemory::new(core, for_headers.reader, &nothing)));
+    let executable = executable(core, options.executable);
+    let mut warnings = core.warnings.clone();
+    if options.executable.is_some() && executable.is_none() {
+        warnings.push("the core does not say which of its files is the executable; --exe was not used".to_owned());
+    }
+    if core.files.is_empty() {
+        warnings.push("the core has no list of mapped files (NT_FILE): nothing can be looked up".to_owned());
+    }
+    let resolver = CoreFiles { inner: options.resolver, executable, root: options.root };
+    let meta = meta();
+    let modules = ModuleTable::new(&timeline, &meta, &resolver);
+    let opened_files: RefCell<BTreeMap<FileIx, Option<ElfFile>>> = RefCell::default();
+    let file_bytes = |address: u64, len: usize| {
+        let file = core.file_at(address)?;
+        let ix = timeline.files().iter().position(|known| known.path == file.path)?;
+        let ix = FileIx(u32::try_from(ix).ok()?);
+        let mut opened = opened_files.borrow_mut();
+        let elf = opened.entry(ix).or_insert_with(|| modules.open(ix).ok()).as_ref()?;
+        let offset = file.file_offset.checked_add(address.checked_sub(file.start)?)?;
+        elf.read_range(offset, len as u64, len as u64)
+    };
+    let memory = CoreMemory::new(core, for_stacks.reader, &file_bytes);
+    let starts = core.threads.iter().map(|thread| Start { tid: thread.tid, signal: thread.signal, regs: thread.regs });
+    let starts: Vec<Start> = starts.collect();
+    let mut unwound = unwind(core.arch, &timeline, &modules, &memory, &starts, options.unwinding);
+    warnings.append(&mut unwound.warnings);
+    Unwound { command: core.command.clone(), warnings, ..unwound }
+}
+
+/// The core's name for the executable, and the file to take for it.
+fn executable(core: &Core, path: Option<&Path>) -> Option<(Vec<u8>, std::path::PathBuf)> {
+    let mapped = core.file_at(core.program_headers?)?;
+    Some((mapped.path.clone(), path?.to_owned()))
+}
+
+/// Unwinds threads of one process.
+pub(super) fn unwind(
+    arch: Arch,
+    timeline: &Timeline,
+    modules: &ModuleTable<'_>,
+    memory: &impl Memory,
+    starts: &[Start],
+    options: fpprof_unwind::Options,
+) -> Unwound {
+    let spaces = Spaces::new(timeline, modules);
+    let placed = spaces.get(timeline.place(PID, PID, 1).space);
+    let mut unwinder = Unwinder::new(options);
+    let mut stack = Stack::default();
+    let mut stacks: Vec<Walked> = Vec::new();
+    let mut n_frames = 0_usize;
+    for start in starts {
+        if n_frames >= MAX_FRAMES {
+            break;
+        }
+        unwinder.unwind(modules, &placed.space, &start.regs, memory, &mut stack);
+        n_frames = n_frames.saturating_add(stack.frames.len());
+        stacks.push(Walked::new(*start, &stack, &placed));
+    }
+    let mut wanted: BTreeMap<FileIx, BTreeSet<u64>> = BTreeMap::new();
+    for &(_, place) in stacks.iter().flat_map(|walked| &walked.frames) {
+        if let Where::Module(file, svma) = place {
+            wanted.entry(file).or_default().insert(svma);
+        }
+    }
+    let wanted: BTreeMap<FileIx, Vec<u64>> =
+        wanted.into_iter().map(|(file, svmas)| (file, svmas.into_iter().collect())).collect();
+    let symbols = Symbolizer::new(modules, &wanted, None, NonZeroUsize::MIN);
+    let mut warnings: Vec<String> = wanted.keys().filter_map(|&file| warning(modules, file)).collect();
+    warnings.extend(symbols.warnings().iter().cloned());
+    if stacks.len() < starts.len() {
+        let n = starts.len().saturating_sub(stacks.len());
+        warnings.push(format!("{n} threads are left out: more than {MAX_FRAMES} frames in all"));
+    }
+    Unwound {
+        arch: arch_name(arch).to_owned(),
+        command: None,
+        threads: stacks.iter().map(|walked| walked.shown(modules, &symbols)).collect(),
+        warnings,
+    }
+}
+
+struct Walked {
+    start: Start,
+    frames: Vec<(Frame, Where)>,
+    stop: StopReason,
+}
+
+impl Walked {
+    fn new(start: Start, stack: &Stack, placed: &PlacedSpace) -> Self {
+        let frames = stack.frames.iter().map(|frame| (*frame, locate(frame, placed))).collect();
+        Self { start, frames, stop: stack.stop }
+    }
+
+    fn shown(&self, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> ThreadOut {
+        ThreadOut {
+            tid: self.start.tid,
+            signal: self.start.signal,
+            status: self.stop.class().to_owned(),
+            reason: self.stop.name().to_owned(),
+            frames: self.frames.iter().map(|(frame, place)| shown(frame, *place, modules, symbols)).collect(),
+        }
+    }
+}
+
+fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> FrameOut {
+    let (file, lookup) = match place {
+        Where::Module(file, svma) => (Some(file), Some(svma)),
+        Where::Unmapped(_) | Where::Kernel(_) => (None, None),
+    };
+    let names = file.zip(lookup).and_then(|(file, svma)| symbols.user(file, svma).ok()).unwrap_or(&[]);
+    let mut names = names.iter().cloned();
+    let path = file.and_then(|file| modules.file(file)).map(|file| String::from_utf8_lossy(&file.path).into_owned());
+    // The place was looked up a byte before a return address.
+    let svma = lookup.map(|svma| svma.wrapping_add(u64::from(!frame.flags.is_instruction)));
+    FrameOut {
+        address: frame.address,
+        cfa: (frame.cfa != 0).then_some(frame.cfa),
+        symbol: names.next(),
+        inlined: names.collect(),
+        module: path,
+        svma,
+        found: found(frame).to_owned(),
+        is_instruction: frame.flags.is_instruction,
+    }
+}
+
+fn found(frame: &Frame) -> &'static str {
+    match frame.source {
+        FrameSource::Registers => "registers",
+        _ if frame.flags.fp_fallback => "frame_pointer",
+        FrameSource::Cfi => "cfi",
+        FrameSource::FramePointer => "frame_pointer",
+        FrameSource::Kernel => "kernel",
+        FrameSource::Heuristic => "heuristic",
+    }
+}
+
+fn warning(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
+    let mapped = modules.file(file)?;
+    let path = String::from_utf8_lossy(&mapped.path);
+    match modules.image(file) {
+        Err(Missing::Replaced) => Some(format!("{path}: the file there has another build id and is not used")),
+        Err(missing) => Some(format!("{path}: {}", missing.words())),
+        Ok(_) if mapped.identity.build_id.is_none() && mapped.path != b"[vdso]" => {
+            Some(format!("{path}: nothing says that this is the file that was mapped"))
+        }
+        Ok(_) => None,
+    }
+}
