@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Says one line to the person. Data goes elsewhere.
 pub(crate) fn say(line: &str) {
@@ -37,12 +39,36 @@ fn style_of(is_terminal: bool, width: Option<u16>) -> Style {
 pub(crate) struct RecordingFile {
     path: PathBuf,
     file: Option<File>,
+    is_made: Arc<AtomicBool>,
+}
+
+/// Takes a recording's file back when it turns out that nothing was recorded.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    path: PathBuf,
+    is_made: Arc<AtomicBool>,
+}
+
+impl Undo {
+    /// Removes the file, if it was made, and puts the older one back.
+    pub(crate) fn undo(&self) {
+        if self.is_made.load(Ordering::Relaxed) && !is_special(&self.path) {
+            // Nothing was recorded, which is what is being said; a file that cannot be removed holds nothing.
+            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::rename(old_name(&self.path), &self.path);
+        }
+    }
 }
 
 impl RecordingFile {
     /// The file that will be made at `path`.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), file: None }
+        Self { path: path.to_owned(), file: None, is_made: Arc::default() }
+    }
+
+    /// A way to take it back.
+    pub(crate) fn undo(&self) -> Undo {
+        Undo { path: self.path.clone(), is_made: Arc::clone(&self.is_made) }
     }
 }
 
@@ -52,6 +78,7 @@ impl Write for RecordingFile {
             Some(file) => file,
             none => none.insert(create_recording(&self.path).map_err(|error| io::Error::other(format!("{error:#}")))?),
         };
+        self.is_made.store(true, Ordering::Relaxed);
         file.write(bytes)
     }
 
@@ -70,9 +97,7 @@ fn create_recording(path: &Path) -> anyhow::Result<File> {
         return opened.with_context(|| format!("cannot write to {}", path.display()));
     }
     if path.symlink_metadata().is_ok() {
-        let mut old = path.as_os_str().to_owned();
-        old.push(".old");
-        std::fs::rename(path, &old).with_context(|| format!("keeping the older {} aside", path.display()))?;
+        std::fs::rename(path, old_name(path)).with_context(|| format!("keeping the older {} aside", path.display()))?;
     }
     let made = OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(path);
     made.with_context(|| format!("cannot make {}: choose another file with -o", path.display()))
@@ -103,6 +128,12 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         let _ = std::fs::remove_file(&beside);
     }
     written.with_context(context)
+}
+
+fn old_name(path: &Path) -> PathBuf {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    PathBuf::from(old)
 }
 
 /// A device or a pipe: written to as it is, never replaced.

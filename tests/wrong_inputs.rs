@@ -60,7 +60,15 @@ fn commands_that_do_not_start_are_named() {
     let plain = dir.path().join("plain");
     fs::write(&plain, "not a program").unwrap();
     assert_refused(&start(plain.to_str().unwrap()), 126, &["plain"]);
+    // Executable by its mode, but nothing the kernel can run: only execve itself finds out.
+    let garbage = dir.path().join("garbage");
+    fs::write(&garbage, [0x7f, b'X', 1, 2, 3]).unwrap();
+    fs::set_permissions(&garbage, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_refused(&start(garbage.to_str().unwrap()), 126, &["garbage"]);
     assert!(!file.exists(), "a recording of nothing was left behind");
+    fs::write(&file, "older").unwrap();
+    assert_refused(&start(garbage.to_str().unwrap()), 126, &["garbage"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "older", "the older file is still there");
 }
 
 /// Check that attaching to nothing is refused.

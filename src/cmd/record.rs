@@ -75,16 +75,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
+    let file = RecordingFile::new(&args.output);
+    let undo = file.undo();
     let recorded = if args.output == Path::new("-") {
         fpprof_collector::record(&request, std::io::stdout(), stop, &mut |now| line.show(now))
     } else {
-        let file = RecordingFile::new(&args.output);
         fpprof_collector::record(&request, file, stop, &mut |now| line.show(now))
     };
     line.clear();
     match recorded {
         Ok(outcome) => closed(args, &outcome),
-        Err(error) => Ok(refused(error)),
+        Err(error) => {
+            undo.undo();
+            Ok(refused(error))
+        }
     }
 }
 
