@@ -90,14 +90,14 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             code_alignment: fde.entry.cie().code_alignment_factor(),
             data_alignment: fde.entry.cie().data_alignment_factor(),
             address_mask: module.arch().spec().address_mask,
-            start: range.start,
-            next_start: range.start,
+            start: 0,
+            next_start: 0,
             end: range.end,
             n_instructions: 0,
             is_last: false,
             is_initial: true,
         };
-        // An advance among the initial instructions makes no sense, and moves nothing.
+        // An advance among the initial instructions makes no sense; it moves nothing of the entry.
         while program.advance()? {}
         program.scratch.initial = program.scratch.state;
         program.instructions = instructions;
@@ -175,9 +175,6 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
     }
 
     fn end_row_at(&mut self, address: u64) -> Result<bool, Error> {
-        if self.is_initial {
-            return Ok(true);
-        }
         if address < self.next_start {
             return Err(Error::Descending(address));
         }
