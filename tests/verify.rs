@@ -81,17 +81,17 @@ struct Classes {
 fn function(report: &Value, name: &str) -> Function {
     let functions = report["functions"].as_array().expect("functions");
     let group = functions.iter().find(|group| group["name"] == name).unwrap_or_else(|| panic!("{name} did not run"));
-    let classes = |value: &Value| Classes {
-        exact: number(value, "exact"),
-        truncated: number(value, "truncated"),
-        flagged: number(value, "flagged"),
-        wrong: number(value, "wrong"),
+    let classes = |pointer: &str| {
+        let value = group.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {group}"));
+        let [exact, truncated, flagged, wrong] =
+            ["exact", "truncated", "flagged", "wrong"].map(|class| number(value, class));
+        Classes { exact, truncated, flagged, wrong }
     };
     Function {
         checked: number(group, "checked"),
-        fp: classes(&group["leaf"][0]),
-        dwarf: classes(&group["leaf"][1]),
-        dwarf_broke: classes(&group["broke"][1]),
+        fp: classes("/leaf/0"),
+        dwarf: classes("/leaf/1"),
+        dwarf_broke: classes("/broke/1"),
     }
 }
 
