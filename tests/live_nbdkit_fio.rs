@@ -72,3 +72,22 @@ fn the_flame_graph_names_what_ran() {
     let total: u64 = folded.stdout.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
     assert_eq!(total, number(&report(recording(), &[]), "recorded"), "every sample is in the folded stacks once");
 }
+
+/// Check that our stacks are elfutils' stacks, frame by frame, on the same samples: identical in at least 99 %, and in
+/// 99.9 % of those that both call complete; and that each difference is explained by the rows at the frame it begins.
+#[test]
+#[cfg(feature = "libdw")]
+fn libdw_agrees_frame_by_frame() {
+    let compared = ran(fpprof().arg("diff").arg(recording()).args(["--strategies", "dwarf,elfutils", "--json"]));
+    assert_eq!(compared.status, 0, "{}", compared.stderr);
+    let compared: serde_json::Value = serde_json::from_str(&compared.stdout).expect("JSON");
+    let (samples, same) = (number(&compared, "samples"), number(&compared, "same"));
+    assert!(samples > 600, "only {samples} samples");
+    assert!(same * 100 >= samples * 99, "{same} of {samples}: {compared}");
+    let (both, both_same) = (number(&compared, "both_complete"), number(&compared, "both_complete_same"));
+    assert!(both_same * 1000 >= both * 999, "{both_same} of {both}: {compared}");
+    let reasons = compared["reasons"].as_array().expect("reasons");
+    for reason in reasons.iter().filter(|reason| reason["relation"] != "same") {
+        assert!(!reason["examples"].as_array().expect("examples").is_empty(), "an unexplained difference: {reason}");
+    }
+}
