@@ -36,9 +36,15 @@ fn the_status_of_the_command_is_passed_on() {
         let file = dir.path().join("status");
         ran(fpprof().args(["record", "-o"]).arg(file).args(["--", "sh", "-c", script])).status
     };
-    assert_eq!(status("exit 0"), 0);
-    assert_eq!(status("exit 42"), 42);
-    assert_eq!(status("kill -TERM $$"), 128 + 15);
+    let busy = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done;";
+    assert_eq!(status(&format!("{busy} exit 0")), 0);
+    assert_eq!(status(&format!("{busy} exit 42")), 42);
+    assert_eq!(status(&format!("{busy} kill -TERM $$")), 128 + 15);
+    // Nothing but waiting: a profile without samples is no success.
+    let file = dir.path().join("empty");
+    let idle = ran(fpprof().args(["record", "-F", "1", "-o"]).arg(file).args(["--", "sleep", "0.1"]));
+    assert_eq!(idle.status, 1, "{}", idle.stderr);
+    assert!(idle.stderr.contains("no sample"), "{}", idle.stderr);
 }
 
 /// Check that a recorder killed in the middle leaves a recording that opens, adds up and says how it ended.

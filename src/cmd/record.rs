@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Record a command, running processes, or the whole machine
 ///
 /// The command's own exit status is passed on: 127 means it was not found, 126 that it could not be run, 128+N that
-/// signal N ended it.
+/// signal N ended it. A recording without a single sample is a failure (1).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
@@ -136,17 +136,19 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
         ));
         return Ok(FAILED);
     }
-    if outcome.samples == 0 {
-        say(
-            "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F",
-        );
-    }
-    Ok(match outcome.target_status {
+    let status = match outcome.target_status {
         Some(TargetStatus::Exited(status)) => u8::try_from(status & 0xff).unwrap_or(FAILED),
         Some(TargetStatus::Killed(signal)) => {
             u8::try_from(signal).map_or(FAILED, |signal| 128_u8.saturating_add(signal))
         }
-        None if outcome.samples == 0 => FAILED,
         None => DONE,
-    })
+    };
+    if outcome.samples == 0 {
+        // An empty profile must not look like a good one.
+        say(
+            "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F",
+        );
+        return Ok(status.max(FAILED));
+    }
+    Ok(status)
 }
