@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Export(cmd::export::Args),
     Compare(cmd::compare::Args),
     Diff(cmd::diff::Args),
+    Cfi(cmd::cfi::Args),
+    Unwind(cmd::unwind::Args),
+    Verify(cmd::verify::Args),
+    Audit(cmd::audit::Args),
     Import(cmd::import::Args),
     Doctor(cmd::doctor::Args),
 }

@@ -11,6 +11,7 @@ mod output;
 mod progress;
 mod recordings;
 mod values;
+mod verify;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
         cli::Command::Export(args) => cmd::export::run(&args),
         cli::Command::Compare(args) => cmd::compare::run(&args),
         cli::Command::Diff(args) => cmd::diff::run(&args),
+        cli::Command::Cfi(args) => cmd::cfi::run(&args),
+        cli::Command::Unwind(args) => cmd::unwind::run(&args),
+        cli::Command::Verify(args) => cmd::verify::run(&args),
+        cli::Command::Audit(args) => cmd::audit::run(&args),
         cli::Command::Import(args) => cmd::import::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };

@@ -32,14 +32,19 @@ impl Source {
     /// If the file cannot be read or is no recording, or a strategy is not supported by it.
     pub(crate) fn analyse(&self, strategies: &[Strategy]) -> anyhow::Result<Analysis> {
         let mut recording = self.open()?;
-        let mut modules = FileModules::new();
-        if let Some(root) = &self.symfs {
-            modules = modules.with_root(root).from_another_machine();
-        }
+        let modules = self.modules();
         let mut options = Options::new(&modules);
         options.strategies = strategies.to_vec();
         options.is_this_machine = self.symfs.is_none() && is_this_kernel(&recording.meta().host.kernel);
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+    }
+
+    /// Where its modules are looked for.
+    pub(crate) fn modules(&self) -> FileModules {
+        match &self.symfs {
+            Some(root) => FileModules::new().with_root(root).from_another_machine(),
+            None => FileModules::new(),
+        }
     }
 
     /// Opens the recording.

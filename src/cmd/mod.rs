@@ -1,5 +1,7 @@
 //! One file for each subcommand: its arguments and what it does.
 
+pub(crate) mod audit;
+pub(crate) mod cfi;
 pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -8,3 +10,5 @@ pub(crate) mod flamegraph;
 pub(crate) mod import;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod unwind;
+pub(crate) mod verify;
