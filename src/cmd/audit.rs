@@ -8,8 +8,11 @@ mod walk;
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, say};
-use fpprof_analysis::audit::{Options, Survey};
+use crate::recordings::Source;
+use anyhow::Context as _;
+use fpprof_analysis::audit::{Options, Survey, weigh};
 use fpprof_reports::audit::{self, Listing};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use gate::MetricName;
@@ -26,6 +29,7 @@ use root::Root;
   fpprof audit /usr --html audit.html
   fpprof audit --package postgresql-15
   fpprof audit --root /mnt/image --json > image.json
+  fpprof audit --weight run.fpprof
   fpprof audit build/ --fail-under 95 --metric nonleaf")]
 pub(crate) struct Args {
     /// Files and directories; symbolic links inside directories are not followed
@@ -43,6 +47,9 @@ pub(crate) struct Args {
     /// List every function, with what its bytes are
     #[arg(long)]
     functions: bool,
+    /// Weigh by where the samples of this recording fell, too; without paths, only that
+    #[arg(long, value_name = "RECORDING")]
+    weight: Option<PathBuf>,
     /// Rows of a list
     #[arg(long, value_name = "N", default_value_t = 40)]
     rows: usize,
@@ -78,9 +85,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let packages = Packages::open(&root)?;
     let paths = paths(args, &root, &packages)?;
     let files = walk::files(&root, &paths);
-    let options = Options { disassemble: args.disassemble, records: args.functions };
-    let jobs = args.jobs.map(usize::from).or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
-    let survey = scan::survey(&root, &packages, files, options, jobs.unwrap_or(1), args.quiet)?;
+    let options = Options { disassemble: args.disassemble, records: args.functions, ranges: false };
+    let jobs = args.jobs.and_then(|jobs| NonZeroUsize::new(usize::from(jobs)));
+    let jobs = jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let mut survey = scan::survey(&root, &packages, files, options, jobs.get(), args.quiet)?;
+    if let Some(path) = &args.weight {
+        let source = Source { file: path.clone(), symfs: args.root.clone() };
+        let weighed = weigh(&mut source.open()?, &source.modules(), jobs);
+        survey.weighed = Some(weighed.with_context(|| path.display().to_string())?);
+    }
     print(args, &survey)?;
     let failures = match args.fail_under {
         Some(least) => gate::failures(&survey, args.metric, least, args.each),
@@ -94,8 +107,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 /// What was asked for, as paths of this machine.
 fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<PathBuf>> {
-    if args.paths.is_empty() && args.package.is_empty() && args.root.is_none() {
-        anyhow::bail!(Usage("nothing to audit: give files or directories, --package NAME, or --root DIR".to_owned()));
+    if args.paths.is_empty() && args.package.is_empty() && args.root.is_none() && args.weight.is_none() {
+        anyhow::bail!(Usage(
+            "nothing to audit: give files or directories, --package NAME, --root DIR, or --weight RECORDING".to_owned()
+        ));
     }
     let mut paths = Vec::new();
     for path in &args.paths {
@@ -104,7 +119,7 @@ fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<Pa
     for name in &args.package {
         paths.extend(packages.files_of(root, name)?);
     }
-    if args.paths.is_empty() && args.package.is_empty() {
+    if args.paths.is_empty() && args.package.is_empty() && args.weight.is_none() {
         paths.push(root.resolve(Path::new("/"))?);
     }
     Ok(paths)

@@ -1,20 +1,19 @@
 //! What a decoder sees, beside what the rows say.
 
-use super::model::{Disassembled, FunctionKind, FunctionRecord};
+use super::model::{ByteRange, Class, Disassembled, FunctionKind, FunctionRecord, class_at};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register};
-use std::ops::Range;
 
 /// Decodes functions and compares.
 pub(super) struct Check<'u> {
-    /// Code in which the rows say that the frame pointer register is untouched, ascending.
-    untouched: &'u [Range<u64>],
+    /// Code by class, ascending. Where it drops the caller, the rows say that the register is untouched.
+    ranges: &'u [ByteRange],
     factory: InstructionInfoFactory,
     counts: Disassembled,
 }
 
 impl<'u> Check<'u> {
-    pub(super) fn new(untouched: &'u [Range<u64>]) -> Self {
-        Self { untouched, factory: InstructionInfoFactory::new(), counts: Disassembled::default() }
+    pub(super) fn new(ranges: &'u [ByteRange]) -> Self {
+        Self { ranges, factory: InstructionInfoFactory::new(), counts: Disassembled::default() }
     }
 
     pub(super) fn counts(&self) -> Disassembled {
@@ -75,7 +74,6 @@ impl<'u> Check<'u> {
     }
 
     fn is_untouched(&self, svma: u64) -> bool {
-        let above = self.untouched.partition_point(|range| range.start <= svma);
-        above.checked_sub(1).and_then(|index| self.untouched.get(index)).is_some_and(|range| range.contains(&svma))
+        class_at(self.ranges, svma) == Some(Class::DropsCaller)
     }
 }

@@ -1,14 +1,13 @@
 //! Frame description entries: their code, their rows, and what the rows mean.
 
 use super::arch::{Reader, Row, Shape, Spec, aarch64, x86_64};
-use super::model::{FunctionKind, FunctionRecord, Machine, Remark};
+use super::model::{ByteRange, Class, FunctionKind, FunctionRecord, Machine, Remark};
 use super::sections::{Bytes, CodeSection, Sections};
 use gimli::{
     BaseAddresses, CommonInformationEntry, FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext,
     UnwindOffset, UnwindSection, Vendor,
 };
 use rustc_hash::FxHashMap;
-use std::ops::Range;
 
 /// Longest common information entry that is evaluated. Real ones have less than 100 bytes; every entry that names one
 /// evaluates it again, so this bounds the work to so many steps for every 16 bytes of a hostile file.
@@ -22,25 +21,25 @@ const LATE_BYTES: u64 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) records: Vec<FunctionRecord>,
-    /// Code (SVMA) in which the frame pointer register is untouched; only where asked for.
-    pub(super) untouched: Vec<Range<u64>>,
+    /// Code by class, ascending; only where asked for.
+    pub(super) ranges: Vec<ByteRange>,
     pub(super) remarks: Vec<Remark>,
 }
 
 /// Reads the entries of `.eh_frame`.
-pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_untouched: bool) -> Found {
+pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
     let mut section = gimli::EhFrame::new(bytes.bytes, LittleEndian);
     section.set_address_size(spec.word_bytes);
     section.set_vendor(vendor(sections.machine));
-    Reading::new(&section, bases(sections, bytes), sections, spec, false, keep_untouched).run()
+    Reading::new(&section, bases(sections, bytes), sections, spec, false, keep_ranges).run()
 }
 
 /// Reads the entries of `.debug_frame`.
-pub(super) fn debug_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_untouched: bool) -> Found {
+pub(super) fn debug_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
     let mut section = gimli::DebugFrame::new(bytes.bytes, LittleEndian);
     section.set_address_size(spec.word_bytes);
     section.set_vendor(vendor(sections.machine));
-    Reading::new(&section, bases(sections, bytes), sections, spec, true, keep_untouched).run()
+    Reading::new(&section, bases(sections, bytes), sections, spec, true, keep_ranges).run()
 }
 
 fn vendor(machine: Machine) -> Vendor {
@@ -78,7 +77,7 @@ struct Reading<'s, 'a, S> {
     machine: Machine,
     spec: &'s Spec,
     is_debug_frame: bool,
-    keep_untouched: bool,
+    keep_ranges: bool,
     cies: FxHashMap<usize, Option<Cie<'a>>>,
     n_bad: u64,
     n_overlaps: u64,
@@ -92,23 +91,11 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         sections: &'s Sections<'_>,
         spec: &'s Spec,
         is_debug_frame: bool,
-        keep_untouched: bool,
+        keep_ranges: bool,
     ) -> Self {
         let (code, machine) = (&sections.code, sections.machine);
         let (cies, found) = (FxHashMap::default(), Found::default());
-        Self {
-            section,
-            bases,
-            code,
-            machine,
-            spec,
-            is_debug_frame,
-            keep_untouched,
-            cies,
-            n_bad: 0,
-            n_overlaps: 0,
-            found,
-        }
+        Self { section, bases, code, machine, spec, is_debug_frame, keep_ranges, cies, n_bad: 0, n_overlaps: 0, found }
     }
 
     fn run(mut self) -> Found {
@@ -212,7 +199,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         let start = entry.start.max(from);
         let Some(fde) = self.parse(entry.offset) else { return };
         let is_stubs = self.section_of(entry.start).is_some_and(|section| section.is_stubs);
-        let mut builder = Builder::new(start, entry, self.keep_untouched);
+        let mut builder = Builder::new(start, entry, self.keep_ranges);
         if fde.is_signal_trampoline() {
             builder.kind = FunctionKind::Signal;
         }
@@ -223,7 +210,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         } else if is_stubs {
             builder.kind = FunctionKind::Stubs;
         }
-        self.found.records.push(builder.finish(&mut self.found.untouched));
+        self.found.records.push(builder.finish(&mut self.found.ranges));
     }
 
     /// Feeds every row to the builder; `None` if one cannot be evaluated.
@@ -255,12 +242,12 @@ struct Builder {
     at: u64,
     /// A pushed frame pointer that the next row decides on: from where, and whether its row is still to come.
     pushed: Option<u64>,
-    untouched: Option<Vec<Range<u64>>>,
+    ranges: Option<Vec<ByteRange>>,
     record: FunctionRecord,
 }
 
 impl Builder {
-    fn new(start: u64, entry: Entry, keep_untouched: bool) -> Self {
+    fn new(start: u64, entry: Entry, keep_ranges: bool) -> Self {
         let record = FunctionRecord {
             start,
             len: entry.end.saturating_sub(start),
@@ -275,8 +262,8 @@ impl Builder {
             breaks_chain: 0,
         };
         let kind = FunctionKind::Function;
-        let untouched = keep_untouched.then(Vec::new);
-        Self { entry, kind, is_first: true, at: start, pushed: None, untouched, record }
+        let ranges = keep_ranges.then(Vec::new);
+        Self { entry, kind, is_first: true, at: start, pushed: None, ranges, record }
     }
 
     fn add<'a, S: UnwindSection<Reader<'a>>>(&mut self, row: &Row<'_, '_, S>, shape: Shape, spec: &Spec) {
@@ -339,26 +326,32 @@ impl Builder {
         if n == 0 {
             return;
         }
-        match shape {
-            Shape::Framed | Shape::Realigned | Shape::Root => self.record.ok += n,
-            Shape::DropsCaller | Shape::Stub => {
-                self.record.drops_caller += n;
-                if let Some(untouched) = &mut self.untouched {
-                    untouched.push(self.at..end);
-                }
+        let class = match shape {
+            Shape::Framed | Shape::Realigned | Shape::Root => Class::Ok,
+            Shape::DropsCaller | Shape::Stub => Class::DropsCaller,
+            Shape::Pushed | Shape::Breaks => Class::BreaksChain,
+        };
+        *match class {
+            Class::Ok => &mut self.record.ok,
+            Class::DropsCaller => &mut self.record.drops_caller,
+            Class::BreaksChain => &mut self.record.breaks_chain,
+        } += n;
+        if let Some(ranges) = &mut self.ranges {
+            match ranges.last_mut() {
+                Some(last) if last.class == class && last.end == self.at => last.end = end,
+                _ => ranges.push(ByteRange { start: self.at, end, class }),
             }
-            Shape::Pushed | Shape::Breaks => self.record.breaks_chain += n,
         }
         self.at = end;
     }
 
-    fn finish(mut self, untouched: &mut Vec<Range<u64>>) -> FunctionRecord {
+    fn finish(mut self, ranges: &mut Vec<ByteRange>) -> FunctionRecord {
         self.settle_pushed(self.entry.end, false);
         if self.kind == FunctionKind::Unreadable {
             // Rows that could not be evaluated promise nothing: the walk is taken to break.
             self.count_until(self.entry.end, Shape::Breaks);
         }
-        untouched.extend(self.untouched.into_iter().flatten());
+        ranges.extend(self.ranges.into_iter().flatten());
         FunctionRecord { kind: self.kind, ..self.record }
     }
 }

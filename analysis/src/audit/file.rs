@@ -28,6 +28,8 @@ pub struct Options {
     pub disassemble: bool,
     /// Keep the functions one by one.
     pub records: bool,
+    /// Keep the class of every byte.
+    pub ranges: bool,
 }
 
 /// Audits one file: reads its headers, its unwind information, and its code once.
@@ -55,6 +57,7 @@ pub fn examine<R: Read + Seek>(file: R, options: Options) -> Result<FileAudit, R
         producers,
         disassembled: None,
         records: Vec::new(),
+        ranges: Vec::new(),
         remarks: sections.remarks,
     };
     audit.remarks.append(&mut remarks);
@@ -66,22 +69,25 @@ pub fn examine<R: Read + Seek>(file: R, options: Options) -> Result<FileAudit, R
     if options.records {
         audit.records = found.records;
     }
+    if options.ranges {
+        audit.ranges = found.ranges;
+    }
     Ok(audit)
 }
 
 fn rows(sections: &Sections<'_>, options: Options) -> (Source, Found) {
     let spec = spec(sections.machine);
-    let keep_untouched = options.disassemble && sections.machine == Machine::X86_64;
+    let keep_ranges = options.ranges || options.disassemble && sections.machine == Machine::X86_64;
     let mut found = Found::default();
     if let Some(bytes) = sections.eh_frame {
-        found = entries::eh_frame(sections, bytes, spec, keep_untouched);
+        found = entries::eh_frame(sections, bytes, spec, keep_ranges);
         if !found.records.is_empty() {
             return (Source::EhFrame, found);
         }
     }
     if let Some(bytes) = sections.debug_frame {
         let mut remarks = found.remarks;
-        found = entries::debug_frame(sections, bytes, spec, keep_untouched);
+        found = entries::debug_frame(sections, bytes, spec, keep_ranges);
         remarks.append(&mut found.remarks);
         found.remarks = remarks;
         if !found.records.is_empty() {
@@ -99,7 +105,7 @@ fn read_code<R: Read + Seek>(
     audit: &mut FileAudit,
 ) {
     let spec = spec(audit.machine);
-    let mut check = (options.disassemble && audit.machine == Machine::X86_64).then(|| Check::new(&found.untouched));
+    let mut check = (options.disassemble && audit.machine == Machine::X86_64).then(|| Check::new(&found.ranges));
     let complete = find_leaves(file, audit.machine, spec, addresses, &mut found.records, |record, code| {
         if let Some(check) = &mut check {
             check.function(record, code);

@@ -38,13 +38,15 @@ mod producer;
 mod sections;
 mod sframe;
 mod survey;
+mod weight;
 
 pub use file::{Options, examine};
 pub use model::{
-    Code, Disassembled, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Producer, Refusal, Remark,
-    SframeVersion, Sizes, Source, Tally,
+    ByteRange, Class, Code, Disassembled, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Producer,
+    Refusal, Remark, SframeVersion, Sizes, Source, Tally, class_at,
 };
 pub use survey::{FileRow, Histogram, Metric, PackageRow, Survey};
+pub use weight::{FileWeight, Weighed, Weights, weigh};
 
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,42 @@ pub struct FileAudit {
     /// The functions one by one; empty unless asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<FunctionRecord>,
+    /// The class of every byte that rows cover, ascending; empty unless asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<ByteRange>,
     /// What stands out, and what could not be read.
     pub remarks: Vec<Remark>,
+}
+
+/// What a frame-pointer walk does that starts at a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// It is right.
+    Ok,
+    /// It goes on without the function's caller.
+    DropsCaller,
+    /// It reads a register that holds something else.
+    BreaksChain,
+}
+
+/// Neighbouring bytes of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ByteRange {
+    /// First address (SVMA).
+    pub start: u64,
+    /// First address above.
+    pub end: u64,
+    /// What a walk does there.
+    pub class: Class,
+}
+
+/// The class of a byte; `None` where no row covers it. `ranges` ascend.
+#[must_use]
+pub fn class_at(ranges: &[ByteRange], svma: u64) -> Option<Class> {
+    let above = ranges.partition_point(|range| range.start <= svma);
+    let range = ranges.get(above.checked_sub(1)?)?;
+    (svma < range.end).then_some(range.class)
 }
 
 /// Architectures whose code is judged.

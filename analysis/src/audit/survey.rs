@@ -1,6 +1,7 @@
 //! Many files: by package, and all together.
 
 use super::model::{Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion, Source, Tally};
+use super::weight::Weighed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub struct Survey {
     pub n_unreadable: u64,
     /// What a decoder saw; `None` unless asked for.
     pub disassembled: Option<Disassembled>,
+    /// A recording's samples by where they fell; `None` without one.
+    pub weighed: Option<Weighed>,
 }
 
 /// Most files named that could not be read.

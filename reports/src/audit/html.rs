@@ -5,6 +5,7 @@ use super::figures::{
 };
 use super::lists::{Habit, outliers, packages_with};
 use super::marks::{bar, histogram};
+use super::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
 use fpprof_analysis::audit::{FileRow, Histogram, Metric, Survey, Tally};
@@ -41,6 +42,7 @@ pub fn html(survey: &Survey, title: &str, out: &mut impl Write) -> io::Result<()
                 }
                 main {
                     (verdict(survey))
+                    (weighed(survey))
                     (code(&survey.total))
                     (distribution(survey))
                     (packages(survey))
@@ -103,6 +105,17 @@ fn code(total: &Tally) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+fn weighed(survey: &Survey) -> Markup {
+    html! {
+        @if let Some(weighed) = &survey.weighed {
+            h2 { "Samples, by what a frame-pointer walk does where they fell" }
+            table { tbody { @for (name, n, meaning) in weight::rows(&weighed.total) {
+                tr { td { (name) } td.n { (count(n)) } td.n { (share(n, weighed.total.samples)) } td { (meaning) } }
+            } } }
         }
     }
 }

@@ -8,6 +8,7 @@ mod json;
 mod lists;
 mod marks;
 mod text;
+mod weight;
 
 pub use html::html;
 pub use json::json;

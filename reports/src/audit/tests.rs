@@ -2,7 +2,9 @@
 
 use super::{Listing, html, json, text};
 use crate::terminal::Style;
-use fpprof_analysis::audit::{Code, FileAudit, Functions, Machine, Remark, Source, Survey, Tally};
+use fpprof_analysis::audit::{
+    Code, FileAudit, FileWeight, Functions, Machine, Remark, Source, Survey, Tally, Weighed, Weights,
+};
 
 fn file(non_leaf_framed: u64, non_leaf: u64) -> FileAudit {
     let functions = Functions {
@@ -25,6 +27,7 @@ fn file(non_leaf_framed: u64, non_leaf: u64) -> FileAudit {
         producers: Vec::new(),
         disassembled: None,
         records: Vec::new(),
+        ranges: Vec::new(),
         remarks: Vec::new(),
     }
 }
@@ -88,4 +91,26 @@ fn page_has_no_tags_of_names() {
     assert!(!got.contains("<b>\u{1b}") && !got.contains("<script") && !got.contains("http:"), "{got}");
     assert!(got.contains("evil&lt;script&gt;") && got.contains(r"a&lt;b&gt;\u{202e}"), "{got}");
     assert!(got.contains("class=\"histogram\"") && got.contains("63.3 %"));
+}
+
+/// Check that samples are shown by class and file, with the reason for files nobody audited, and hold their sum.
+#[test]
+fn samples_are_shown_by_class() {
+    let weights = Weights { samples: 10, ok: 6, drops_caller: 3, unaudited: 1, ..Weights::default() };
+    let files = vec![
+        FileWeight {
+            path: "/usr/bin/x".to_owned(),
+            weights: Weights { unaudited: 0, samples: 9, ..weights },
+            reason: None,
+        },
+        FileWeight {
+            path: "/gone\u{1b}".to_owned(),
+            weights: Weights { samples: 1, unaudited: 1, ..Weights::default() },
+            reason: Some("it was modified".to_owned()),
+        },
+    ];
+    let survey = Survey { weighed: Some(Weighed { total: weights, files }), ..Survey::default() };
+    let got = written(|out| text(&survey, Listing { rows: 40, functions: false }, &Style::default(), out));
+    assert!(got.contains("60.0 %") && got.contains("30.0 %") && got.contains("not audited: it was modified"), "{got}");
+    assert!(!got.contains('\u{1b}') && !got.starts_with("audited"), "{got}");
 }

@@ -4,6 +4,7 @@ use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, producers, remark, sframe_words, size_rows,
 };
 use super::lists::{Habit, outliers, packages_with};
+use super::weight::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
@@ -27,7 +28,12 @@ pub struct Listing {
 /// # Errors
 /// Those of the writer.
 pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    audited(survey, style, out)?;
+    if survey.looked_at > 0 || survey.weighed.is_none() {
+        audited(survey, style, out)?;
+    }
+    if let Some(weighed) = &survey.weighed {
+        weight(weighed, listing, style, out)?;
+    }
     if survey.files.is_empty() {
         return Ok(());
     }

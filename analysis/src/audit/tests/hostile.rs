@@ -23,13 +23,18 @@ fn sample() -> Vec<u8> {
 /// Audits, and checks what must hold of every file whatever is in it.
 fn check(bytes: &[u8]) {
     for disassemble in [false, true] {
-        let Ok(audit) = examine(Cursor::new(bytes), Options { disassemble, records: true }) else { continue };
+        let Ok(audit) = examine(Cursor::new(bytes), Options { disassemble, records: true, ranges: true }) else {
+            continue;
+        };
         let code = audit.tally.code;
         let sum = [code.ok, code.drops_caller, code.breaks_chain, code.padding, code.go, code.no_cfi];
         assert_eq!(u128::from(code.executable), sum.into_iter().map(u128::from).sum::<u128>(), "{code:?}");
         let functions = audit.tally.functions;
         assert_eq!(functions.total, functions.leaf + functions.non_leaf + functions.unread);
         assert!(code.executable <= 64 * bytes.len() as u64);
+        let covered = audit.ranges.iter().map(|range| u128::from(range.end - range.start)).sum::<u128>();
+        assert_eq!(covered, u128::from(code.judged()));
+        assert!(audit.ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
         assert!(audit.records.iter().all(|record| record.ok + record.drops_caller + record.breaks_chain <= record.len));
     }
 }

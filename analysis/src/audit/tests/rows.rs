@@ -5,7 +5,7 @@ use crate::audit::{FileAudit, FunctionKind, FunctionRecord, Options, examine};
 use std::io::Cursor;
 
 fn audit(elf: Elf) -> FileAudit {
-    examine(Cursor::new(elf.bytes()), Options { disassemble: true, records: true }).unwrap()
+    examine(Cursor::new(elf.bytes()), Options { disassemble: true, records: true, ranges: true }).unwrap()
 }
 
 /// One function of these bytes and rows, alone in a file.

@@ -1,0 +1,161 @@
+//! An audit weighed by where time is really spent: the class of every byte that a sample fell on.
+
+use super::file::{Options, examine};
+use super::model::{Class, FileAudit, class_at};
+use crate::Error;
+use crate::address_space::{Builder, FileIx};
+use crate::modules::{Location, ModuleTable, Resolver};
+use crate::replay::{Collect, Replay, Seen};
+use crate::strategy::Strategy;
+use fpprof_recording::Recording;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::io::{Cursor, Read, Seek};
+use std::num::NonZeroUsize;
+use std::ops::AddAssign;
+
+/// Samples by what a frame-pointer walk does where they fell. `samples` is the sum of the others, exactly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Weights {
+    /// All samples.
+    pub samples: u64,
+    /// The walk is right.
+    pub ok: u64,
+    /// It goes on without the function's caller.
+    pub drops_caller: u64,
+    /// It reads a register that holds something else.
+    pub breaks_chain: u64,
+    /// Code of Go programs, framed by Go's convention.
+    pub go: u64,
+    /// Code that no row covers.
+    pub no_cfi: u64,
+    /// Files that cannot be audited: gone, changed since, or not judged.
+    pub unaudited: u64,
+    /// No file: code made at run time, and samples without a user stack.
+    pub no_file: u64,
+}
+
+/// The samples in one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileWeight {
+    /// Its path when it was mapped.
+    pub path: String,
+    /// Its samples.
+    pub weights: Weights,
+    /// Why it was not audited.
+    pub reason: Option<String>,
+}
+
+/// A recording, weighed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Weighed {
+    /// All files together.
+    pub total: Weights,
+    /// Files with samples, most samples first.
+    pub files: Vec<FileWeight>,
+}
+
+/// Where the innermost user instruction of every sample lies.
+#[derive(Debug, Default)]
+struct Leaves {
+    /// By file and SVMA.
+    at: FxHashMap<(FileIx, u64), u64>,
+    no_file: u64,
+}
+
+impl Collect for Leaves {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let leaf = seen.stacks.first().and_then(|stack| stack.frames.first());
+        let placed = leaf.and_then(|leaf| {
+            let mapping = seen.space.space.find(leaf.address)?;
+            Some((FileIx(mapping.module?.0), leaf.address.wrapping_sub(mapping.bias)))
+        });
+        match placed {
+            Some(at) => *self.at.entry(at).or_default() += 1,
+            None => self.no_file += 1,
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (at, n) in other.at {
+            *self.at.entry(at).or_default() += n;
+        }
+        self.no_file += other.no_file;
+    }
+}
+
+/// Weighs every file a recording has samples in. Files are verified to be those that were mapped before they are read.
+///
+/// # Errors
+/// [`Error::Recording`] if the recording cannot be read.
+pub fn weigh<R: Read + Seek + Send>(
+    recording: &mut Recording<R>,
+    resolver: &dyn Resolver,
+    n_threads: NonZeroUsize,
+) -> Result<Weighed, Error> {
+    let meta = recording.meta().clone();
+    let mut builder = Builder::default();
+    recording.sideband(|event| builder.add(event))?;
+    let timeline = builder.finish();
+    let modules = ModuleTable::new(&timeline, &meta, resolver);
+    // The leaf is the sampled instruction under every strategy; the first one is as good as any.
+    let strategies: Vec<Strategy> = Strategy::defaults(&meta).into_iter().take(1).collect();
+    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let leaves = replay.run(recording, n_threads, Leaves::default)?.collected;
+    let mut by_file: FxHashMap<FileIx, Vec<(u64, u64)>> = FxHashMap::default();
+    for ((file, svma), n) in leaves.at {
+        by_file.entry(file).or_default().push((svma, n));
+    }
+    let mut files: Vec<_> =
+        by_file.into_iter().map(|(file, samples)| weigh_file(&modules, resolver, file, &samples)).collect();
+    files.sort_by(|a, b| b.weights.samples.cmp(&a.weights.samples).then_with(|| a.path.cmp(&b.path)));
+    let mut total = Weights { samples: leaves.no_file, no_file: leaves.no_file, ..Weights::default() };
+    files.iter().for_each(|file| total += file.weights);
+    Ok(Weighed { total, files })
+}
+
+fn weigh_file(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx, samples: &[(u64, u64)]) -> FileWeight {
+    let path = modules.file(ix).map_or_else(String::new, |file| String::from_utf8_lossy(&file.path).into_owned());
+    let audit = audit(modules, resolver, ix);
+    let mut weights = Weights::default();
+    for &(svma, n) in samples {
+        weights.samples += n;
+        *match &audit {
+            Err(_) => &mut weights.unaudited,
+            Ok(audit) => match class_at(&audit.ranges, svma) {
+                Some(Class::Ok) => &mut weights.ok,
+                Some(Class::DropsCaller) => &mut weights.drops_caller,
+                Some(Class::BreaksChain) => &mut weights.breaks_chain,
+                None if audit.go => &mut weights.go,
+                None => &mut weights.no_cfi,
+            },
+        } += n;
+    }
+    FileWeight { path, weights, reason: audit.err() }
+}
+
+fn audit(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx) -> Result<FileAudit, String> {
+    let options = Options { ranges: true, ..Options::default() };
+    let audited = match modules.location(ix).map_err(|missing| missing.words().to_owned())? {
+        Location::Bytes(bytes) => examine(Cursor::new(bytes), options),
+        Location::Path(path) => {
+            // Opened once to be told if it changed since it was verified.
+            modules.open(ix).map_err(|missing| missing.words().to_owned())?;
+            examine(resolver.open(path).map_err(|missing| missing.words().to_owned())?.reader, options)
+        }
+    };
+    audited.map_err(|refusal| refusal.to_string())
+}
+
+impl AddAssign for Weights {
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.ok += other.ok;
+        self.drops_caller += other.drops_caller;
+        self.breaks_chain += other.breaks_chain;
+        self.go += other.go;
+        self.no_cfi += other.no_cfi;
+        self.unaudited += other.unaudited;
+        self.no_file += other.no_file;
+    }
+}

@@ -1,0 +1,53 @@
+//! Samples by what a frame-pointer walk does where they fell.
+
+use super::text::Listing;
+use crate::escape::shown;
+use crate::figures::{count, share};
+use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
+use fpprof_analysis::audit::{Weighed, Weights};
+use std::io::{self, Write};
+
+/// Rows of the samples: name, samples, meaning. Together they are all samples.
+pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] {
+    [
+        ("ok", weights.ok, "a frame-pointer walk from there is right"),
+        ("drops caller", weights.drops_caller, "it goes on without the function's caller"),
+        ("breaks chain", weights.breaks_chain, "the register holds something else"),
+        ("no CFI", weights.no_cfi, "unknown: no unwind information"),
+        ("Go", weights.go, "framed by Go's convention"),
+        ("not audited", weights.unaudited, "the file is gone, changed, or not judged"),
+        ("no file", weights.no_file, "code made at run time, or no user stack"),
+    ]
+}
+
+/// Writes the samples of a recording, all together and by file.
+pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    style.heading("Samples, by what a frame-pointer walk does where they fell", out)?;
+    let mut table =
+        Table::new(vec![Column::left("samples"), Column::right("so many"), Column::right("share"), Column::left("")]);
+    for (name, n, meaning) in rows(&weighed.total) {
+        table.row(vec![
+            name.into(),
+            count(n).into(),
+            share(n, weighed.total.samples).into(),
+            Cell::new(Tone::Dim, meaning),
+        ]);
+    }
+    table.write(style, out)?;
+    let mut titles = vec![Column::left("file").shrinking(20), Column::right("samples")];
+    titles.extend(["ok", "drops", "breaks", "no CFI", "Go"].map(Column::right));
+    let mut table = Table::new(titles);
+    for file in weighed.files.iter().take(listing.rows) {
+        let weights = &file.weights;
+        let mut cells: Vec<Cell> = vec![shown(&file.path).into(), share(weights.samples, weighed.total.samples).into()];
+        let classes = [weights.ok, weights.drops_caller, weights.breaks_chain, weights.no_cfi, weights.go];
+        cells.extend(classes.map(|n| Cell::from(share(n, weights.samples))));
+        table.row(cells);
+        if let Some(reason) = &file.reason {
+            let mut note = Paragraph::new("", 4);
+            note.words(Tone::Warn, &format!("not audited: {}", shown(reason)));
+            table.note(note);
+        }
+    }
+    table.write(style, out)
+}

@@ -1,0 +1,136 @@
+//! `fpprof audit` on files compiled here with known flags.
+
+mod support;
+
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Ran, fpprof, ran};
+
+/// Compiles thirty functions that call and thirty that do not, some of which need registers.
+fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let mut source = "extern int next(int);\n".to_owned();
+    for n in 0..30 {
+        let _ = writeln!(source, "int leaf{n}(int x, int y) {{ return x * {n} + y; }}");
+        let _ = writeln!(source, "int calls{n}(int x, int y) {{ int z = next(x); return z + next(y + z) * x + {n}; }}");
+    }
+    let (file, out) = (dir.join(format!("{name}.c")), dir.join(name));
+    fs::write(&file, source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-shared", "-fPIC"]).args(flags).arg("-o").arg(&out).arg(&file);
+    assert!(gcc.status().expect("gcc runs").success());
+    fs::remove_file(file).unwrap();
+    out
+}
+
+fn audit(args: &[&str]) -> Ran {
+    ran(fpprof().arg("audit").args(args))
+}
+
+fn json(args: &[&str]) -> Value {
+    let ran = ran(fpprof().args(["audit", "--json"]).args(args));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Check that flags are recognised from the file alone, stripped or not: none, frame pointers, no optimisation.
+#[test]
+fn flags_are_recognised() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = compile(dir.path(), "plain", &["-O2", "-s"]);
+    let framed = compile(dir.path(), "framed", &["-O2", "-fno-omit-frame-pointer", "-s"]);
+    let unoptimised = compile(dir.path(), "unoptimised", &["-O0"]);
+    let nonleaf = |file: &Path| json(&[path(file)])["metrics"]["nonleaf"].as_f64().unwrap();
+    assert_eq!((nonleaf(&plain), nonleaf(&framed), nonleaf(&unoptimised)), (0.0, 100.0, 100.0));
+    let of = json(&[path(&framed)])["total"]["functions"].clone();
+    assert_eq!((of["non_leaf_framed"].as_u64(), of["leaf_framed"].as_u64()), (of["non_leaf"].as_u64(), Some(0)));
+    assert_eq!(of["non_leaf"].as_u64().filter(|n| *n >= 30), of["non_leaf"].as_u64());
+    let remarks = |file: &Path| json(&[path(file)])["files"][0]["remarks"].clone();
+    assert_eq!(remarks(&unoptimised), serde_json::json!(["looks_unoptimised"]));
+    assert_eq!(remarks(&framed), serde_json::json!([]));
+}
+
+/// Check that the gate's status says what the figures say, and that a gate over nothing fails.
+#[test]
+fn gate_fails_below_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = compile(dir.path(), "plain", &["-O2"]);
+    let framed = compile(dir.path(), "framed", &["-O2", "-fno-omit-frame-pointer"]);
+    let gate = |args: &[&str]| audit(&[&["--fail-under", "95", "--metric", "nonleaf"], args].concat());
+    assert_eq!(gate(&[path(&framed)]).status, 0);
+    let failed = gate(&[path(&plain)]);
+    assert_eq!(failed.status, 1);
+    assert!(failed.stderr.contains("less than 95 %"), "{}", failed.stderr);
+    assert_eq!(gate(&["--each", path(&plain), path(&framed)]).stderr.lines().count(), 1);
+    fs::write(dir.path().join("text"), "no ELF").unwrap();
+    assert_eq!(gate(&[path(&dir.path().join("text"))]).status, 1);
+    assert_eq!(audit(&[]).status, 2);
+    assert_eq!(audit(&["/nowhere/at/all"]).status, 1);
+}
+
+/// Check that a file counts once however many names it has, that links and pipes are not followed or waited for, and
+/// that files cut short are audited as far as they go.
+#[test]
+fn trees_are_walked_safely() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = compile(dir.path(), "framed", &["-O2", "-fno-omit-frame-pointer"]);
+    fs::hard_link(&file, dir.path().join("same")).unwrap();
+    std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
+    let whole = fs::read(&file).unwrap();
+    fs::write(dir.path().join("cut"), &whole[..whole.len() / 2]).unwrap();
+    let got = json(&[path(dir.path())]);
+    assert_eq!((got["looked_at"].as_u64(), got["other_names"].as_u64()), (Some(3), Some(1)), "{got}");
+    assert_eq!(got["refused"]["damaged headers"], 1);
+    assert_eq!(got["files"].as_array().map(Vec::len), Some(1));
+}
+
+/// Check that packages of an image are found through its own database, that its absolute links stay inside it, and
+/// that paths are shown as they are inside.
+#[test]
+fn images_are_audited_from_within() {
+    let root = tempfile::tempdir().unwrap();
+    let lists = root.path().join("var/lib/dpkg/info");
+    fs::create_dir_all(&lists).unwrap();
+    fs::create_dir_all(root.path().join("usr/lib")).unwrap();
+    std::os::unix::fs::symlink("/usr/lib", root.path().join("lib")).unwrap();
+    compile(&root.path().join("usr/lib"), "libx.so", &["-O2", "-fno-omit-frame-pointer"]);
+    fs::write(lists.join("libx1:amd64.list"), "/.\n/lib\n/lib/libx.so\n/lib/gone\n/etc/passwd\n").unwrap();
+    let got = json(&["--root", path(root.path()), "--package", "libx1"]);
+    assert_eq!(got["files"][0]["path"], "/usr/lib/libx.so");
+    assert_eq!(got["packages"][0]["name"], "libx1");
+    assert_eq!(got["looked_at"], 1, "the list names /etc/passwd, which is not in the image");
+    let all = json(&["--root", path(root.path())]);
+    assert_eq!(all["packages"], got["packages"]);
+    let missing = audit(&["--root", path(root.path()), "--package", "liby1"]);
+    assert_eq!((missing.status, missing.stderr.contains("liby1 is not installed")), (1, true), "{}", missing.stderr);
+}
+
+/// Check that a decoder and the rows agree on every plain frame of this test program itself.
+#[test]
+fn rows_agree_with_the_decoder() {
+    let this = std::env::current_exe().unwrap();
+    let got = json(&["--disassemble", path(&this)]);
+    let seen = &got["disassembled"];
+    let n = |key: &str| seen[key].as_u64().unwrap();
+    assert!(n("functions") > 500 && n("prologues") > 20, "{seen}");
+    assert_eq!(n("prologues"), n("prologues_framed"), "{seen}");
+    assert!(n("framed_only") * 100 <= n("prologues"), "{seen}");
+}
+
+/// Check that the page is written beside the table, and opens without anything else.
+#[test]
+fn page_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = compile(dir.path(), "framed", &["-O2", "-fno-omit-frame-pointer"]);
+    let page = dir.path().join("audit.html");
+    assert_eq!(audit(&[path(&file), "--html", path(&page)]).status, 0);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("class=\"histogram\"") && !page.contains("<script"), "{page}");
+}
