@@ -1,0 +1,46 @@
+//! What compiler flags cost and what they give: from times of replicated binaries to a verdict.
+//!
+//! You provide [`Times`] of every binary in every round, sizes, instruction counts and what recordings showed
+//! ([`Raw`]). In turn you get an [`Evaluation`]: for each program and flag set the change against its baseline with an
+//! interval, and a verdict for each flag set with the rule that gave it.
+//!
+//! # Model
+//!
+//! Copies of one binary, equal byte by byte, differ in time reproducibly by more than what repeating one of them
+//! shows: where the linker and the kernel placed it decides. So the binary is what is replicated, and intervals are
+//! over binaries:
+//!
+//! ```text
+//! ln t(round, binary) = round + flags + binary(flags) + error
+//! x(binary)           = trimmed mean over rounds of (ln t − mean of the round over all binaries)
+//! effect              = mean of x over the flag set's binaries − mean of x over the baseline's
+//! interval            = effect ± t(1 − α/2, Welch's degrees of freedom) · √(s²/n + s₀²/n₀)
+//! ```
+//!
+//! An effect above zero is slower. Every baseline is compared with itself, too: another set of binaries built with the
+//! same flags (A/A), which shows what the method takes for a difference when there is none.
+//!
+//! # Sources
+//! - Trimmed means: Tukey and McLaughlin (1963), Sankhya A 25; Yuen (1974), Biometrika 61(1): 20 % from each end.
+//! - Unequal variances: Welch (1947), Biometrika 34; degrees of freedom: Satterthwaite (1946), Biometrics 2(6).
+//! - Many programs at once: Holm (1979), Scandinavian Journal of Statistics 6(2).
+//! - Minimum detectable effect: Bloom (1995), Evaluation Review 19(5), at 80 % power.
+//! - Layout as the source of variance: Mytkowicz, Diwan, Hauswirth and Sweeney (2009), "Producing wrong data without
+//!   doing anything obviously wrong!", ASPLOS; Curtsinger and Berger (2013), "Stabilizer", ASPLOS.
+//! - Levels of replication: Kalibera and Jones (2013), "Rigorous benchmarking in reasonable time", ISMM.
+
+mod estimate;
+mod evaluate;
+mod model;
+mod verdict;
+
+pub use estimate::{Effect, TRIM, Unfit, effect, holm, over_programs};
+pub use evaluate::evaluate;
+pub use model::{
+    Arm, ArmResult, Environment, Evaluation, FlagSet, FlagSetResult, Method, ProgramResult, Quality, Raw, RawProgram,
+    Sizes, StrategyQuality, TallySummary, Times,
+};
+pub use verdict::{RULE, Verdict};
+
+#[cfg(test)]
+mod tests;

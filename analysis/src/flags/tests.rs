@@ -1,0 +1,174 @@
+//! The statistics on made-up times whose truth is known.
+
+use super::{Arm, ArmResult, Environment, FlagSet, Method, Quality, Raw, RawProgram, Sizes, StrategyQuality, Times};
+use super::{Unfit, Verdict, effect, evaluate, holm, over_programs};
+use std::collections::BTreeMap;
+
+/// Deviations as a machine shows them, the same in every run: a normal deviate from uniform ones.
+struct Noise(u64);
+
+impl Noise {
+    /// Xorshift (Marsaglia 2003).
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        #[expect(clippy::cast_precision_loss, reason = "a deviate for tests")]
+        let value = (self.0 >> 11) as f64 / (1_u64 << 53) as f64;
+        value
+    }
+
+    /// Irwin and Hall: the sum of twelve.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+}
+
+/// `rounds` × (`n` baseline and `n` treated binaries): a base of 40 ms, binaries scattered by 0.5 %, rounds by 5 %,
+/// runs by 2 % with one in twenty far too slow, and the treated ones slower by `slower`.
+fn times(noise: &mut Noise, rounds: usize, n: usize, slower: f64) -> Vec<Vec<f64>> {
+    let binaries: Vec<f64> =
+        (0..2 * n).map(|index| 0.005 * noise.normal() + if index < n { 0.0 } else { slower.ln_1p() }).collect();
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let round = 0.05 * noise.normal();
+        let one = |noise: &mut Noise, binary: &f64| {
+            let outlier = if noise.uniform() < 0.05 { 0.3 } else { 0.0 };
+            0.04 * (binary + round + 0.02 * noise.normal() + outlier).exp()
+        };
+        all.push(binaries.iter().map(|binary| one(noise, binary)).collect());
+    }
+    all
+}
+
+/// Check that a slow-down of 3 % is found and its interval holds it.
+#[test]
+fn planted_slow_down_is_found() {
+    let mut noise = Noise(1);
+    let mut held = 0;
+    for _ in 0..100 {
+        let got = effect(&times(&mut noise, 60, 8, 0.03), 8).unwrap();
+        assert!(got.differs() && got.log_ratio > 0.0, "{got:?}");
+        held += u32::from(got.interval.low <= 0.03_f64.ln_1p() && 0.03_f64.ln_1p() <= got.interval.high);
+    }
+    // 95 of 100 on average; fewer than 88 has a chance of 0.2 % (binomial).
+    assert!(held >= 88, "{held} of 100 intervals hold the truth");
+}
+
+/// Check that equal flags are called different in no more than the nominal share of comparisons.
+#[test]
+fn equal_flags_differ_in_the_nominal_share() {
+    let mut noise = Noise(7);
+    let n_false = (0..400).filter(|_| effect(&times(&mut noise, 30, 6, 0.0), 6).unwrap().differs()).count();
+    // 20 of 400 on average; more than 34 has a chance of 0.1 % (binomial).
+    assert!(n_false <= 34, "{n_false} of 400 A/A comparisons differ");
+    assert!(n_false >= 5, "{n_false} of 400: the intervals are too wide to be 95 % ones");
+}
+
+/// Check that effect, interval and degrees of freedom are those worked by hand.
+#[test]
+fn effect_is_the_one_worked_by_hand() {
+    // One round; baseline ln t = 0, 2; treated 3, 5: means 1 and 4, s² = 2 each, s²/n = 1 each.
+    let round = [0.0_f64, 2.0, 3.0, 5.0].map(f64::exp).to_vec();
+    let got = effect(&[round], 2).unwrap();
+    assert!((got.log_ratio - 3.0).abs() < 1e-12 && (got.standard_error - 2.0_f64.sqrt()).abs() < 1e-12);
+    // (1+1)² / (1²/1 + 1²/1) = 2; t(0.975, 2) = 4.3026527.
+    assert!((got.freedom - 2.0).abs() < 1e-12);
+    assert!((got.interval.high - (3.0 + 4.302_652_7 * 2.0_f64.sqrt())).abs() < 1e-6);
+    // t = 3/√2 = 2.1213; two-sided p with 2 degrees of freedom: 1 − t/√(t² + 2) = 0.16794.
+    assert!((got.p - 0.167_949_7).abs() < 1e-6, "{}", got.p);
+}
+
+/// Check that a fifth of wild values on one side does not move an effect.
+#[test]
+fn outliers_do_not_move_an_effect() {
+    let rounds = |wild: f64| -> Vec<Vec<f64>> {
+        (0..20).map(|round| vec![1.0, 1.001, 1.01, if round % 10 == 0 { wild } else { 1.011 }]).collect()
+    };
+    let (calm, wild) = (effect(&rounds(1.011), 2).unwrap(), effect(&rounds(9.0), 2).unwrap());
+    assert!((calm.log_ratio - wild.log_ratio).abs() < 1e-9);
+}
+
+/// Check that times nobody can compare are refused.
+#[test]
+fn unfit_times_are_refused() {
+    assert_eq!(effect(&[], 2), Err(Unfit::NoRound));
+    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2), Err(Unfit::NoRound));
+    assert_eq!(effect(&[vec![1.0; 3]], 2), Err(Unfit::FewBinaries));
+    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2), Err(Unfit::NotPositive));
+    assert_eq!(over_programs(&[0.1]), None);
+}
+
+/// Check that adjusted probabilities are those of Holm's own procedure.
+#[test]
+fn probabilities_are_adjusted() {
+    // Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1, never falling: 0.04, 0.06, 0.06, 0.06.
+    let got = holm(&[0.04, 0.01, 0.03, 0.02]);
+    for (got, want) in got.iter().zip([0.06, 0.04, 0.06, 0.06]) {
+        assert!((got - want).abs() < 1e-12, "{got} is not {want}");
+    }
+    assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+}
+
+fn arm(complete: u64) -> ArmResult {
+    let fp = StrategyQuality { samples: 1000, reach_main: complete, ..StrategyQuality::default() };
+    let quality = Quality { strategies: BTreeMap::from([("fp".to_owned(), fp)]), ..Quality::default() };
+    ArmResult { sizes: Sizes::default(), tally: None, instructions: None, quality: Some(quality) }
+}
+
+fn raw(slower: [f64; 3], complete: u64) -> Raw {
+    let mut noise = Noise(99);
+    let program = |(index, slower): (usize, f64)| {
+        let (both, again) = (times(&mut noise, 40, 8, slower), times(&mut noise, 40, 8, 0.0));
+        let split = |(round, (both, again)): (usize, (Vec<f64>, Vec<f64>))| Times {
+            round: u32::try_from(round).unwrap(),
+            cpu_s: vec![both[..8].to_vec(), again[8..].to_vec(), both[8..].to_vec()],
+        };
+        RawProgram {
+            name: format!("p{index}"),
+            arms: vec![
+                Arm { flags: "base".to_owned(), again: false },
+                Arm { flags: "base".to_owned(), again: true },
+                Arm { flags: "fp".to_owned(), again: false },
+            ],
+            results: vec![arm(0), arm(0), arm(complete)],
+            times: both.into_iter().zip(again).enumerate().map(split).collect(),
+        }
+    };
+    let flags = |name: &str| FlagSet {
+        name: name.to_owned(),
+        compiler: "cc".to_owned(),
+        version: String::new(),
+        cflags: String::new(),
+        against: "base".to_owned(),
+    };
+    Raw {
+        environment: Environment::default(),
+        method: Method::default(),
+        flag_sets: vec![flags("base"), flags("fp")],
+        programs: slower.into_iter().enumerate().map(program).collect(),
+        missing: Vec::new(),
+    }
+}
+
+/// Check that every branch of the rule is taken where its figures say so.
+#[test]
+fn verdicts_follow_the_rule() {
+    let verdict = |slower, complete| evaluate(&raw(slower, complete)).results[1].verdict.clone().unwrap();
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 990), Verdict::Adopt { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 499), Verdict::Reject { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 900), Verdict::Inconclusive { .. }));
+    assert!(matches!(verdict([0.10, 0.11, 0.12], 990), Verdict::Reject { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.05], 990), Verdict::Inconclusive { .. }));
+}
+
+/// Check that the A/A row is there, has no verdict, and that probabilities are adjusted over programs.
+#[test]
+fn baselines_are_compared_with_themselves() {
+    let got = evaluate(&raw([0.03, 0.03, 0.03], 990));
+    assert!(got.results[0].arm.again && got.results[0].verdict.is_none() && got.results[0].programs.len() == 3);
+    for program in &got.results[1].programs {
+        let p = program.effect.as_ref().unwrap().p;
+        assert!(program.p_holm.unwrap() >= p);
+    }
+}

@@ -1,0 +1,90 @@
+//! What to do with a flag set, and why.
+
+use super::model::{FlagSetResult, ProgramResult};
+use crate::statistics::CONFIDENCE;
+use serde::{Deserialize, Serialize};
+
+/// Most that the mean may cost.
+const MAX_MEAN: f64 = 0.02;
+/// Most that a program may cost.
+const MAX_PROGRAM: f64 = 0.05;
+/// Least share of stacks that reach `main` by frame pointers.
+const MIN_REACH: f64 = 0.95;
+/// Below this the flags give no stacks worth the name. Between the two it may be libraries that are not built with them.
+const MIN_USE: f64 = 0.5;
+
+/// The rule, in words.
+pub const RULE: &str = "adopt: the upper end of the mean's 95 % interval is at most 2 %, no program costs more than 5 % \
+    for sure, and frame-pointer stacks reach main in 95 % of all samples. With opt-outs: as before, but for programs \
+    that cost more than 5 % for sure. Reject: the lower end of the mean's interval is above 2 %, or stacks reach main \
+    in less than 50 %. Inconclusive: anything else; below 95 % it may be libraries, libc first, that were not built \
+    with the flags. For sure: the lower end is above 5 % and Holm's p below 0.05.";
+
+/// A verdict, with the figures that gave it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum Verdict {
+    /// It costs little and gives stacks.
+    Adopt {
+        /// Why.
+        because: String,
+    },
+    /// Likewise, but for these programs.
+    AdoptWithOptOuts {
+        /// Why.
+        because: String,
+        /// The programs to leave out.
+        programs: Vec<String>,
+    },
+    /// It costs too much, or gives no stacks.
+    Reject {
+        /// Why.
+        because: String,
+    },
+    /// More binaries or programs are needed.
+    Inconclusive {
+        /// Why.
+        because: String,
+    },
+}
+
+/// Applies [`RULE`].
+pub(super) fn verdict(result: &FlagSetResult) -> Verdict {
+    let Some(mean) = &result.mean else {
+        return Verdict::Inconclusive { because: "fewer than two programs have times".to_owned() };
+    };
+    let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1());
+    let cost =
+        format!("mean {} [{}, {}]", percent(mean.log_ratio), percent(mean.interval.low), percent(mean.interval.high));
+    let Some(reach) = reach(&result.programs) else {
+        return Verdict::Inconclusive { because: format!("{cost}; no recordings say whether stacks reach main") };
+    };
+    let because = format!("{cost}; frame-pointer stacks reach main in {:.1} %", 100.0 * reach);
+    let limit = f64::ln_1p(MAX_MEAN);
+    if reach < MIN_USE || mean.interval.low > limit {
+        return Verdict::Reject { because };
+    }
+    if reach < MIN_REACH || mean.interval.high > limit || mean.interval.high.is_nan() {
+        return Verdict::Inconclusive { because };
+    }
+    let programs: Vec<_> = result.programs.iter().filter(|program| costs_too_much(program)).collect();
+    if programs.is_empty() {
+        return Verdict::Adopt { because };
+    }
+    Verdict::AdoptWithOptOuts { because, programs: programs.iter().map(|program| program.name.clone()).collect() }
+}
+
+fn costs_too_much(program: &ProgramResult) -> bool {
+    let is_sure = program.p_holm.is_some_and(|p| p < 1.0 - CONFIDENCE);
+    is_sure && program.effect.as_ref().is_ok_and(|effect| effect.interval.low > f64::ln_1p(MAX_PROGRAM))
+}
+
+/// Share of samples, over all programs, whose frame-pointer stack reaches `main`.
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
+fn reach(programs: &[ProgramResult]) -> Option<f64> {
+    let strategies = programs.iter().filter_map(|program| program.treated.quality.as_ref()?.strategies.get("fp"));
+    let (reached, samples) = strategies.fold((0_u64, 0_u64), |(reached, samples), quality| {
+        (reached.saturating_add(quality.reach_main), samples.saturating_add(quality.samples))
+    });
+    (samples > 0).then(|| reached as f64 / samples as f64)
+}

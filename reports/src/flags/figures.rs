@@ -1,0 +1,282 @@
+//! Figures every form shows alike.
+
+use crate::escape::shown;
+use crate::figures::{byte_count, count, share};
+use fpprof_analysis::flags::{
+    ArmResult, Effect, Evaluation, FlagSetResult, ProgramResult, Quality, StrategyQuality, Verdict,
+};
+use std::collections::BTreeMap;
+
+/// How signs are to be read.
+pub(super) const SIGN: &str = "Above zero is slower or larger than the baseline, below zero faster or smaller.";
+
+/// A change on the log scale in per cent: `+0.81`.
+pub(super) fn change(log_ratio: f64) -> String {
+    let percent = 100.0 * log_ratio.exp_m1();
+    if !percent.is_finite() {
+        return "–".to_owned();
+    }
+    let text = format!("{percent:+.2}");
+    if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
+}
+
+/// An effect with its interval: `+0.81 [+0.25, +1.37]`.
+pub(super) fn effect(effect: &Effect) -> String {
+    format!("{} [{}, {}]", change(effect.log_ratio), change(effect.interval.low), change(effect.interval.high))
+}
+
+/// Name of a row: the flag set, or what A/A is.
+pub(super) fn row_name(result: &FlagSetResult) -> String {
+    let name = shown(&result.arm.flags);
+    if result.arm.again { format!("A/A {name}") } else { name.into_owned() }
+}
+
+/// A verdict in a word and why.
+pub(super) fn verdict(verdict: &Verdict) -> (&'static str, String) {
+    match verdict {
+        Verdict::Adopt { because } => ("adopt", because.clone()),
+        Verdict::AdoptWithOptOuts { because, programs } => {
+            ("adopt with opt-outs", format!("{because}; leave out {}", programs.join(", ")))
+        }
+        Verdict::Reject { because } => ("reject", because.clone()),
+        Verdict::Inconclusive { because } => ("inconclusive", because.clone()),
+    }
+}
+
+/// The program that costs most for sure: the highest lower end.
+pub(super) fn worst(result: &FlagSetResult) -> Option<(&ProgramResult, &Effect)> {
+    let effects = result.programs.iter().filter_map(|program| Some((program, program.effect.as_ref().ok()?)));
+    effects.max_by(|a, b| a.1.interval.low.total_cmp(&b.1.interval.low))
+}
+
+/// Mean change of a figure over programs, per cent: the geometric mean of ratios.
+pub(super) fn mean_change(result: &FlagSetResult, figure: impl Fn(&ArmResult) -> Option<u64>) -> String {
+    let logs: Vec<f64> = result.programs.iter().filter_map(|program| log_change(program, &figure)).collect();
+    match logs.len() {
+        0 => "–".to_owned(),
+        n => change(logs.iter().sum::<f64>() / as_f64(n as u64)),
+    }
+}
+
+/// Change of a figure of one program on the log scale.
+pub(super) fn log_change(program: &ProgramResult, figure: impl Fn(&ArmResult) -> Option<u64>) -> Option<f64> {
+    let (before, after) = (figure(&program.baseline)?, figure(&program.treated)?);
+    (before > 0 && after > 0).then(|| as_f64(after).ln() - as_f64(before).ln())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes and counts for ratios")]
+pub(super) fn as_f64(n: u64) -> f64 {
+    n as f64
+}
+
+/// The columns of sizes and instructions: title and figure.
+pub(super) type Figure = fn(&ArmResult) -> Option<u64>;
+/// Likewise.
+pub(super) const FIGURES: [(&str, Figure); 4] = [
+    ("instr", |arm| arm.instructions),
+    (".text", |arm| Some(arm.sizes.text)),
+    ("unwind", |arm| Some(arm.sizes.unwind)),
+    ("file", |arm| Some(arm.sizes.stripped)),
+];
+
+/// Sums over programs of what recordings showed.
+#[derive(Debug, Default)]
+pub(super) struct Gain {
+    /// By strategy.
+    pub(super) strategies: BTreeMap<String, StrategyQuality>,
+    pub(super) fp_bytes: Vec<f64>,
+    pub(super) dwarf_bytes: Vec<f64>,
+    pub(super) lost: Vec<f64>,
+    pub(super) fp_cpu: Vec<f64>,
+    pub(super) dwarf_cpu: Vec<f64>,
+}
+
+impl Gain {
+    /// Sums up one side of a comparison.
+    pub(super) fn of<'r>(qualities: impl Iterator<Item = &'r Quality>) -> Option<Self> {
+        let mut gain = Self::default();
+        for quality in qualities {
+            for (name, of) in &quality.strategies {
+                let sum = gain.strategies.entry(name.clone()).or_default();
+                sum.samples = sum.samples.saturating_add(of.samples);
+                sum.reach_main = sum.reach_main.saturating_add(of.reach_main);
+                add(&mut sum.caller_dropped, of.caller_dropped);
+                add(&mut sum.frame_exact, of.frame_exact);
+            }
+            gain.fp_bytes.push(quality.fp_bytes_per_sample);
+            gain.dwarf_bytes.push(quality.dwarf_bytes_per_sample);
+            gain.lost.push(quality.lost_percent);
+            gain.fp_cpu.extend(quality.fp_profiler_percent);
+            gain.dwarf_cpu.extend(quality.dwarf_profiler_percent);
+        }
+        (!gain.lost.is_empty()).then_some(gain)
+    }
+
+    /// Share of stacks that reach `main` under a strategy.
+    pub(super) fn reach(&self, strategy: &str) -> String {
+        self.share(strategy, |of| Some(of.reach_main))
+    }
+
+    /// Share of stacks in which the leaf's caller is missing.
+    pub(super) fn dropped(&self, strategy: &str) -> String {
+        self.share(strategy, |of| of.caller_dropped)
+    }
+
+    /// Share of stacks that are right from the leaf on, without a gap, as far as they go.
+    pub(super) fn exact(&self, strategy: &str) -> String {
+        self.share(strategy, |of| of.frame_exact)
+    }
+
+    fn share(&self, strategy: &str, part: impl Fn(&StrategyQuality) -> Option<u64>) -> String {
+        let of = self.strategies.get(strategy).and_then(|of| Some((part(of)?, of.samples)));
+        of.map_or_else(|| "–".to_owned(), |(part, whole)| share(part, whole))
+    }
+}
+
+fn add(sum: &mut Option<u64>, n: Option<u64>) {
+    *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
+}
+
+/// Mean of a list, with one decimal; `–` of none.
+pub(super) fn mean(values: &[f64]) -> String {
+    match values.len() {
+        0 => "–".to_owned(),
+        n => crate::figures::number(values.iter().sum::<f64>() / as_f64(n as u64)),
+    }
+}
+
+/// Strategies by size of chunk, the whole one last.
+pub(super) fn chunk_order(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("dwarf")).collect();
+    let bytes = |name: &str| name.split_once('@').and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(u64::MAX);
+    names.sort_by_key(|name| bytes(name));
+    names.dedup();
+    names
+}
+
+/// What the environment and the method were: label and value.
+pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
+    let (environment, method) = (&evaluation.environment, &evaluation.method);
+    let binaries = method.layouts.saturating_mul(method.copies);
+    let rounds: Vec<_> =
+        evaluation.results.iter().flat_map(|result| &result.programs).map(|program| program.rounds).collect();
+    let (fewest, most) = (rounds.iter().min().copied().unwrap_or(0), rounds.iter().max().copied().unwrap_or(0));
+    vec![
+        ("machine", format!("{}, Linux {}, {}", environment.cpu, environment.kernel, environment.distribution)),
+        ("linker", environment.binutils.clone()),
+        ("load", format!("{} at the start ({})", environment.load, environment.date)),
+        (
+            "binaries",
+            format!(
+                "{binaries} for each program and flag set: {} layouts × {} equal copies; {}",
+                method.layouts, method.copies, method.layout
+            ),
+        ),
+        (
+            "rounds",
+            format!("{fewest} to {most} of {} wished for; every binary once a round, in random order", method.rounds),
+        ),
+        (
+            "times",
+            "user and system CPU time; differences of logarithms to the round's mean, 20 % trimmed over rounds; \
+             intervals of 95 % over binaries (Welch), p adjusted over programs (Holm)"
+                .to_owned(),
+        ),
+        ("seed", method.seed.to_string()),
+    ]
+}
+
+/// The noise in words: what A/A shows, and what could have been seen.
+pub(super) fn noise(evaluation: &Evaluation) -> String {
+    let again = evaluation.results.iter().filter(|result| result.arm.again);
+    let effects: Vec<_> =
+        again.flat_map(|result| &result.programs).filter_map(|program| program.effect.as_ref().ok()).collect();
+    if effects.is_empty() {
+        return "no A/A comparison has times yet".to_owned();
+    }
+    let differ = effects.iter().filter(|effect| effect.differs()).count() as u64;
+    let largest = effects.iter().map(|effect| effect.log_ratio.abs()).fold(0.0, f64::max);
+    let mut mdes: Vec<f64> = effects.iter().map(|effect| effect.mde).collect();
+    mdes.sort_by(f64::total_cmp);
+    let median = mdes.get(mdes.len() / 2).copied().unwrap_or(f64::NAN);
+    format!(
+        "equal flags (A/A) are told apart in {differ} of {} comparisons (5 % of them would be by chance), by at most \
+         {} %; a program's slow-down of {} % would be found with a chance of 80 % (median)",
+        effects.len(),
+        change(largest).trim_start_matches('+'),
+        change(median).trim_start_matches('+')
+    )
+}
+
+/// The commonest reasons why frame-pointer stacks do not reach a root under a flag set.
+pub(super) fn broke(result: &FlagSetResult) -> Vec<(String, u64, u64)> {
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut samples = 0_u64;
+    for program in &result.programs {
+        let fp = program.treated.quality.as_ref().and_then(|quality| quality.strategies.get("fp"));
+        let Some(fp) = fp else { continue };
+        samples = samples.saturating_add(fp.samples);
+        for (reason, n) in &fp.reasons {
+            let sum = reasons.entry(reason).or_default();
+            *sum = sum.saturating_add(*n);
+        }
+    }
+    let mut rows: Vec<_> = reasons.into_iter().map(|(reason, n)| (reason.to_owned(), n, samples)).collect();
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows.truncate(10);
+    rows
+}
+
+/// Programs that need a look, and what could be done.
+pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
+    let mut lines = Vec::new();
+    for program in &result.programs {
+        let name = shown(&program.name);
+        if let Ok(found) = &program.effect
+            && program.p_holm.is_some_and(|p| p < 0.05)
+            && found.log_ratio.abs() > 0.02
+        {
+            let remedy = if found.log_ratio > 0.0 {
+                "candidates: frame pointers in functions that call only (-momit-leaf-frame-pointer where the compiler \
+                 heeds it), __attribute__((optimize)) on the hottest functions, or an opt-out"
+            } else {
+                "faster: look at layout before you believe it"
+            };
+            lines.push(format!("{name}: {} %; {remedy}", effect(found)));
+        }
+        let fp = program.treated.quality.as_ref().and_then(|quality| quality.strategies.get("fp"));
+        if let Some(fp) = fp.filter(|fp| fp.samples > 0 && as_f64(fp.reach_main) < 0.95 * as_f64(fp.samples)) {
+            let reason = fp.reasons.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| shown(reason).into_owned());
+            lines.push(format!(
+                "{name}: frame-pointer stacks reach main in {} of {} samples only, mostly {}; candidate: build the \
+                 libraries it calls (libc first) with the flag, too",
+                share(fp.reach_main, fp.samples),
+                count(fp.samples),
+                reason.unwrap_or_default()
+            ));
+        }
+        if let Err(reason) = &program.effect {
+            lines.push(format!("{name}: no times: {}", shown(reason)));
+        }
+    }
+    lines
+}
+
+/// Bytes of sections of one program before and after: name, before, after.
+pub(super) fn waterfall(program: &ProgramResult) -> [(&'static str, u64, u64); 4] {
+    let (before, after) = (&program.baseline.sizes, &program.treated.sizes);
+    [
+        (".text", before.text, after.text),
+        ("unwind", before.unwind, after.unwind),
+        (".sframe", before.sframe, after.sframe),
+        ("file", before.stripped, after.stripped),
+    ]
+}
+
+/// A size with its change.
+pub(super) fn size_change(before: u64, after: u64) -> String {
+    if before == 0 || after == 0 {
+        return format!("{} → {}", byte_count(before), byte_count(after));
+    }
+    format!("{} ({})", byte_count(after), change(as_f64(after).ln() - as_f64(before).ln()))
+}

@@ -1,0 +1,184 @@
+//! The report as one page that opens offline: no script, no request, every name escaped by the template.
+
+use super::figures::{
+    FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
+    row_name, size_change, verdict, waterfall, worst,
+};
+use super::marks::{band, curves, interval, reach};
+use crate::escape::shown;
+use crate::figures::{count, share};
+use fpprof_analysis::flags::{Evaluation, FlagSetResult, RULE};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::io::{self, Write};
+
+/// What the page may load: nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Writes the page.
+///
+/// # Errors
+/// Those of the writer.
+pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                title { "fpprof flags" }
+                style { (PreEscaped(include_str!("../audit/style.css"))) (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header { p.over { "fpprof flags" } h1 { "What build flags cost and give" } }
+                main {
+                    (verdicts(evaluation))
+                    (decisions(evaluation))
+                    (how(evaluation))
+                    @for result in &evaluation.results { (programs(evaluation, result)) }
+                    (gains(evaluation))
+                    @for result in evaluation.results.iter().filter(|result| !result.arm.again) { (details(result)) }
+                    h2 { "To repeat it" }
+                    p { code { (shown(&evaluation.method.repeat)) } }
+                }
+            }
+        }
+    };
+    out.write_all(page.into_string().as_bytes())?;
+    writeln!(out)
+}
+
+fn verdicts(evaluation: &Evaluation) -> Markup {
+    html! {
+        section.card {
+            @for result in &evaluation.results {
+                @if let Some((word, because)) = result.verdict.as_ref().map(verdict) {
+                    p.headline {
+                        b { (shown(&result.arm.flags)) } " against " (shown(&result.against)) ": " b { (word) } ". " (shown(&because))
+                    }
+                }
+            }
+            p.soft { b { "Rule. " } (RULE) }
+            p.soft { (SIGN) }
+        }
+    }
+}
+
+fn decisions(evaluation: &Evaluation) -> Markup {
+    html! {
+        h2 { "Change against the baseline, per cent, mean over programs" }
+        table {
+            thead { tr {
+                th { "flags" } th { "CPU time [95 %]" } th { "worst program [95 %]" }
+                @for (name, _) in FIGURES { th.n { (name) } }
+            } }
+            tbody { @for result in &evaluation.results { tr {
+                td { (row_name(result)) }
+                td { @if let Some(mean) = &result.mean { (effect(mean)) } @else { "–" } }
+                td { @if let Some((program, of)) = worst(result) { (shown(&program.name)) " " (effect(of)) } @else { "–" } }
+                @for (_, figure) in FIGURES { td.n { (mean_change(result, figure)) } }
+            } } }
+        }
+        p.soft { "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: a screening figure, not a cost." }
+    }
+}
+
+fn how(evaluation: &Evaluation) -> Markup {
+    html! {
+        h2 { "Method and noise" }
+        dl {
+            @for (label, value) in method(evaluation) { dt { (label) } dd { (shown(&value)) } }
+            dt { "noise" } dd { (noise(evaluation)) }
+            @for flags in &evaluation.flag_sets {
+                dt { (shown(&flags.name)) }
+                dd { code { (shown(&flags.compiler)) " " (shown(&flags.cflags)) } " (" (shown(&flags.version)) ")" }
+            }
+            @for what in &evaluation.missing { dt { "missing" } dd { (shown(what)) } }
+        }
+    }
+}
+
+fn programs(evaluation: &Evaluation, result: &FlagSetResult) -> Markup {
+    let (reach, band) = (reach(evaluation), band(evaluation));
+    html! {
+        h2 { (row_name(result)) " against " (shown(&result.against)) ", by program" }
+        table {
+            thead { tr {
+                th { "program" } th { "CPU time % [95 %]" }
+                th { (change(-reach)) " … 0 … " (change(reach)) " (shaded: A/A)" }
+                th.n { "p (Holm)" } th.n { "MDE %" } th.n { "binaries" } th.n { "rounds" } th.n { "instr %" }
+            } }
+            tbody { @for program in &result.programs { tr {
+                td { (shown(&program.name)) }
+                @match &program.effect {
+                    Ok(of) => {
+                        td { (effect(of)) }
+                        td { (interval(of, reach, band)) }
+                        td.n { @if let Some(p) = program.p_holm { (format!("{p:.3}")) } }
+                        td.n { (change(of.mde).trim_start_matches('+')) }
+                        td.n { (of.n_baseline) "+" (of.n) }
+                    }
+                    Err(reason) => { td colspan="5" { (shown(reason)) } }
+                }
+                td.n { (count(u64::from(program.rounds))) }
+                td.n { (log_change(program, FIGURES[0].1).map_or_else(|| "–".to_owned(), change)) }
+            } } }
+        }
+    }
+}
+
+fn gains(evaluation: &Evaluation) -> Markup {
+    let mut rows = Vec::new();
+    for result in &evaluation.results {
+        let quality = |program| -> Option<_> {
+            let program: &fpprof_analysis::flags::ProgramResult = program;
+            if result.arm.again { program.baseline.quality.as_ref() } else { program.treated.quality.as_ref() }
+        };
+        let name = if result.arm.again { shown(&result.against).into_owned() } else { row_name(result) };
+        rows.extend(Gain::of(result.programs.iter().filter_map(quality)).map(|gain| (name, gain)));
+    }
+    let chunks = chunk_order(rows.iter().flat_map(|(_, gain)| gain.strategies.keys().cloned()));
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What profilers get: stacks that reach main, all programs" }
+            table {
+                thead { tr {
+                    th { "flags" } th.n { "FP" } th.n { "exact" } th.n { "caller dropped" }
+                    @for name in &chunks { th.n { (name) } }
+                    th.n { "B/sample fp" } th.n { "dwarf" } th.n { "lost %" } th.n { "profiler CPU % fp" } th.n { "dwarf" }
+                } }
+                tbody { @for (name, gain) in &rows { tr {
+                    td { (name) } td.n { (gain.reach("fp")) } td.n { (gain.exact("fp")) } td.n { (gain.dropped("fp")) }
+                    @for name in &chunks { td.n { (gain.reach(name)) } }
+                    @for values in [&gain.fp_bytes, &gain.dwarf_bytes, &gain.lost, &gain.fp_cpu, &gain.dwarf_cpu] {
+                        td.n { (mean(values)) }
+                    }
+                } } }
+            }
+        }
+    }
+}
+
+fn details(result: &FlagSetResult) -> Markup {
+    let (reasons, looks) = (broke(result), outliers(result));
+    html! {
+        h2 { (row_name(result)) ": sizes, and what broke stacks" }
+        table {
+            thead { tr { th { "program" } th.n { ".text" } th.n { "unwind" } th.n { ".sframe" } th.n { "file" } th.n { "non-leaf FP" } } }
+            tbody { @for program in &result.programs { tr {
+                td { (shown(&program.name)) }
+                @for (_, before, after) in waterfall(program) { td.n { (size_change(before, after)) } }
+                td.n { @if let Some(tally) = &program.treated.tally { (share(tally.non_leaf_framed, tally.non_leaf)) } }
+            } } }
+        }
+        (curves(result))
+        @if !reasons.is_empty() {
+            ul { @for (reason, n, samples) in reasons { li { (shown(&reason)) ": " (share(n, samples)) " of the samples" } } }
+        }
+        @if !looks.is_empty() {
+            h3 { "Look at" }
+            ul { @for look in looks { li { (look) } } }
+        }
+    }
+}

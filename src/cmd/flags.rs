@@ -1,0 +1,89 @@
+//! `fpprof flags`: what compiler flags cost and what they give.
+
+use crate::exit::{DONE, Usage};
+use crate::flags::{Manifest, Store, TEMPLATE, collect, run as run_evaluation};
+use crate::output::{self, say};
+use clap::Subcommand;
+use fpprof_analysis::flags::{Evaluation, evaluate};
+use fpprof_reports::flags;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Evaluate build flags: build, time, record and audit programs under each, and give a verdict with intervals
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof flags init flags.toml
+  setsid -w fpprof flags run flags.toml -o results
+  fpprof flags report results")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a commented manifest to begin with
+    Init {
+        /// Where; an existing file is left alone
+        #[arg(default_value = "flags.toml")]
+        file: PathBuf,
+    },
+    /// Run what a manifest asks for; a run that was interrupted goes on where it was
+    Run {
+        /// Programs and flag sets
+        manifest: PathBuf,
+        /// Directory of builds and results
+        #[arg(short, long, value_name = "DIR", default_value = "flags-results")]
+        output: PathBuf,
+    },
+    /// Say what the results mean, so far; writes report.txt, report.html and report.json beside them
+    Report {
+        /// Directory of results
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If the manifest is wrong, or nothing could be built or measured.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    match &args.command {
+        Command::Init { file } => init(file)?,
+        Command::Run { manifest, output } => {
+            let read = Manifest::read(manifest).map_err(|error| Usage(format!("{error:#}")))?;
+            run_evaluation(manifest, &read, &Store::create(output)?)?;
+            report(output, false)?;
+        }
+        Command::Report { dir, json } => report(dir, *json)?,
+    }
+    Ok(DONE)
+}
+
+fn init(path: &Path) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file
+        .as_mut()
+        .map_err(|error| std::io::Error::from(error.kind()))
+        .and_then(|file| file.write_all(TEMPLATE.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    say(&format!("wrote {}: change it, then run `fpprof flags run {}`", path.display(), path.display()));
+    Ok(())
+}
+
+fn report(dir: &Path, json: bool) -> anyhow::Result<()> {
+    let store = Store::open(dir)?;
+    let evaluation: Evaluation = evaluate(&collect(&store)?);
+    output::write_whole(&store.path("report.txt"), |mut out| flags::text(&evaluation, &mut out))?;
+    output::write_whole(&store.path("report.html"), |mut out| flags::html(&evaluation, &mut out))?;
+    output::write_whole(&store.path("report.json"), |mut out| flags::json(&evaluation, &mut out))?;
+    output::write_whole(Path::new("-"), |mut out| match json {
+        true => flags::json(&evaluation, &mut out),
+        false => flags::text(&evaluation, &mut out),
+    })
+}

@@ -1,0 +1,165 @@
+//! Builds: objects once for each flag set, then one link for each layout, then copies.
+
+use super::manifest::{Flags, Manifest, Program};
+use super::store::Store;
+use anyhow::Context as _;
+use fpprof_analysis::flags::Arm;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How layouts are made, in words.
+pub(super) const LLD: &str = "functions and object files shuffled by lld";
+/// Likewise without lld.
+pub(super) const OBJECTS: &str = "object files shuffled (lld is not installed, functions stay in their order)";
+
+/// What a finished build was made of. A build whose own differs is made again.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Made {
+    compile: String,
+    link: String,
+    compiler: String,
+    seed: u64,
+    layouts: u32,
+    copies: u32,
+    layout: String,
+}
+
+/// What every build of an evaluation shares.
+#[derive(Debug)]
+pub(super) struct Builder<'a> {
+    pub(super) store: &'a Store,
+    pub(super) manifest: &'a Manifest,
+    /// The manifest's directory.
+    pub(super) here: &'a Path,
+    /// [`LLD`] or [`OBJECTS`].
+    pub(super) layout: &'static str,
+}
+
+impl Builder<'_> {
+    /// Builds the binaries of an arm, unless they are there already. Gives `true` if something was built.
+    pub(super) fn arm(
+        &self,
+        program: &Program,
+        sources: &[PathBuf],
+        flags: &Flags,
+        version: &str,
+        arm: &Arm,
+    ) -> anyhow::Result<bool> {
+        let dir = self.store.arm_dir(&program.name, &arm.flags, arm.again);
+        let common = |template: &str| self.fill(template, sources, flags);
+        let made = Made {
+            compile: common(&program.compile),
+            link: common(&program.link),
+            compiler: version.to_owned(),
+            seed: self.manifest.seed,
+            layouts: self.manifest.layouts,
+            copies: self.manifest.copies,
+            layout: self.layout.to_owned(),
+        };
+        let finished = dir.join("made.json");
+        if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
+            return Ok(false);
+        }
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
+        }
+        let objects_dir = dir.join("objects");
+        fs::create_dir_all(&objects_dir).with_context(|| format!("making {}", objects_dir.display()))?;
+        shell(&made.compile, &objects_dir, &dir.join("build.log"))?;
+        let objects = objects(&objects_dir)?;
+        for layout in 0..self.manifest.layouts {
+            let seed = self.seed(&program.name, arm, layout);
+            self.link(&made.link, &dir, &objects, layout, seed)?;
+        }
+        Store::write(&finished, &made)?;
+        Ok(true)
+    }
+
+    /// Links one layout and copies it.
+    fn link(&self, link: &str, dir: &Path, objects: &[PathBuf], layout: u32, seed: u64) -> anyhow::Result<()> {
+        let mut objects = objects.to_vec();
+        fastrand::Rng::with_seed(seed).shuffle(&mut objects);
+        let objects: Vec<_> = objects.iter().map(|path| quoted(path.as_os_str())).collect();
+        // lld takes a positive 32-bit seed.
+        let lld = format!("-fuse-ld=lld '-Wl,--shuffle-sections=.text*={}'", (seed & 0x7fff_fffe) + 1);
+        let first = dir.join(binary_name(layout.saturating_mul(self.manifest.copies)));
+        let command = link
+            .replace("{objects}", &objects.join(" "))
+            .replace("{layout}", if self.layout == LLD { &lld } else { "" })
+            .replace("{exe}", &quoted(first.as_os_str()));
+        shell(&command, dir, &dir.join("build.log"))?;
+        anyhow::ensure!(first.exists(), "`link` made no {}", first.display());
+        for copy in 1..self.manifest.copies {
+            let name = binary_name(layout.saturating_mul(self.manifest.copies).saturating_add(copy));
+            fs::copy(&first, dir.join(name)).context("copying a binary")?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, template: &str, sources: &[PathBuf], flags: &Flags) -> String {
+        let mut text = template
+            .replace("{cc}", &flags.compiler)
+            .replace("{cxx}", &flags.cxx())
+            .replace("{cflags}", &flags.cflags)
+            .replace("{here}", &quoted(self.here.as_os_str()));
+        for (index, source) in sources.iter().enumerate() {
+            let name = if index == 0 { "{src}".to_owned() } else { format!("{{src{}}}", index + 1) };
+            text = text.replace(&name, &quoted(source.as_os_str()));
+        }
+        text
+    }
+
+    /// A seed for one layout: different for every arm, the same in every run.
+    ///
+    /// # Sources
+    /// FNV-1a (Fowler, Noll and Vo), 64 bits: only has to spread names.
+    fn seed(&self, program: &str, arm: &Arm, layout: u32) -> u64 {
+        let text = format!("{} {program} {} {} {layout}", self.manifest.seed, arm.flags, arm.again);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
+
+/// Names of binaries are of one length: a longer name moves the stack.
+pub(super) fn binary_name(index: u32) -> String {
+    format!("bin-{index:02}")
+}
+
+/// Object files, in the order of their names.
+fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let mut objects: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "o" || extension == "a"))
+        .collect();
+    objects.sort();
+    anyhow::ensure!(!objects.is_empty(), "`compile` left no object files");
+    Ok(objects)
+}
+
+fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
+    let file = File::options().append(true).create(true).open(log).context("opening the log")?;
+    let err = file.try_clone().context("duplicating the log")?;
+    let status = Command::new("sh")
+        .args(["-e", "-c", command])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(err)
+        .status()
+        .context("starting sh")?;
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let last = said.lines().filter(|line| line.contains("error")).next_back().unwrap_or_default().to_owned();
+    anyhow::ensure!(status.success(), "{status}: {last} (all of it in {})", log.display());
+    Ok(())
+}
+
+/// A word for the shell.
+fn quoted(text: &OsStr) -> String {
+    let text = String::from_utf8_lossy(text.as_bytes()).into_owned();
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

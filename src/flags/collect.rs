@@ -1,0 +1,88 @@
+//! From the directory to what the analysis takes.
+
+use super::manifest::Manifest;
+use super::rounds::{self, Line};
+use super::run::{Fact, Plan};
+use super::store::Store;
+use anyhow::Context as _;
+use fpprof_analysis::audit::{self, examine};
+use fpprof_analysis::flags::{Arm, ArmResult, Environment, Method, Raw, RawProgram, Sizes, TallySummary};
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+/// Everything that is finished, as of now.
+pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
+    let plan: Plan = Store::read(&store.path("manifest.json")).context("manifest.json cannot be read")?;
+    let environment: Environment = Store::read(&store.path("environment.json")).unwrap_or_default();
+    let lines: Vec<Line> = store.lines(rounds::FILE)?;
+    let facts: Vec<Fact> = store.lines(Fact::FILE)?;
+    let mut missing = plan.missing.clone();
+    let mut programs = Vec::new();
+    for name in &plan.programs {
+        let arms = plan.arms();
+        let mut times: Vec<_> = lines
+            .iter()
+            .filter(|line| line.program == *name && line.arms == arms)
+            .map(|line| line.times.clone())
+            .collect();
+        times.sort_by_key(|times| times.round);
+        let mut results = Vec::new();
+        for arm in &arms {
+            let fact = facts.iter().rev().find(|fact| fact.program == *name && fact.arm == *arm);
+            let Some(fact) = fact else {
+                missing.push(format!("{name} under {}: not built yet", arm.flags));
+                continue;
+            };
+            missing.extend(fact.missing.iter().map(|what| format!("{name} under {}: {what}", arm.flags)));
+            results.push(fact.result.clone());
+        }
+        if results.len() == arms.len() {
+            programs.push(RawProgram { name: name.clone(), arms, results, times });
+        }
+    }
+    Ok(Raw { environment, method: method(&plan.manifest, &plan), flag_sets: plan.flag_sets, programs, missing })
+}
+
+fn method(manifest: &Manifest, plan: &Plan) -> Method {
+    Method {
+        seed: manifest.seed,
+        rounds: manifest.rounds,
+        layouts: manifest.layouts,
+        copies: manifest.copies,
+        layout: plan.layout.clone(),
+        repeat: plan.repeat.clone(),
+    }
+}
+
+/// Sizes and static audit of a binary.
+pub(super) fn binary(path: &Path) -> anyhow::Result<ArmResult> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let audit = examine(file, audit::Options::default()).with_context(|| format!("auditing {}", path.display()))?;
+    let sizes = &audit.tally.sizes;
+    Ok(ArmResult {
+        sizes: Sizes {
+            text: sizes.text,
+            unwind: sizes.eh_frame.saturating_add(sizes.eh_frame_hdr),
+            sframe: sizes.sframe,
+            stripped: stripped_size(path)?,
+        },
+        tally: Some(TallySummary::from(&audit.tally)),
+        instructions: None,
+        quality: None,
+    })
+}
+
+fn stripped_size(path: &Path) -> anyhow::Result<u64> {
+    let stripped = path.with_extension("stripped");
+    let status = Command::new("strip").arg("-o").arg(&stripped).arg(path).status().context("starting strip")?;
+    anyhow::ensure!(status.success(), "strip: {status}");
+    let size = stripped.metadata().context("the stripped file")?.len();
+    std::fs::remove_file(&stripped).context("removing the stripped file")?;
+    Ok(size)
+}
+
+/// An arm of the first set.
+pub(super) fn first(flags: &str) -> Arm {
+    Arm { flags: flags.to_owned(), again: false }
+}

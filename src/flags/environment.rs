@@ -1,0 +1,43 @@
+//! Where an evaluation runs.
+
+use fpprof_analysis::flags::Environment;
+use std::fs;
+use std::process::Command;
+
+/// Looks at this machine; what cannot be found out is left empty.
+pub(super) fn look() -> Environment {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let field = |text: &str, key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        value.trim_matches([' ', '\t', ':', '"']).to_owned()
+    };
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let linker = version("ld.lld").or_else(|| version("ld")).unwrap_or_default();
+    Environment {
+        cpu: format!("{cpus} × {}", field(&cpuinfo, "model name")),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        distribution: field(&os_release, "PRETTY_NAME="),
+        binutils: format!("{linker}; {}", version("as").unwrap_or_default()),
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        load: loadavg.split(' ').take(3).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// The first line of `PROGRAM --version`; `None` if it cannot be run.
+pub(super) fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Puts our session above others in the scheduler's eyes, where it is our own and we may. Priorities by `nice` count
+/// within a session only.
+///
+/// # Sources
+/// `sched(7)`, "The autogroup feature".
+pub(super) fn raise_session() -> bool {
+    let is_own = rustix::process::getsid(None).is_ok_and(|sid| sid == rustix::process::getpid());
+    is_own && fs::write("/proc/self/autogroup", "-20").is_ok()
+}

@@ -1,0 +1,174 @@
+//! What is to be evaluated.
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// What `flags init` writes.
+pub(crate) const TEMPLATE: &str = include_str!("manifest.toml");
+
+/// Programs × flag sets, and how to compare them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    /// Seed of link layouts and of the order of runs.
+    pub(crate) seed: u64,
+    /// Rounds; in each every binary of a program runs once.
+    pub(crate) rounds: u32,
+    /// Link layouts for each flag set.
+    pub(crate) layouts: u32,
+    /// Copies of each layout.
+    pub(crate) copies: u32,
+    /// Recordings; none without.
+    pub(crate) recording: Option<Recording>,
+    /// Count instructions with valgrind.
+    #[serde(default)]
+    pub(crate) instructions: bool,
+    /// The flag sets.
+    pub(crate) flags: Vec<Flags>,
+    /// The programs.
+    pub(crate) program: Vec<Program>,
+}
+
+/// How binaries are recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Recording {
+    /// Samples a second and CPU.
+    pub(crate) freq: u64,
+    /// Bytes of stack that are copied.
+    pub(crate) stack_bytes: u32,
+    /// Smaller chunks the same samples are judged with.
+    pub(crate) chunks: Vec<u32>,
+    /// The `fpprof` that records; this one by default.
+    pub(crate) profiler: Option<PathBuf>,
+}
+
+/// A flag set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Flags {
+    pub(crate) name: String,
+    /// `{cc}`.
+    pub(crate) compiler: String,
+    /// `{cxx}`; the compiler with `g++` or `clang++` in place of `gcc` or `clang` by default.
+    pub(crate) cxx: Option<String>,
+    /// `{cflags}`.
+    pub(crate) cflags: String,
+    /// The flag set it is compared with; a baseline has none.
+    pub(crate) against: Option<String>,
+}
+
+/// A program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    /// Crates whose sources are `{src}` (the first), `{src2}`, …, each as `NAME@VERSION`.
+    #[serde(default, rename = "crate")]
+    pub(crate) crates: Vec<String>,
+    /// A directory that is `{src}`, relative to the manifest.
+    pub(crate) path: Option<PathBuf>,
+    /// Shell commands that leave object files in the current directory.
+    pub(crate) compile: String,
+    /// The shell command that links `{objects}` to `{exe}` with `{layout}`.
+    pub(crate) link: String,
+    /// The benchmark: words, the first of them `{exe}`; it should take 30 to 50 ms.
+    pub(crate) bench: String,
+    /// A shorter run, for counting instructions; the benchmark by default.
+    pub(crate) short: Option<String>,
+    /// A longer run, for recordings; the benchmark by default.
+    pub(crate) long: Option<String>,
+}
+
+impl Manifest {
+    /// Reads and checks a manifest; words with `NAME=` in front name what is wrong.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Parses and checks.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let manifest: Self = toml::from_str(text)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.rounds > 0, "rounds = 0: nothing would be measured");
+        let n = self.layouts.checked_mul(self.copies).filter(|n| (2..=99).contains(n));
+        anyhow::ensure!(n.is_some(), "layouts × copies must be 2 to 99: fewer binaries give no interval");
+        let flags = self.flags.iter().map(|flags| &flags.name);
+        let programs = self.program.iter().map(|program| &program.name);
+        for (what, names) in [("flags", flags.collect::<Vec<_>>()), ("program", programs.collect())] {
+            anyhow::ensure!(!names.is_empty(), "no [[{what}]]");
+            for (index, name) in names.iter().enumerate() {
+                let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+' | '.');
+                let plain = !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain);
+                anyhow::ensure!(plain, "[[{what}]] name `{name}`: use letters, digits, -, _, + and .");
+                anyhow::ensure!(!names.iter().take(index).any(|other| other == name), "[[{what}]] `{name}` twice");
+            }
+        }
+        for flags in &self.flags {
+            if let Some(against) = &flags.against {
+                let baseline = self.flags.iter().find(|other| other.name == *against);
+                let is_baseline = baseline.is_some_and(|baseline| baseline.against.is_none());
+                anyhow::ensure!(is_baseline, "[[flags]] `{}`: against = `{against}` is no baseline", flags.name);
+            }
+        }
+        for program in &self.program {
+            for command in [Some(&program.bench), program.short.as_ref(), program.long.as_ref()].into_iter().flatten() {
+                let starts = command.split_whitespace().next() == Some("{exe}");
+                anyhow::ensure!(starts, "[[program]] `{}`: `{command}` must start with {{exe}}", program.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Binaries of each arm.
+    pub(crate) fn binaries(&self) -> u32 {
+        self.layouts.saturating_mul(self.copies)
+    }
+}
+
+impl Flags {
+    /// The C++ compiler.
+    pub(crate) fn cxx(&self) -> String {
+        self.cxx.clone().unwrap_or_else(|| {
+            let replaced = self.compiler.replacen("clang", "clang++", 1);
+            if replaced == self.compiler { self.compiler.replacen("gcc", "g++", 1) } else { replaced }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what `init` writes can be read, and is what it says.
+    #[test]
+    fn template_is_a_manifest() {
+        let manifest = Manifest::parse(TEMPLATE).unwrap();
+        assert_eq!(manifest.flags[1].against.as_deref(), Some("gcc"));
+        assert_eq!(manifest.flags[0].cxx(), "g++");
+    }
+
+    /// Check that mistakes are named.
+    #[test]
+    fn mistakes_are_named() {
+        for (from, to, want) in [
+            ("rounds = ", "rounds = 0 #", "rounds = 0"),
+            ("layouts = ", "layouts = 0 #", "layouts"),
+            ("name = \"gcc-fp\"", "name = \"gcc\"", "twice"),
+            ("against = \"gcc\"", "against = \"icc\"", "no baseline"),
+            ("bench = \"{exe}", "bench = \"time {exe}", "must start"),
+            ("name = \"rec\"", "name = \"../rec\"", "use letters"),
+            ("seed = ", "sed = ", "sed"),
+        ] {
+            assert!(TEMPLATE.contains(from), "{from}");
+            let error = format!("{:#}", Manifest::parse(&TEMPLATE.replacen(from, to, 1)).unwrap_err());
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Build-flag evaluation: builds programs under flag sets, times replicated binaries in rounds, records them, and keeps
+//! everything so that an interrupted run goes on where it was.
+
+mod build;
+mod collect;
+mod environment;
+mod instructions;
+mod manifest;
+mod recordings;
+mod rounds;
+mod run;
+mod sources;
+mod store;
+
+pub(crate) use collect::collect;
+pub(crate) use manifest::{Manifest, TEMPLATE};
+pub(crate) use run::run;
+pub(crate) use store::Store;

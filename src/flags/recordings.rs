@@ -1,0 +1,138 @@
+//! Recordings: what profilers get from a binary, by our own `record` and `report`.
+
+use super::manifest::Recording;
+use super::rounds::command;
+use anyhow::Context as _;
+use fpprof_analysis::flags::{Quality, StrategyQuality};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Records a binary with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
+pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Result<Quality> {
+    let profiler = match &wish.profiler {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("finding fpprof itself")?,
+    };
+    let file = dir.join("recording.fpprof");
+    record(&profiler, wish, "fp", dir, words, &file)?;
+    let fp = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
+    let both = format!("both,{}", wish.stack_bytes);
+    let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
+    strategies
+        .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
+    record(&profiler, wish, &both, dir, words, &file)?;
+    let dwarf = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
+    let lost: u64 = [&fp, &dwarf].iter().map(|summary| lost(summary)).sum();
+    let fired = number(&fp, "fired").saturating_add(number(&dwarf, "fired"));
+    let mut quality = Quality {
+        fp_samples: number(&fp, "recorded"),
+        fp_bytes_per_sample: ratio(number(&fp, "file_bytes"), number(&fp, "recorded")),
+        dwarf_samples: number(&dwarf, "recorded"),
+        dwarf_bytes_per_sample: ratio(number(&dwarf, "file_bytes"), number(&dwarf, "recorded")),
+        lost_percent: 100.0 * ratio(lost, fired),
+        fp_profiler_percent: fp["cost"]["collector_cpu_percent"].as_f64(),
+        dwarf_profiler_percent: dwarf["cost"]["collector_cpu_percent"].as_f64(),
+        ..Quality::default()
+    };
+    for (name, of) in dwarf["strategies"].as_object().into_iter().flatten() {
+        let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
+        let of = StrategyQuality { reach_main: reach_main(&String::from_utf8_lossy(&folded)), ..strategy(of) };
+        quality.strategies.insert(name.clone(), of);
+    }
+    let difference = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
+    if let Some(fp) = quality.strategies.get_mut("fp") {
+        let relation = |name: &str| number(&difference["relations"], name);
+        fp.frame_exact = Some(number(&difference, "same").saturating_add(relation("prefix")));
+        fp.caller_dropped = Some(relation("leaf_caller_missing"));
+    }
+    fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+    Ok(quality)
+}
+
+fn record(profiler: &Path, wish: &Recording, mode: &str, dir: &Path, words: &str, file: &Path) -> anyhow::Result<()> {
+    let run = command(dir, 0, words);
+    // A recording of an earlier, interrupted run is not kept aside.
+    let _ = fs::remove_file(file);
+    let output = Command::new(profiler)
+        .args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", mode, "-o"])
+        .arg(file)
+        .arg("--")
+        .arg(run.get_program())
+        .args(run.get_args())
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {}", profiler.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "recording with {mode}: {} {}", output.status, said.trim());
+    Ok(())
+}
+
+fn output(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Vec<u8>> {
+    let output = Command::new(profiler).args(args).arg(file).output();
+    let output = output.with_context(|| format!("starting {}", profiler.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{}: {}", args.first().unwrap_or(&""), said.trim());
+    Ok(output.stdout)
+}
+
+fn json(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Value> {
+    serde_json::from_slice(&output(profiler, args, file)?).with_context(|| format!("what {} printed", args.join(" ")))
+}
+
+/// Samples whose stack holds `main`, or ended in order.
+fn reach_main(folded: &str) -> u64 {
+    let mut sum = 0_u64;
+    for line in folded.lines() {
+        let Some((stack, n)) = line.rsplit_once(' ') else { continue };
+        let mut frames = stack.split(';');
+        let is_whole = !frames.clone().any(|frame| frame.starts_with("[broken") || frame.starts_with("[truncated"));
+        if is_whole || frames.any(|frame| frame == "main") {
+            sum = sum.saturating_add(n.parse().unwrap_or(0));
+        }
+    }
+    sum
+}
+
+fn strategy(of: &Value) -> StrategyQuality {
+    let mut quality = StrategyQuality {
+        samples: number(of, "samples"),
+        complete: number(of, "complete"),
+        ..StrategyQuality::default()
+    };
+    for class in ["truncated", "broken"] {
+        for (reason, n) in of[class].as_object().into_iter().flatten() {
+            quality.reasons.insert(format!("{class}: {reason}"), n.as_u64().unwrap_or(0));
+        }
+    }
+    quality
+}
+
+fn lost(summary: &Value) -> u64 {
+    let lost = summary["lost"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64());
+    lost.sum::<u64>().saturating_add(number(summary, "dropped"))
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio of counts")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a stack counts if it holds `main` or ended in order, and by its samples.
+    #[test]
+    fn stacks_with_main_count() {
+        let folded =
+            "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n";
+        assert_eq!(reach_main(folded), 11);
+    }
+}

@@ -1,0 +1,53 @@
+//! Sources of programs: from crates, through cargo and whatever registry it is set up for.
+
+use super::manifest::Program;
+use super::store::Store;
+use anyhow::Context as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The directories that are `{src}`, `{src2}`, …
+pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    if let Some(path) = &program.path {
+        let path = here.join(path);
+        sources.push(path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?);
+    }
+    if !program.crates.is_empty() {
+        sources.extend(crates(store, program)?);
+    }
+    Ok(sources)
+}
+
+/// Has cargo fetch the crates as dependencies of an empty package, and asks it where they are.
+fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
+    let dir = store.path("sources").join(&program.name);
+    fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut wanted = Vec::new();
+    let mut manifest =
+        "[package]\nname = \"sources\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n".to_owned();
+    manifest.push_str("[dependencies]\n");
+    for spec in &program.crates {
+        let (name, version) = spec.split_once('@').with_context(|| format!("crate `{spec}`: give NAME@VERSION"))?;
+        manifest.push_str(&format!("{name} = {{ version = \"={version}\", default-features = false }}\n"));
+        wanted.push(name);
+    }
+    fs::write(dir.join("Cargo.toml"), manifest)
+        .and_then(|()| fs::write(dir.join("src/lib.rs"), ""))
+        .context("writing")?;
+    let output = Command::new("cargo")
+        .args(["metadata", "--format-version", "1", "--quiet"])
+        .current_dir(&dir)
+        .output()
+        .context("cargo fetches the sources of crates, and cannot be started")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("what cargo metadata printed")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata named no packages")?;
+    let path_of = |name: &&str| {
+        let package = packages.iter().find(|package| package["name"] == **name)?;
+        Some(Path::new(package["manifest_path"].as_str()?).parent()?.to_owned())
+    };
+    wanted.iter().map(|name| path_of(name).with_context(|| format!("cargo did not fetch {name}"))).collect()
+}

@@ -1,0 +1,117 @@
+//! The directory of an evaluation. Whatever is finished is kept; whatever was interrupted is done again.
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A directory with results.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// Makes the directory if it is not there.
+    pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(Self { dir: dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))? })
+    }
+
+    /// Opens a directory that has results.
+    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let store = Self { dir: dir.to_owned() };
+        anyhow::ensure!(store.path("manifest.json").exists(), "{} has no results of `flags run`", dir.display());
+        Ok(store)
+    }
+
+    /// A path inside.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Where an arm's objects and binaries are.
+    pub(crate) fn arm_dir(&self, program: &str, flags: &str, again: bool) -> PathBuf {
+        let suffix = if again { ".again" } else { "" };
+        self.dir.join("builds").join(program).join(format!("{flags}{suffix}"))
+    }
+
+    /// Reads a JSON file; `None` if it does not exist or is not what it should be: then it is made anew.
+    pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// Writes a JSON file whole: beside its name first, then in its place, on disk before that.
+    pub(crate) fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+        let beside = path.with_extension("part");
+        let write = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(&serde_json::to_vec_pretty(value)?)?;
+            file.sync_all()?;
+            fs::rename(&beside, path)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Appends a line to a file, on disk before this returns.
+    pub(crate) fn append(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let path = self.path(name);
+        let append = || {
+            let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+            let mut line = serde_json::to_vec(value)?;
+            line.push(b'\n');
+            file.write_all(&line)?;
+            file.sync_data()
+        };
+        append().with_context(|| format!("cannot append to {}", path.display()))
+    }
+
+    /// The lines of a file. A torn last line, of a run that was killed while it wrote, is cut off, so that the next one
+    /// begins cleanly.
+    pub(crate) fn lines<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
+        let path = self.path(name);
+        let Ok(bytes) = fs::read(&path) else { return Ok(Vec::new()) };
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if whole < bytes.len() {
+            let file = OpenOptions::new().write(true).open(&path);
+            file.and_then(|file| file.set_len(whole as u64)).with_context(|| format!("cutting {}", path.display()))?;
+        }
+        let text = bytes.get(..whole).unwrap_or_default();
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).with_context(|| format!("a line of {}", path.display())))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a line torn by a kill costs that line only, and that the file goes on cleanly.
+    #[test]
+    fn torn_lines_are_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(dir.path()).unwrap();
+        store.append("rounds", &1).unwrap();
+        store.append("rounds", &2).unwrap();
+        let mut file = OpenOptions::new().append(true).open(store.path("rounds")).unwrap();
+        file.write_all(b"[3, 4").unwrap();
+        assert_eq!(store.lines::<u32>("rounds").unwrap(), [1, 2]);
+        store.append("rounds", &5).unwrap();
+        assert_eq!(store.lines::<u32>("rounds").unwrap(), [1, 2, 5]);
+    }
+
+    /// Check that a half-written value counts as none.
+    #[test]
+    fn half_written_values_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        Store::write(&path, &vec![1, 2]).unwrap();
+        assert_eq!(Store::read::<Vec<u32>>(&path), Some(vec![1, 2]));
+        fs::write(&path, b"[1, ").unwrap();
+        assert_eq!(Store::read::<Vec<u32>>(&path), None);
+    }
+}
