@@ -39,11 +39,36 @@ pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
         // Whoever read our output had enough of it.
         return ExitCode::from(DONE);
     }
-    crate::output::say(&format!("fpprof: {error:#}"));
+    crate::output::say(&format!("fpprof: {}", told(&error)));
     ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
+}
+
+/// An error and its causes in one line. Some libraries repeat a cause in the message above it; it is told once.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |mut line, cause| {
+        let words = cause.to_string();
+        if !line.contains(&words) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(&words);
+        }
+        line
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let mut kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     kinds.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    /// Check that a cause that the message above it repeats is told once.
+    #[test]
+    fn causes_are_told_once() {
+        let error = Err::<(), _>(io::Error::other("disk on fire")).context("writing a: disk on fire").context("saving");
+        assert_eq!(told(&error.unwrap_err()), "saving: writing a: disk on fire");
+    }
 }

@@ -115,7 +115,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The recording could not be started.
-    #[error("cannot write the recording: {0}")]
+    #[error(transparent)]
     Recording(#[from] fpprof_recording::Error),
 }
 

@@ -1,6 +1,6 @@
 //! `fpprof record`: runs or attaches, samples, and closes with what was lost and what it cost.
 
-use crate::exit::{DONE, FAILED, Usage};
+use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
@@ -118,7 +118,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
 /// Nothing was recorded: the shell's exit statuses for commands that do not start.
 fn refused(error: Error) -> u8 {
     let status = error.exit_status();
-    say(&format!("fpprof: {:#}", anyhow::Error::new(error)));
+    say(&format!("fpprof: {}", told(&error.into())));
     status
 }
 
