@@ -20,6 +20,7 @@ pub mod audit;
 pub mod cfi;
 pub mod core_dump;
 pub mod experiment;
+pub mod flags;
 pub mod fold;
 pub mod folded;
 pub mod hottest;
