@@ -9,6 +9,7 @@ pub mod audit;
 pub mod escape;
 pub mod experiment;
 mod figures;
+pub mod flags;
 pub mod flamegraph;
 pub mod folded;
 pub mod json;
