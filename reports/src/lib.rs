@@ -5,6 +5,8 @@
 //! one escaper for each format ([`escape`] before all of them).
 #![forbid(unsafe_code)]
 
+pub mod agreement;
+
 pub mod audit;
 pub mod escape;
 pub mod experiment;
@@ -15,3 +17,4 @@ pub mod folded;
 pub mod json;
 pub mod oracle;
 pub mod terminal;
+pub mod unwinding;

@@ -1,0 +1,70 @@
+//! Disagreements one by one: where, by which rows, and what both saw.
+
+use super::terminal::{verdict_name, words};
+use crate::escape::shown;
+use crate::figures::count;
+use crate::terminal::{Paragraph, Style, Tone};
+use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownFrame, ShownStack};
+use std::io::{self, Write};
+
+pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    for reason in &report.reasons {
+        for example in &reason.examples {
+            let title = format!("{}: thread {} at {} ns", words(reason.relation), example.tid, count(example.time_ns));
+            style.heading(&title, out)?;
+            one(report, example, style, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let mut line = Paragraph::new("  at", 8);
+    line.part(Tone::Strong, shown(&example.place)).part(Tone::Dim, format!("frame {}", example.frame));
+    line.write(style, out)?;
+    let mut line = Paragraph::new("  row", 8);
+    line.words(Tone::Plain, &shown(&example.row));
+    line.write(style, out)?;
+    if let Some(row) = &example.other_row {
+        let mut line = Paragraph::new("  rule", 8);
+        line.words(Tone::Plain, &shown(row)).part(Tone::Dim, format!("({})", shown(&report.other)));
+        line.write(style, out)?;
+    }
+    let mut line = Paragraph::new("  right", 8);
+    line.part(Tone::Strong, verdict_name(example.verdict, report));
+    for (name, evidence) in [(&report.reference, example.reference_evidence), (&report.other, example.other_evidence)] {
+        line.words(Tone::Dim, &format!("· {} returns {}", shown(name), evidence_words(evidence)));
+    }
+    line.write(style, out)?;
+    stack(&report.reference, &example.reference, &example.other, style, out)?;
+    stack(&report.other, &example.other, &example.reference, style, out)
+}
+
+fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "  {} {}", style.paint(Tone::Strong, &shown(name)), shown(&stack.end))?;
+    more(stack.n_before, out)?;
+    for frame in &stack.frames {
+        let is_shared = against.frames.iter().any(|other| other.address == frame.address);
+        frame_line(frame, if is_shared { Tone::Dim } else { Tone::Warn }, style, out)?;
+    }
+    more(stack.n_more, out)
+}
+
+fn frame_line(frame: &ShownFrame, tone: Tone, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let cfa = frame.cfa.map_or_else(|| format!("{:>14}", "–"), |cfa| format!("{cfa:>#14x}"));
+    let text = format!("{:#14x}  cfa {cfa}  {}", frame.address, shown(&frame.name));
+    writeln!(out, "    {}", style.paint(tone, &text))
+}
+
+fn more(n: usize, out: &mut impl Write) -> io::Result<()> {
+    if n > 0 { writeln!(out, "    … {n} more") } else { Ok(()) }
+}
+
+fn evidence_words(evidence: Evidence) -> &'static str {
+    match evidence {
+        Evidence::NoCall => "behind no call",
+        Evidence::Unknown => "nowhere, or where nothing can be seen",
+        Evidence::Call => "behind a call",
+        Evidence::CallOfCallee => "behind a call of the function",
+    }
+}

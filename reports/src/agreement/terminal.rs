@@ -1,0 +1,171 @@
+//! The text of `fpprof diff`.
+
+use super::examples::examples;
+use crate::escape::shown;
+use crate::figures::{count, share};
+use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
+use fpprof_analysis::accuracy::Relation;
+use fpprof_analysis::agreement::{Disagreement, Function, Verdict};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Column in which the text after a label starts.
+const INDENT: usize = 10;
+/// Functions and modules listed.
+const MAX_FUNCTIONS: usize = 12;
+/// Every relation of stacks that differ, the worst first.
+const DIFFERENT: [Relation; 5] =
+    [Relation::WrongFrame, Relation::LeafCallerMissing, Relation::FrameMissing, Relation::Prefix, Relation::Longer];
+
+/// Writes how often two strategies agree, what they differ in and how the stacks end there, behind which functions they
+/// differ first, and examples.
+///
+/// # Errors
+/// Those of the writer.
+pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    head(report, style, out)?;
+    reasons(report, style, out)?;
+    functions("Whose caller they disagree on", &report.functions, report.samples, style, out)?;
+    if report.modules.len() > 1 {
+        functions("The same by module", &report.modules, report.samples, style, out)?;
+    }
+    examples(report, style, out)?;
+    warnings(report, style, out)
+}
+
+fn head(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let mut line = Paragraph::new("compared", INDENT);
+    line.part(Tone::Strong, format!("{} with {}", shown(&report.other), shown(&report.reference)));
+    line.part(Tone::Plain, format!("· {} samples with a user stack", count(report.samples)));
+    line.write(style, out)?;
+    let mut line = Paragraph::new("same", INDENT);
+    let tone = if report.same == report.samples { Tone::Good } else { Tone::Strong };
+    line.part(tone, share(report.same, report.samples))
+        .part(Tone::Plain, format!("· {} of {}", count(report.same), count(report.samples)));
+    let both = share(report.both_complete_same, report.both_complete);
+    line.part(Tone::Plain, format!("· where both are complete {both}"));
+    line.part(Tone::Dim, format!("({} of {})", count(report.both_complete_same), count(report.both_complete)));
+    line.write(style, out)?;
+    let mut line = Paragraph::new("frames", INDENT);
+    let frames = &report.frames;
+    line.part(Tone::Plain, format!("{} same", count(frames.n_same)));
+    for (n, words) in [
+        (frames.n_missing, "missing"),
+        (frames.n_not_reached, "not reached"),
+        (frames.n_wrong, "wrong"),
+        (frames.n_beyond, "beyond the reference"),
+    ] {
+        if n > 0 {
+            line.part(Tone::Plain, format!("· {} {words}", count(n)));
+        }
+    }
+    line.write(style, out)?;
+    if report.verdicts.is_empty() {
+        return Ok(());
+    }
+    let mut line = Paragraph::new("right", INDENT);
+    line.words(Tone::Plain, &verdicts(&report.verdicts, report));
+    line.words(Tone::Dim, "(by the instructions before the return addresses)");
+    line.write(style, out)
+}
+
+fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    style.heading("By relation and by how the stacks end", out)?;
+    let mut table = Table::new(vec![
+        Column::left(""),
+        Column::left(&shown(&report.reference)).shrinking(12),
+        Column::left(&shown(&report.other)).shrinking(12),
+        Column::right("samples"),
+        Column::right("share"),
+        Column::left("right").shrinking(8),
+    ]);
+    for reason in &report.reasons {
+        table.row(vec![
+            Cell::new(tone(reason.relation), words(reason.relation)),
+            shown(&reason.reference_end).into(),
+            shown(&reason.other_end).into(),
+            count(reason.samples).into(),
+            share(reason.samples, report.samples).into(),
+            Cell::new(Tone::Dim, verdicts(&reason.verdicts, report)),
+        ]);
+    }
+    table.write(style, out)
+}
+
+fn functions(title: &str, list: &[Function], samples: u64, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    style.heading(title, out)?;
+    let is_named = list.iter().any(|function| !function.name.is_empty());
+    let seen: Vec<Relation> =
+        DIFFERENT.into_iter().filter(|relation| list.iter().any(|f| f.relations.contains_key(relation))).collect();
+    let mut columns = if is_named { vec![Column::left("function").shrinking(16)] } else { Vec::new() };
+    columns.extend([Column::left("module").shrinking(8), Column::right("samples"), Column::right("share")]);
+    columns.extend(seen.iter().map(|&relation| Column::right(words(relation))));
+    let mut table = Table::new(columns);
+    for function in list.iter().take(MAX_FUNCTIONS) {
+        let mut cells: Vec<Cell> = if is_named { vec![shown(&function.name).into()] } else { Vec::new() };
+        cells.extend([
+            Cell::new(Tone::Dim, shown(&function.module)),
+            count(function.samples).into(),
+            share(function.samples, samples).into(),
+        ]);
+        cells.extend(seen.iter().map(|relation| {
+            let n = function.relations.get(relation).copied().unwrap_or(0);
+            Cell::new(if n == 0 { Tone::Dim } else { tone(*relation) }, count(n))
+        }));
+        table.row(cells);
+    }
+    table.write(style, out)?;
+    let n_more = list.len().saturating_sub(MAX_FUNCTIONS);
+    if n_more > 0 { writeln!(out, "  and {n_more} more") } else { Ok(()) }
+}
+
+fn warnings(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    if report.warnings.is_empty() {
+        return Ok(());
+    }
+    style.heading("Warnings", out)?;
+    for text in &report.warnings {
+        let mut line = Paragraph::new("  !", 4);
+        line.words(Tone::Warn, &shown(text));
+        line.write(style, out)?;
+    }
+    Ok(())
+}
+
+/// `dwarf in 12, open in 3`.
+fn verdicts(verdicts: &BTreeMap<Verdict, u64>, report: &Disagreement) -> String {
+    let part = |(&verdict, &n): (&Verdict, &u64)| format!("{} in {}", verdict_name(verdict, report), count(n));
+    verdicts.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// The strategy that is right.
+pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
+    match verdict {
+        Verdict::Reference => shown(&report.reference).into_owned(),
+        Verdict::Other => shown(&report.other).into_owned(),
+        Verdict::Open => "open".to_owned(),
+    }
+}
+
+/// A relation in words, of the other's stack.
+pub(super) fn words(relation: Relation) -> &'static str {
+    match relation {
+        Relation::WrongFrame => "wrong frame",
+        Relation::LeafCallerMissing => "leaf's caller missing",
+        Relation::FrameMissing => "frame missing",
+        Relation::Prefix => "ends early",
+        Relation::Longer => "goes on",
+        Relation::Same => "same",
+    }
+}
+
+fn tone(relation: Relation) -> Tone {
+    match relation {
+        Relation::WrongFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,
+        Relation::Prefix | Relation::Longer => Tone::Warn,
+        Relation::Same => Tone::Good,
+    }
+}

@@ -1,0 +1,74 @@
+//! `fpprof cfi`: one row of call frame information.
+
+use crate::exit::{DONE, FAILED, Usage};
+use crate::output::{self, say};
+use anyhow::Context as _;
+use fpprof_analysis::cfi::explain;
+use fpprof_analysis::modules::{FileModules, LoneModule};
+use fpprof_reports::{json, unwinding};
+use std::path::{Path, PathBuf};
+
+/// Say how the caller is found at an address of a file: its row of call frame information, in words
+///
+/// It is the row the unwinder would follow: from .eh_frame, else from .debug_frame of the file or of its debug file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof cfi --elf /bin/ls --pc 0x6a30
+  fpprof cfi --elf /lib/x86_64-linux-gnu/libc.so.6 --pc qsort+4 --json")]
+pub(crate) struct Args {
+    /// The ELF file
+    #[arg(long, value_name = "FILE")]
+    elf: PathBuf,
+    /// An address as in the file (0x hexadecimal, or decimal), or FUNCTION or FUNCTION+OFFSET
+    #[arg(long, value_name = "ADDRESS")]
+    pc: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand; gives the exit status: failed where no row covers the address.
+///
+/// # Errors
+/// If the file cannot be read, or has no such function.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let context = || args.elf.display().to_string();
+    let file = LoneModule::open(&FileModules::new(), &args.elf);
+    let file = file.map_err(|missing| anyhow::anyhow!(missing.words())).with_context(context)?;
+    let file = file.context("not of an architecture that is unwound: x86-64, i386, aarch64").with_context(context)?;
+    let svma = address(&file, &args.pc).with_context(context)?;
+    match explain(&file, svma) {
+        Ok(row) => {
+            output::write_whole(Path::new("-"), |mut out| match args.json {
+                true => json::value(&row, &mut out),
+                false => unwinding::row(&row, &output::style(), &mut out),
+            })?;
+            Ok(DONE)
+        }
+        Err(error) => {
+            say(&format!("fpprof: {}: {error}", args.elf.display()));
+            Ok(FAILED)
+        }
+    }
+}
+
+fn address(file: &LoneModule, text: &str) -> anyhow::Result<u64> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return number(text).ok_or_else(|| Usage(format!("`{text}` is not an address")).into());
+    }
+    // An offset follows the last plus: C++ names may have others.
+    let (name, offset) = match text.rsplit_once('+') {
+        Some((name, offset)) if number(offset).is_some() => (name, number(offset).unwrap_or(0)),
+        _ => (text, 0),
+    };
+    let function = file.function(name).with_context(|| format!("no function {name}"))?;
+    function.svma.checked_add(offset).with_context(|| format!("{text} is beyond all addresses"))
+}
+
+/// Hexadecimal with `0x`, else decimal.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

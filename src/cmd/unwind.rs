@@ -1,0 +1,158 @@
+//! `fpprof unwind`: the stacks of a core, or of bare registers and stack bytes.
+
+use super::cfi::number;
+use crate::exit::{DONE, FAILED, Usage};
+use crate::output;
+use anyhow::Context as _;
+use fpprof_analysis::core_dump::{
+    Bare, Core, LoadedFile, Options, Unwound, register_by_name, unwind_bare, unwind_core,
+};
+use fpprof_analysis::modules::{ElfFile, FileModules, Missing, Opened, Resolver as _};
+use fpprof_reports::{json, unwinding};
+use fpprof_unwind::{Fallback, Regs};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of a stack that are read.
+const MAX_STACK_BYTES: u64 = 64 << 20;
+
+/// Unwind the threads of a core, or registers and bytes of a stack, by call frame information
+///
+/// Every frame says how it was found and every stack why it ends. Exit status 1 if a stack is broken or has no frames.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Cores of x86-64, i386 and aarch64 are read. Files are found where the core says they were, or
+below --sysroot, and are used if their build ids are those in the core.
+
+Examples:
+  fpprof unwind --core core.1234
+  fpprof unwind --core core --exe ./build/server --sysroot /srv/images/prod --json
+  fpprof unwind --elf ./server@0x555555554000 --regs rip=0x55555555513d,rsp=0x7ffe1000,rbp=0 --stack 0x7ffe1000:stack.bin")]
+pub(crate) struct Args {
+    /// The core
+    #[arg(long, value_name = "FILE", required_unless_present = "elf", conflicts_with_all = ["elf", "regs", "stack"])]
+    core: Option<PathBuf>,
+    /// The executable, wherever it was when the core was made
+    #[arg(long, value_name = "FILE", requires = "core")]
+    exe: Option<PathBuf>,
+    /// Look for files below this directory only
+    #[arg(long, value_name = "DIR", requires = "core")]
+    sysroot: Option<PathBuf>,
+    /// A file that was loaded, and the difference between addresses in memory and in the file
+    #[arg(long, value_name = "FILE[@BIAS]", requires_all = ["regs", "stack"])]
+    elf: Vec<String>,
+    /// Registers by name, such as rip=0x401136,rsp=0x7ffe1000
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
+    regs: Vec<String>,
+    /// The address of the first byte of the stack, and the file that holds the bytes
+    #[arg(long, value_name = "ADDRESS:FILE")]
+    stack: Option<String>,
+    /// What to do where there is no call frame information
+    #[arg(long, value_enum, default_value_t = FallbackArg::None)]
+    fallback: FallbackArg,
+    /// Most frames of a stack
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    max_depth: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FallbackArg {
+    /// Stop, and say so
+    None,
+    /// Go on with the frame pointer, and say so
+    Fp,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If the core or a file cannot be used.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let fallback = match args.fallback {
+        FallbackArg::None => Fallback::None,
+        FallbackArg::Fp => Fallback::FramePointer,
+    };
+    let unwinding = fpprof_unwind::Options { max_depth: args.max_depth, fallback, ..fpprof_unwind::Options::default() };
+    let unwound = match &args.core {
+        Some(core) => from_core(args, core, unwinding)?,
+        None => from_bare(args, unwinding)?,
+    };
+    output::write_whole(Path::new("-"), |mut out| match args.json {
+        true => json::value(&unwound, &mut out),
+        false => unwinding::stacks(&unwound, &output::style(), &mut out),
+    })?;
+    let is_bad = unwound.threads.iter().any(|thread| thread.status == "broken" || thread.frames.is_empty());
+    Ok(if is_bad { FAILED } else { DONE })
+}
+
+fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
+    let mut files = FileModules::new();
+    if let Some(root) = &args.sysroot {
+        files = files.with_root(root).from_another_machine();
+    }
+    let context = || path.display().to_string();
+    let open = || open(&files, path).with_context(context);
+    let core = Core::read(open()?).with_context(context)?;
+    let executable = args.exe.as_deref();
+    if let Some(executable) = executable {
+        open_elf(&files, executable)?;
+    }
+    let options = Options { resolver: &files, executable, root: args.sysroot.as_deref(), unwinding };
+    Ok(unwind_core(&core, [open()?, open()?], &options))
+}
+
+fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
+    let files = FileModules::new();
+    let loaded = args.elf.iter().map(|text| loaded_file(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let first = loaded.first().context("--elf names a file")?;
+    let arch = open_elf(&files, &first.path)?.image().arch;
+    let arch = arch.with_context(|| format!("{}: not of an architecture that is unwound", first.path.display()))?;
+    let mut regs = Regs::new(arch);
+    for text in &args.regs {
+        let parsed =
+            text.split_once('=').and_then(|(name, value)| Some((register_by_name(arch, name)?, number(value)?)));
+        let (register, value) = parsed.ok_or_else(|| Usage(format!("`{text}` is not a register and its value")))?;
+        regs.set(register, value);
+    }
+    if regs.ip().is_none() || regs.sp().is_none() {
+        return Err(Usage("--regs must hold the instruction pointer and the stack pointer".to_owned()).into());
+    }
+    let stack = args.stack.as_deref().and_then(|text| text.split_once(':'));
+    let stack = stack.and_then(|(address, path)| Some((number(address)?, Path::new(path))));
+    let (stack_start, path) = stack.ok_or_else(|| Usage("--stack is ADDRESS:FILE".to_owned()))?;
+    let bare = Bare { regs, stack_start, stack: bytes(path)?, files: loaded };
+    let options = Options { resolver: &files, executable: None, root: None, unwinding };
+    unwind_bare(&bare, &options).map_err(|(path, error)| anyhow::Error::new(error).context(path.display().to_string()))
+}
+
+fn loaded_file(text: &str) -> anyhow::Result<LoadedFile> {
+    let (path, bias) = match text.rsplit_once('@') {
+        Some((path, bias)) if number(bias).is_some() => (path, number(bias).unwrap_or(0)),
+        _ => (text, 0),
+    };
+    let path = std::fs::canonicalize(path).with_context(|| path.to_owned())?;
+    Ok(LoadedFile { path, bias })
+}
+
+fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let context = || path.display().to_string();
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(context)?;
+    file.take(MAX_STACK_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(context)?;
+    if bytes.len() as u64 > MAX_STACK_BYTES {
+        anyhow::bail!("{}: more than {MAX_STACK_BYTES} bytes of stack", path.display());
+    }
+    Ok(bytes)
+}
+
+fn open(files: &FileModules, path: &Path) -> anyhow::Result<Opened> {
+    files.open(path).map_err(|missing: Missing| anyhow::anyhow!(missing.words()))
+}
+
+fn open_elf(files: &FileModules, path: &Path) -> anyhow::Result<ElfFile> {
+    let opened = open(files, path).with_context(|| path.display().to_string())?;
+    ElfFile::new(opened).map_err(|missing| anyhow::anyhow!("{}: {}", path.display(), missing.words()))
+}
