@@ -1,7 +1,7 @@
 //! The way from a recording to its models.
 
 use crate::Error;
-use crate::accuracy::{Agreement, AgreementCounter, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes};
+use crate::accuracy::{Agreement, AgreementCounter, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::Timeline;
 use crate::fold::{Folder, Labels, fold, wanted};
 use crate::folded::Folded;
@@ -96,13 +96,9 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.warnings.extend(symbols.warnings().iter().cloned());
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
-    Ok(Analysis {
-        summary,
-        folded,
-        default_strategy,
-        agreements: agreement.agreements(&names, &labels),
-        chunk_sizes: chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(&timeline))),
-    })
+    let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(&timeline)));
+    summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each)).unwrap_or_default();
+    Ok(Analysis { summary, folded, default_strategy, agreements: agreement.agreements(&names, &labels), chunk_sizes })
 }
 
 fn checked_strategies<R: Read + Seek>(recording: &Recording<R>, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

@@ -11,7 +11,7 @@ use std::io::{Read, Seek};
 
 /// Everything that needs no stacks: balance, volume, cost, environment, how it ended.
 ///
-/// `strategies`, `processes`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
+/// `strategies`, `processes`, `chunk_sizes`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
 pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> Summary {
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
     let cpus = balance(end, checkpoint, &totals.tally);
@@ -41,6 +41,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         cost: end.map(|end| cost(&end.own_cost, duration_s)),
         strategies: BTreeMap::new(),
         processes: Vec::new(),
+        chunk_sizes: Vec::new(),
         hottest: Vec::new(),
         warnings: cpus.iter().filter_map(imbalance).collect(),
     }

@@ -44,6 +44,9 @@ pub struct Summary {
     pub strategies: BTreeMap<String, Quality>,
     /// The same for each process, most samples first.
     pub processes: Vec<ProcessSummary>,
+    /// What chunks of other sizes would have given, by the `dwarf` strategy: all processes first, then each process
+    /// name, most samples first. Empty when nothing was unwound from chunks of full size.
+    pub chunk_sizes: Vec<ChunkNeeds>,
     /// Hottest functions of the default strategy, by self samples.
     pub hottest: Vec<HotFunction>,
     /// What was left out or went wrong during the analysis, in words.
@@ -131,6 +134,31 @@ pub struct ProcessSummary {
     pub samples: u64,
     /// Quality by strategy.
     pub strategies: BTreeMap<String, Quality>,
+}
+
+/// What chunks of other sizes would have given, from the samples of one recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChunkNeeds {
+    /// Process name; empty for all processes.
+    pub comm: String,
+    /// Samples with a user stack.
+    pub samples: u64,
+    /// The smallest chunk that brings so many per cent of the stacks to their root, by the per cent; `None` where the
+    /// recording does not show one, because too many of its stacks are incomplete.
+    pub smallest_bytes: BTreeMap<u8, Option<u64>>,
+    /// Completeness and cost by size.
+    pub curve: Vec<ChunkPoint>,
+}
+
+/// A chunk size and what it gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChunkPoint {
+    /// Most bytes copied.
+    pub chunk_bytes: u64,
+    /// Stacks that reach their root.
+    pub complete: u64,
+    /// Bytes copied for each sample, up to the end of the stack where that comes first.
+    pub mean_copied_bytes: f64,
 }
 
 /// A function and its share.

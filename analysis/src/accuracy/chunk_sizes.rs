@@ -67,7 +67,7 @@ impl ChunkSizes {
         }
     }
 
-    fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.without_depth += other.without_depth;
         for (own, theirs) in

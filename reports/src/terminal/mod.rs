@@ -4,6 +4,7 @@
 //! In turn every name is escaped, every line of prose is kept within the width, and no count is left out.
 
 mod checks;
+mod chunks;
 mod closing;
 mod paint;
 mod summary;

@@ -27,6 +27,7 @@ pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Re
     closing(&Closing::from(summary), style, out)?;
     strategies(summary, style, out)?;
     processes(summary, style, out)?;
+    super::chunks::chunks(summary, style, out)?;
     hottest(summary, style, out)?;
     warnings(summary, style, out)
 }

@@ -1,7 +1,9 @@
 //! A summary and folded stacks, made by hand after a recording of nbdkit + fio.
 
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
-use fpprof_analysis::summary::{Cost, Environment, HotFunction, ProcessSummary, Quality, Summary, Volume};
+use fpprof_analysis::summary::{
+    ChunkNeeds, ChunkPoint, Cost, Environment, HotFunction, ProcessSummary, Quality, Summary, Volume,
+};
 use fpprof_unwind::{BrokenReason, Root, StopReason, TruncatedReason};
 use std::collections::BTreeMap;
 
@@ -107,6 +109,38 @@ pub(crate) fn summary() -> Summary {
         }),
         processes: processes(),
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
+        chunk_sizes: vec![
+            ChunkNeeds {
+                comm: String::new(),
+                samples: 8_000,
+                smallest_bytes: BTreeMap::from([
+                    (50, Some(3_208)),
+                    (90, Some(38_912)),
+                    (95, Some(39_040)),
+                    (99, Some(39_376)),
+                    (100, None),
+                ]),
+                curve: vec![
+                    ChunkPoint { chunk_bytes: 4_096, complete: 4_010, mean_copied_bytes: 3_700.0 },
+                    ChunkPoint { chunk_bytes: 65_536, complete: 7_990, mean_copied_bytes: 20_875.5 },
+                ],
+            },
+            ChunkNeeds {
+                comm: "fio".to_owned(),
+                samples: 4_100,
+                smallest_bytes: BTreeMap::from([
+                    (50, Some(38_848)),
+                    (90, Some(38_912)),
+                    (95, Some(39_040)),
+                    (99, None),
+                    (100, None),
+                ]),
+                curve: vec![
+                    ChunkPoint { chunk_bytes: 4_096, complete: 110, mean_copied_bytes: 4_090.0 },
+                    ChunkPoint { chunk_bytes: 65_536, complete: 4_050, mean_copied_bytes: 37_722.0 },
+                ],
+            },
+        ],
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
             hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),
