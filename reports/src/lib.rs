@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agreement;
-
 pub mod audit;
 pub mod escape;
 pub mod experiment;

@@ -4,8 +4,6 @@ pub(crate) mod audit;
 pub(crate) mod cfi;
 pub(crate) mod compare;
 pub(crate) mod diff;
-pub(crate) mod cfi;
-pub(crate) mod unwind;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
