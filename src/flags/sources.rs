@@ -3,6 +3,7 @@
 use super::manifest::Program;
 use super::store::Store;
 use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,9 +21,22 @@ pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::
     Ok(sources)
 }
 
-/// Has cargo fetch the crates as dependencies of an empty package, and asks it where they are.
+/// Where the crates of a program were found.
+#[derive(Debug, Serialize, Deserialize)]
+struct Found {
+    crates: Vec<String>,
+    paths: Vec<PathBuf>,
+}
+
+/// Has cargo fetch the crates as dependencies of an empty package, and asks it where they are; not again while they are
+/// still there.
 fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     let dir = store.path("sources").join(&program.name);
+    let kept = dir.join("found.json");
+    let known = Store::read::<Found>(&kept).filter(|found| found.crates == program.crates);
+    if let Some(found) = known.filter(|found| found.paths.iter().all(|path| path.exists())) {
+        return Ok(found.paths);
+    }
     fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut wanted = Vec::new();
     let mut manifest =
@@ -49,5 +63,8 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
         let package = packages.iter().find(|package| package["name"] == **name)?;
         Some(Path::new(package["manifest_path"].as_str()?).parent()?.to_owned())
     };
-    wanted.iter().map(|name| path_of(name).with_context(|| format!("cargo did not fetch {name}"))).collect()
+    let found = wanted.iter().map(|name| path_of(name).with_context(|| format!("cargo did not fetch {name}")));
+    let paths = found.collect::<anyhow::Result<Vec<_>>>()?;
+    Store::write(&kept, &Found { crates: program.crates.clone(), paths: paths.clone() })?;
+    Ok(paths)
 }

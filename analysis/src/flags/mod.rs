@@ -21,12 +21,12 @@
 //! same flags (A/A), which shows what the method takes for a difference when there is none.
 //!
 //! # Sources
-//! - Trimmed means: Tukey and McLaughlin (1963), Sankhya A 25; Yuen (1974), Biometrika 61(1): 20 % from each end.
+//! - Trimmed means: Tukey and `McLaughlin` (1963), Sankhya A 25; Yuen (1974), Biometrika 61(1): 20 % from each end.
 //! - Unequal variances: Welch (1947), Biometrika 34; degrees of freedom: Satterthwaite (1946), Biometrics 2(6).
 //! - Many programs at once: Holm (1979), Scandinavian Journal of Statistics 6(2).
 //! - Minimum detectable effect: Bloom (1995), Evaluation Review 19(5), at 80 % power.
 //! - Layout as the source of variance: Mytkowicz, Diwan, Hauswirth and Sweeney (2009), "Producing wrong data without
-//!   doing anything obviously wrong!", ASPLOS; Curtsinger and Berger (2013), "Stabilizer", ASPLOS.
+//!   doing anything obviously wrong!", ASPLOS; Curtsinger and Berger (2013), "`Stabilizer`", ASPLOS.
 //! - Levels of replication: Kalibera and Jones (2013), "Rigorous benchmarking in reasonable time", ISMM.
 
 mod estimate;
