@@ -17,11 +17,11 @@ fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
         let _ = writeln!(source, "int calls{n}(int x, int y) {{ int z = next(x); return z + next(y + z) * x + {n}; }}");
     }
     let (file, out) = (dir.join(format!("{name}.c")), dir.join(name));
-    fs::write(&file, source).unwrap();
+    fs::write(&file, source).expect("writing the source");
     let mut gcc = Command::new("gcc");
     gcc.args(["-shared", "-fPIC"]).args(flags).arg("-o").arg(&out).arg(&file);
     assert!(gcc.status().expect("gcc runs").success());
-    fs::remove_file(file).unwrap();
+    fs::remove_file(file).expect("removing the source");
     out
 }
 
@@ -32,11 +32,11 @@ fn audit(args: &[&str]) -> Ran {
 fn json(args: &[&str]) -> Value {
     let ran = ran(fpprof().args(["audit", "--json"]).args(args));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    serde_json::from_str(&ran.stdout).unwrap()
+    serde_json::from_str(&ran.stdout).expect("JSON")
 }
 
 fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
+    path.to_str().expect("a plain path")
 }
 
 /// Check that flags are recognised from the file alone, stripped or not: none, frame pointers, no optimisation.

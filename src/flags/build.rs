@@ -153,7 +153,7 @@ fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
         .status()
         .context("starting sh")?;
     let said = fs::read_to_string(log).unwrap_or_default();
-    let last = said.lines().filter(|line| line.contains("error")).next_back().unwrap_or_default().to_owned();
+    let last = said.lines().rfind(|line| line.contains("error")).unwrap_or_default().to_owned();
     anyhow::ensure!(status.success(), "{status}: {last} (all of it in {})", log.display());
     Ok(())
 }

@@ -32,18 +32,19 @@ pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Resu
         dwarf_samples: number(&dwarf, "recorded"),
         dwarf_bytes_per_sample: ratio(number(&dwarf, "file_bytes"), number(&dwarf, "recorded")),
         lost_percent: 100.0 * ratio(lost, fired),
-        fp_profiler_percent: fp["cost"]["collector_cpu_percent"].as_f64(),
-        dwarf_profiler_percent: dwarf["cost"]["collector_cpu_percent"].as_f64(),
+        fp_profiler_percent: cpu_percent(&fp),
+        dwarf_profiler_percent: cpu_percent(&dwarf),
         ..Quality::default()
     };
-    for (name, of) in dwarf["strategies"].as_object().into_iter().flatten() {
+    for (name, of) in entries(&dwarf, "strategies") {
         let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
         let of = StrategyQuality { reach_main: reach_main(&String::from_utf8_lossy(&folded)), ..strategy(of) };
         quality.strategies.insert(name.clone(), of);
     }
     let difference = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
     if let Some(fp) = quality.strategies.get_mut("fp") {
-        let relation = |name: &str| number(&difference["relations"], name);
+        let relations = difference.get("relations").unwrap_or(&Value::Null);
+        let relation = |name: &str| number(relations, name);
         fp.frame_exact = Some(number(&difference, "same").saturating_add(relation("prefix")));
         fp.caller_dropped = Some(relation("leaf_caller_missing"));
     }
@@ -103,7 +104,7 @@ fn strategy(of: &Value) -> StrategyQuality {
         ..StrategyQuality::default()
     };
     for class in ["truncated", "broken"] {
-        for (reason, n) in of[class].as_object().into_iter().flatten() {
+        for (reason, n) in entries(of, class) {
             quality.reasons.insert(format!("{class}: {reason}"), n.as_u64().unwrap_or(0));
         }
     }
@@ -111,12 +112,21 @@ fn strategy(of: &Value) -> StrategyQuality {
 }
 
 fn lost(summary: &Value) -> u64 {
-    let lost = summary["lost"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64());
+    let lost = entries(summary, "lost").filter_map(|(_, n)| n.as_u64());
     lost.sum::<u64>().saturating_add(number(summary, "dropped"))
 }
 
 fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or(0)
+    value.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn entries<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
+    value.get(key).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// CPU time of the profiler against the time it recorded.
+fn cpu_percent(summary: &Value) -> Option<f64> {
+    summary.pointer("/cost/collector_cpu_percent")?.as_f64()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio of counts")]

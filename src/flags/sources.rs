@@ -58,10 +58,13 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("what cargo metadata printed")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata named no packages")?;
+    let packages = metadata
+        .get("packages")
+        .and_then(|packages| packages.as_array())
+        .context("cargo metadata named no packages")?;
     let path_of = |name: &&str| {
-        let package = packages.iter().find(|package| package["name"] == **name)?;
-        Some(Path::new(package["manifest_path"].as_str()?).parent()?.to_owned())
+        let package = packages.iter().find(|package| package.get("name").is_some_and(|of| of == *name))?;
+        Some(Path::new(package.get("manifest_path")?.as_str()?).parent()?.to_owned())
     };
     let found = wanted.iter().map(|name| path_of(name).with_context(|| format!("cargo did not fetch {name}")));
     let paths = found.collect::<anyhow::Result<Vec<_>>>()?;
