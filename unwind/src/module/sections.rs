@@ -181,11 +181,13 @@ impl Module {
         }
     }
 
-    /// Whether an address that [`Self::find`] knows nothing of lies in the code of the entry point.
+    /// Whether an address that [`Self::find`] knows nothing of lies in the code of the entry point, which has no call
+    /// frame information of its own then. Where it has, what follows it is other code without.
     pub(crate) fn is_entry_code(&self, svma: u64) -> bool {
         let Some(entry) = self.sections.entry else { return false };
         let Some(offset) = svma.checked_sub(entry) else { return false };
         offset < ENTRY_CODE_BYTES
+            && matches!(self.find(entry), Err(Error::NoRow(_)))
             && [self.eh_frame_index(), self.debug_frame_index()]
                 .iter()
                 .all(|index| index.next_start(entry).is_none_or(|next| svma < next))

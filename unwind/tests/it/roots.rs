@@ -43,6 +43,13 @@ fn entry_code_needs_no_information() {
     assert_eq!(stop(None, 0x27c8).1.name(), "no_cfi");
 }
 
+/// Check that code without information behind an entry point that has some is not taken for it: gcc's
+/// `deregister_tm_clones` lies there, and is called.
+#[test]
+fn code_behind_a_described_entry_is_no_root() {
+    assert_eq!(stop(Some(0x2000), 0x2028).1.name(), "no_cfi");
+}
+
 /// Check that a root at the leaf is one: a sample in `_start` itself.
 #[test]
 fn a_leaf_can_be_the_root() {
