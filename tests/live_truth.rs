@@ -49,7 +49,7 @@ fn percent(stacks: &[Stack], outcomes: &[Outcome]) -> u64 {
         outcomes.iter().any(|outcome| outcome.matches(&names, &stack.class, &stack.stop))
     };
     let right: u64 = stacks.iter().filter(is_right).map(|stack| stack.samples).sum();
-    if all == 0 { 0 } else { right * 100 / all }
+    (right * 100).checked_div(all).unwrap_or(0)
 }
 
 fn commonest(stacks: &[Stack]) -> String {
@@ -59,7 +59,7 @@ fn commonest(stacks: &[Stack]) -> String {
 
 /// What of a program's recording is not as its manifest says.
 fn faults(program: &Program) -> Vec<String> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a directory");
     let built = match build(program, dir.path()) {
         Ok(built) => built,
         Err(error) => return vec![format!("{}: {error}", program.name)],
@@ -84,7 +84,8 @@ fn faults(program: &Program) -> Vec<String> {
     let never = dwarf.iter().filter(|stack| stack.names.iter().any(|name| program.never.contains(&name.as_str())));
     faults.extend(never.map(|stack| format!("never on the stack: {}", stack.names.join("<"))));
     let suspects_wanted = program.chains.iter().flat_map(|chain| chain.fp).any(|outcome| outcome.is_leaf_skip_suspect);
-    if suspects_wanted && number(&summary["strategies"]["fp"], "leaf_skip_suspects") == 0 {
+    if suspects_wanted && number(summary.pointer("/strategies/fp").expect("fp was analysed"), "leaf_skip_suspects") == 0
+    {
         faults.push("no frame-pointer stack says that the leaf's caller is missing".to_owned());
     }
     faults.into_iter().map(|fault| format!("{} ({}): {fault}", program.name, program.about)).collect()

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Say how the caller is found at an address of a file: its row of call frame information, in words
 ///
-/// It is the row the unwinder would follow: from .eh_frame, else from .debug_frame of the file or of its debug file.
+/// It is the row the unwinder would follow: from `.eh_frame`, else from `.debug_frame` of the file or of its debug file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof cfi --elf /bin/ls --pc 0x6a30

@@ -43,10 +43,11 @@ impl Verdict {
     /// Weighs what stands before the return addresses that two strategies give for one frame.
     #[must_use]
     pub fn weigh(reference: Evidence, other: Evidence) -> Self {
-        let beats = |one: Evidence, two: Evidence| match (one, two) {
-            (Evidence::Call | Evidence::CallOfCallee, Evidence::NoCall) => true,
-            (Evidence::CallOfCallee, Evidence::Call) => true,
-            _ => false,
+        let beats = |one: Evidence, two: Evidence| {
+            matches!(
+                (one, two),
+                (Evidence::Call | Evidence::CallOfCallee, Evidence::NoCall) | (Evidence::CallOfCallee, Evidence::Call)
+            )
         };
         if beats(reference, other) {
             Self::Reference

@@ -36,9 +36,9 @@ const fn all<const N: usize>(numbers: [i8; N]) -> [Option<u16>; N] {
     out
 }
 
-/// r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp; segments follow.
+/// r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi `orig_rax` rip cs eflags rsp; segments follow.
 const X86_64: [Option<u16>; 20] = all([15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5, -1, 16, -1, -1, 7]);
-/// ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp; ss follows.
+/// ebx ecx edx esi edi ebp eax ds es fs gs `orig_eax` eip cs eflags esp; ss follows.
 const I386: [Option<u16>; 16] = all([3, 1, 2, 6, 7, 5, 0, -1, -1, -1, -1, -1, 8, -1, -1, 4]);
 /// x0 to x30, sp, pc; pstate follows.
 const AARCH64: [Option<u16>; 33] = all([

@@ -63,6 +63,42 @@ fn processes() -> Vec<ProcessSummary> {
     ]
 }
 
+/// What chunks of other sizes would have given.
+fn chunk_sizes() -> Vec<ChunkNeeds> {
+    vec![
+        ChunkNeeds {
+            comm: String::new(),
+            samples: 8_000,
+            smallest_bytes: BTreeMap::from([
+                (50, Some(3_208)),
+                (90, Some(38_912)),
+                (95, Some(39_040)),
+                (99, Some(39_376)),
+                (100, None),
+            ]),
+            curve: vec![
+                ChunkPoint { chunk_bytes: 4_096, complete: 4_010, mean_copied_bytes: 3_700.0 },
+                ChunkPoint { chunk_bytes: 65_536, complete: 7_990, mean_copied_bytes: 20_875.5 },
+            ],
+        },
+        ChunkNeeds {
+            comm: "fio".to_owned(),
+            samples: 4_100,
+            smallest_bytes: BTreeMap::from([
+                (50, Some(38_848)),
+                (90, Some(38_912)),
+                (95, Some(39_040)),
+                (99, None),
+                (100, None),
+            ]),
+            curve: vec![
+                ChunkPoint { chunk_bytes: 4_096, complete: 110, mean_copied_bytes: 4_090.0 },
+                ChunkPoint { chunk_bytes: 65_536, complete: 4_050, mean_copied_bytes: 37_722.0 },
+            ],
+        },
+    ]
+}
+
 /// A summary in which every part has something to say.
 pub(crate) fn summary() -> Summary {
     let fp = quality(
@@ -109,38 +145,7 @@ pub(crate) fn summary() -> Summary {
         }),
         processes: processes(),
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
-        chunk_sizes: vec![
-            ChunkNeeds {
-                comm: String::new(),
-                samples: 8_000,
-                smallest_bytes: BTreeMap::from([
-                    (50, Some(3_208)),
-                    (90, Some(38_912)),
-                    (95, Some(39_040)),
-                    (99, Some(39_376)),
-                    (100, None),
-                ]),
-                curve: vec![
-                    ChunkPoint { chunk_bytes: 4_096, complete: 4_010, mean_copied_bytes: 3_700.0 },
-                    ChunkPoint { chunk_bytes: 65_536, complete: 7_990, mean_copied_bytes: 20_875.5 },
-                ],
-            },
-            ChunkNeeds {
-                comm: "fio".to_owned(),
-                samples: 4_100,
-                smallest_bytes: BTreeMap::from([
-                    (50, Some(38_848)),
-                    (90, Some(38_912)),
-                    (95, Some(39_040)),
-                    (99, None),
-                    (100, None),
-                ]),
-                curve: vec![
-                    ChunkPoint { chunk_bytes: 4_096, complete: 110, mean_copied_bytes: 4_090.0 },
-                    ChunkPoint { chunk_bytes: 65_536, complete: 4_050, mean_copied_bytes: 37_722.0 },
-                ],
-            },
-        ],
+        chunk_sizes: chunk_sizes(),
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
             hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),
