@@ -81,8 +81,9 @@ fn how(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     }
     prose("  noise", &noise(evaluation), out)?;
     for flags in &evaluation.flag_sets {
-        let of = format!("{} {} ({})", shown(&flags.compiler), shown(&flags.cflags), shown(&flags.version));
-        prose(&format!("  {}", shown(&flags.name)), &of, out)?;
+        let name = shown(&flags.name);
+        let of = format!("{name}: {} {} ({})", shown(&flags.compiler), shown(&flags.cflags), shown(&flags.version));
+        prose("  flags", &of, out)?;
     }
     for what in &evaluation.missing {
         prose("  missing", &shown(what), out)?;
