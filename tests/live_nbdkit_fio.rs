@@ -65,9 +65,12 @@ fn gates_judge_by_the_figures() {
 fn the_flame_graph_names_what_ran() {
     let drawn = ran(fpprof().arg("flamegraph").arg(recording()).args(["--strategy", "dwarf", "-o", "-"]));
     assert_eq!(drawn.status, 0, "{}", drawn.stderr);
-    for name in ["_start", "clone3", "start_thread", "nbd_aio_pwrite", "nbd_poll", "fio_backend", "main"] {
+    for name in ["_start", "nbd_aio_pwrite", "nbd_poll", "td_io_queue", "libnbd.so.0", "nbdkit"] {
         assert!(drawn.stdout.contains(name), "{name} is not in the flame graph");
     }
+    // With debug symbols of the C library its own name, without them what it is.
+    let has_thread_start = ["clone3", "[thread start]"].iter().any(|name| drawn.stdout.contains(name));
+    assert!(has_thread_start, "no start of a thread is in the flame graph");
     let folded = ran(fpprof().arg("export").arg(recording()).args(["--format", "folded", "--strategy", "dwarf"]));
     let total: u64 = folded.stdout.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
     assert_eq!(total, number(&report(recording(), &[]), "recorded"), "every sample is in the folded stacks once");

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::accuracy::{Agreement, AgreementCounter, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::Timeline;
-use crate::fold::{Folder, Labels, fold, wanted};
+use crate::fold::{Folder, Labels, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::modules::{ModuleTable, Resolver};
@@ -84,7 +84,8 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
     let symbols = Symbolizer::new(&modules, &addresses, has_kernel.then_some(read_kernel), options.n_threads);
     let labels = Labels::new(&folder, &modules, &symbols);
-    let folded = fold(&folder, &labels, &timeline, strategies.len());
+    let mut folded = fold(&folder, &labels, &timeline, strategies.len());
+    folded.iter_mut().for_each(name_roots);
     let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
 
     let default_strategy = default_strategy(&names);

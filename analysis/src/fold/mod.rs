@@ -5,10 +5,12 @@
 
 mod folder;
 mod label;
+mod roots;
 mod shown;
 
 pub(crate) use folder::locate;
 pub use folder::{Folder, FrameKey, Where};
 pub use label::Labels;
 pub(crate) use label::wanted;
+pub(crate) use roots::name_roots;
 pub use shown::{fold, shown_comm};
