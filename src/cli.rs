@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Unwind(cmd::unwind::Args),
     Verify(cmd::verify::Args),
     Audit(cmd::audit::Args),
+    Flags(cmd::flags::Args),
     Import(cmd::import::Args),
     Doctor(cmd::doctor::Args),
 }

@@ -6,6 +6,7 @@ mod closing;
 mod cmd;
 mod compare;
 mod exit;
+mod flags;
 mod gate;
 mod output;
 mod progress;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         cli::Command::Unwind(args) => cmd::unwind::run(&args),
         cli::Command::Verify(args) => cmd::verify::run(&args),
         cli::Command::Audit(args) => cmd::audit::run(&args),
+        cli::Command::Flags(args) => cmd::flags::run(&args),
         cli::Command::Import(args) => cmd::import::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };

@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod flags;
 pub(crate) mod flamegraph;
 pub(crate) mod import;
 pub(crate) mod record;
