@@ -24,6 +24,10 @@ check:
     cargo fmt --all --check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
 
+# Measure `unwind`: ours beside framehop, libdw, libunwind and perf, in target/bench-unwind.
+bench WHAT *ARGS: build
+    cargo run --quiet --release -p fpprof-bench --features {{features}} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
+
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:
     FPPROF_BLESS=1 cargo test --release -p fpprof-reports
@@ -32,3 +36,11 @@ bless:
 fmt:
     cargo fmt --all
     clang-format -i collector/src/bpf/*.c collector/src/bpf/*.h
+
+# Build flags on three programs, in some ten minutes on a quiet machine; resumable.
+flags-quick: build
+    setsid -w {{fpprof}} flags run workloads/corpus/quick.toml -o target/flags-quick
+
+# Build flags on the whole corpus, which takes hours; resumable.
+flags-full: build
+    setsid -w {{fpprof}} flags run workloads/corpus/full.toml -o target/flags-full

@@ -1,0 +1,99 @@
+//! Which unwinders there are, and what they are asked.
+
+use super::framehop::Framehop;
+use super::opinion::Asked;
+use super::ours::Ours;
+use crate::load::Input;
+use serde::{Deserialize, Serialize};
+
+/// Most frames of a stack, for every engine.
+pub(crate) const MAX_DEPTH: u32 = 1024;
+
+/// An engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Name {
+    /// Ours, one thread.
+    Ours,
+    /// Ours, two threads.
+    OursTwoThreads,
+    /// framehop.
+    Framehop,
+    /// elfutils.
+    Libdw,
+    /// libunwind.
+    Libunwind,
+}
+
+impl Name {
+    /// Every engine that this build has.
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Ours,
+        Self::OursTwoThreads,
+        Self::Framehop,
+        #[cfg(feature = "libdw")]
+        Self::Libdw,
+        #[cfg(feature = "libunwind")]
+        Self::Libunwind,
+    ];
+
+    /// In words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::OursTwoThreads => "ours, 2 threads",
+            Self::Framehop => "framehop",
+            Self::Libdw => "libdw",
+            Self::Libunwind => "libunwind",
+        }
+    }
+}
+
+/// What a pass over all samples gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// Frames, leaves included.
+    pub(crate) frames: u64,
+    /// Stacks that the engine calls complete.
+    pub(crate) complete: u64,
+    /// Of each stack a hash of its addresses, the lowest bit saying that it is complete; where they are wanted.
+    pub(crate) hashes: Option<Vec<u64>>,
+}
+
+impl Pass {
+    /// Takes a stack in.
+    pub(crate) fn add(&mut self, addresses: impl Iterator<Item = u64>, is_complete: bool) {
+        let mut n = 0;
+        match &mut self.hashes {
+            None => n += addresses.count() as u64,
+            Some(hashes) => {
+                // FNV-1a by words, the top bits mixed down at the end.
+                let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+                for address in addresses {
+                    hash = (hash ^ address).wrapping_mul(0x0100_0000_01b3);
+                    hash ^= hash >> 32;
+                    n += 1;
+                }
+                hashes.push(hash & !1 | u64::from(is_complete));
+            }
+        }
+        self.frames = self.frames.saturating_add(n);
+        self.complete = self.complete.saturating_add(u64::from(is_complete));
+    }
+}
+
+/// An unwinder at work. What it has read and built stays for the next pass.
+pub(crate) trait Engine {
+    /// Unwinds every sample.
+    fn pass(&mut self, input: &Input, out: &mut Pass) -> anyhow::Result<()>;
+}
+
+/// An engine that has done nothing yet.
+pub(crate) fn make(name: Name, input: &Input) -> anyhow::Result<Box<dyn Engine + '_>> {
+    Ok(match name {
+        Name::Ours => Box::new(Ours::new(input, 1)),
+        Name::OursTwoThreads => Box::new(Ours::new(input, 2)),
+        Name::Framehop => Box::new(Framehop::new(input)),
+        Name::Libdw | Name::Libunwind => Box::new(Asked::new(name, input)?),
+    })
+}

@@ -1,0 +1,86 @@
+//! A recording in memory: every sample with the address space it was taken in.
+
+use anyhow::Context as _;
+use fpprof_analysis::address_space::{Builder, Timeline};
+use fpprof_analysis::modules::{FileModules, ModuleTable};
+use fpprof_analysis::replay::{PlacedSpace, Spaces};
+use fpprof_recording::Recording;
+use fpprof_recording::model::{Abi, Meta, Sample};
+use fpprof_unwind::Chunk;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Most bytes of stack held in memory; samples beyond are left out.
+const MAX_STACK_BYTES: usize = 1 << 30;
+
+/// What is unwound.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) timeline: Timeline,
+    pub(crate) meta: Meta,
+    pub(crate) files: FileModules,
+    pub(crate) samples: Vec<One>,
+}
+
+/// A sample.
+#[derive(Debug)]
+pub(crate) struct One {
+    pub(crate) sample: Sample,
+    /// Registers in DWARF order, the instruction pointer last.
+    pub(crate) regs: [u64; 17],
+    /// Parts of the stack that could not be copied.
+    pub(crate) holes: Vec<(u32, u32)>,
+    pub(crate) space: Arc<PlacedSpace>,
+}
+
+impl One {
+    /// Its copied stack.
+    pub(crate) fn chunk(&self) -> Chunk<'_> {
+        Chunk {
+            start: self.regs[7],
+            bytes: &self.sample.stack,
+            stack_end: self.sample.stack_end.map(|end| end.address),
+            holes: &self.holes,
+        }
+    }
+}
+
+impl Input {
+    /// Reads a recording.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let mut recording = Recording::open(BufReader::new(File::open(path)?))?;
+        let meta = recording.meta().clone();
+        let mut builder = Builder::default();
+        recording.sideband(|event| builder.add(event))?;
+        let timeline = builder.finish();
+        let files = FileModules::new();
+        let mut samples = Vec::new();
+        {
+            let modules = ModuleTable::new(&timeline, &meta, &files);
+            let spaces = Spaces::new(&timeline, &modules);
+            let mut n_bytes = 0_usize;
+            for block in recording.sample_blocks() {
+                block?.decode(|sample| {
+                    let Some(regs) = sample.user_regs.filter(|regs| regs.abi == Abi::Bits64) else { return };
+                    n_bytes = n_bytes.saturating_add(sample.stack.len());
+                    if n_bytes > MAX_STACK_BYTES {
+                        return;
+                    }
+                    let place = timeline.place(sample.pid, sample.tid, sample.time_ns);
+                    let holes = sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect();
+                    let space = spaces.get(place.space);
+                    samples.push(One { sample: sample.clone(), regs: regs.values, holes, space });
+                })?;
+            }
+        }
+        samples.first().context("no sample with a user stack")?;
+        Ok(Self { timeline, meta, files, samples })
+    }
+
+    /// The modules, none of them read.
+    pub(crate) fn modules(&self) -> ModuleTable<'_> {
+        ModuleTable::new(&self.timeline, &self.meta, &self.files)
+    }
+}

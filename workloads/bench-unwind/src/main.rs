@@ -1,0 +1,106 @@
+//! Our unwinder beside framehop, libdw and libunwind: the same samples of real programs, the same machine, one run.
+//!
+//! Inputs are recorded once and kept. Every engine measures every input in a process of its own, engine after engine
+//! and then again, so that no engine has a quieter machine than another, and so that memory and first touches are its
+//! own. What is timed is CPU time of one thread: the first pass with everything that must be read and built for it, and
+//! the best of the later passes. Loading the samples is not timed.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod end_to_end;
+mod engines;
+mod generate;
+mod inputs;
+mod load;
+mod measure;
+mod report;
+
+use clap::{Parser, Subcommand};
+use engines::Name;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+
+/// Measures unwinders over the same samples.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Records what is missing, measures everything and writes unwind.json and unwind.md
+    Unwind(Box<RunArgs>),
+    /// Measures one engine over one recording; prints JSON
+    Measure {
+        /// The engine
+        engine: Name,
+        /// The recording
+        file: PathBuf,
+        /// Where a hash of each stack goes
+        #[arg(long)]
+        hashes: PathBuf,
+        /// Passes after the first
+        #[arg(long, default_value_t = 4)]
+        warm: usize,
+    },
+    /// What inferno-collapse-perf does: the text of perf script from stdin, folded stacks to stdout
+    Collapse,
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Where inputs are kept and results go
+    #[arg(long, default_value = "target/bench-unwind")]
+    dir: PathBuf,
+    /// The fpprof that records, imports and exports
+    #[arg(long, default_value = "target/release/fpprof")]
+    fpprof: PathBuf,
+    /// How often each engine measures each input
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of the inputs that run as long as they are told
+    #[arg(long, default_value_t = 8)]
+    seconds: u64,
+    /// Only these inputs
+    #[arg(long, value_delimiter = ',')]
+    inputs: Vec<String>,
+    /// Leave out perf and what it is compared with
+    #[arg(long)]
+    no_end_to_end: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Command::Unwind(args) => run(&args),
+        Command::Measure { engine, file, hashes, warm } => {
+            let measured = measure::measure(engine, &file, &hashes, warm)?;
+            Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&measured)?)?)
+        }
+        Command::Collapse => end_to_end::collapse(),
+    }
+}
+
+fn run(args: &RunArgs) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&args.dir)?;
+    let mut report = report::Report::new()?;
+    for input in inputs::all().iter().filter(|input| args.inputs.is_empty() || args.inputs.contains(&input.name)) {
+        let file = inputs::recorded(input, &args.dir, &args.fpprof, args.seconds)?;
+        report.inputs.push(measure::compare(&input.name, &file, &args.dir, args.rounds)?);
+        if !args.no_end_to_end {
+            report.end_to_end.push(end_to_end::measure(input, &args.dir, &args.fpprof, args.seconds, args.rounds)?);
+        }
+    }
+    let mut json = BufWriter::new(std::fs::File::create(args.dir.join("unwind.json"))?);
+    serde_json::to_writer_pretty(&mut json, &report)?;
+    json.flush()?;
+    let text = report.markdown();
+    std::fs::write(args.dir.join("unwind.md"), &text)?;
+    Ok(write!(std::io::stdout(), "{text}")?)
+}
+
+/// Says one line on stderr.
+fn say(line: &str) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(std::io::stderr(), "bench-unwind: {line}");
+}
