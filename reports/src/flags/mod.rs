@@ -5,22 +5,13 @@
 
 mod figures;
 mod html;
+mod json;
 mod marks;
 mod text;
 
 pub use html::html;
+pub use json::json;
 pub use text::text;
-
-use fpprof_analysis::flags::Evaluation;
-use std::io::{self, Write};
-
-/// Writes the evaluation as JSON.
-///
-/// # Errors
-/// Those of the writer.
-pub fn json(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
-    crate::json::value(evaluation, out)
-}
 
 #[cfg(test)]
 mod tests;
