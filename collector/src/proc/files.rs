@@ -18,7 +18,8 @@ pub(crate) struct Opened {
 /// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
 pub(crate) fn open_mapped(pid: u32, start: u64, end: u64, path: &[u8], identity: &FileIdentity) -> Option<Opened> {
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-    if let Some(opened) = open_regular(by_mapping, |_| true) {
+    // Another file may be mapped there by now. The device is left out: some file systems give stat another one.
+    if let Some(opened) = open_regular(by_mapping, |metadata| metadata.ino() == identity.inode) {
         return Some(opened);
     }
     if path.first() != Some(&b'/') {
