@@ -167,7 +167,8 @@ fn perf_records_beside_us() {
         .args(["record", "-q", "-F", "999", "--call-graph", "fp", "-o"])
         .arg(dir.path().join("theirs"))
         .args(["--", "sh", "-c", BUSY]));
-    assert!(Command::new("kill").args(["-INT", &beside.id().to_string()]).status().unwrap().success());
-    assert!(beside.wait().unwrap().success());
+    let told = Command::new("kill").args(["-INT", &beside.id().to_string()]).status();
+    let ended = beside.wait();
+    assert!(told.unwrap().success() && ended.unwrap().success());
     assert_eq!(perf.status, 0, "{}", perf.stderr);
 }
