@@ -22,11 +22,13 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     let imported = import(recording, &converted)?;
     let bytes = fs::metadata(recording).with_context(|| format!("reading {}", recording.display()))?.len();
     run.bytes = Measured::Value(bytes);
-    run.fired = Measured::Value(imported.samples.saturating_add(imported.lost_samples));
+    // Their sum would make a balance that cannot fail.
+    let uncounted = "perf counts what it recorded and lost, not the ticks that fired";
+    run.fired = Measured::missing(uncounted);
     run.recorded = Measured::Value(imported.samples);
     run.lost = Measured::Value(BTreeMap::from([("ring_full".to_owned(), imported.lost_samples)]));
-    run.skipped = Measured::Value(0);
-    run.dropped = Measured::Value(0);
+    run.skipped = Measured::missing(uncounted);
+    run.dropped = Measured::missing(uncounted);
     run.lost_chunks = Measured::Value(imported.lost_records);
     run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
     run.collector_stop_cpu_s = Measured::missing("perf does not say when it stopped sampling");
