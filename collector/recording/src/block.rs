@@ -8,7 +8,7 @@
 pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
 
 /// Version of everything behind the marker. It goes up with every change that an older reader would misread.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 
 /// Bytes of a block's header.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -28,11 +28,13 @@ pub(crate) enum Kind {
     Samples = 3,
     Checkpoint = 4,
     End = 5,
+    Gaps = 6,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Meta, Self::Sideband, Self::Samples, Self::Checkpoint, Self::End].into_iter().find(|&k| k as u8 == byte)
+        let all = [Self::Meta, Self::Sideband, Self::Samples, Self::Checkpoint, Self::End, Self::Gaps];
+        all.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
 
@@ -153,10 +155,10 @@ mod tests {
     #[test]
     fn later_version_is_named() {
         let mut bytes = header().to_bytes();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32c::crc32c(&bytes[..44]);
         bytes[44..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(2)));
+        assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(3)));
     }
 
     /// Check that sizes no writer gives are refused.

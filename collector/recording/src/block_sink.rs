@@ -63,7 +63,7 @@ impl<W: Write> BlockSink<W> {
         match kind {
             Kind::Samples => self.samples_written += u64::from(items),
             Kind::Sideband => self.sideband_written += u64::from(items),
-            Kind::Meta | Kind::Checkpoint | Kind::End => {}
+            Kind::Meta | Kind::Checkpoint | Kind::End | Kind::Gaps => {}
         }
         self.sequence = self.sequence.wrapping_add(1);
         Ok(())

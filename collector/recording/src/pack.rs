@@ -88,7 +88,7 @@ impl Payload {
         cursor.is_empty().then_some(payload)
     }
 
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.parts.iter().map(|part| self.bytes.get(part.clone()).unwrap_or(&[]))
     }
 

@@ -1,10 +1,10 @@
 //! Reading a recording.
 
 use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
-use crate::codec::{decode_samples, decode_sideband};
+use crate::codec::{decode_gaps, decode_samples, decode_sideband};
 use crate::damage::Damage;
 use crate::error::{Error, LooksLike};
-use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
+use crate::model::{Checkpoint, End, Gap, Meta, Sample, Sideband};
 use crate::pack::Payload;
 use crate::scan::{Found, Scan, scan, select};
 use std::collections::BTreeSet;
@@ -97,6 +97,23 @@ impl<R: Read + Seek> Recording<R> {
             if let Err(good) = decoded {
                 let lost = u64::from(found.header.items) - good;
                 self.note_malformed(found.header.sequence, |damage| damage.lost_sideband += lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits what says when samples were lost, in the order of the file: for each CPU and cause that of time. There is
+    /// nothing in recordings of format version 1, which say only how many were.
+    ///
+    /// # Errors
+    /// As for [`Self::sideband`].
+    pub fn gaps(&mut self, mut visit: impl FnMut(&Gap)) -> Result<(), Error> {
+        for found in self.blocks_of(Kind::Gaps) {
+            let stored = read_stored(&mut self.source, &found)?;
+            let decoded = unpack(&found.header, &stored)
+                .and_then(|payload| Some(decode_gaps(payload.only_part()?, found.header.items, &mut visit)));
+            if decoded != Some(Ok(())) {
+                self.note_malformed(found.header.sequence, |_| {});
             }
         }
         Ok(())

@@ -2,15 +2,18 @@
 
 use crate::block::Kind;
 use crate::block_sink::BlockSink;
-use crate::codec::{SampleEncoder, SidebandEncoder, variable_bytes};
+use crate::codec::{GapEncoder, SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
-use crate::model::{Checkpoint, End, Meta, Sample, Sideband};
+use crate::model::{Checkpoint, End, Gap, Meta, Sample, Sideband};
 use crate::scrub::MappingRanges;
 use std::collections::BTreeMap;
 use std::io::Write;
 
 /// A block is cut when its payload has so many bytes, unpacked.
 pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// Gaps that could not be written are kept likewise: about a hundred thousand.
+const MAX_KEPT_GAPS: usize = 1 << 20;
 
 /// Process events that could not be written are kept and tried again, up to so many bytes.
 const MAX_KEPT_SIDEBAND: usize = 32 << 20;
@@ -41,6 +44,8 @@ pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,
     sideband: SidebandEncoder,
+    gaps: GapEncoder,
+    gaps_dropped: u64,
     /// A block of process events failed and was not yet written.
     sideband_is_late: bool,
     sideband_dropped: u64,
@@ -72,6 +77,8 @@ impl<W: Write> RecordingWriter<W> {
             blocks,
             samples: SampleEncoder::new(),
             sideband: SidebandEncoder::default(),
+            gaps: GapEncoder::default(),
+            gaps_dropped: 0,
             sideband_is_late: false,
             sideband_dropped: 0,
             tallies: BTreeMap::new(),
@@ -96,6 +103,22 @@ impl<W: Write> RecordingWriter<W> {
         }
         let written = self.write_sideband();
         self.blocks.once(written)
+    }
+
+    /// Adds a gap.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if a block became full and the sink fails.
+    pub fn gap(&mut self, gap: &Gap) -> Result<(), Error> {
+        if self.gaps.payload().len() >= MAX_KEPT_GAPS {
+            let written = self.write_gaps();
+            if written.is_err() {
+                self.gaps_dropped += 1;
+                return self.blocks.once(written);
+            }
+        }
+        self.gaps.push(gap);
+        Ok(())
     }
 
     /// Adds a sample. Given `scrub`, words and registers that point into none of these ranges are written as zero.
@@ -168,6 +191,12 @@ impl<W: Write> RecordingWriter<W> {
         self.sideband_dropped
     }
 
+    /// Gaps given up because the sink failed for too long. The balance still counts what was lost in them.
+    #[must_use]
+    pub fn gaps_dropped(&self) -> u64 {
+        self.gaps_dropped
+    }
+
     /// The columns of the open block of samples with their names, for measurements of the format.
     #[doc(hidden)]
     pub fn open_columns(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
@@ -182,7 +211,16 @@ impl<W: Write> RecordingWriter<W> {
 
     fn write_open_blocks(&mut self) -> Result<(), Error> {
         let sideband = self.write_sideband();
-        sideband.and(self.write_samples())
+        sideband.and(self.write_samples()).and(self.write_gaps())
+    }
+
+    /// On a failure the gaps stay, as process events do.
+    fn write_gaps(&mut self) -> Result<(), Error> {
+        if self.gaps.items() > 0 {
+            self.blocks.write(Kind::Gaps, self.gaps.items(), &[self.gaps.payload()])?;
+            self.gaps.clear();
+        }
+        Ok(())
     }
 
     /// On a failure the events stay, and come with the next block.

@@ -33,10 +33,14 @@ macro_rules! columns {
         pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
 
         impl<'a> Cursors<'a> {
-            /// `None` if there are more or fewer.
-            pub(crate) fn new(mut columns: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
-                let cursors = Self { $($name: Cursor::new(columns.next()?),)* };
-                columns.next().is_none().then_some(cursors)
+            /// `None` if there are more or fewer than a block of any version has. The last column came with version 2;
+            /// before, there was nothing to say in it.
+            pub(crate) fn new(mut columns: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Self> {
+                let n_columns = Columns::NAMES.len();
+                if !(n_columns - 1..=n_columns).contains(&columns.len()) {
+                    return None;
+                }
+                Some(Self { $($name: Cursor::new(columns.next().unwrap_or(&[])),)* })
             }
 
             /// Whether nothing is left in any column.
@@ -96,4 +100,6 @@ columns! {
     chain_words,
     /// Words seen for the first time in the block.
     literals,
+    /// Samples whose chunk was cut because the ring was filling up. Not in version 1.
+    shed,
 }

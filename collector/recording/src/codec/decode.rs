@@ -24,7 +24,7 @@ pub(crate) fn decode_samples(
         decoder.next(sample).ok_or(item)?;
         visit(sample);
     }
-    if decoder.columns.all_read() { Ok(()) } else { Err(u64::from(items)) }
+    if decoder.columns.all_read() && decoder.next_shed.is_none() { Ok(()) } else { Err(u64::from(items)) }
 }
 
 struct Decoder<'a> {
@@ -36,6 +36,8 @@ struct Decoder<'a> {
     chains: Chains,
     predicted: Vec<FpFrame>,
     value_bytes: u64,
+    /// Samples up to the next one whose chunk was cut by load shedding, and what would have been its bytes.
+    next_shed: Option<(u64, u32)>,
 }
 
 impl<'a> Decoder<'a> {
@@ -49,6 +51,7 @@ impl<'a> Decoder<'a> {
             chains: Chains::default(),
             predicted: Vec::new(),
             value_bytes: 0,
+            next_shed: None,
         })
     }
 
@@ -72,8 +75,20 @@ impl<'a> Decoder<'a> {
         let id = self.columns.kernel_chain.varint()?;
         sample.kernel.clear();
         sample.kernel.extend_from_slice(self.chain(id)?);
+        sample.shed_from = self.shed()?;
         self.value_bytes += value_bytes(sample);
         (self.value_bytes <= MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2).then_some(())
+    }
+
+    /// The inner `None` for a chunk that was not cut.
+    fn shed(&mut self) -> Option<Option<u32>> {
+        if self.next_shed.is_none() && !self.columns.shed.is_empty() {
+            self.next_shed = Some((self.columns.shed.varint()?, self.columns.shed.u32()?));
+        }
+        let Some((before, asked_bytes)) = self.next_shed else { return Some(None) };
+        let is_shed = before == 0;
+        self.next_shed = if is_shed { None } else { Some((before - 1, asked_bytes)) };
+        Some(is_shed.then_some(asked_bytes))
     }
 
     fn cpu(&mut self, sample: &mut Sample, event_changed: bool) -> Option<()> {

@@ -28,6 +28,8 @@ pub(crate) struct SampleEncoder {
     chain: Vec<u64>,
     changes: Vec<(u64, u64)>,
     items: u32,
+    /// Items up to the last one whose chunk was cut by load shedding, that one included.
+    shed_items: u32,
     value_bytes: u64,
 }
 
@@ -45,6 +47,7 @@ impl SampleEncoder {
             chain: Vec::new(),
             changes: Vec::new(),
             items: 0,
+            shed_items: 0,
             value_bytes: 0,
         }
     }
@@ -93,6 +96,7 @@ impl SampleEncoder {
         self.memory.clear();
         self.chains.clear();
         self.items = 0;
+        self.shed_items = 0;
         self.value_bytes = 0;
     }
 
@@ -129,6 +133,7 @@ impl SampleEncoder {
         self.chain.extend_from_slice(&sample.kernel);
         let id = self.intern_chain();
         put(&mut self.columns.kernel_chain, id);
+        self.shed(sample);
         Ok(())
     }
 
@@ -290,6 +295,15 @@ impl SampleEncoder {
         }
         let id = self.intern_chain();
         put(&mut self.columns.fp_chain, id << 1 | u64::from(has_frame_addresses));
+    }
+
+    /// For the few samples of which it is so: how many were not since the last, and the bytes asked for.
+    fn shed(&mut self, sample: &Sample) {
+        if let Some(asked_bytes) = sample.shed_from {
+            put(&mut self.columns.shed, u64::from(self.items - self.shed_items) - 1);
+            put(&mut self.columns.shed, u64::from(asked_bytes));
+            self.shed_items = self.items;
+        }
     }
 
     /// Number of the chain in `self.chain` plus 2, 0 for no frames, 1 for a new chain, which is spelt: its length, how

@@ -4,6 +4,7 @@ mod chains;
 mod columns;
 mod decode;
 mod encode;
+mod gaps;
 mod memory;
 mod sideband;
 mod state;
@@ -12,6 +13,7 @@ mod words;
 
 pub(crate) use decode::decode_samples;
 pub(crate) use encode::SampleEncoder;
+pub(crate) use gaps::{GapEncoder, decode_gaps};
 pub use sideband::MAX_EVENT_BYTES;
 pub(crate) use sideband::{SidebandEncoder, decode_sideband, variable_bytes};
 pub use state::{MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES};

@@ -61,8 +61,9 @@ pub(crate) struct ThreadState {
 pub(crate) const FP_ENDS: [FpEnd; 6] =
     [FpEnd::Unknown, FpEnd::Zero, FpEnd::Unreadable, FpEnd::NotAscending, FpEnd::ZeroReturnAddress, FpEnd::MaxDepth];
 
-pub(crate) const STACK_END_SOURCES: [StackEndSource; 3] =
-    [StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping];
+/// By their numbers in a file. The last came with version 2.
+pub(crate) const STACK_END_SOURCES: [StackEndSource; 4] =
+    [StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping, StackEndSource::AltStack];
 
 /// Bytes of a sample as a value: what a reader has to fill for it.
 pub(crate) fn value_bytes(sample: &Sample) -> u64 {

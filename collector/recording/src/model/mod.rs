@@ -5,11 +5,13 @@
 //! process) unless a name says otherwise. Names, paths and comms are bytes: the profiled machine chooses them.
 
 mod end;
+mod gap;
 mod meta;
 mod sample;
 mod sideband;
 
 pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
+pub use gap::Gap;
 pub use meta::{CaptureMode, Collector, Event, Host, Meta, Sampling, Target};
 pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
 pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};

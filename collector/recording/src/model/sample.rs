@@ -44,6 +44,9 @@ pub struct Sample {
     pub stack_holes: Vec<ChunkHole>,
     /// Where the stack really ends, so that truncation is a fact.
     pub stack_end: Option<StackEnd>,
+    /// How many bytes the chunk would have had, if the collector took fewer because its ring was filling up (load
+    /// shedding). What it took is the chunk; an unwinder finds it cut off.
+    pub shed_from: Option<u32>,
 }
 
 /// User registers of a sample.
@@ -137,4 +140,6 @@ pub enum StackEndSource {
     ThreadBase,
     /// The end of the mapping that holds the stack pointer.
     Mapping,
+    /// What the thread declared to be its alternate signal stack (`sigaltstack`), which holds the stack pointer.
+    AltStack,
 }

@@ -222,10 +222,10 @@ fn other_files_are_named() {
     let mut newer = file(1, 1);
     let blocks = layout::blocks(&newer);
     for block in &blocks {
-        newer[block.offset + 8] = 2;
+        newer[block.offset + 8] = 3;
         layout::seal(&mut newer[block.offset..]);
     }
-    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 2, supported: 1 })));
+    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 3, supported: 2 })));
 }
 
 /// Check that a description that is intact but not ours is an error that says so.

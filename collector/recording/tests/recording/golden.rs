@@ -1,9 +1,10 @@
 //! The format cannot change unnoticed.
 
 use crate::layout;
-use crate::values::{end, fixed_sample, meta};
+use crate::values::{end, fixed_gap, fixed_sample, meta};
 use fpprof_recording::model::{
-    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpFrame, Mmap, ModuleBytes, Sample, Sideband,
+    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpFrame, Gap, Mmap, ModuleBytes, Sample, Sideband,
+    StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -47,6 +48,16 @@ fn samples() -> Vec<Sample> {
     vec![fixed_sample(3), fixed_sample(4), with_hole, kernel_thread, fixed_sample(8)]
 }
 
+/// What version 1 could not say.
+fn newer_samples() -> Vec<Sample> {
+    let shed = |number| Sample { shed_from: Some(65_528), ..fixed_sample(number) };
+    let on_alternate_stack = Sample {
+        stack_end: Some(StackEnd { address: 0x6000_0001_0000, source: StackEndSource::AltStack }),
+        ..fixed_sample(10)
+    };
+    vec![shed(11), fixed_sample(12), shed(13), shed(14), on_alternate_stack]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -55,6 +66,8 @@ fn file() -> Vec<u8> {
     writer.checkpoint(&checkpoint).unwrap();
     let ranges: MappingRanges = [(0x5555_0000_0000, 0x5555_0000_2000)].into_iter().collect();
     writer.sample(&fixed_sample(9), Some(&ranges)).unwrap();
+    newer_samples().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
 }
@@ -76,17 +89,25 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version1.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version2.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version1.txt line {}", number + 1);
+        assert_eq!(found, golden, "version2.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
 
-/// Check that a file of this format version written once is read for ever.
+/// Check that files of this format version and of the one before, written once, are read for ever.
 #[test]
-fn golden_file_is_read() {
-    let golden = compare_or_bless("version1.bin", &file());
+fn golden_files_are_read() {
+    let (newest, mut read_samples) = read(compare_or_bless("version2.bin", &file()));
+    assert_eq!(newest, (0..4).map(fixed_gap).collect::<Vec<_>>());
+    assert_eq!(read_samples.split_off(6), newer_samples());
+    let (of_version_1, its_samples) = read(std::fs::read(path("version1.bin")).unwrap());
+    assert_eq!((of_version_1, its_samples), (vec![], read_samples));
+}
+
+/// Gaps and samples of a file, after what is the same in all versions.
+fn read(golden: Vec<u8>) -> (Vec<Gap>, Vec<Sample>) {
     let mut recording = Recording::open(Cursor::new(golden)).unwrap();
     assert_eq!((recording.meta(), recording.end()), (&meta(), Some(&end())));
     assert_eq!(recording.checkpoint().unwrap().time_ns, 8_000);
@@ -96,8 +117,11 @@ fn golden_file_is_read() {
     let mut read_samples = Vec::new();
     recording.samples(|sample| read_samples.push(sample.clone())).unwrap();
     assert_eq!(read_samples[..5], samples());
-    assert_eq!(read_samples.len(), 6);
+    assert!(read_samples.len() >= 6);
+    let mut gaps = Vec::new();
+    recording.gaps(|gap| gaps.push(*gap)).unwrap();
     assert!(recording.damage().is_none());
+    (gaps, read_samples)
 }
 
 /// Check that the same input gives the same bytes.

@@ -1,7 +1,7 @@
 //! Files that are intact by their checksums and were made to do harm: no panic, no hang, bounded memory.
 
 use crate::layout;
-use crate::values::{arbitrary_sample, arbitrary_sideband, end, meta};
+use crate::values::{arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta};
 use fpprof_recording::{Damage, Recording, RecordingWriter};
 use proptest::prelude::*;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -12,6 +12,7 @@ fn read(file: Vec<u8>) -> (u64, Damage) {
     let mut n_samples = 0;
     recording.sideband(|_| ()).unwrap();
     recording.samples(|_| n_samples += 1).unwrap();
+    recording.gaps(|_| ()).unwrap();
     (n_samples, recording.damage())
 }
 
@@ -32,9 +33,10 @@ proptest! {
         let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
         events.iter().for_each(|event| writer.sideband(event).unwrap());
         samples.iter().for_each(|sample| writer.sample(sample, None).unwrap());
+        (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
         writer.finish(&end()).unwrap();
         let file = writer.into_inner();
-        for block in layout::blocks(&file).iter().filter(|block| matches!(block.kind, 2 | 3)) {
+        for block in layout::blocks(&file).iter().filter(|block| matches!(block.kind, 2 | 3 | 6)) {
             let mut parts = block.parts.clone();
             for (part, at, value) in &changes {
                 let n_parts = parts.len();
@@ -52,12 +54,12 @@ proptest! {
     /// Check that payloads of random bytes never panic.
     #[test]
     fn random_payloads_never_panic(
-        parts in prop::collection::vec(prop::collection::vec(0u8..40, 0..60), 23..26),
+        parts in prop::collection::vec(prop::collection::vec(0u8..40, 0..60), 23..27),
         items in any::<u32>(),
     ) {
         let file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();
         let block = layout::blocks(&file)[1].clone();
-        for kind in 1..6 {
+        for kind in 1..7 {
             let mut bytes = layout::rebuilt(&file, &block, &parts);
             bytes[10] = kind;
             bytes[16] = 2;
@@ -67,6 +69,7 @@ proptest! {
             if let Ok(mut recording) = Recording::open(Cursor::new(file)) {
                 recording.sideband(|_| ()).unwrap();
                 recording.samples(|_| ()).unwrap();
+                recording.gaps(|_| ()).unwrap();
             }
         }
     }

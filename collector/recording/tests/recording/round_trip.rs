@@ -1,6 +1,6 @@
 //! What is written is read again, whatever it is.
 
-use crate::values::{arbitrary_sample, arbitrary_sideband, end, meta};
+use crate::values::{arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta};
 use fpprof_recording::model::Sample;
 use fpprof_recording::{Recording, RecordingWriter};
 use proptest::prelude::*;
@@ -17,8 +17,9 @@ proptest! {
     ) {
         let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
         events.iter().for_each(|event| writer.sideband(event).unwrap());
-        for (sample, flush) in &samples {
+        for ((sample, flush), number) in samples.iter().zip(0..) {
             writer.sample(sample, None).unwrap();
+            writer.gap(&fixed_gap(number)).unwrap();
             if *flush {
                 writer.flush().unwrap();
             }
@@ -35,6 +36,9 @@ proptest! {
         let mut read_events = Vec::new();
         recording.sideband(|event| read_events.push(event.clone())).unwrap();
         prop_assert_eq!(read_events, events);
+        let mut read_gaps = Vec::new();
+        recording.gaps(|gap| read_gaps.push(*gap)).unwrap();
+        prop_assert_eq!(read_gaps, (0..samples.len() as u64).map(fixed_gap).collect::<Vec<_>>());
         let mut read_samples = Vec::new();
         recording.samples(|sample| read_samples.push(sample.clone())).unwrap();
         prop_assert_eq!(read_samples, samples.into_iter().map(|(sample, _)| sample).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Sinks that interrupt, take less than they are given, run full, and recover.
 
-use crate::values::{end, fixed_event, fixed_sample, meta};
+use crate::values::{end, fixed_event, fixed_gap, fixed_sample, meta};
 use fpprof_recording::model::Sideband;
 use fpprof_recording::{Error, Recording, RecordingWriter};
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ struct Run {
     bytes_written: u64,
 }
 
-/// Twelve flushes of three samples and an event each.
+/// Twelve flushes of three samples, an event and a gap each.
 fn write(plan: impl FnMut(usize) -> Call) -> Option<Run> {
     let disk = Rc::new(RefCell::new(Disk::default()));
     let mut writer = RecordingWriter::new(Sink { disk: Rc::clone(&disk), plan }, &meta()).ok()?;
@@ -70,6 +70,7 @@ fn write(plan: impl FnMut(usize) -> Call) -> Option<Run> {
     let mut count = |result: Result<(), Error>| errors += usize::from(result.is_err());
     for flush in 0..12 {
         count(writer.sideband(&fixed_event(flush)));
+        count(writer.gap(&fixed_gap(flush)));
         for number in flush * 3..flush * 3 + 3 {
             count(writer.sample(&fixed_sample(number), None));
         }
@@ -152,7 +153,7 @@ fn a_full_disk_keeps_what_was_written() {
 }
 
 /// Check for every call that a sink which fails for a while is used on: the samples of its time are counted, process
-/// events come late, and the bytes of the broken-off block are passed over.
+/// events and gaps come late, and the bytes of the broken-off block are passed over.
 #[test]
 fn writing_goes_on_when_space_returns() {
     let calls = write(|_| Call::Take).unwrap().disk.borrow().calls;
@@ -169,6 +170,9 @@ fn writing_goes_on_when_space_returns() {
                 let mut recording = check(&run, &what);
                 if run.finished {
                     assert_eq!(n_events(&mut recording), 12, "{what}");
+                    let mut gaps = Vec::new();
+                    recording.gaps(|gap| gaps.push(*gap)).unwrap();
+                    assert_eq!(gaps, (0..12).map(fixed_gap).collect::<Vec<_>>(), "{what}");
                     assert_eq!(recording.end(), Some(&end()), "{what}");
                     let failed = partly == 0 || n_failures > 1;
                     assert_eq!(run.errors, usize::from(failed), "{what}");

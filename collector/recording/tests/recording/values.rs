@@ -2,8 +2,8 @@
 
 use fpprof_recording::model::{
     Abi, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit, FileIdentity,
-    Fork, FpEnd, FpFrame, Host, LossCause, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss,
-    StackEnd, StackEndSource, Target, UserRegs,
+    Fork, FpEnd, FpFrame, Gap, Host, LossCause, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband,
+    SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -94,8 +94,12 @@ fn chunk() -> impl Strategy<Value = (Vec<u8>, Vec<ChunkHole>)> {
 }
 
 fn stack_end() -> impl Strategy<Value = StackEnd> {
-    let source =
-        prop::sample::select(vec![StackEndSource::StartStack, StackEndSource::ThreadBase, StackEndSource::Mapping]);
+    let source = prop::sample::select(vec![
+        StackEndSource::StartStack,
+        StackEndSource::ThreadBase,
+        StackEndSource::Mapping,
+        StackEndSource::AltStack,
+    ]);
     (word(), source).prop_map(|(address, source)| StackEnd { address, source })
 }
 
@@ -121,7 +125,7 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
 /// A sample of a few threads and CPUs with anything in it.
 pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
     let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<bool>());
-    let counters = (any::<u64>(), 0u64..10);
+    let counters = (any::<u64>(), 0u64..10, prop::option::weighted(0.2, any::<u32>()));
     let stacks = (
         prop::option::weighted(0.8, registers()),
         chunk(),
@@ -150,6 +154,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             stack,
             stack_holes,
             stack_end,
+            shed_from: counters.2,
         };
         with_chain(sample, n_true, rest)
     })
@@ -236,7 +241,17 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         stack: words.flat_map(u64::to_le_bytes).collect(),
         stack_holes: Vec::new(),
         stack_end: Some(StackEnd { address: 0x7ffd_0000_1100, source: StackEndSource::StartStack }),
+        shed_from: None,
     }
+}
+
+/// A gap that is told by its number.
+pub(crate) fn fixed_gap(number: u64) -> Gap {
+    let causes = [LossCause::RingFull, LossCause::Throttled, LossCause::ExecWindow];
+    let start_ns = 1_000_000 * number;
+    let (cpu, end_ns) = (u32::from(number.is_multiple_of(2)), start_ns + number * 1000);
+    let cause = causes.into_iter().cycle().nth(usize::try_from(number % 3).unwrap()).unwrap();
+    Gap { cpu, start_ns, end_ns, lost: number + 1, cause }
 }
 
 /// An event that is told by its number.
