@@ -2,7 +2,9 @@
 
 use crate::bpf::types;
 use crate::sys::read_pod;
-use fpprof_recording::model::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs};
+use fpprof_recording::model::{
+    Abi, ChunkHole, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
+};
 use std::mem::size_of;
 
 /// A record that does not hold what it says: a defect of ours, never of the profiled program.
@@ -14,15 +16,22 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
     read_pod::<types::sample_head>(record).map(|head| head.time_ns)
 }
 
-/// Fills `sample` from a record of `cpu`; its vectors keep their capacity.
+/// Fills `sample` from a record of `cpu`; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
 /// Registers are left out unless `keeps_regs`.
-pub(crate) fn decode(record: &[u8], cpu: u32, keeps_regs: bool, sample: &mut Sample) -> Result<(), BadRecord> {
+pub(crate) fn decode(
+    record: &[u8],
+    cpu: u32,
+    keeps_regs: bool,
+    sample: &mut Sample,
+    gaps: &mut Vec<Gap>,
+) -> Result<(), BadRecord> {
     let head: types::sample_head = read_pod(record).ok_or(BadRecord)?;
     let mut rest = Parts(record.get(size_of::<types::sample_head>()..).ok_or(BadRecord)?);
     let chunk = rest.take(head.chunk_bytes as usize)?;
     let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
     let frames = rest.take(usize::from(head.n_frames) * size_of::<types::fp_frame>())?;
     let kernel = rest.take(usize::from(head.n_kernel) * 8)?;
+    let lost = rest.take(usize::from(head.n_gaps) * size_of::<types::gap>())?;
 
     sample.time_ns = head.time_ns;
     sample.cpu = cpu;
@@ -45,8 +54,23 @@ pub(crate) fn decode(record: &[u8], cpu: u32, keeps_regs: bool, sample: &mut Sam
     sample.stack_holes.clear();
     append_holes(holes, head.regs.sp, head.chunk_bytes, &mut sample.stack_holes);
     sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
+    sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
+    gaps.extend(lost_in(cpu, self::words(lost)));
     Ok(())
 }
+
+/// The gaps of a CPU as it notes them, one of three words for each cause.
+pub(crate) fn lost_in(cpu: u32, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
+    let causes = [LossCause::RingFull, LossCause::ExecWindow].into_iter();
+    let gap = move |cause| {
+        let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
+        Some(Gap { cpu, start_ns, end_ns, lost, cause })
+    };
+    causes.filter_map(gap).filter(|gap| gap.lost > 0)
+}
+
+const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_EXEC_WINDOW.0 == 1);
+const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.
 struct Parts<'a>(&'a [u8]);
@@ -98,10 +122,8 @@ fn stack_end(address: u64, source: u8) -> Option<StackEnd> {
     let source = match types::stack_end_source(u32::from(source)) {
         types::stack_end_source::STACK_END_START_STACK => StackEndSource::StartStack,
         types::stack_end_source::STACK_END_THREAD_BASE => StackEndSource::ThreadBase,
-        // What a signal's stack was declared to be is as good as a mapping.
-        types::stack_end_source::STACK_END_ALT_STACK | types::stack_end_source::STACK_END_MAPPING => {
-            StackEndSource::Mapping
-        }
+        types::stack_end_source::STACK_END_ALT_STACK => StackEndSource::AltStack,
+        types::stack_end_source::STACK_END_MAPPING => StackEndSource::Mapping,
         _ => return None,
     };
     Some(StackEnd { address, source })

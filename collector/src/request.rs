@@ -127,6 +127,10 @@ pub enum Note {
     TargetStillRuns,
     /// The recording could not be written to the end (errno).
     EndNotWritten(i32),
+    /// So many stacks were copied in part only, because the ring was filling up.
+    StacksShed(u64),
+    /// So many times of losses could not be written; the losses are counted.
+    GapsDropped(u64),
     /// Process events were given up because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -153,6 +157,10 @@ impl std::fmt::Display for Note {
                     std::io::Error::from_raw_os_error(*errno)
                 )
             }
+            Self::StacksShed(n) => {
+                write!(f, "{n} stacks were cut short because the ring buffer was filling up; a larger -m avoids that")
+            }
+            Self::GapsDropped(n) => write!(f, "the times of {n} losses could not be written"),
             Self::ProcessEventsDropped(n) => write!(f, "{n} process events could not be written"),
         }
     }

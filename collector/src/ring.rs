@@ -1,7 +1,9 @@
 //! The reader's side of the rings of all CPUs.
 
 use crate::bpf::{Layout, types};
+use crate::decode::lost_in;
 use crate::sys::SharedMap;
+use fpprof_recording::model::Gap;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
@@ -18,7 +20,7 @@ pub(crate) struct Rings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters([u64; N_COUNTERS]);
 
-const N_COUNTERS: usize = types::counter::COUNT_BYTES.0 as usize + 1;
+const N_COUNTERS: usize = types::counter::COUNT_SHED.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 
@@ -107,6 +109,16 @@ impl Rings {
             let cursor = self.cursor(cpu);
             cursor.head.wrapping_sub(cursor.position) >= self.layout.ring_bytes / 4
         })
+    }
+
+    /// What a CPU has lost since its last sample. It is whole only while the CPU takes no sample.
+    pub(crate) fn open_gaps(&self, cpu: u32) -> impl Iterator<Item = Gap> {
+        let at = offset_of!(types::cpu_control, gaps);
+        let offsets = (at..).step_by(8).take(3 * types::gap_cause::GAP_EXEC_WINDOW.0 as usize + 3);
+        lost_in(
+            cpu,
+            offsets.map(move |offset| self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Relaxed))),
+        )
     }
 
     /// The counters of a CPU as they are now. They balance only while the CPU takes no sample.

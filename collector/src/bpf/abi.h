@@ -37,6 +37,11 @@ enum limit {
 	 * (stack_guard_gap).
 	 */
 	STACK_GUARD_BYTES = 1 << 20,
+	/*
+	 * Chunks are not cut below this when a ring fills up: less holds no caller's frame of most
+	 * programs.
+	 */
+	SHED_LEAST_BYTES = 1 << 10,
 };
 
 /* What a CPU counts. `fired` = `recorded` + all `lost_*` + all `skipped_*`. */
@@ -52,7 +57,13 @@ enum limit {
 	X(COUNT_KERNEL_CHAIN_FAILED, 7) \
 	X(COUNT_STACK_END_UNKNOWN, 8)   \
 	X(COUNT_TRACKED_FULL, 9)        \
-	X(COUNT_BYTES, 10)
+	X(COUNT_BYTES, 10)              \
+	X(COUNT_SHED, 11)
+
+/* Why samples are lost: what gaps are told by. */
+#define FPPROF_GAP_CAUSES(X) \
+	X(GAP_RING_FULL, 0)  \
+	X(GAP_EXEC_WINDOW, 1)
 
 /* Why a frame-pointer chain ended. */
 #define FPPROF_FP_ENDS(X)                \
@@ -98,6 +109,8 @@ enum limit {
 enum counter { FPPROF_COUNTERS(FPPROF_ENUMERATOR) };
 #define FPPROF_ONE(name, value) +1
 enum { N_COUNTERS = 0 FPPROF_COUNTERS(FPPROF_ONE) };
+enum gap_cause { FPPROF_GAP_CAUSES(FPPROF_ENUMERATOR) };
+enum { N_GAP_CAUSES = 0 FPPROF_GAP_CAUSES(FPPROF_ONE) };
 enum fp_end { FPPROF_FP_ENDS(FPPROF_ENUMERATOR) };
 enum stack_end_source { FPPROF_STACK_ENDS(FPPROF_ENUMERATOR) };
 enum sample_flag { FPPROF_SAMPLE_FLAGS(FPPROF_ENUMERATOR) };
@@ -110,7 +123,8 @@ enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
  *   chunk_bytes of stack, from the stack pointer up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
  *   n_frames of struct fp_frame, leaf first;
- *   n_kernel of u64, leaf first.
+ *   n_kernel of u64, leaf first;
+ *   n_gaps of struct gap, by enum gap_cause: what this CPU lost since its sample before.
  */
 struct sample_head {
 	/* Bytes to the next record, a multiple of 8. */
@@ -132,9 +146,19 @@ struct sample_head {
 	__u16 n_hole_words;
 	__u16 n_frames;
 	__u16 n_kernel;
-	__u16 pad[3];
+	__u16 n_gaps;
+	/* What the chunk would have been, had the ring had room for it; 0 when it had. */
+	__u32 asked_bytes;
 	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
 	struct pt_regs regs;
+};
+
+/* Samples lost one after the other for one cause, with none recorded between. */
+struct gap {
+	/* CLOCK_MONOTONIC of the first and the last of them. */
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 n;
 };
 
 /*
@@ -193,7 +217,9 @@ struct cpu_control {
 	struct fp_walk walk;
 	struct page_copy copy;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
-	__u64 pad0[6];
+	/* What was lost since the last sample. */
+	struct gap gaps[N_GAP_CAUSES];
+	__u64 pad0[7];
 	/* Bytes ever consumed; written by user space alone, on a cache line of its own. */
 	__u64 tail __attribute__((aligned(64)));
 	__u64 pad1[7];
@@ -212,9 +238,11 @@ struct abi {
 	struct sample_head sample_head;
 	struct fp_frame fp_frame;
 	struct cpu_control cpu_control;
+	struct gap gap;
 	struct tracked tracked;
 	enum limit limit;
 	enum counter counter;
+	enum gap_cause gap_cause;
 	enum fp_end fp_end;
 	enum stack_end_source stack_end_source;
 	enum sample_flag sample_flag;

@@ -173,12 +173,13 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
  * this program's.
  */
 static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head,
-					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
+					 __u64 pos, struct task_struct *task, struct mm_struct *mm,
+					 __u64 room)
 {
 	bool keeps_chunk = collect & COLLECT_CHUNK;
 	__u64 at = pos + sizeof(*head), chunk_at = at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
-	__u64 sp, end, bytes, word, walkable;
+	__u64 sp, end, asked, bytes, word, walkable;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
 	sp = head->regs.sp;
@@ -188,10 +189,13 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	if ((head->regs.cs & 0xffff) == USER32_CS)
 		head->flags |= SAMPLE_ABI32;
 	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source);
-	bytes = end ? end - sp : limit;
-	if (bytes > limit)
-		bytes = limit;
+	asked = end ? end - sp : limit;
+	if (asked > limit)
+		asked = limit;
+	bytes = asked;
 	if (keeps_chunk) {
+		if (bytes > room)
+			bytes = room;
 		head->stack_end = end;
 		if (!end)
 			context->control->counters[COUNT_STACK_END_UNKNOWN]++;
@@ -216,6 +220,11 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	if (keeps_chunk) {
 		if (bytes > max_chunk_bytes)
 			bytes = max_chunk_bytes;
+		/* Where less could be read than there was room for, it was not the room that cut. */
+		if (bytes == room && bytes < asked) {
+			head->asked_bytes = asked;
+			context->control->counters[COUNT_SHED]++;
+		}
 		head->chunk_bytes = bytes;
 		used = ALIGN8(bytes);
 		if (!walkable && bytes) {
@@ -244,6 +253,59 @@ static __always_inline __u64 append_kernel(struct bpf_perf_event_data *ctx,
 	}
 	head->n_kernel = (__u64)bytes / 8;
 	return bytes;
+}
+
+/*
+ * How many bytes of stack there is room for, by how full the ring is: all up to three quarters, and
+ * then a quarter, a sixteenth, a sixty-fourth of it. So the ring lasts longer than it would with
+ * whole stacks, and what is lost then is said of each stack.
+ */
+static __always_inline __u64 chunk_room(__u64 used, __u64 other_bytes)
+{
+	__u64 ring_bytes = ring_mask + 1, room = max_chunk_bytes;
+	__u64 least = max_chunk_bytes < SHED_LEAST_BYTES ? max_chunk_bytes : SHED_LEAST_BYTES;
+	int i;
+
+	if (used > ring_bytes / 16 * 15)
+		room >>= 6;
+	else if (used > ring_bytes / 8 * 7)
+		room >>= 4;
+	else if (used > ring_bytes / 4 * 3)
+		room >>= 2;
+	/* A ring of two samples has no room for a whole one long before. */
+	for (i = 0; i < 3; i++)
+		if (used + other_bytes + ALIGN8(room) > ring_bytes)
+			room >>= 2;
+	return room < least ? least : room;
+}
+
+/* Counts a sample that is lost, and notes when. */
+static __always_inline void lose(struct cpu_control *control, enum counter counter,
+				 enum gap_cause cause)
+{
+	struct gap *gap = &control->gaps[cause];
+
+	control->counters[counter]++;
+	gap->last_ns = bpf_ktime_get_ns();
+	if (!gap->n++)
+		gap->first_ns = gap->last_ns;
+}
+
+/* Appends what was lost since the last sample, if anything was, and returns the bytes. */
+static __always_inline __u64 append_gaps(struct loop_context *context, struct sample_head *head,
+					 __u64 at)
+{
+	struct cpu_control *control = context->control;
+
+	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_EXEC_WINDOW].n)
+		return 0;
+	/* verifier: as in read_pair */
+	if (at > ring_room)
+		return 0;
+	__builtin_memcpy(context->ring + at, control->gaps, sizeof(control->gaps));
+	__builtin_memset(control->gaps, 0, sizeof(control->gaps));
+	head->n_gaps = N_GAP_CAUSES;
+	return sizeof(control->gaps);
 }
 
 /* Counts a tick that is not to be sampled. */
@@ -285,7 +347,7 @@ static __always_inline void publish(struct cpu_control *control, __u32 cpu, __u6
 SEC("perf_event")
 int take_sample(struct bpf_perf_event_data *ctx)
 {
-	__u64 pid_tid = bpf_get_current_pid_tgid(), used, pos, bytes;
+	__u64 pid_tid = bpf_get_current_pid_tgid(), used, pos, bytes, room, other_bytes;
 	bool in_kernel = !(ctx->regs.cs & 3);
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
@@ -302,8 +364,10 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	if (!is_wanted(context.control, pid_tid))
 		return 0;
 	used = context.control->head - *(volatile __u64 *)&context.control->tail;
-	if (used + max_record_bytes > ring_mask + 1) {
-		context.control->counters[COUNT_LOST_RING_FULL]++;
+	other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes);
+	room = chunk_room(used, other_bytes);
+	if (used + other_bytes + ALIGN8(room) > ring_mask + 1) {
+		lose(context.control, COUNT_LOST_RING_FULL, GAP_RING_FULL);
 		return 0;
 	}
 	pos = context.control->head & ring_mask;
@@ -321,16 +385,17 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	task = bpf_get_current_task_btf();
 	mm = task->mm;
 	if (mm && !has_no_user_side(task)) {
-		__s64 user = append_user(&context, head, pos, task, mm);
+		__s64 user = append_user(&context, head, pos, task, mm, room);
 
 		if (user < 0) {
-			context.control->counters[COUNT_LOST_EXEC_WINDOW]++;
+			lose(context.control, COUNT_LOST_EXEC_WINDOW, GAP_EXEC_WINDOW);
 			return 0;
 		}
 		bytes += user;
 	}
 	if (in_kernel && (collect & COLLECT_KERNEL))
 		bytes += append_kernel(ctx, &context, head, pos + bytes);
+	bytes += append_gaps(&context, head, pos + bytes);
 	head->total_bytes = bytes;
 	publish(context.control, cpu, used, bytes);
 	return 0;

@@ -8,13 +8,14 @@
 //!   | record | record | ...      | record that starts here and | ... | page |
 //! ```
 
-use super::types::{fp_frame, limit, sample_head};
+use super::types::{fp_frame, gap, gap_cause, limit, sample_head};
 use fpprof_recording::model::CaptureMode;
 use std::mem::size_of;
 
 const PAGE: u64 = limit::PAGE_BYTES.0 as u64;
 const FRAMES_ROOM: u64 = limit::MAX_FRAMES.0 as u64 * size_of::<fp_frame>() as u64;
 const KERNEL_ROOM: u64 = limit::MAX_KERNEL_FRAMES.0 as u64 * 8;
+const GAPS_ROOM: u64 = (gap_cause::GAP_EXEC_WINDOW.0 as u64 + 1) * size_of::<gap>() as u64;
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
@@ -67,7 +68,7 @@ impl Layout {
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {
             return Err(LayoutError::ChunkBytes { asked: chunk, max: MAX_CHUNK_BYTES });
         }
-        let max_record_bytes = head + chunk.next_multiple_of(8) + room + KERNEL_ROOM;
+        let max_record_bytes = head + chunk.next_multiple_of(8) + room + KERNEL_ROOM + GAPS_ROOM;
         let needed = (2 * max_record_bytes).next_power_of_two();
         let ring_bytes = match asked {
             Some(asked) if asked < needed => return Err(LayoutError::RingTooSmall { asked, needed }),

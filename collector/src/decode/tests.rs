@@ -32,8 +32,13 @@ impl Fixture {
     }
 
     fn decode(&self, keeps_regs: bool) -> Result<Sample, BadRecord> {
-        let mut sample = Sample { stack: vec![9; 99], kernel: vec![9], ..Sample::default() };
-        decode(&self.bytes, 3, keeps_regs, &mut sample).map(|()| sample)
+        self.decode_all(keeps_regs).map(|(sample, _)| sample)
+    }
+
+    fn decode_all(&self, keeps_regs: bool) -> Result<(Sample, Vec<Gap>), BadRecord> {
+        let mut sample = Sample { stack: vec![9; 99], kernel: vec![9], shed_from: Some(9), ..Sample::default() };
+        let mut gaps = Vec::new();
+        decode(&self.bytes, 3, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
     }
 }
 
@@ -96,9 +101,27 @@ fn paired_sample() {
         stack: b"thirteen byte".to_vec(),
         stack_holes: vec![],
         stack_end: Some(StackEnd { address: 0x9000, source: StackEndSource::ThreadBase }),
+        shed_from: None,
     };
     assert_eq!(sample, expected);
     assert_eq!(paired().decode(false).expect("a good record").user_regs, None);
+}
+
+/// Check that a cut chunk says what it would have been, and that what was lost before the sample comes out by cause,
+/// causes without a loss left out.
+#[test]
+fn what_there_was_no_room_for() {
+    let n_gaps = 2u16.to_ne_bytes();
+    let cut = |words: &[u64]| {
+        paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &n_gaps).words(words).decode_all(true)
+    };
+    let gap = |cause, (start_ns, end_ns, lost)| Gap { cpu: 3, start_ns, end_ns, lost, cause };
+    let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1]).expect("a good record");
+    assert_eq!(sample.shed_from, Some(700));
+    assert_eq!(gaps, [gap(LossCause::RingFull, (10, 20, 5)), gap(LossCause::ExecWindow, (15, 15, 1))]);
+    let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2]).expect("a good record");
+    assert_eq!(gaps, [gap(LossCause::ExecWindow, (15, 16, 2))]);
+    assert_eq!(cut(&[10, 20, 5, 15, 15]).err(), Some(BadRecord));
 }
 
 /// Check that registers come in DWARF's order.

@@ -6,8 +6,9 @@ use crate::bpf::types::counter;
 use crate::error::Error;
 use crate::proc::online_cpus;
 use crate::request::{Note, Outcome};
+use crate::sideband::Throttled;
 use crate::sys::{EventKind, Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{CpuCounters, End, EndReason, OwnCost, Sampling, Sideband};
+use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Sideband};
 use std::io::Write;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ impl<W: Write> Session<'_, W> {
         }
         self.reader.disable_sideband()?;
         self.reader.read(u64::MAX);
+        self.reader.write_open_gaps();
+        self.note_throttling();
+        let open: Vec<_> = self.reader.sideband.throttled_now(stopped_ns).collect();
+        open.iter().for_each(|throttled| self.write_throttled(throttled));
         let modules = self.reader.take_modules();
         let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
         self.reader.flush();
@@ -55,13 +60,35 @@ impl<W: Write> Session<'_, W> {
 
     /// The counters of all CPUs as they are now.
     pub(super) fn counters(&self, now_ns: u64, written: impl Fn(u32) -> Written) -> Vec<CpuCounters> {
-        let throttled: Vec<_> = self.reader.sideband.throttled(now_ns).collect();
+        let open: Vec<_> = self.reader.sideband.throttled_now(now_ns).collect();
         let of_cpu = |&cpu: &u32| {
-            let time_ns = throttled.iter().find(|count| count.cpu == cpu).map_or(0, |count| count.time_ns);
-            let ticks = ticks_in(time_ns, self.request.sampling);
+            let still = open.iter().filter(|throttled| throttled.cpu == cpu).map(|throttled| self.ticks(throttled));
+            let ticks = self.throttled_ticks.get(&cpu).copied().unwrap_or(0) + still.sum::<u64>();
             cpu_counters(cpu, &self.reader.rings.counters(cpu), written(cpu), ticks)
         };
         self.plan.cpus.iter().map(of_cpu).collect()
+    }
+
+    /// Counts the ticks of the times of throttling that are over, and writes them as gaps. Each is rounded by itself, so
+    /// that the gaps add up to the count.
+    pub(super) fn note_throttling(&mut self) {
+        let ended: Vec<_> = self.reader.sideband.take_throttled().collect();
+        for throttled in ended {
+            *self.throttled_ticks.entry(throttled.cpu).or_default() += self.ticks(&throttled);
+            self.write_throttled(&throttled);
+        }
+    }
+
+    fn ticks(&self, throttled: &Throttled) -> u64 {
+        ticks_in(throttled.end_ns.saturating_sub(throttled.start_ns), self.request.sampling)
+    }
+
+    fn write_throttled(&mut self, throttled: &Throttled) {
+        let lost = self.ticks(throttled);
+        let &Throttled { cpu, start_ns, end_ns } = throttled;
+        if lost > 0 {
+            self.reader.write_gap(&Gap { cpu, start_ns, end_ns, lost, cause: LossCause::Throttled });
+        }
     }
 
     fn own_cost(&self, before: &Rusage, at_stop: &Rusage, has_statistics: bool) -> Result<OwnCost, Error> {
@@ -88,7 +115,9 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (self.missing_ticks(end), Note::TicksMissing),
             (self.new_cpus(), Note::CpusNotSampled),
+            (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (files_not_kept, Note::FilesNotKept),
+            (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));

@@ -8,7 +8,7 @@ use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Rings};
 use crate::sideband::{SidebandSource, Tracker, Verdict};
-use fpprof_recording::model::{Checkpoint, Sample, Sideband};
+use fpprof_recording::model::{Checkpoint, Gap, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,6 +31,7 @@ pub(super) struct Reader<W> {
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
+    gaps: Vec<Gap>,
 }
 
 /// What a reader needs.
@@ -59,6 +60,7 @@ impl<W: Write> Reader<W> {
             cursors: Vec::new(),
             next: BinaryHeap::new(),
             sample: Sample::default(),
+            gaps: Vec::new(),
         }
     }
 
@@ -107,7 +109,7 @@ impl<W: Write> Reader<W> {
     fn read_sample(&mut self, cursor: &mut Cursor) {
         let record = self.rings.record(cursor).unwrap_or(&[]);
         let record_bytes = record.len();
-        if decode(record, cursor.cpu(), self.keeps_regs, &mut self.sample).is_err() {
+        if decode(record, cursor.cpu(), self.keeps_regs, &mut self.sample, &mut self.gaps).is_err() {
             // Cannot be; what follows cannot be told apart. All of it counts as dropped.
             return cursor.skip_all();
         }
@@ -115,8 +117,24 @@ impl<W: Write> Reader<W> {
         let sample = &self.sample;
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
         note(&mut self.write_failed, self.writer.sample(sample, scrub));
+        for gap in self.gaps.drain(..) {
+            note(&mut self.write_failed, self.writer.gap(&gap));
+        }
         self.n_samples += 1;
         cursor.advance(record_bytes);
+    }
+
+    /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
+    pub(super) fn write_open_gaps(&mut self) {
+        for gap in self.rings.cpus().flat_map(|cpu| self.rings.open_gaps(cpu)) {
+            note(&mut self.write_failed, self.writer.gap(&gap));
+        }
+    }
+
+    /// Writes a gap that no ring holds.
+    pub(super) fn write_gap(&mut self, gap: &Gap) {
+        let written = self.writer.gap(gap);
+        note(&mut self.write_failed, written);
     }
 
     /// Writes an event that no ring holds.

@@ -16,7 +16,7 @@ use crate::synthesis::synthesize;
 use crate::sys::{ObjectStorage, OpenFiles, Poller, StatisticsGuard, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -78,6 +78,7 @@ pub fn record<W: Write>(
         running,
         stop,
         started_ns: 0,
+        throttled_ticks: BTreeMap::new(),
         notes: Vec::new(),
     };
     session.start()?;
@@ -95,6 +96,8 @@ pub(super) struct Session<'a, W> {
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
     pub(super) started_ns: u64,
+    /// Ticks that throttling suppressed, by CPU, as far as it is over.
+    pub(super) throttled_ticks: BTreeMap<u32, u64>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -197,6 +200,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn checkpoint(&mut self) {
+        self.note_throttling();
         let time_ns = monotonic_ns();
         let cpus = self.counters(time_ns, |cpu| self.reader.written_so_far(cpu));
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };

@@ -13,5 +13,5 @@ mod source;
 mod throttling;
 mod tracker;
 
-pub(crate) use source::SidebandSource;
+pub(crate) use source::{SidebandSource, Throttled};
 pub(crate) use tracker::{Tracker, Verdict};

@@ -32,11 +32,12 @@ struct CpuSource {
     throttling: Throttling,
 }
 
-/// For how long the kernel stopped sampling on a CPU.
+/// A time in which the kernel did not let a CPU's event fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ThrottleCount {
+pub(crate) struct Throttled {
     pub(crate) cpu: u32,
-    pub(crate) time_ns: u64,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
 }
 
 impl SidebandSource {
@@ -86,11 +87,20 @@ impl SidebandSource {
         self.lost
     }
 
-    /// For how long each CPU was throttled, up to `now_ns`.
-    pub(crate) fn throttled(&self, now_ns: u64) -> impl Iterator<Item = ThrottleCount> + '_ {
-        let count =
-            move |source: &CpuSource| ThrottleCount { cpu: source.cpu, time_ns: source.throttling.total_ns(now_ns) };
-        self.cpus.iter().map(count)
+    /// When CPUs were throttled, once it is over: what has come since the last call.
+    pub(crate) fn take_throttled(&mut self) -> impl Iterator<Item = Throttled> + '_ {
+        self.cpus.iter_mut().flat_map(|source| {
+            let cpu = source.cpu;
+            source.throttling.take_ended().map(move |(start_ns, end_ns)| Throttled { cpu, start_ns, end_ns })
+        })
+    }
+
+    /// What lasts at `now_ns`.
+    pub(crate) fn throttled_now(&self, now_ns: u64) -> impl Iterator<Item = Throttled> + '_ {
+        self.cpus.iter().filter_map(move |CpuSource { cpu, throttling, .. }| {
+            let start_ns = throttling.open_since_ns()?;
+            Some(Throttled { cpu: *cpu, start_ns, end_ns: now_ns.max(start_ns) })
+        })
     }
 }
 

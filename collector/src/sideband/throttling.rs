@@ -1,10 +1,10 @@
-//! For how long the kernel did not let a CPU's event fire.
+//! When the kernel did not let a CPU's event fire.
 
-/// Adds up the time between throttling and its end.
+/// Notes the times between throttling and its end.
 #[derive(Debug, Default)]
 pub(crate) struct Throttling {
     since_ns: Option<u64>,
-    total_ns: u64,
+    ended: Vec<(u64, u64)>,
 }
 
 impl Throttling {
@@ -16,14 +16,18 @@ impl Throttling {
     /// The event was let go on.
     pub(crate) fn end(&mut self, time_ns: u64) {
         if let Some(since_ns) = self.since_ns.take() {
-            self.total_ns = self.total_ns.saturating_add(time_ns.saturating_sub(since_ns));
+            self.ended.push((since_ns, time_ns.max(since_ns)));
         }
     }
 
-    /// All of it, up to `now_ns`.
-    pub(crate) fn total_ns(&self, now_ns: u64) -> u64 {
-        let open_ns = self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
-        self.total_ns.saturating_add(open_ns)
+    /// Beginnings and ends since the last call.
+    pub(crate) fn take_ended(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ended.drain(..)
+    }
+
+    /// When what still lasts began.
+    pub(crate) fn open_since_ns(&self) -> Option<u64> {
+        self.since_ns
     }
 }
 
@@ -32,18 +36,18 @@ mod tests {
     use super::*;
 
     /// Check that only the time from a beginning to its end counts, an end without beginning and a second beginning do
-    /// not, and that what still lasts counts up to now.
+    /// not, and that what still lasts is told apart.
     #[test]
-    fn time_adds_up() {
+    fn times_are_noted_once() {
         let mut throttling = Throttling::default();
         throttling.end(5);
-        assert_eq!(throttling.total_ns(100), 0);
+        assert_eq!(throttling.take_ended().count(), 0);
         throttling.begin(10);
         throttling.begin(15);
+        assert_eq!(throttling.open_since_ns(), Some(10));
         throttling.end(30);
-        assert_eq!(throttling.total_ns(100), 20);
         throttling.begin(90);
-        assert_eq!(throttling.total_ns(100), 30);
-        assert_eq!(throttling.total_ns(80), 20);
+        assert_eq!(throttling.take_ended().collect::<Vec<_>>(), [(10, 30)]);
+        assert_eq!((throttling.take_ended().count(), throttling.open_since_ns()), (0, Some(90)));
     }
 }

@@ -1,10 +1,11 @@
 //! Where every tick went.
 
-use crate::support::{assert_balanced, build, directory, run, take, take_with};
-use fpprof_collector::{Request, StopFlag, TargetStatus, record};
-use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sampling};
+use crate::support::{Taken, assert_balanced, build, directory, run, take, take_with};
+use fpprof_collector::{Note, Request, StopFlag, TargetStatus, record};
+use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sample, Sampling};
 use fpprof_recording::{Recording, Tally, balance};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::thread::sleep;
@@ -42,6 +43,68 @@ fn smallest_ring_and_stopped_reader() {
         }
         assert!(fired <= cpu.fired && lost <= cpu.lost.values().sum());
     }
+    gaps_lie_between_samples(&taken);
+}
+
+/// Between one sample of a CPU and the next lie the gaps of what the second says was lost since the first.
+fn gaps_lie_between_samples(taken: &Taken) {
+    for cpu in &taken.outcome.end.cpus {
+        let (mut time_ns, mut lost) = (0, 0);
+        for sample in taken.samples.iter().filter(|sample| sample.cpu == cpu.cpu) {
+            let between = taken.gaps.iter().filter(|gap| gap.cpu == cpu.cpu && gap.cause != LossCause::Throttled);
+            let between = between.filter(|gap| time_ns < gap.start_ns && gap.end_ns < sample.time_ns);
+            assert_eq!(between.map(|gap| gap.lost).sum::<u64>(), sample.cpu_lost - lost, "before {}", sample.time_ns);
+            (time_ns, lost) = (sample.time_ns, sample.cpu_lost);
+        }
+    }
+}
+
+/// Check that a ring that fills up first makes stacks smaller, in steps, each of which says what it would have been, and
+/// only then loses samples; and that no other stack is cut.
+#[test]
+fn filling_rings_shed_stack_bytes_first() {
+    let directory = directory();
+    let program = build("pattern", &[], directory.path());
+    let mode = CaptureMode::Dwarf { stack_bytes: 1 << 20 };
+    let request = Request {
+        sampling: Sampling::FrequencyHz(3999),
+        ring_bytes: Some(4 << 20),
+        keep_raw_stacks: true,
+        ..run(&program, &["900"], mode)
+    };
+    let stop = StopFlag::new().expect("a flag");
+    let mut turns = 0;
+    let taken = take_with(&request, &stop, &mut |_| {
+        turns += 1;
+        if turns == 3 {
+            sleep(Duration::from_millis(400));
+        }
+    });
+    let stack_bytes = |sample: &Sample| {
+        let sp = sample.user_regs.map_or(0, |regs| regs.sp());
+        sample.stack_end.map_or(0, |end| end.address - sp)
+    };
+    let mut sizes = BTreeSet::new();
+    for sample in taken.samples.iter().filter(|sample| sample.user_regs.is_some()) {
+        match sample.shed_from {
+            None => assert_eq!(sample.stack.len() as u64, stack_bytes(sample), "whole"),
+            Some(asked) => {
+                assert_eq!(u64::from(asked), stack_bytes(sample));
+                assert!(sample.stack.len() < asked as usize);
+                sizes.insert(sample.stack.len());
+            }
+        }
+    }
+    // The stack of the pattern has 128 KiB and a little: a quarter of a MiB is no cut.
+    let steps = BTreeSet::from([64 << 10, 16 << 10, 4 << 10, 1 << 10]);
+    assert!(sizes.is_subset(&steps) && sizes.contains(&(64 << 10)) && sizes.len() >= 2, "{sizes:?}");
+    let n_shed = taken.samples.iter().filter(|sample| sample.shed_from.is_some()).count() as u64;
+    assert!(taken.outcome.notes.contains(&Note::StacksShed(n_shed)), "{:?}", taken.outcome.notes);
+    let full = taken.gaps.iter().filter(|gap| gap.cause == LossCause::RingFull);
+    let first = full.min_by_key(|gap| gap.start_ns).expect("the ring ran full while the reader slept");
+    let before: Vec<_> = taken.samples.iter().filter(|s| s.cpu == first.cpu && s.time_ns < first.start_ns).collect();
+    assert!(before.last().is_some_and(|sample| sample.shed_from.is_some()), "shed before lost");
+    gaps_lie_between_samples(&taken);
 }
 
 /// Check that with the default ring nothing is lost at 999 Hz, that ticks fire at the rate asked for, and that other

@@ -85,7 +85,7 @@ fn ends_of_other_stacks_are_found() {
     let arguments = ["100", truth.to_str().expect("a path")];
     let taken = take(&raw(run(&program, &arguments, CaptureMode::Dwarf { stack_bytes: 65_536 })));
     let truth = hex_numbers(&truth);
-    let sources = [StackEndSource::ThreadBase, StackEndSource::Mapping, StackEndSource::Mapping];
+    let sources = [StackEndSource::ThreadBase, StackEndSource::AltStack, StackEndSource::Mapping];
     for (&address, source) in truth.iter().zip(sources) {
         let end = Some(StackEnd { address, source });
         let on_it: Vec<_> = taken.samples.iter().filter(|sample| sample.stack_end == end).collect();

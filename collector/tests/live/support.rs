@@ -2,7 +2,8 @@
 
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, record};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{CaptureMode, Meta, Sample, Sampling, Sideband};
+use fpprof_recording::model::{CaptureMode, Gap, Meta, Sample, Sampling, Sideband};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ pub(crate) struct Taken {
     pub(crate) meta: Meta,
     pub(crate) sideband: Vec<Sideband>,
     pub(crate) samples: Vec<Sample>,
+    pub(crate) gaps: Vec<Gap>,
 }
 
 /// A directory of its own for a test.
@@ -49,12 +51,14 @@ pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn F
     assert_balanced(&outcome);
     let mut recording = Recording::open(&file).expect("the recording can be read");
     assert_eq!(recording.end(), Some(&outcome.end));
-    let (mut sideband, mut samples) = (Vec::new(), Vec::new());
+    let (mut sideband, mut samples, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+    recording.gaps(|gap| gaps.push(*gap)).expect("gaps");
+    assert_gaps_add_up(&outcome, &gaps);
     recording.sideband(|event| sideband.push(event.clone())).expect("process events");
     recording.samples(|sample| samples.push(sample.clone())).expect("samples");
     assert_eq!(samples.len() as u64, outcome.samples);
     assert_eq!(outcome.bytes_written, recording.file_bytes());
-    Taken { outcome, meta: recording.meta().clone(), sideband, samples }
+    Taken { outcome, meta: recording.meta().clone(), sideband, samples, gaps }
 }
 
 /// The error of a request that cannot be met.
@@ -68,6 +72,21 @@ pub(crate) fn assert_balanced(outcome: &Outcome) {
     for cpu in &outcome.end.cpus {
         let lost: u64 = cpu.lost.values().sum();
         assert_eq!(cpu.fired, cpu.recorded + lost + cpu.skipped + cpu.dropped, "{cpu:?}");
+    }
+}
+
+/// Checks that what was lost is told with its time, by CPU and cause, and that no two gaps of those overlap.
+pub(crate) fn assert_gaps_add_up(outcome: &Outcome, gaps: &[Gap]) {
+    for cpu in &outcome.end.cpus {
+        let of_cpu = gaps.iter().filter(|gap| gap.cpu == cpu.cpu);
+        let causes: BTreeSet<_> = of_cpu.clone().map(|gap| gap.cause).chain(cpu.lost.keys().copied()).collect();
+        for cause in causes {
+            let gaps: Vec<_> = of_cpu.clone().filter(|gap| gap.cause == cause).collect();
+            let lost: u64 = gaps.iter().map(|gap| gap.lost).sum();
+            assert_eq!(lost, cpu.lost.get(&cause).copied().unwrap_or(0), "{cause:?} {gaps:?}");
+            assert!(gaps.iter().all(|gap| gap.start_ns <= gap.end_ns), "{gaps:?}");
+            assert!(gaps.is_sorted_by(|a, b| a.end_ns < b.start_ns), "{gaps:?}");
+        }
     }
 }
 
