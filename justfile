@@ -19,6 +19,10 @@ demo *ARGS: build
 test: check
     cargo test --release --workspace --features {{features}}
 
+# The balance of recordings whose recorder is stopped in the middle, a hundred times in some three minutes.
+balance:
+    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof --test live_recordings -- a_stopped_recorder
+
 # Formatting and lints, warnings are errors.
 check:
     cargo fmt --all --check
@@ -40,10 +44,6 @@ fmt:
 # Build flags on three programs, in some ten minutes on a quiet machine; resumable.
 flags-quick: build
     setsid -w {{fpprof}} flags run workloads/corpus/quick.toml -o target/flags-quick
-
-# A slow-down of 3 % planted in three programs: is it found? Some ten minutes; resumable.
-flags-planted: build
-    setsid -w {{fpprof}} flags run workloads/corpus/planted.toml -o target/flags-planted
 
 # Build flags on the whole corpus, which takes hours; resumable.
 flags-full: build

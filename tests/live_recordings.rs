@@ -157,6 +157,53 @@ fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// How often the balance is checked with a recorder that is stopped; `just balance` says 100.
+fn rounds() -> u32 {
+    std::env::var("FPPROF_BALANCE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// Check that a recorder that is stopped in the middle (SIGSTOP), with the smallest ring there is, loses what does not
+/// fit and no more: every tick is accounted for, and the losses have their times.
+#[test]
+fn a_stopped_recorder_accounts_for_every_tick() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stopped");
+    for round in 0..rounds() {
+        let chunk = 4096 << (round % 5);
+        let too_small = ran(fpprof()
+            .args(["record", "-q", "-m", "1", "--call-graph", &format!("both,{chunk}"), "-o"])
+            .arg(&file)
+            .args(["--", "true"]));
+        let smallest = too_small.stderr.split("at least ").nth(1).and_then(|rest| rest.split(' ').next());
+        let smallest = smallest.unwrap_or_else(|| panic!("the smallest ring is not said: {}", too_small.stderr));
+        let mut recorder = fpprof()
+            .args(["record", "-q", "-F", "4999", "-m", smallest, "--call-graph", &format!("both,{chunk}"), "-o"])
+            .arg(&file)
+            .args(["--", "timeout", "20", "sh", "-c", "while :; do : stopped; done"])
+            .spawn()
+            .unwrap();
+        wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
+        let pid = recorder.id().to_string();
+        let tell = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        tell("-STOP");
+        // The time it is stopped for: so many ticks fill the ring many times.
+        std::thread::sleep(Duration::from_millis(300));
+        tell("-CONT");
+        tell("-INT");
+        recorder.wait().unwrap();
+        let report = report(&file, &[]);
+        assert_balance(&report);
+        let lost = number(&report["lost"], "ring_full");
+        assert!(lost > 0, "round {round}: {report}");
+        let mut recording = fpprof_recording::Recording::open(fs::File::open(&file).unwrap()).unwrap();
+        let mut in_gaps = 0;
+        let is_ring_full =
+            |gap: &fpprof_recording::model::Gap| gap.cause == fpprof_recording::model::LossCause::RingFull;
+        recording.gaps(|gap| in_gaps += if is_ring_full(gap) { gap.lost } else { 0 }).unwrap();
+        assert_eq!(in_gaps, lost, "round {round}");
+    }
+}
+
 /// Check that perf can record beside us: what we ask of the kernel must not change what others get.
 #[test]
 fn perf_records_beside_us() {

@@ -30,6 +30,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         dropped: sum(|cpu| cpu.dropped),
         unaccounted: cpus.iter().map(unaccounted).fold(0, i64::saturating_add),
         lost_gaps: totals.lost_gaps(lost_by_cpu),
+        shed: totals.shed,
         sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
         file_bytes: recording.file_bytes(),
         duration_s,
@@ -43,7 +44,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         processes: Vec::new(),
         chunk_sizes: Vec::new(),
         hottest: Vec::new(),
-        warnings: cpus.iter().filter_map(imbalance).collect(),
+        warnings: cpus.iter().filter_map(imbalance).chain(shed(totals)).collect(),
     }
 }
 
@@ -75,6 +76,17 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
     let accounted = i128::from(cpu.recorded) + lost + i128::from(cpu.skipped) + i128::from(cpu.dropped);
     let difference = i128::from(cpu.fired) - accounted;
     i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Stacks that are cut off for a reason of the recording, not of the program.
+fn shed(totals: &Totals) -> Option<String> {
+    (totals.shed > 0).then(|| {
+        format!(
+            "{} stacks were cut short while recording, because the ring buffer was filling up; \
+             they count as truncated (chunk_end)",
+            totals.shed
+        )
+    })
 }
 
 /// A CPU whose counters contradict each other; two such CPUs could cancel out in the sum.

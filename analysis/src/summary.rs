@@ -22,6 +22,10 @@ pub struct Summary {
     pub unaccounted: i64,
     /// Runs of lost samples without a recorded one between them: what perf counts as "lost chunks".
     pub lost_gaps: u64,
+    /// Samples whose stack was copied in part only, because the collector's ring was filling up. They are recorded; where
+    /// the missing part would have been needed, their stacks are `truncated` with `chunk_end`.
+    #[serde(default)]
+    pub shed: u64,
     /// Process events the kernel lost.
     pub sideband_lost: u64,
     /// Size of the recording, bytes.

@@ -11,6 +11,8 @@ pub struct Totals {
     pub tally: Tally,
     /// Bytes of stack copied.
     pub stack_bytes: u64,
+    /// Samples whose chunk was cut because the collector's ring was filling up.
+    pub shed: u64,
     /// Time of the last sample.
     pub last_ns: u64,
     /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by CPU: it only grows, so that each value but 0 is
@@ -34,6 +36,7 @@ impl Collect for Totals {
         let sample = seen.sample;
         self.tally.observe(sample);
         self.stack_bytes = self.stack_bytes.saturating_add(sample.stack.len() as u64);
+        self.shed += u64::from(sample.shed_from.is_some());
         self.last_ns = self.last_ns.max(sample.time_ns);
         self.losses_seen.insert((sample.cpu, sample.cpu_lost));
     }
@@ -41,6 +44,7 @@ impl Collect for Totals {
     fn merge(&mut self, other: Self) {
         self.tally.merge(&other.tally);
         self.stack_bytes = self.stack_bytes.saturating_add(other.stack_bytes);
+        self.shed = self.shed.saturating_add(other.shed);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.losses_seen.extend(other.losses_seen);
     }

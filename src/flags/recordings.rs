@@ -1,28 +1,28 @@
 //! Recordings: what profilers get from a binary, by our own `record` and `report`.
 
 use super::manifest::Recording;
+use super::rounds::command;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Quality, StrategyQuality};
 use serde_json::Value;
-use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
-pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -> anyhow::Result<Quality> {
+/// Records a binary with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
+pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Result<Quality> {
     let profiler = match &wish.profiler {
         Some(path) => path.clone(),
         None => std::env::current_exe().context("finding fpprof itself")?,
     };
     let file = dir.join("recording.fpprof");
-    record(&profiler, wish, "fp", run(), &file)?;
+    record(&profiler, wish, "fp", dir, words, &file)?;
     let fp = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
     let both = format!("both,{}", wish.stack_bytes);
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
         .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
-    record(&profiler, wish, &both, run(), &file)?;
+    record(&profiler, wish, &both, dir, words, &file)?;
     let dwarf = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost: u64 = [&fp, &dwarf].iter().map(|summary| lost(summary)).sum();
     let fired = number(&fp, "fired").saturating_add(number(&dwarf, "fired"));
@@ -36,14 +36,9 @@ pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -
         dwarf_profiler_percent: cpu_percent(&dwarf),
         ..Quality::default()
     };
-    let folded = |name: &str| -> anyhow::Result<String> {
-        let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
-        Ok(String::from_utf8_lossy(&folded).into_owned())
-    };
-    let whole = folded("dwarf")?;
-    let starts = starts(&whole);
     for (name, of) in entries(&dwarf, "strategies") {
-        let of = StrategyQuality { reach_main: reach_main(&folded(name)?, &starts), ..strategy(of) };
+        let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
+        let of = StrategyQuality { reach_main: reach_main(&String::from_utf8_lossy(&folded)), ..strategy(of) };
         quality.strategies.insert(name.clone(), of);
     }
     let difference = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
@@ -57,7 +52,8 @@ pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -
     Ok(quality)
 }
 
-fn record(profiler: &Path, wish: &Recording, mode: &str, run: Command, file: &Path) -> anyhow::Result<()> {
+fn record(profiler: &Path, wish: &Recording, mode: &str, dir: &Path, words: &str, file: &Path) -> anyhow::Result<()> {
+    let run = command(dir, 0, words);
     // A recording of an earlier, interrupted run is not kept aside.
     let _ = fs::remove_file(file);
     let output = Command::new(profiler)
@@ -66,7 +62,7 @@ fn record(profiler: &Path, wish: &Recording, mode: &str, run: Command, file: &Pa
         .arg("--")
         .arg(run.get_program())
         .args(run.get_args())
-        .current_dir(run.get_current_dir().unwrap_or(Path::new(".")))
+        .current_dir(dir)
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("starting {}", profiler.display()))?;
@@ -87,24 +83,14 @@ fn json(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Value> {
     serde_json::from_slice(&output(profiler, args, file)?).with_context(|| format!("what {} printed", args.join(" ")))
 }
 
-/// The program's own outermost functions: `main`, and what its threads began with, as stacks of the largest chunks tell.
-fn starts(folded: &str) -> HashSet<&str> {
-    let mut starts = HashSet::from(["main"]);
-    for line in folded.lines() {
-        let Some((stack, _)) = line.rsplit_once(' ') else { continue };
-        starts.extend(stack.split(';').skip_while(|frame| *frame != "start_thread").nth(1));
-    }
-    starts
-}
-
-/// Samples whose stack holds one of `starts`, or ended in order.
-fn reach_main(folded: &str, starts: &HashSet<&str>) -> u64 {
+/// Samples whose stack holds `main`, or ended in order.
+fn reach_main(folded: &str) -> u64 {
     let mut sum = 0_u64;
     for line in folded.lines() {
         let Some((stack, n)) = line.rsplit_once(' ') else { continue };
         let mut frames = stack.split(';');
         let is_whole = !frames.clone().any(|frame| frame.starts_with("[broken") || frame.starts_with("[truncated"));
-        if is_whole || frames.any(|frame| starts.contains(frame)) {
+        if is_whole || frames.any(|frame| frame == "main") {
             sum = sum.saturating_add(n.parse().unwrap_or(0));
         }
     }
@@ -152,13 +138,11 @@ fn ratio(part: u64, whole: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Check that a stack counts if it holds `main` or what a thread began with, or ended in order, and by its samples.
+    /// Check that a stack counts if it holds `main` or ended in order, and by its samples.
     #[test]
-    fn stacks_with_a_start_count() {
-        let whole = "bin;_start;main;f 3\nbin;clone3;start_thread;work;f 4\n";
-        let folded = "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n\
-            bin;[truncated: no_cfi];work;f 20\n";
-        assert_eq!(reach_main(folded, &starts(whole)), 31);
-        assert_eq!(reach_main(folded, &starts("")), 11);
+    fn stacks_with_main_count() {
+        let folded =
+            "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n";
+        assert_eq!(reach_main(folded), 11);
     }
 }

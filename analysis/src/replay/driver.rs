@@ -221,5 +221,6 @@ fn assign(to: &mut Sample, from: &Sample) {
         stack,
         stack_holes,
         stack_end: from.stack_end,
+        shed_from: from.shed_from,
     };
 }

@@ -123,6 +123,7 @@ pub(crate) fn summary() -> Summary {
         dropped: 0,
         unaccounted: 0,
         lost_gaps: 3,
+        shed: 4,
         sideband_lost: 0,
         file_bytes: 4_772_788,
         duration_s: 8.02,
