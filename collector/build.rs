@@ -4,8 +4,16 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 7] =
-    ["abi.h", "compat.bpf.h", "fpprof.bpf.c", "maps.bpf.h", "stack_end.bpf.h", "vmlinux.h", "walk.bpf.h"];
+const SOURCES: [&str; 8] = [
+    "abi.h",
+    "cgroup.bpf.h",
+    "compat.bpf.h",
+    "fpprof.bpf.c",
+    "maps.bpf.h",
+    "stack_end.bpf.h",
+    "vmlinux.h",
+    "walk.bpf.h",
+];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("fpprof.skel.rs");

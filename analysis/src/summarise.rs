@@ -151,6 +151,11 @@ fn target(target: &Target) -> String {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
             format!("processes {}", pids.join(", "))
         }
+        Target::Threads(tids) => {
+            let tids: Vec<String> = tids.iter().map(u32::to_string).collect();
+            format!("threads {}", tids.join(", "))
+        }
+        Target::Cgroup(path) => format!("control group {path}"),
         Target::System => "the whole system".to_string(),
     }
 }

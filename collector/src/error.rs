@@ -24,8 +24,27 @@ pub enum Error {
     /// There is no such process.
     #[error("there is no process {0}; check the number with ps")]
     NoSuchProcess(u32),
-    /// An empty list of processes.
-    #[error("no process was named; give at least one process id")]
+    /// There is no such thread.
+    #[error("there is no thread {0}; check the number with ps -L")]
+    NoSuchThread(u32),
+    /// There is no such control group.
+    #[error(
+        "there is no control group {}; give its directory, or its name below one of these mounts: {mounts}", .asked.display()
+    )]
+    NoSuchCgroup {
+        /// What was asked for.
+        asked: PathBuf,
+        /// Where hierarchies are mounted.
+        mounts: String,
+    },
+    /// A hierarchy of version 1 that only groups processes: the kernel does not say of a task where it is in it.
+    #[error(
+        "the hierarchy of control group {} has no controller, and a task's place in such a hierarchy cannot be seen \
+         while sampling; give the group of another hierarchy, such as cpu or the unified one", .0.display()
+    )]
+    CgroupWithoutController(PathBuf),
+    /// An empty list of processes or threads.
+    #[error("no process was named; give at least one number")]
     NoProcess,
     /// A chunk size that cannot be.
     #[error("cannot copy {asked} bytes of stack for each sample; choose from 1 to {max}")]

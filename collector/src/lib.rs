@@ -20,6 +20,7 @@
 //! Memory: the rings (see [`Request::ring_bytes`]), 512 KiB for process events for
 //! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod bpf;
+mod cgroup;
 mod decode;
 pub mod doctor;
 mod error;

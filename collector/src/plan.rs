@@ -1,9 +1,10 @@
 //! What can be known to fail before anything runs.
 
 use crate::bpf::{Filter, Layout, LayoutError, Wish};
+use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
-use crate::proc::{Capabilities, online_cpus, read_number};
+use crate::proc::{Capabilities, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
 use crate::sys::{EventKind, PerfEvent};
 use fpprof_recording::model::Sampling;
@@ -20,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) cpus: Vec<u32>,
     pub(crate) event: EventKind,
     pub(crate) command: Option<Command>,
+    pub(crate) cgroup: Option<Cgroup>,
 }
 
 /// A command that was found.
@@ -38,15 +40,23 @@ impl Plan {
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
         let layout = Layout::new(request.mode, asked, u64::from(n_cpus)).map_err(Error::from)?;
         check_machine()?;
-        let filter = match request.target {
-            Target::System | Target::SystemWhile { .. } => {
-                Filter::System { excluded_pid: if request.exclude_self { std::process::id() } else { 0 } }
-            }
+        let excluded_pid = if request.exclude_self { std::process::id() } else { 0 };
+        let cgroup = match &request.target {
+            Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
+            _ => None,
+        };
+        let filter = match &request.target {
+            Target::System | Target::SystemWhile { .. } => Filter::System { excluded_pid },
             Target::Command { .. } | Target::Pids(_) => Filter::Tracked,
+            Target::Threads(_) => Filter::Threads,
+            Target::Cgroup { .. } => {
+                let (id, subsystem) = cgroup.as_ref().map_or((0, None), |cgroup| (cgroup.id, cgroup.subsystem));
+                Filter::Cgroup { id, subsystem, excluded_pid }
+            }
         };
         let wish = Wish { mode: request.mode, kernel_stacks: request.kernel_stacks, filter, layout, n_cpus };
         let event = choose_event(cpus.first().copied().unwrap_or(0), request.sampling)?;
-        Ok(Self { wish, cpus, event, command })
+        Ok(Self { wish, cpus, event, command, cgroup })
     }
 }
 
@@ -62,13 +72,18 @@ impl From<LayoutError> for Error {
 
 fn check_target(target: &Target) -> Result<Option<Command>, Error> {
     match target {
-        Target::System => Ok(None),
+        Target::System | Target::Cgroup { argv: None, .. } => Ok(None),
+        Target::Threads(tids) if tids.is_empty() => Err(Error::NoProcess),
+        Target::Threads(tids) => {
+            let gone = tids.iter().find(|&&tid| process_of(tid).is_none());
+            gone.map_or(Ok(None), |&tid| Err(Error::NoSuchThread(tid)))
+        }
         Target::Pids(pids) if pids.is_empty() => Err(Error::NoProcess),
         Target::Pids(pids) => {
             let gone = pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
             gone.map_or(Ok(None), |&pid| Err(Error::NoSuchProcess(pid)))
         }
-        Target::Command { argv } | Target::SystemWhile { argv } => {
+        Target::Command { argv } | Target::SystemWhile { argv } | Target::Cgroup { argv: Some(argv), .. } => {
             let name = argv.first().filter(|name| !name.is_empty()).ok_or(Error::BadCommand)?;
             let arguments = argv.iter().map(|argument| CString::new(argument.as_bytes()));
             let arguments = arguments.collect::<Result<_, _>>().map_err(|_| Error::BadCommand)?;

@@ -2,6 +2,7 @@
 
 use fpprof_recording::model::{CaptureMode, End, Sampling};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to record, and how.
@@ -20,7 +21,7 @@ pub struct Request {
     /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples,
     /// from 8 to 64 MiB; less on machines where all rings together would take more than 512 MiB.
     pub ring_bytes: Option<usize>,
-    /// With [`Target::System`]: leave this process out. Its ticks are counted as skipped.
+    /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
@@ -54,6 +55,16 @@ pub enum Target {
     },
     /// Running processes, all their threads, and the descendants they will have, until all of them have ended.
     Pids(Vec<u32>),
+    /// Running threads, and none they will make, until all of them have ended. Their numbers are those of `ps -L`.
+    Threads(Vec<u32>),
+    /// The processes of a control group and of those below it, of either version, whenever they are in it: until the
+    /// group is removed or, with a command, for as long as that runs.
+    Cgroup {
+        /// Its directory, or its name below a mount of control groups.
+        path: PathBuf,
+        /// Program and arguments, as in [`Target::Command`]. It is not moved into the group.
+        argv: Option<Vec<OsString>>,
+    },
     /// Everything. Ticks of an idle CPU are counted as skipped.
     System,
     /// Everything, for as long as a command runs.
@@ -117,6 +128,12 @@ pub enum Note {
     TicksMissing(u64),
     /// So many CPUs came online during the recording, and were not sampled.
     CpusNotSampled(u64),
+    /// The kernel did not say what became of CPUs: those that came online, or went offline and came back, were not
+    /// sampled from then on.
+    CpusNotWatched,
+    /// So many CPUs came online during the recording, and were sampled from then on. What processes did on them in the
+    /// moment before may be missing.
+    CpusJoined(u64),
     /// So many processes were not followed, because the table of profiled processes was full.
     ProcessesNotFollowed(u64),
     /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
@@ -142,6 +159,13 @@ impl std::fmt::Display for Note {
             Self::StackEndUnknown(n) => write!(f, "the end of {n} stacks could not be found out"),
             Self::TicksMissing(n) => write!(f, "some {n} ticks of the timer came late and were left out"),
             Self::CpusNotSampled(n) => write!(f, "{n} CPUs came online later and were not sampled"),
+            Self::CpusNotWatched => {
+                write!(
+                    f,
+                    "CPUs that came online meanwhile were not sampled: the kernel's device events cannot be heard here"
+                )
+            }
+            Self::CpusJoined(n) => write!(f, "{n} CPUs came online meanwhile and were sampled from then on"),
             Self::ProcessesNotFollowed(n) => {
                 write!(f, "{n} processes were not followed: the table of processes was full")
             }

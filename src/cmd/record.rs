@@ -11,7 +11,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Record a command, running processes, or the whole machine
+/// Record a command, running processes or threads, a control group, or the whole machine
 ///
 /// The command's own exit status is passed on: 127 means it was not found, 126 that it could not be run, 128+N that
 /// signal N ended it. A recording without a single sample is a failure (1).
@@ -20,6 +20,8 @@ use std::time::Duration;
   fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
   fpprof record -F 4999 --call-graph dwarf,16384 -o run.fpprof -- ./program
   fpprof record -p 1234 --duration 10
+  fpprof record -t 1235,1236 --duration 10
+  fpprof record -G system.slice/nginx.service --duration 10
   fpprof record -a --duration 5 --call-graph fp")]
 pub(crate) struct Args {
     /// Samples a second and CPU
@@ -31,6 +33,19 @@ pub(crate) struct Args {
     /// Record these running processes and their future children
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
+    /// Record these running threads, and none they will make; as with perf, they are numbered as by ps -L
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', conflicts_with_all = ["pid", "all_cpus", "cgroup"])]
+    tid: Vec<u32>,
+    /// Record the processes of this control group and of those below it: its directory, or its name below a mount of
+    /// control groups, of version 2 or 1; with a command, for as long as that runs (it is not moved into the group)
+    #[arg(short = 'G', long, value_name = "CGROUP", conflicts_with_all = ["pid", "all_cpus"])]
+    cgroup: Option<PathBuf>,
+    /// With -a and -G: leave fpprof itself out, which is what happens unless --include-self says otherwise
+    #[arg(long, conflicts_with = "include_self")]
+    exclude_self: bool,
+    /// With -a and -G: record fpprof itself too
+    #[arg(long)]
+    include_self: bool,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
     #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::call_graph)]
     call_graph: CaptureMode,
@@ -97,11 +112,16 @@ fn request(args: &Args) -> anyhow::Result<Request> {
     let command = (!args.command.is_empty()).then(|| args.command.clone());
     let target = match (command, args.all_cpus) {
         (Some(_), _) if !args.pid.is_empty() => return Err(usage("give a command or -p PID, not both")),
+        (Some(_), _) if !args.tid.is_empty() => return Err(usage("give a command or -t TID, not both")),
+        (argv, _) if args.cgroup.is_some() => Target::Cgroup { path: args.cgroup.clone().unwrap_or_default(), argv },
         (Some(argv), true) => Target::SystemWhile { argv },
         (Some(argv), false) => Target::Command { argv },
         (None, true) => Target::System,
         (None, false) if !args.pid.is_empty() => Target::Pids(args.pid.clone()),
-        (None, false) => return Err(usage("nothing to record: give a command after `--`, or -p PID, or -a")),
+        (None, false) if !args.tid.is_empty() => Target::Threads(args.tid.clone()),
+        (None, false) => {
+            return Err(usage("nothing to record: give a command after `--`, or -p PID, -t TID, -G CGROUP, or -a"));
+        }
     };
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
     Ok(Request {
@@ -111,6 +131,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         duration: args.duration,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
+        exclude_self: args.exclude_self || !args.include_self,
         ..Request::new(target)
     })
 }

@@ -42,6 +42,8 @@ enum limit {
 	 * programs.
 	 */
 	SHED_LEAST_BYTES = 1 << 10,
+	/* Control groups above one another that are looked at. */
+	MAX_CGROUP_DEPTH = 64,
 };
 
 /* What a CPU counts. `fired` = `recorded` + all `lost_*` + all `skipped_*`. */
@@ -96,9 +98,11 @@ enum limit {
 	X(COLLECT_KERNEL, 4)
 
 /* Whom to sample. */
-#define FPPROF_FILTERS(X)   \
-	X(FILTER_SYSTEM, 1) \
-	X(FILTER_TRACKED, 2)
+#define FPPROF_FILTERS(X)    \
+	X(FILTER_SYSTEM, 1)  \
+	X(FILTER_TRACKED, 2) \
+	X(FILTER_THREADS, 3) \
+	X(FILTER_CGROUP, 4)
 
 /* State of a tracked process. */
 #define FPPROF_TRACKED_STATES(X) \

@@ -7,6 +7,7 @@
 #include "abi.h"
 #include "compat.bpf.h"
 #include "maps.bpf.h"
+#include "cgroup.bpf.h"
 #include "stack_end.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -311,24 +312,27 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 /* Counts a tick that is not to be sampled. */
 static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
 {
-	__u32 pid = pid_tid >> 32;
+	__u32 pid = pid_tid >> 32, key = filter == FILTER_THREADS ? (__u32)pid_tid : pid;
 	struct tracked *process;
 
 	if (!pid_tid) {
 		control->counters[COUNT_SKIPPED_IDLE]++;
 		return false;
 	}
-	if (filter == FILTER_SYSTEM) {
-		if (pid == excluded_pid)
+	if (filter == FILTER_SYSTEM || filter == FILTER_CGROUP) {
+		if (pid == excluded_pid) {
 			control->counters[COUNT_SKIPPED_SELF]++;
-		return pid != excluded_pid;
+			return false;
+		}
+		if (filter == FILTER_SYSTEM || is_in_cgroup(bpf_get_current_task_btf()))
+			return true;
+	} else {
+		process = bpf_map_lookup_elem(&tracked, &key);
+		if (process && process->state == TRACKED_ACTIVE)
+			return true;
 	}
-	process = bpf_map_lookup_elem(&tracked, &pid);
-	if (!process || process->state != TRACKED_ACTIVE) {
-		control->counters[COUNT_SKIPPED_UNTRACKED]++;
-		return false;
-	}
-	return true;
+	control->counters[COUNT_SKIPPED_UNTRACKED]++;
+	return false;
 }
 
 /* Hands the record over, and wakes the reader when the ring passes the mark. */
@@ -435,14 +439,14 @@ int BPF_PROG(follow_exec, struct task_struct *task)
 	return 0;
 }
 
-/* Not sched_process_exit: the time a process takes to die is its own. */
+/* Not sched_process_exit: the time a process or thread takes to die is its own. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(follow_free, struct task_struct *task)
 {
-	__u32 pid = task->tgid;
+	__u32 pid = task->pid;
 	struct tracked *process;
 
-	if (task->pid != task->tgid)
+	if (filter == FILTER_TRACKED && task->pid != task->tgid)
 		return 0;
 	process = bpf_map_lookup_elem(&tracked, &pid);
 	if (process &&

@@ -9,8 +9,16 @@
 const volatile __u32 collect = COLLECT_CHUNK | COLLECT_FRAMES | COLLECT_KERNEL;
 /* enum filter: whom to sample. */
 const volatile __u32 filter = FILTER_TRACKED;
-/* The process not to be sampled with FILTER_SYSTEM (fpprof itself); 0 for none. */
+/* The process not to be sampled with FILTER_SYSTEM and FILTER_CGROUP (fpprof itself); 0 for none. */
 const volatile __u32 excluded_pid = 1;
+/* The control group of FILTER_CGROUP, by the inode of its directory. */
+const volatile __u64 cgroup_id = 1;
+/*
+ * A controller of its hierarchy (enum cgroup_subsys_id of the running kernel), or CGROUP_UNIFIED for
+ * version 2.
+ */
+#define CGROUP_UNIFIED 0xffffffff
+const volatile __u32 cgroup_subsystem = 1;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
 /*
@@ -53,7 +61,7 @@ struct {
 	__uint(max_entries, PAGE_BYTES);
 } doorbell SEC(".maps");
 
-/* The profiled processes (FILTER_TRACKED). */
+/* The profiled processes (FILTER_TRACKED) or threads (FILTER_THREADS). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

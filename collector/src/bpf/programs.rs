@@ -5,7 +5,7 @@ use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -16,6 +16,11 @@ pub(crate) enum Filter {
     System { excluded_pid: u32 },
     /// Processes that are tracked.
     Tracked,
+    /// Threads that are tracked.
+    Threads,
+    /// A control group, but not this process: by the number of the group, and in version 1 of a controller of its
+    /// hierarchy.
+    Cgroup { id: u64, subsystem: Option<u32>, excluded_pid: u32 },
 }
 
 /// What the programs are to do.
@@ -32,6 +37,7 @@ pub(crate) struct Wish {
 /// The loaded programs. Dropping the value takes all of it out of the kernel.
 pub(crate) struct Programs<'a> {
     skeleton: FpprofSkel<'a>,
+    filter: Filter,
     links: Vec<Link>,
 }
 
@@ -49,20 +55,27 @@ impl<'a> Programs<'a> {
         let follows = wish.filter == Filter::Tracked;
         open.progs.follow_fork.set_autoload(follows);
         open.progs.follow_exec.set_autoload(follows);
-        open.progs.follow_free.set_autoload(follows);
-        Ok(Self { skeleton: open.load()?, links: Vec::new() })
+        open.progs.follow_free.set_autoload(follows || wish.filter == Filter::Threads);
+        Ok(Self { skeleton: open.load()?, filter: wish.filter, links: Vec::new() })
     }
 
-    /// Starts following the tracked processes.
-    pub(crate) fn follow(&mut self) -> libbpf_rs::Result<()> {
+    /// The programs that keep the table of what is tracked.
+    fn followers(&self) -> Vec<&ProgramMut<'a>> {
         let programs = &self.skeleton.progs;
-        for program in [&programs.follow_fork, &programs.follow_exec, &programs.follow_free] {
-            self.links.push(program.attach_trace()?);
+        match self.filter {
+            Filter::Tracked => vec![&programs.follow_fork, &programs.follow_exec, &programs.follow_free],
+            Filter::Threads => vec![&programs.follow_free],
+            Filter::System { .. } | Filter::Cgroup { .. } => Vec::new(),
         }
+    }
+
+    /// Starts following what is tracked.
+    pub(crate) fn follow(&mut self) -> libbpf_rs::Result<()> {
+        self.links = self.followers().into_iter().map(|program| program.attach_trace()).collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    /// Tracks a process, at once or from its next `execve` on.
+    /// Tracks a process or, with [`Filter::Threads`], a thread: at once or from its next `execve` on.
     pub(crate) fn track(&self, pid: u32, is_active: bool) -> libbpf_rs::Result<()> {
         let state =
             if is_active { types::tracked_state::TRACKED_ACTIVE } else { types::tracked_state::TRACKED_UNTIL_EXEC };
@@ -99,16 +112,16 @@ impl<'a> Programs<'a> {
 
     /// Statistics of the sampling program, and the time of all others.
     pub(crate) fn statistics(&self) -> io::Result<(ProgramStatistics, u64)> {
-        let programs = &self.skeleton.progs;
         let mut others_ns = 0;
-        if !self.links.is_empty() {
-            for program in [&programs.follow_fork, &programs.follow_exec, &programs.follow_free] {
-                others_ns += program_statistics(program.as_fd())?.run_ns;
-            }
+        for program in self.followers() {
+            others_ns += program_statistics(program.as_fd())?.run_ns;
         }
         Ok((program_statistics(self.sampler())?, others_ns))
     }
 }
+
+/// As in `maps.bpf.h`.
+const CGROUP_UNIFIED: u32 = u32::MAX;
 
 fn configure(rodata: &mut types::rodata, wish: &Wish) {
     let (chunk, frames) = (types::collect_flag::COLLECT_CHUNK.0, types::collect_flag::COLLECT_FRAMES.0);
@@ -123,6 +136,12 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
     (rodata.filter, rodata.excluded_pid) = match wish.filter {
         Filter::System { excluded_pid } => (types::filter::FILTER_SYSTEM.0, excluded_pid),
         Filter::Tracked => (types::filter::FILTER_TRACKED.0, 0),
+        Filter::Threads => (types::filter::FILTER_THREADS.0, 0),
+        Filter::Cgroup { id, subsystem, excluded_pid } => {
+            rodata.cgroup_id = id;
+            rodata.cgroup_subsystem = subsystem.unwrap_or(CGROUP_UNIFIED);
+            (types::filter::FILTER_CGROUP.0, excluded_pid)
+        }
     };
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;

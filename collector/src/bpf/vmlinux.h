@@ -87,6 +87,27 @@ struct mm_struct {
 	unsigned long start_stack;
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	unsigned int flags;
 	unsigned int in_execve : 1;
@@ -96,6 +117,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	unsigned long sas_ss_sp;
 	unsigned long sas_ss_size;
+	struct css_set *cgroups;
 	struct thread_struct thread;
 };
 

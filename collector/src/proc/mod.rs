@@ -7,5 +7,5 @@ mod status;
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use maps::parse_maps;
 pub(crate) use status::{
-    Capabilities, n_threads, online_cpus, processes, read_number, start_ticks, thread_comm, threads,
+    Capabilities, n_threads, online_cpus, process_of, processes, read_number, start_ticks, thread_comm, threads,
 };

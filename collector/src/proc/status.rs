@@ -16,6 +16,12 @@ fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The process that a thread belongs to; `None` when there is no such thread.
+pub(crate) fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Threads of a process.
 pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

@@ -66,7 +66,7 @@ impl<W: Write> Session<'_, W> {
             let ticks = self.throttled_ticks.get(&cpu).copied().unwrap_or(0) + still.sum::<u64>();
             cpu_counters(cpu, &self.reader.rings.counters(cpu), written(cpu), ticks)
         };
-        self.plan.cpus.iter().map(of_cpu).collect()
+        self.cpus.sampled.iter().map(of_cpu).collect()
     }
 
     /// Counts the ticks of the times of throttling that are over, and writes them as gaps. Each is rounded by itself, so
@@ -115,6 +115,8 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (self.missing_ticks(end), Note::TicksMissing),
             (self.new_cpus(), Note::CpusNotSampled),
+            (self.cpus.joined.len() as u64, Note::CpusJoined),
+            (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (files_not_kept, Note::FilesNotKept),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
@@ -124,7 +126,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn new_cpus(&self) -> u64 {
-        online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count() as u64
+        online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count() as u64
     }
 
     /// Ticks of the timer that never reached the program, when they are more than one in a hundred: nothing counts them,
@@ -135,9 +137,13 @@ impl<W: Write> Session<'_, W> {
         }
         let expected_of_cpu = ticks_in(end.time_ns.saturating_sub(self.started_ns), self.request.sampling);
         let missing_of = |cpu: &CpuCounters| expected_of_cpu.saturating_sub(cpu.fired);
-        let missing: u64 = end.cpus.iter().map(missing_of).sum();
-        let expected = expected_of_cpu.saturating_mul(end.cpus.len() as u64);
-        if missing > expected / 100 + end.cpus.len() as u64 { missing } else { 0 }
+        let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
+        // Nothing is missing of a CPU that was not there.
+        let all_along = |cpu: &&CpuCounters| !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
+        let cpus: Vec<_> = end.cpus.iter().filter(all_along).collect();
+        let missing: u64 = cpus.iter().copied().map(missing_of).sum();
+        let expected = expected_of_cpu.saturating_mul(cpus.len() as u64);
+        if missing > expected / 100 + cpus.len() as u64 { missing } else { 0 }
     }
 }
 

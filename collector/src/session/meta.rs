@@ -15,6 +15,8 @@ pub(super) fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
             pid: running.command_pid().unwrap_or(0),
         },
         Target::Pids(pids) => model::Target::Pids(pids.clone()),
+        Target::Threads(tids) => model::Target::Threads(tids.clone()),
+        Target::Cgroup { path, .. } => model::Target::Cgroup(path.to_string_lossy().into_owned()),
         Target::System | Target::SystemWhile { .. } => model::Target::System,
     };
     Meta {

@@ -2,6 +2,7 @@
 
 mod balance;
 mod closing;
+mod cpus;
 mod meta;
 mod reader;
 mod record;

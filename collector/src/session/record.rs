@@ -1,5 +1,6 @@
 //! Making a recording.
 
+use super::cpus::Cpus;
 use super::meta::meta;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
@@ -8,7 +9,7 @@ use crate::bpf::{Filter, Programs};
 use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::plan::Plan;
-use crate::proc::processes;
+use crate::proc::{process_of, processes};
 use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
@@ -56,13 +57,12 @@ pub fn record<W: Write>(
     let samplers = Samplers::open(&plan.cpus, plan.event, request.sampling, programs.sampler(), &sideband)?;
     // Before anything is tracked and before `/proc` is read, so that nothing falls between.
     sideband.enable()?;
-    if plan.wish.filter == Filter::Tracked {
-        programs.follow().map_err(Error::bpf("following processes"))?;
-    }
+    programs.follow().map_err(Error::bpf("following processes"))?;
     let running = match (&request.target, &plan.command) {
         (Target::Pids(pids), _) => Running::attach(pids, &programs)?,
+        (Target::Threads(tids), _) => Running::attach_threads(tids, &programs)?,
         (_, Some(command)) => Running::hold(command, &open_files, &programs, plan.wish.filter != Filter::Tracked)?,
-        _ => Running::System,
+        _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
     };
     let writer = RecordingWriter::new(sink, &meta(request, &plan, &running))?;
     let tracker = Tracker::new(running.follows_all());
@@ -78,6 +78,7 @@ pub fn record<W: Write>(
         running,
         stop,
         started_ns: 0,
+        cpus: Cpus::new(&plan.cpus),
         throttled_ticks: BTreeMap::new(),
         notes: Vec::new(),
     };
@@ -96,6 +97,7 @@ pub(super) struct Session<'a, W> {
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
     pub(super) started_ns: u64,
+    pub(super) cpus: Cpus,
     /// Ticks that throttling suppressed, by CPU, as far as it is over.
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
     pub(super) notes: Vec<Note>,
@@ -122,7 +124,8 @@ impl<W: Write> Session<'_, W> {
                 return;
             }
             Target::Pids(pids) => BTreeSet::from_iter(pids.iter().copied()),
-            Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
+            Target::Threads(tids) => tids.iter().filter_map(|&tid| process_of(tid)).collect(),
+            Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
         };
         let mut unreadable = 0;
         for pid in existing {
@@ -154,6 +157,7 @@ impl<W: Write> Session<'_, W> {
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf("waiting for samples"))?;
             self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));
+            self.follow_cpus(&poller)?;
             if last_flush.elapsed() >= FLUSH {
                 last_flush = Instant::now();
                 self.checkpoint();
@@ -171,6 +175,7 @@ impl<W: Write> Session<'_, W> {
             poller.add(fd).map_err(failed("waiting for process events"))?;
         }
         self.running.watch(&poller)?;
+        self.cpus.watch(&poller)?;
         Ok(poller)
     }
 

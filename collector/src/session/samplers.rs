@@ -10,6 +10,8 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 pub(super) struct Samplers {
     events: Vec<(u32, PerfEvent)>,
+    kind: EventKind,
+    sampling: Sampling,
 }
 
 impl Samplers {
@@ -34,7 +36,19 @@ impl Samplers {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(Self { events })
+        Ok(Self { events, kind, sampling })
+    }
+
+    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it.
+    pub(super) fn reopen(&mut self, cpu: u32, program: BorrowedFd<'_>, sideband: &SidebandSource) -> Result<(), Error> {
+        let failed = |source| Error::PerfEvent { event: self.kind.name(), cpu, source };
+        let event = PerfEvent::sampling(cpu, self.kind, self.sampling).map_err(failed)?;
+        event.set_bpf(program).map_err(failed)?;
+        sideband.attach_sampler(cpu, &event)?;
+        self.events.retain(|&(other, _)| other != cpu);
+        event.enable().map_err(Error::system("starting to sample"))?;
+        self.events.push((cpu, event));
+        Ok(())
     }
 
     /// Starts sampling on all CPUs.

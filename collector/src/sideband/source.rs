@@ -4,7 +4,7 @@ use super::order::{Orderer, to_event};
 use super::parse::{Body, Records};
 use super::throttling::Throttling;
 use crate::error::Error;
-use crate::sys::{PerfEvent, PerfRing};
+use crate::sys::{PerfEvent, PerfRing, Poller};
 use fpprof_recording::model::{Sideband, SidebandLoss};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -51,6 +51,25 @@ impl SidebandSource {
     pub(crate) fn attach_sampler(&self, cpu: u32, event: &PerfEvent) -> Result<(), Error> {
         let Some(source) = self.cpus.iter().find(|source| source.cpu == cpu) else { return Ok(()) };
         event.set_output(&source.event).map_err(Error::system("redirecting a sampling event"))
+    }
+
+    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it. What the earlier one
+    /// still held is read.
+    pub(crate) fn reopen(&mut self, cpu: u32, poller: &Poller) -> Result<(), Error> {
+        let new = CpuSource::open(cpu)?;
+        poller.add(new.event.as_fd()).map_err(Error::system("waiting for process events"))?;
+        new.event.enable().map_err(Error::system("enabling process events"))?;
+        if let Some(old) = self.cpus.iter_mut().find(|source| source.cpu == cpu) {
+            self.bytes.clear();
+            old.ring.drain(&mut self.bytes);
+            old.take(&self.bytes, &mut self.orderer, &mut self.lost);
+            let mut throttling = std::mem::take(&mut old.throttling);
+            throttling.give_up();
+            *old = CpuSource { throttling, ..new };
+        } else {
+            self.cpus.push(new);
+        }
+        Ok(())
     }
 
     /// Starts reporting.

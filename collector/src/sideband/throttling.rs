@@ -20,6 +20,11 @@ impl Throttling {
         }
     }
 
+    /// The event is no more: that it was stopped has no end.
+    pub(crate) fn give_up(&mut self) {
+        self.since_ns = None;
+    }
+
     /// Beginnings and ends since the last call.
     pub(crate) fn take_ended(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ended.drain(..)
@@ -49,5 +54,8 @@ mod tests {
         throttling.begin(90);
         assert_eq!(throttling.take_ended().collect::<Vec<_>>(), [(10, 30)]);
         assert_eq!((throttling.take_ended().count(), throttling.open_since_ns()), (0, Some(90)));
+        throttling.give_up();
+        throttling.end(100);
+        assert_eq!((throttling.take_ended().count(), throttling.open_since_ns()), (0, None));
     }
 }

@@ -8,6 +8,7 @@ mod perf_ring;
 mod process;
 mod shared_map;
 mod signal;
+mod uevents;
 
 pub(crate) use bpf::{ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
 pub(crate) use child::{ChildError, HeldChild};
@@ -19,3 +20,4 @@ pub(crate) use process::{
 };
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;
+pub(crate) use uevents::Uevents;

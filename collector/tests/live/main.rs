@@ -5,7 +5,9 @@
 mod balance;
 mod chain;
 mod ending;
+mod hard_cases;
 mod processes;
 mod refusals;
 mod stacks;
 mod support;
+mod targets;

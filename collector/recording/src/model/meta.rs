@@ -106,6 +106,10 @@ pub enum Target {
     },
     /// Running processes and their descendants.
     Pids(Vec<u32>),
+    /// Running threads, and no others of their processes.
+    Threads(Vec<u32>),
+    /// A control group and those below it, by its directory or its name, lossily as UTF-8.
+    Cgroup(String),
     /// Everything.
     System,
 }
