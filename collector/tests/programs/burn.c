@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* burn MS [remove]: burns; with `remove` after deleting its own file. */
+/* burn MS [remove | FILE]: burns; with `remove` after deleting its own file, with FILE after putting that in its place. */
 #include "burn.h"
+#include <string.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
 {
-	if (argc > 2 && unlink(argv[0]))
+	if (argc > 2 && (strcmp(argv[2], "remove") ? rename(argv[2], argv[0]) : unlink(argv[0])))
 		return 1;
 	burn_ms(atol(argv[1]));
 	return 0;

@@ -1,0 +1,192 @@
+//! Processes that other profilers lose: of other users, namespaces and names, gone or replaced.
+
+use crate::support::{Taken, assert_most, build, directory, hex_numbers, run, take};
+use fpprof_collector::{Note, Request, Target};
+use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sideband};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn shell(script: &str) -> Request {
+    let argv = ["sh", "-c", script].map(Into::into).to_vec();
+    Request { mode: CaptureMode::Dwarf { stack_bytes: 16_384 }, ..Request::new(Target::Command { argv }) }
+}
+
+/// Samples in user mode whose instruction lies in code that its process has mapped from a file of this name.
+fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) -> bool + 'a) -> usize {
+    let mut code: BTreeMap<u32, Vec<(u64, u64, u64)>> = BTreeMap::new();
+    for event in &taken.sideband {
+        if let Sideband::Mmap(mmap) = event
+            && mmap.prot & 4 != 0
+            && mmap.path.ends_with(name.as_bytes())
+        {
+            code.entry(mmap.pid).or_default().push((mmap.time_ns, mmap.start, mmap.start + mmap.len));
+        }
+    }
+    let is_in = |sample: &&Sample| {
+        let ip = sample.user_regs.map_or(0, |regs| regs.ip());
+        let mapped = code.get(&sample.pid).into_iter().flatten();
+        mapped.into_iter().any(|&(since, start, end)| since <= sample.time_ns && (start..end).contains(&ip))
+    };
+    taken.samples.iter().filter(|sample| !sample.in_kernel && is_meant(sample)).filter(is_in).count()
+}
+
+/// Check that a program that runs as another user by its file's rights is sampled and described like any other: perf's
+/// events of a task end with such an exec.
+#[test]
+fn setuid_programs() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    const NOBODY: u32 = 65_534;
+    std::os::unix::fs::chown(&program, Some(NOBODY), Some(NOBODY)).expect("run the tests as root");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("its rights");
+    let taken = take(&shell(&format!("exec {} 200", program.display())));
+    assert_most(n_in(&taken, "/burn", |_| true), taken.samples.len(), "samples in the program");
+}
+
+/// Check that programs in pid, user and mount namespaces of their own are told by the kernel's own process numbers, and
+/// described.
+#[test]
+fn programs_in_namespaces() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    for flags in ["-p -f", "-p -f -m --mount-proc", "-U -r", "-U -r -p -f -m"] {
+        let taken = take(&shell(&format!("exec unshare {flags} {} 200", program.display())));
+        assert_most(n_in(&taken, "/burn", |_| true), taken.samples.len(), flags);
+        assert!(taken.samples.iter().all(|sample| sample.pid > 1), "{flags}: numbers of the namespace");
+    }
+}
+
+/// Check that a process that forbids others to look into it is sampled and described when it is attached to.
+#[test]
+fn undumpable_processes() {
+    let directory = directory();
+    let program = build("undumpable", &[], directory.path());
+    let witness = directory.path().join("witness");
+    let mut child = Command::new(&program).arg("60000").arg(&witness).spawn().expect("the program runs");
+    let began = Instant::now();
+    while !witness.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the program runs");
+        std::thread::yield_now();
+    }
+    let taken = take(&Request {
+        duration: Some(Duration::from_millis(400)),
+        mode: CaptureMode::Dwarf { stack_bytes: 4096 },
+        ..Request::new(Target::Pids(vec![child.id()]))
+    });
+    child.kill().expect("it runs");
+    child.wait().expect("its end");
+    assert_most(n_in(&taken, "/undumpable", |_| true), taken.samples.len(), "samples in the program");
+}
+
+/// Check that of processes that end at once, thousands a second, none is missed and no sample is without one, and that
+/// what is kept of them does not pile up.
+#[test]
+fn storms_of_processes() {
+    let directory = directory();
+    let program = build("storm", &[], directory.path());
+    let truth = directory.path().join("truth");
+    let taken = take(&run(&program, &["1500", truth.to_str().expect("a path")], CaptureMode::Fp));
+    let n_made = hex_numbers(&truth)[0];
+    let forked: BTreeSet<u32> = taken
+        .sideband
+        .iter()
+        .filter_map(|event| match event {
+            Sideband::Fork(fork) => Some(fork.pid),
+            _ => None,
+        })
+        .collect();
+    let n_forks = taken.sideband.iter().filter(|event| matches!(event, Sideband::Fork(_))).count() as u64;
+    let lost = taken.outcome.end.sideband_lost.events;
+    assert!(n_made > 500 && n_forks + lost >= n_made, "{n_made} made, {n_forks} told of, {lost} lost");
+    let first = taken.samples.first().expect("samples").pid;
+    let unknown = taken.samples.iter().filter(|sample| sample.pid != first && !forked.contains(&sample.pid)).count();
+    assert!(unknown == 0 || lost > 0, "{unknown} samples of processes nobody told of");
+    assert!(!taken.outcome.notes.iter().any(|note| matches!(note, Note::ProcessesNotFollowed(_))));
+    assert!(taken.outcome.end.own_cost.max_rss_bytes < 256 << 20);
+}
+
+/// Check that two processes that have the same number one after the other are told apart by time.
+#[test]
+fn reused_process_numbers() {
+    let directory = directory();
+    let (first, second) = (build("burn", &[], directory.path()), directory.path().join("second"));
+    std::fs::copy(&first, &second).expect("a copy");
+    // Others take numbers too, hence the attempts; one that fails burns nothing.
+    let script = format!(
+        "{first} 150 & p=$!; wait $p; n=0
+         while [ $n -lt 200 ]; do n=$((n+1))
+         echo $((p-1)) > /proc/sys/kernel/ns_last_pid
+         sh -c 'if [ $$ = '$p' ]; then exec {second} 150; else exit 9; fi' && exit 0
+         done; exit 8",
+        first = first.display(),
+        second = second.display()
+    );
+    let taken = take(&shell(&script));
+    assert_eq!(taken.outcome.end.reason, fpprof_recording::model::EndReason::Exited(0), "the number was not had again");
+    let exec = |name: &[u8]| {
+        taken.sideband.iter().find_map(|event| match event {
+            Sideband::Comm(comm) if comm.exec && comm.comm == name => Some((comm.pid, comm.time_ns)),
+            _ => None,
+        })
+    };
+    let (pid, _) = exec(b"burn").expect("the first runs");
+    let (same, since) = exec(b"second").expect("the second runs");
+    assert_eq!(same, pid);
+    let of = |is_second: bool| move |sample: &Sample| sample.pid == pid && (sample.time_ns > since) == is_second;
+    assert!(n_in(&taken, "/burn", of(false)) >= 50, "samples of the first");
+    assert!(n_in(&taken, "/second", of(true)) >= 50, "samples of the second");
+    let exits = taken.sideband.iter().filter(|e| matches!(e, Sideband::Exit(exit) if exit.tid == pid)).count();
+    assert_eq!(exits, 2);
+}
+
+/// Check that a program whose file is replaced while it runs keeps the bytes that run, under the identity they had, and
+/// that the file that took its place is not taken for it.
+#[test]
+fn replaced_programs_are_kept() {
+    let directory = directory();
+    let program = build("burn", &[], directory.path());
+    let bytes = std::fs::read(&program).expect("the program");
+    let other = directory.path().join("other");
+    std::fs::copy("/bin/true", &other).expect("another program");
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("a file"));
+    let (mapped, replacement) = (inode(&program), inode(&other));
+    let taken = take(&run(&program, &["200", other.to_str().expect("a path")], CaptureMode::Fp));
+    assert_eq!(inode(&program), replacement, "the file was replaced");
+    let is_it = |module: &&ModuleBytes| module.path == program.as_os_str().as_encoded_bytes();
+    let kept: Vec<_> = taken
+        .sideband
+        .iter()
+        .filter_map(|event| if let Sideband::Module(module) = event { Some(module) } else { None })
+        .filter(is_it)
+        .collect();
+    assert_eq!(kept.len(), 1);
+    assert!(kept.iter().all(|module| module.identity.inode == mapped && module.bytes == bytes));
+}
+
+/// Check that a stack that grows into a page that is not there yet is copied all the same: the page is a hole, and what
+/// lies above it is there.
+#[test]
+fn growing_stacks() {
+    let directory = directory();
+    let program = build("recurse", &["-O1"], directory.path());
+    let request = run(&program, &["400"], CaptureMode::Dwarf { stack_bytes: 65_536 });
+    let taken = take(&Request { keep_raw_stacks: true, ..request });
+    let deep = |sample: &&Sample| {
+        let sp = sample.user_regs.map_or(0, |regs| regs.sp());
+        sample.stack_end.is_some_and(|end| end.address - sp > 100_000)
+    };
+    let deep: Vec<_> = taken.samples.iter().filter(deep).collect();
+    assert!(deep.len() >= 50, "{} deep samples", deep.len());
+    let whole = deep.iter().filter(|sample| sample.stack.len() == 65_536).count();
+    assert_most(whole, deep.len(), "deep stacks that are copied as far as asked");
+    let growing: Vec<_> =
+        deep.iter().filter(|sample| sample.stack_holes.first().is_some_and(|h| h.offset == 0)).collect();
+    assert!(!growing.is_empty(), "some samples are taken while the page below is made");
+    for sample in growing {
+        let above = sample.stack.get(8192..).unwrap_or_default();
+        assert!(above.iter().any(|&byte| byte != 0), "what lies above the hole is there");
+    }
+}
