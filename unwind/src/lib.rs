@@ -22,9 +22,10 @@
 //! # How it works
 //!
 //! An address is looked up in the space, then in the module: by `.eh_frame_hdr` where that is right, else by a scan of
-//! `.eh_frame`, else of `.debug_frame`. The entry found is compiled once, each row to eight bytes that say how ip, sp and fp of the
-//! caller are found. A walk that needs more than these three (a signal frame, a realigned stack, an expression, another
-//! architecture) starts anew with all registers and the rows themselves. Rules are remembered by space and address.
+//! `.eh_frame`, else of `.debug_frame`. The row that covers it is compiled to eight bytes that say how ip, sp and fp of
+//! the caller are found, without the parser where the entry is as compilers write them. A walk that needs more than these
+//! three (a signal frame, a realigned stack, an expression, another architecture) starts anew with all registers and the
+//! rows themselves. Rules are remembered by space and address, 16 bytes each.
 //!
 //! # Example
 //!
@@ -68,7 +69,6 @@ mod rule;
 mod space;
 mod stack;
 mod stacks;
-mod tables;
 mod unwinder;
 
 pub use arch::Arch;

@@ -1,7 +1,7 @@
 //! Rules of eight bytes: what a row says of sp, fp and ip, where that is enough.
 
 use crate::arch::Spec;
-use crate::cfi::{CfaRule, RegisterRule, State};
+use crate::cfi::{CfaRule, RegisterRule};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
 /// How a walk goes from a frame to its caller, knowing ip, sp and fp only.
@@ -11,6 +11,39 @@ use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 /// bit 0, fp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rule(u64);
+
+/// What a rule is compiled from: the part of a row that says how ip, sp and fp of the caller are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Needed {
+    pub(crate) cfa: CfaRule,
+    /// Of the return address.
+    pub(crate) ra: RegisterRule,
+    pub(crate) sp: RegisterRule,
+    pub(crate) fp: RegisterRule,
+}
+
+impl Needed {
+    /// The rule of a register, if it is one of these; the return address is in the column of ip.
+    pub(crate) fn get(&self, spec: &Spec, register: u16) -> Option<RegisterRule> {
+        match register {
+            _ if register == spec.ip => Some(self.ra),
+            _ if register == spec.sp => Some(self.sp),
+            _ if register == spec.fp => Some(self.fp),
+            _ => None,
+        }
+    }
+
+    /// Sets the rule of a register, if it is one of these.
+    #[inline]
+    pub(crate) fn set(&mut self, spec: &Spec, register: u16, rule: RegisterRule) {
+        match register {
+            _ if register == spec.ip => self.ra = rule,
+            _ if register == spec.sp => self.sp = rule,
+            _ if register == spec.fp => self.fp = rule,
+            _ => {}
+        }
+    }
+}
 
 /// What kind of rule it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,17 +91,6 @@ impl Rule {
     pub(crate) const EMPTY: Self = Self(EMPTY);
     /// More registers are needed.
     pub(crate) const FULL: Self = Self(FULL);
-
-    /// The low and the high half of the bits.
-    pub(crate) fn to_halves(self) -> [u32; 2] {
-        let [a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
-        [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
-    }
-
-    /// The rule whose halves these are.
-    pub(crate) fn from_halves([low, high]: [u32; 2]) -> Self {
-        Self(u64::from(high) << 32 | u64::from(low))
-    }
 
     /// A walk ends. A reason no rule can have is left to the full walk.
     pub(crate) fn stop(reason: StopReason) -> Self {
@@ -142,27 +164,27 @@ impl Rule {
 
     /// Compiles a row. `expression` gives the bytes of an expression.
     pub(crate) fn compile<'a>(
-        state: &State,
+        needed: &Needed,
         spec: &Spec,
         return_address_register: u16,
         is_signal_frame: bool,
         expression: impl Fn(crate::cfi::ExpressionBytes) -> Option<&'a [u8]>,
     ) -> Self {
         let is_plain = spec.lr.is_none() && spec.word_bytes == 8 && !is_signal_frame;
-        match state.rule(return_address_register) {
+        match needed.ra {
             RegisterRule::Undefined => return Self::stop(StopReason::Complete(Root::UndefinedRa)),
             RegisterRule::Offset(-8) if return_address_register == spec.ip && is_plain => {}
             _ => return Self::FULL,
         }
-        if !matches!(state.rule(spec.sp), RegisterRule::Unspecified | RegisterRule::ValOffset(0)) {
+        if !matches!(needed.sp, RegisterRule::Unspecified | RegisterRule::ValOffset(0)) {
             return Self::FULL;
         }
-        let fp = match state.rule(spec.fp) {
+        let fp = match needed.fp {
             RegisterRule::Unspecified | RegisterRule::SameValue => None,
             RegisterRule::Offset(offset) => Some(offset),
             _ => return Self::FULL,
         };
-        let rule = match state.cfa {
+        let rule = match needed.cfa {
             CfaRule::RegisterOffset { register, offset } if register == spec.sp && offset > 0 => {
                 // Below sp nothing is saved any more.
                 let fp = fp.filter(|fp| offset.saturating_add(*fp) >= 0);

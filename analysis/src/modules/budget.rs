@@ -2,6 +2,7 @@
 
 use super::ReadSeek;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most bytes read from one file for one purpose. A hostile ELF may name the same bytes in thousands of sections.
 const MAX_READ_BYTES: u64 = 2 << 30;
@@ -36,5 +37,71 @@ impl Read for Budget {
 impl Seek for Budget {
     fn seek(&mut self, to: SeekFrom) -> Result<u64> {
         self.inner.seek(to)
+    }
+}
+
+/// A budget with several readers, which take turns: each seeks before it reads.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedBudget {
+    inner: Arc<Mutex<Budget>>,
+}
+
+impl SharedBudget {
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self { inner: Arc::new(Mutex::new(budget)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes from `offset` on; `None` when they are not there or cannot be read. Nothing is allocated for bytes
+    /// beyond the end.
+    pub(crate) fn read_at<B: Buffer>(&self, offset: u64, bytes: u64) -> Option<B> {
+        let mut budget = self.lock();
+        if offset.checked_add(bytes)? > budget.seek(SeekFrom::End(0)).ok()? {
+            return None;
+        }
+        budget.seek(SeekFrom::Start(offset)).ok()?;
+        B::filled(usize::try_from(bytes).ok()?, &mut *budget).ok()
+    }
+}
+
+impl Read for SharedBudget {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        self.lock().read(buf)
+    }
+}
+
+impl Seek for SharedBudget {
+    fn seek(&mut self, to: SeekFrom) -> Result<u64> {
+        self.lock().seek(to)
+    }
+}
+
+/// Owned bytes that can be read into without a copy.
+pub(crate) trait Buffer: Sized {
+    /// `len` bytes of a reader.
+    ///
+    /// # Errors
+    /// What the reader says; there may be fewer.
+    fn filled(len: usize, reader: &mut dyn Read) -> Result<Self>;
+}
+
+impl Buffer for Vec<u8> {
+    fn filled(len: usize, reader: &mut dyn Read) -> Result<Self> {
+        let mut bytes = Self::with_capacity(len);
+        reader.take(len as u64).read_to_end(&mut bytes)?;
+        if bytes.len() == len { Ok(bytes) } else { Err(ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+impl Buffer for Arc<[u8]> {
+    fn filled(len: usize, reader: &mut dyn Read) -> Result<Self> {
+        let mut bytes: Self = std::iter::repeat_n(0, len).collect();
+        // Nobody else has it yet.
+        let own = Self::get_mut(&mut bytes).ok_or(ErrorKind::Other)?;
+        reader.read_exact(own)?;
+        Ok(bytes)
     }
 }

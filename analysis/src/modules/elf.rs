@@ -1,6 +1,6 @@
 //! Bounded reading of an ELF file.
 
-use super::budget::Budget;
+use super::budget::{Budget, SharedBudget};
 use super::{Image, Missing, Opened, Segment};
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
@@ -8,6 +8,7 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader};
 use object::read::{CompressedData, CompressionFormat, FileKind, ReadCache};
 use object::{Endian, Endianness};
+use std::sync::Arc;
 
 /// Most loaded segments looked at; real files have a handful.
 const MAX_SEGMENTS: usize = 256;
@@ -63,7 +64,10 @@ impl SectionInfo {
 /// An open ELF file, 32 or 64 bits, of either byte order.
 #[derive(Debug)]
 pub struct ElfFile {
-    cache: ReadCache<Budget>,
+    /// For headers, which are read again and again.
+    cache: ReadCache<SharedBudget>,
+    /// For the bytes of sections, which are long and read once.
+    reader: SharedBudget,
     image: Image,
     is_64: bool,
 }
@@ -74,14 +78,15 @@ impl ElfFile {
     /// # Errors
     /// [`Missing::NotElf`].
     pub fn new(opened: Opened) -> Result<Self, Missing> {
-        let cache = ReadCache::new(Budget::new(opened.reader));
+        let reader = SharedBudget::new(Budget::new(opened.reader));
+        let cache = ReadCache::new(reader.clone());
         let (image, is_64) = match FileKind::parse(&cache).map_err(|_| Missing::NotElf)? {
             FileKind::Elf64 => (image::<FileHeader64<Endianness>>(&cache), true),
             FileKind::Elf32 => (image::<FileHeader32<Endianness>>(&cache), false),
             _ => return Err(Missing::NotElf),
         };
         let image = image.map_err(|_| Missing::NotElf)?;
-        Ok(Self { cache, image, is_64 })
+        Ok(Self { cache, reader, image, is_64 })
     }
 
     /// What the headers say.
@@ -126,17 +131,28 @@ impl ElfFile {
         compressed.decompress().ok().map(std::borrow::Cow::into_owned)
     }
 
+    /// As [`Self::read`], to be shared. What is not compressed is read straight into its place.
+    #[must_use]
+    pub fn read_shared(&self, section: &SectionInfo, max_bytes: u64) -> Option<Arc<[u8]>> {
+        match (section.compression, section.file_range) {
+            (None, Some((offset, bytes))) => self.read_range_shared(offset, bytes, max_bytes),
+            _ => self.read(section, max_bytes).map(Arc::from),
+        }
+    }
+
     /// Bytes of the file; `None` when there are more than `max_bytes`, or they cannot be read.
     #[must_use]
     pub fn read_range(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Vec<u8>> {
-        if bytes > max_bytes {
-            return None;
-        }
-        object::ReadRef::read_bytes_at(&self.cache, offset, bytes).ok().map(<[u8]>::to_vec)
+        if bytes > max_bytes { None } else { self.reader.read_at(offset, bytes) }
+    }
+
+    /// As [`Self::read_range`], to be shared.
+    pub(super) fn read_range_shared(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Arc<[u8]>> {
+        if bytes > max_bytes { None } else { self.reader.read_at(offset, bytes) }
     }
 }
 
-fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> object::Result<Image> {
+fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) -> object::Result<Image> {
     let header = E::parse(cache)?;
     let endian = header.endian()?;
     let mut image = Image {
@@ -169,7 +185,7 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> objec
 fn build_id<E: FileHeader<Endian = Endianness>>(
     program: &E::ProgramHeader,
     endian: Endianness,
-    cache: &ReadCache<Budget>,
+    cache: &ReadCache<SharedBudget>,
 ) -> Option<BuildId> {
     let mut notes = program.notes(endian, cache).ok()??;
     while let Ok(Some(note)) = notes.next() {
@@ -180,7 +196,7 @@ fn build_id<E: FileHeader<Endian = Endianness>>(
     None
 }
 
-fn sections<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<Budget>) -> object::Result<Vec<SectionInfo>> {
+fn sections<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) -> object::Result<Vec<SectionInfo>> {
     let header = E::parse(cache)?;
     let endian = header.endian()?;
     let headers = header.section_headers(endian, cache)?;
@@ -196,7 +212,7 @@ fn info<E: FileHeader<Endian = Endianness>>(
     section: &E::SectionHeader,
     endian: Endianness,
     names: &[u8],
-    cache: &ReadCache<Budget>,
+    cache: &ReadCache<SharedBudget>,
 ) -> SectionInfo {
     let name = usize::try_from(section.sh_name(endian)).ok().and_then(|start| names.get(start..)).unwrap_or(&[]);
     let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);

@@ -41,8 +41,8 @@ fn find<'a>(sections: &'a [SectionInfo], name: &[u8]) -> Option<&'a SectionInfo>
 }
 
 fn read(elf: &ElfFile, section: &SectionInfo) -> Option<Section> {
-    let bytes = elf.read(section, MAX_SECTION_BYTES)?;
-    Some(Section { svma: section.svma, bytes: bytes.into() })
+    let bytes = elf.read_shared(section, MAX_SECTION_BYTES)?;
+    Some(Section { svma: section.svma, bytes })
 }
 
 /// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both reach to the end of their segment at most.
@@ -70,6 +70,6 @@ fn to_segment_end(elf: &ElfFile, image: &Image, svma: u64) -> Option<Section> {
         .find(|segment| svma.checked_sub(segment.svma).is_some_and(|offset| offset < segment.file_bytes))?;
     let skipped = svma.checked_sub(segment.svma)?;
     let offset = segment.file_offset.checked_add(skipped)?;
-    let bytes = elf.read_range(offset, segment.file_bytes.checked_sub(skipped)?, MAX_SECTION_BYTES)?;
-    Some(Section { svma, bytes: bytes.into() })
+    let bytes = elf.read_range_shared(offset, segment.file_bytes.checked_sub(skipped)?, MAX_SECTION_BYTES)?;
+    Some(Section { svma, bytes })
 }

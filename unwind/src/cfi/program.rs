@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 use gimli::{CallFrameInstruction, CallFrameInstructionIter, Register, UnwindExpression};
 
 use super::row::{CfaRule, ExpressionBytes, RegisterRule};
+use crate::arch::Spec;
 use crate::error::Error;
 use crate::module::{Fde, Module, Reader, SectionKind};
 use crate::regs::MAX_REGISTERS;
+use crate::rule::Needed;
 
 /// Most instructions a program may have. The longest program seen in a distribution has some ten thousand.
 const MAX_INSTRUCTIONS: u32 = 1 << 17;
@@ -29,6 +31,11 @@ impl State {
     /// The rule of a register.
     pub(crate) fn rule(&self, register: u16) -> RegisterRule {
         self.rules.get(usize::from(register)).copied().unwrap_or(RegisterRule::Unspecified)
+    }
+
+    /// What a rule is compiled from.
+    pub(crate) fn needed(&self, spec: &Spec, return_address_register: u16) -> Needed {
+        Needed { cfa: self.cfa, ra: self.rule(return_address_register), sp: self.rule(spec.sp), fp: self.rule(spec.fp) }
     }
 
     fn set(&mut self, register: Register, rule: RegisterRule) {
@@ -108,11 +115,6 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(program)
     }
 
-    /// Where the next row starts.
-    pub(crate) fn row_start(&self) -> u64 {
-        self.next_start
-    }
-
     /// Goes to the next row; `None` after the last. Rows may be empty.
     ///
     /// # Errors
@@ -125,7 +127,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(Some(if self.advance()? { self.start..self.next_start } else { self.start..self.end }))
     }
 
-    /// The rules of the row [`Self::next_row`] went to.
+    /// The rules of the row [`Self::next_row`] went to; before, what the initial instructions give.
     pub(crate) fn state(&self) -> &State {
         &self.scratch.state
     }

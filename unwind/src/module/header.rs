@@ -1,5 +1,10 @@
 //! `.eh_frame_hdr`: a sorted table from addresses to entries.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use once_cell::race::OnceBox;
+
 use super::sections::ModuleSections;
 
 /// `DW_EH_PE_datarel | DW_EH_PE_sdata4`, the only encoding linkers write.
@@ -10,6 +15,8 @@ const COUNT_ENCODING: u8 = 0x03;
 const POINTER_ENCODING: u8 = 0x1b;
 /// Version, three encodings, the pointer and the count stand before the table.
 const TABLE_OFFSET: usize = 12;
+/// Entries from one of those that are searched first to the next: eight cache lines.
+const STRIDE: usize = 64;
 
 /// A header of the usual form. Another form counts as none.
 ///
@@ -20,6 +27,9 @@ pub(super) struct Header {
     n_entries: usize,
     svma: u64,
     eh_frame_svma: u64,
+    /// Where every 64th entry's code starts. A search through the table itself waits for memory at most of its steps;
+    /// this much of it stays in the cache.
+    starts: OnceBox<Vec<i32>>,
 }
 
 impl Header {
@@ -32,7 +42,7 @@ impl Header {
         }
         let count = usize::try_from(u32::from_le_bytes(*rest.first_chunk()?)).ok()?;
         let n_entries = count.min(header.bytes.len().saturating_sub(TABLE_OFFSET) / 8);
-        Some(Self { n_entries, svma: header.svma, eh_frame_svma: eh_frame.svma })
+        Some(Self { n_entries, svma: header.svma, eh_frame_svma: eh_frame.svma, starts: OnceBox::new() })
     }
 
     /// Offsets in `.eh_frame` of the entries in the table; `None` where it does not ascend, as it must for a search.
@@ -40,7 +50,6 @@ impl Header {
         let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
         let (rows, _) = table.as_chunks::<8>();
         let rows = rows.get(..self.n_entries)?;
-        let start = |row: &[u8; 8]| i32::from_le_bytes([row[0], row[1], row[2], row[3]]);
         if !rows.is_sorted_by_key(start) {
             return None;
         }
@@ -56,17 +65,25 @@ impl Header {
     pub(super) fn find(&self, sections: &ModuleSections, svma: u64) -> Option<(u64, usize)> {
         let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
         let relative = svma.wrapping_sub(self.svma).cast_signed();
-        let (mut low, mut high) = (0, self.n_entries);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if i64::from(read_i32(table, middle * 8)?) <= relative { low = middle + 1 } else { high = middle }
-        }
-        let row = low.checked_sub(1)? * 8;
+        let (rows, _) = table.as_chunks::<8>();
+        let starts = self.starts.get_or_init(|| Box::new(starts(rows.get(..self.n_entries).unwrap_or(&[]))));
+        let block = starts.partition_point(|start| i64::from(*start) <= relative).checked_sub(1)? * STRIDE;
+        let rows = rows.get(block..self.n_entries.min(block + STRIDE))?;
+        let row = rows.partition_point(|row| i64::from(start(row)) <= relative).checked_sub(1)?;
+        let row = (block + row) * 8;
         let svma_of = |relative: i32| self.svma.wrapping_add(i64::from(relative).cast_unsigned());
         let entry_svma = svma_of(read_i32(table, row + 4)?);
         let offset = usize::try_from(entry_svma.checked_sub(self.eh_frame_svma)?).ok()?;
         Some((svma_of(read_i32(table, row)?), offset))
     }
+}
+
+fn starts(rows: &[[u8; 8]]) -> Vec<i32> {
+    rows.iter().step_by(STRIDE).map(start).collect()
+}
+
+fn start(row: &[u8; 8]) -> i32 {
+    i32::from_le_bytes([row[0], row[1], row[2], row[3]])
 }
 
 fn read_i32(table: &[u8], offset: usize) -> Option<i32> {

@@ -7,4 +7,5 @@ mod sections;
 
 pub use entry::SectionKind;
 pub(crate) use entry::{Fde, Reader};
+pub(crate) use sections::Place;
 pub use sections::{Module, ModuleSections, Section};

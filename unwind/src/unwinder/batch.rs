@@ -24,69 +24,70 @@ pub struct Job<'a, Y> {
     pub thread: u64,
 }
 
-/// A walk and the number of its job.
-#[derive(Debug, Default)]
-pub(super) struct BatchLane {
+/// A walk and its job.
+#[derive(Debug)]
+struct Running<'j, 'a, Y> {
     lane: Lane,
-    job: usize,
-    /// What its last step has led to.
-    end: Step,
+    job: &'j Job<'a, Y>,
+    index: usize,
 }
 
 impl Unwinder {
     /// Unwinds many samples. Each gives what [`Unwinder::unwind`] gives, in the order of the jobs.
     pub fn unwind_batch<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, jobs: &[Job<'_, Y>], out: &mut Stacks) {
         out.reset(jobs.len());
+        let Some(first) = jobs.first() else { return };
         touch(jobs);
-        let mut lanes = core::mem::take(&mut self.lanes);
-        lanes.resize_with(N_LANES, BatchLane::default);
-        let mut next = 0;
-        let mut n_active = 0;
-        for lane in &mut lanes {
-            if !self.admit(modules, jobs, &mut next, lane, out) {
+        let mut lanes: [_; N_LANES] =
+            core::array::from_fn(|_| Running { lane: self.lanes.pop().unwrap_or_default(), job: first, index: 0 });
+        let (mut next, mut n_running) = (0, 0);
+        for running in &mut lanes {
+            if !self.admit(modules, jobs, &mut next, running, out) {
                 break;
             }
-            n_active += 1;
+            n_running += 1;
         }
-        while n_active > 0 {
-            // First all arrive, then all leave: meanwhile the rules are fetched.
-            for BatchLane { lane, job, end } in lanes.iter_mut().take(n_active) {
-                let Some(sample) = jobs.get(*job) else { continue };
-                *end = lane.arrive(&sample.memory);
-                self.cache.prefetch(sample.space.id(), lane.lookup());
-            }
-            let mut index = 0;
-            while let Some(BatchLane { lane, job, end }) = lanes.get_mut(index).filter(|_| index < n_active) {
-                index += 1;
-                let Some(sample) = jobs.get(*job) else { continue };
-                if *end == Step::Caller {
-                    let rule = self.rule(modules, sample.space, lane.lookup());
-                    *end = lane.leave(rule, &self.options, &sample.memory);
+        while n_running > 0 {
+            let mut at = 0;
+            while let Some(running) = lanes.get_mut(at).filter(|_| at < n_running) {
+                match self.step(modules, running) {
+                    Step::Caller => {
+                        at += 1;
+                        continue;
+                    }
+                    Step::Stop(stop) => out.set(running.index, &running.lane.frames, stop),
+                    Step::NeedsFull => self.set_full(modules, running.job, running.index, out),
                 }
-                match *end {
-                    Step::Caller => continue,
-                    Step::Stop(stop) => out.set(*job, &lane.frames, stop),
-                    Step::NeedsFull => self.set_full(modules, sample, *job, out),
-                }
-                if let Some(ended) = lanes.get_mut(index - 1)
-                    && !self.admit(modules, jobs, &mut next, ended, out)
-                {
-                    n_active -= 1;
-                    index -= 1;
-                    lanes.swap(index, n_active);
+                if self.admit(modules, jobs, &mut next, running, out) {
+                    at += 1;
+                } else {
+                    n_running -= 1;
+                    lanes.swap(at, n_running);
                 }
             }
         }
-        self.lanes = lanes;
+        self.lanes.extend(lanes.into_iter().map(|running| running.lane));
+    }
+
+    /// Goes to the caller. What that reads was asked for a round ago; the rule is in the second-level cache.
+    #[inline]
+    fn step<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, running: &mut Running<'_, '_, Y>) -> Step {
+        let Running { lane, job, .. } = running;
+        match lane.arrive(&job.memory) {
+            Step::Caller => {}
+            end => return end,
+        }
+        let rule = self.rule(modules, job.space, lane.lookup());
+        lane.leave(rule, &self.options, &job.memory)
     }
 
     /// Gives a lane the next job; false when there is none left.
-    fn admit<M: Modules + ?Sized, Y: Memory>(
+    fn admit<'j, 'a, M: Modules + ?Sized, Y: Memory>(
         &mut self,
         modules: &M,
-        jobs: &[Job<'_, Y>],
+        jobs: &'j [Job<'a, Y>],
         next: &mut usize,
-        lane: &mut BatchLane,
+        running: &mut Running<'j, 'a, Y>,
         out: &mut Stacks,
     ) -> bool {
         while let Some(job) = jobs.get(*next) {
@@ -96,8 +97,8 @@ impl Unwinder {
             }
             *next += 1;
             if let Some(start) = walk_start(job.regs) {
-                lane.lane.start(start);
-                lane.job = index;
+                running.lane.start(start);
+                (running.job, running.index) = (job, index);
                 return true;
             }
             self.set_full(modules, job, index, out);

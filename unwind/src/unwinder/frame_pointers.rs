@@ -204,7 +204,7 @@ impl Unwinder {
             }
         }
         let Ok(code) = find_code(modules, space, arch, ip) else { return false };
-        let Ok(row) = self.rows.find(&code, &mut self.scratch) else { return false };
+        let Ok(row) = self.rows.find(&code, &mut self.compiler.scratch) else { return false };
         match row.state.cfa {
             CfaRule::None => false,
             CfaRule::RegisterOffset { register, .. } if register == spec.fp => false,
@@ -221,7 +221,7 @@ impl Unwinder {
     fn rule_of<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, arch: Arch, lookup: u64) -> Rule {
         match arch {
             Arch::X86_64 => self.rule(modules, space, lookup),
-            _ => resolve(modules, space, arch, lookup, &mut self.scratch),
+            _ => resolve(modules, space, arch, lookup, &mut self.compiler.scratch),
         }
     }
 }

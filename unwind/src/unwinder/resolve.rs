@@ -1,13 +1,12 @@
 //! From an address to its rule.
 
 use crate::arch::Arch;
-use crate::cfi::{Program, Scratch, Sections, State};
+use crate::cfi::{Cies, Program, QuickCie, QuickFde, Scratch, Sections, State};
 use crate::error::Error;
-use crate::module::{Fde, Module, SectionKind};
-use crate::rule::Rule;
+use crate::module::{Module, Place, SectionKind};
+use crate::rule::{Needed, Rule};
 use crate::space::{ModuleId, Modules, Space};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
-use crate::tables::{EntryKey, Tables};
 
 const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
@@ -31,6 +30,19 @@ pub(super) struct CodeRow {
     /// What the frame is if its return address is undefined.
     pub(super) root: Root,
     pub(super) state: State,
+}
+
+/// What is kept from one address to the next.
+#[derive(Debug)]
+pub(super) struct Compiler {
+    pub(super) scratch: Scratch,
+    cies: Cies,
+}
+
+impl Compiler {
+    pub(super) fn new() -> Self {
+        Self { scratch: Scratch::new(), cies: Cies::default() }
+    }
 }
 
 /// The code an address lies in, or why a walk stops there.
@@ -72,7 +84,7 @@ impl<'m> Code<'m> {
                     section: fde.kind,
                     return_address_register: fde.entry.cie().return_address_register().0,
                     is_signal_frame: fde.is_signal_frame(),
-                    root: self.root(&fde),
+                    root: self.root(fde.range()),
                     state: *program.state(),
                 });
             }
@@ -81,8 +93,8 @@ impl<'m> Code<'m> {
     }
 
     /// The root a frame is whose return address is undefined.
-    fn root(&self, fde: &Fde<'_>) -> Root {
-        if self.module.has_entry_in(fde.range()) { Root::Start } else { Root::UndefinedRa }
+    fn root(&self, range: core::ops::Range<u64>) -> Root {
+        if self.module.has_entry_in(range) { Root::Start } else { Root::UndefinedRa }
     }
 
     /// The bytes of an expression in a section.
@@ -90,10 +102,11 @@ impl<'m> Code<'m> {
         bytes.of(&self.module.section(section)?.bytes)
     }
 
-    /// The rule of the address, by itself: nothing is remembered.
+    /// The rule of the address, by the parser.
     fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
         let row = self.row(scratch)?;
-        Ok(self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &row.state))
+        let needed = row.state.needed(self.module.arch().spec(), row.return_address_register);
+        Ok(self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &needed))
     }
 
     fn compile_row(
@@ -102,10 +115,10 @@ impl<'m> Code<'m> {
         return_address_register: u16,
         is_signal_frame: bool,
         root: Root,
-        state: &State,
+        needed: &Needed,
     ) -> Rule {
         let spec = self.module.arch().spec();
-        let rule = Rule::compile(state, spec, return_address_register, is_signal_frame, |bytes| {
+        let rule = Rule::compile(needed, spec, return_address_register, is_signal_frame, |bytes| {
             self.expression(section, bytes)
         });
         if rule == Rule::stop(StopReason::Complete(Root::UndefinedRa)) {
@@ -114,60 +127,46 @@ impl<'m> Code<'m> {
         rule
     }
 
-    /// The rule of the address, from a compiled entry. Compiles the entry if this is the first address met in it.
-    fn rule(&self, scratch: &mut Scratch, tables: &mut Tables) -> Result<Rule, StopReason> {
-        let place = self.module.place(self.svma);
-        let key = place.and_then(|place| EntryKey::new(self.id, place.kind, place.offset));
-        if let (Some(place), Some(key)) = (place, key)
-            && let Some(rule) = tables.find(key, place.start, self.svma)
-        {
-            return Ok(rule);
-        }
-        let placed = place.and_then(|place| self.module.find_at(place, self.svma));
-        if let Some(fde) = placed.or_else(|| self.module.find(self.svma).ok())
-            && let Some(key) = EntryKey::new(self.id, fde.kind, fde.entry.offset())
-        {
-            if let Some(rule) = tables.find(key, None, self.svma) {
-                return Ok(rule);
-            }
-            self.compile_entry(&fde, key, scratch, tables);
-            if let Some(rule) = tables.find(key, None, self.svma) {
+    /// The rule of the address, by the short way where the entry is of the form that nearly all have.
+    fn compile_quickly(&self, compiler: &mut Compiler) -> Result<Rule, StopReason> {
+        if let Some(place) = self.module.place(self.svma).filter(|place| place.kind == SectionKind::EhFrame) {
+            let quick = self.compile_at(place, &compiler.cies).or_else(|| {
+                self.meet_cie(place, compiler)?;
+                self.compile_at(place, &compiler.cies)
+            });
+            if let Some(rule) = quick {
                 return Ok(rule);
             }
         }
-        self.compile(scratch)
+        self.compile(&mut compiler.scratch)
     }
 
-    /// Compiles all rows of an entry. Where its program is malformed the rows before are good, and the rest is bad.
-    fn compile_entry(&self, fde: &Fde<'m>, key: EntryKey, scratch: &mut Scratch, tables: &mut Tables) {
-        tables.begin();
-        let first_row = tables.n_rows();
-        let entry = fde.range();
-        let offset_of = |svma: u64| u32::try_from(svma.wrapping_sub(entry.start)).ok();
+    /// The rule of the address from the entry at a place, if it covers the address and is of the usual form.
+    fn compile_at(&self, place: Place, cies: &Cies) -> Option<Rule> {
+        let fde = QuickFde::new(self.module.section(place.kind)?, place.offset)?;
+        let is_right = place.start.is_none_or(|start| start == fde.range.start);
+        if !is_right || !fde.range.contains(&self.svma) {
+            return None;
+        }
+        let cie = cies.find(self.id, fde.cie_offset)?;
+        let spec = self.module.arch().spec();
+        let needed = cie.row(&fde, spec, self.svma)?;
+        Some(self.compile_row(place.kind, spec.ip, cie.is_signal_frame, self.root(fde.range), &needed))
+    }
+
+    /// Parses the common entry of the entry at a place; `None` where that was done, or it is not of the usual form.
+    fn meet_cie(&self, place: Place, compiler: &mut Compiler) -> Option<()> {
+        let Compiler { scratch, cies } = compiler;
+        let fde = self.module.find_at(place, self.svma)?;
+        let (cie, spec) = (fde.entry.cie(), self.module.arch().spec());
+        if cies.find(self.id, cie.offset()).is_some() {
+            return None;
+        }
         let sections = Sections::new(self.module);
-        let ra = fde.entry.cie().return_address_register().0;
-        let (is_signal_frame, root) = (fde.is_signal_frame(), self.root(fde));
-        let mut bad_from = Some(entry.start);
-        if let Ok(mut program) = Program::new(self.module, &sections, fde, scratch) {
-            bad_from = loop {
-                let reached = program.row_start();
-                match program.next_row() {
-                    Ok(Some(row)) => {
-                        let Some(start) = offset_of(row.start) else { break None };
-                        if !row.is_empty() {
-                            let rule = self.compile_row(fde.kind, ra, is_signal_frame, root, program.state());
-                            tables.push(first_row, start, rule);
-                        }
-                    }
-                    Ok(None) => break None,
-                    Err(_) => break Some(reached),
-                }
-            };
-        }
-        if let Some(start) = bad_from.and_then(offset_of) {
-            tables.push(first_row, start, Rule::stop(BAD_CFI));
-        }
-        tables.end(key, entry, first_row);
+        let program = Program::new(self.module, &sections, &fde, scratch).ok()?;
+        let initial = program.state().needed(spec, cie.return_address_register().0);
+        cies.insert(self.id, QuickCie::new(&fde, spec, initial)?, cie.offset());
+        Some(())
     }
 }
 
@@ -185,15 +184,14 @@ pub(super) fn resolve<M: Modules + ?Sized>(
     }
 }
 
-/// The rule of an address in x86-64 code, from compiled entries.
-pub(super) fn resolve_compiled<M: Modules + ?Sized>(
+/// The rule of an address in x86-64 code.
+pub(super) fn resolve_quickly<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,
     lookup: u64,
-    scratch: &mut Scratch,
-    tables: &mut Tables,
+    compiler: &mut Compiler,
 ) -> Rule {
-    match find_code(modules, space, Arch::X86_64, lookup).and_then(|code| code.rule(scratch, tables)) {
+    match find_code(modules, space, Arch::X86_64, lookup).and_then(|code| code.compile_quickly(compiler)) {
         Ok(rule) => rule,
         Err(stop) => Rule::stop(stop),
     }

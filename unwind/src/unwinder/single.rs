@@ -5,17 +5,15 @@ use alloc::vec::Vec;
 use super::full::FullWalk;
 use super::lane::{Lane, Step};
 use super::options::Options;
-use super::resolve::resolve_compiled;
+use super::resolve::{Compiler, resolve_quickly};
 use super::row_cache::RowCache;
 use crate::arch::Arch;
 use crate::cache::RuleCache;
-use crate::cfi::Scratch;
 use crate::memory::Memory;
 use crate::regs::Regs;
 use crate::rule::Rule;
 use crate::space::{Modules, Space};
 use crate::stack::Stack;
-use crate::tables::Tables;
 
 /// Unwinds samples, one or many. It remembers the rules of the addresses it has met; what it gives for a sample
 /// depends on the sample alone.
@@ -23,11 +21,10 @@ use crate::tables::Tables;
 pub struct Unwinder {
     pub(super) options: Options,
     pub(super) cache: RuleCache,
-    pub(super) tables: Tables,
-    pub(super) scratch: Scratch,
+    pub(super) compiler: Compiler,
     pub(super) rows: RowCache,
     pub(super) lane: Lane,
-    pub(super) lanes: Vec<super::batch::BatchLane>,
+    pub(super) lanes: Vec<Lane>,
 }
 
 impl Default for Unwinder {
@@ -43,8 +40,7 @@ impl Unwinder {
         Self {
             options,
             cache: RuleCache::new(),
-            tables: Tables::default(),
-            scratch: Scratch::new(),
+            compiler: Compiler::new(),
             rows: RowCache::default(),
             lane: Lane::default(),
             lanes: Vec::new(),
@@ -99,7 +95,7 @@ impl Unwinder {
         out: &mut Stack,
     ) {
         out.frames.clear();
-        let (options, scratch, rows) = (&self.options, &mut self.scratch, &mut self.rows);
+        let (options, scratch, rows) = (&self.options, &mut self.compiler.scratch, &mut self.rows);
         FullWalk { options, scratch, rows, modules, space, memory }.run(regs, out);
     }
 
@@ -112,7 +108,7 @@ impl Unwinder {
 
     #[cold]
     fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
-        let rule = resolve_compiled(modules, space, lookup, &mut self.scratch, &mut self.tables);
+        let rule = resolve_quickly(modules, space, lookup, &mut self.compiler);
         self.cache.insert(space.id(), lookup, rule);
         rule
     }

@@ -89,7 +89,7 @@ fn sections(elf: &ElfFile) -> Sections {
     let all = elf.sections();
     let find = |name: &[u8]| all.iter().find(|section| section.name == name);
     let range = |name: &[u8]| find(name).map(|section| section.svma..section.svma.saturating_add(section.bytes));
-    let bytes = |name: &[u8]| find(name).and_then(|section| elf.read(section, MAX_SECTION_BYTES)).map(Bytes::from);
+    let bytes = |name: &[u8]| find(name).and_then(|section| elf.read_shared(section, MAX_SECTION_BYTES));
     Sections {
         base_svma: elf.image().svmas().map_or(0, |svmas| svmas.start),
         text: range(b".text"),
