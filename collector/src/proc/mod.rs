@@ -1,10 +1,12 @@
 //! `/proc`: what existed before the recording, and what the kernel says of itself.
 
 mod files;
+mod io;
 mod maps;
 mod status;
 
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
+pub(crate) use io::{Written, written};
 pub(crate) use maps::parse_maps;
 pub(crate) use status::{
     Capabilities, n_threads, online_cpus, process_of, processes, read_number, start_ticks, thread_comm, threads,

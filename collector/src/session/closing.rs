@@ -1,10 +1,10 @@
 //! The end of a recording: what is left is read, counted and written.
 
 use super::balance::{Written, cpu_counters};
-use super::record::Session;
+use super::record::{Session, Spent};
 use crate::bpf::types::counter;
 use crate::error::Error;
-use crate::proc::online_cpus;
+use crate::proc::{online_cpus, written};
 use crate::request::{Note, Outcome};
 use crate::sideband::Throttled;
 use crate::sys::{EventKind, Rusage, monotonic_ns, rusage};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads all that is left, and closes the recording.
-    pub(super) fn finish(mut self, reason: EndReason, before: &Rusage, has_statistics: bool) -> Result<Outcome, Error> {
+    pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
         self.samplers.disable()?;
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
@@ -91,19 +91,23 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    fn own_cost(&self, before: &Rusage, at_stop: &Rusage, has_statistics: bool) -> Result<OwnCost, Error> {
+    fn own_cost(&self, before: &Spent, at_stop: &Rusage, has_statistics: bool) -> Result<OwnCost, Error> {
         let now = rusage();
         let statistics = has_statistics.then(|| self.programs.statistics()).transpose();
         let statistics = statistics.map_err(Error::system("reading the statistics of the BPF programs"))?;
+        let wrote = before.written.zip(written());
         let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
         Ok(OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.user_ns),
-            system_ns: now.system_ns.saturating_sub(before.system_ns),
+            user_ns: now.user_ns.saturating_sub(before.usage.user_ns),
+            system_ns: now.system_ns.saturating_sub(before.usage.system_ns),
             after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
             max_rss_bytes: now.max_rss_bytes,
             bpf_run_ns: statistics.map(|(sampler, others_ns)| sampler.run_ns + others_ns),
             bpf_runs: statistics.map(|(sampler, _)| sampler.runs),
             ring_bytes: self.reader.total(counter::COUNT_BYTES),
+            interrupt_ns: before.interrupt_ns,
+            written_bytes: wrote.map(|(before, now)| now.bytes.saturating_sub(before.bytes)),
+            to_disk_bytes: wrote.map(|(before, now)| now.to_disk_bytes.saturating_sub(before.to_disk_bytes)),
         })
     }
 

@@ -3,6 +3,7 @@
 mod balance;
 mod closing;
 mod cpus;
+mod interrupt;
 mod meta;
 mod reader;
 mod record;

@@ -1,6 +1,7 @@
 //! Making a recording.
 
 use super::cpus::Cpus;
+use super::interrupt::interrupt_ns;
 use super::meta::meta;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
@@ -9,12 +10,12 @@ use crate::bpf::{Filter, Programs};
 use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::plan::Plan;
-use crate::proc::{process_of, processes};
+use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::synthesize;
-use crate::sys::{ObjectStorage, OpenFiles, Poller, StatisticsGuard, StopFlag, monotonic_ns, rusage};
+use crate::sys::{ObjectStorage, OpenFiles, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,8 @@ pub fn record<W: Write>(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, Error> {
     let plan = Plan::new(request)?;
-    let before = rusage();
+    let interrupt_ns = interrupt_ns(plan.event);
+    let before = Spent { usage: rusage(), written: written(), interrupt_ns };
     let open_files = OpenFiles::raise();
     let mut storage = ObjectStorage::uninit();
     let mut programs = Programs::load(&mut storage, &plan.wish).map_err(Error::bpf("loading"))?;
@@ -85,6 +87,14 @@ pub fn record<W: Write>(
     session.start()?;
     let reason = session.run(progress)?;
     session.finish(reason, &before, has_statistics)
+}
+
+/// What this process had used before the recording.
+pub(super) struct Spent {
+    pub(super) usage: Rusage,
+    pub(super) written: Option<Written>,
+    /// What one interrupt costs.
+    pub(super) interrupt_ns: Option<u64>,
 }
 
 /// A recording under way.

@@ -40,6 +40,15 @@ const SAMPLE_ID: u64 = (bindings::PERF_SAMPLE_TID
 impl PerfEvent {
     /// Opens the sampling event of a CPU, disabled.
     pub(crate) fn sampling(cpu: u32, kind: EventKind, sampling: Sampling) -> io::Result<Self> {
+        Self::open(&mut Self::sampling_attr(kind, sampling), cpu)
+    }
+
+    /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
+    pub(crate) fn of_this_thread(kind: EventKind, sampling: Sampling) -> io::Result<Self> {
+        Self::open_for(&mut Self::sampling_attr(kind, sampling), 0, -1)
+    }
+
+    fn sampling_attr(kind: EventKind, sampling: Sampling) -> bindings::perf_event_attr {
         let mut attr = Self::attr();
         (attr.type_, attr.config) = match kind {
             EventKind::Cycles => (bindings::PERF_TYPE_HARDWARE, u64::from(bindings::PERF_COUNT_HW_CPU_CYCLES)),
@@ -52,7 +61,7 @@ impl PerfEvent {
             }
             Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
         }
-        Self::open(&mut attr, cpu)
+        attr
     }
 
     /// Opens an event of a CPU that does nothing but report what processes do, disabled.
@@ -84,9 +93,14 @@ impl PerfEvent {
 
     fn open(attr: &mut bindings::perf_event_attr, cpu: u32) -> io::Result<Self> {
         let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        Self::open_for(attr, -1, cpu)
+    }
+
+    /// `pid` and `cpu` as the system call takes them.
+    fn open_for(attr: &mut bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<Self> {
         let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
         // SAFETY: `attr` is an initialised attribute of the size it says.
-        let fd = unsafe { sys::perf_event_open(attr, -1, cpu, -1, flags) };
+        let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -111,6 +111,16 @@ pub struct OwnCost {
     pub bpf_runs: Option<u64>,
     /// Bytes handed over by the sampling program, before any compression.
     pub ring_bytes: u64,
+    /// What one interrupt of the sampling event takes from whom it hits, without our program, nanoseconds: the median of
+    /// some 200 on the recorded machine right before; `None` when it could not be seen, and in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt_ns: Option<u64>,
+    /// Bytes the collector wrote, this block not counted; `None` when the kernel does not say, and in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_bytes: Option<u64>,
+    /// Part of them that the kernel brings to a disk, by whole pages; `None` likewise. 0 for a file in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_disk_bytes: Option<u64>,
 }
 
 /// The balance so far, written now and then, so that a recording without an [`End`] can be balanced by cause.

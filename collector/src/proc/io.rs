@@ -1,0 +1,40 @@
+//! `/proc/self/io`: what this process wrote.
+
+use std::fs;
+
+/// Bytes this process has written so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Written {
+    /// Handed to `write` and its like, wherever to.
+    pub(crate) bytes: u64,
+    /// Of those, what went or will go to a disk: whole pages, counted when they are made dirty.
+    pub(crate) to_disk_bytes: u64,
+}
+
+/// What this process has written so far; `None` where the kernel does not count it (`CONFIG_TASK_IO_ACCOUNTING`).
+///
+/// # Sources
+/// `wchar` and `write_bytes` of proc(5).
+pub(crate) fn written() -> Option<Written> {
+    parse(&fs::read_to_string("/proc/self/io").ok()?)
+}
+
+fn parse(text: &str) -> Option<Written> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some(Written { bytes: field("wchar:")?, to_disk_bytes: field("write_bytes:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the two counters are told from those with similar names.
+    #[test]
+    fn counters_are_told_apart() {
+        let text =
+            "rchar: 1\nwchar: 20\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
+        assert_eq!(parse(text), Some(Written { bytes: 20, to_disk_bytes: 4096 }));
+        assert_eq!(parse("wchar: 20\ncancelled_write_bytes: 7\n"), None);
+        assert!(written().is_some());
+    }
+}

@@ -1,0 +1,66 @@
+//! What one interrupt of the sampling event costs whoever it hits.
+//!
+//! The program's own time inside the interrupt is measured by the kernel; what is around it (entry, timer, exit, and in
+//! a virtual machine the way through the hypervisor) is in nobody's figures. So a thread that does nothing but read the
+//! clock is sampled for some milliseconds without any program: each interrupt is a gap between two of its readings.
+
+use crate::sys::{EventKind, PerfEvent, monotonic_ns};
+use fpprof_recording::model::Sampling;
+
+/// How long it is looked at: some 200 interrupts.
+const LOOK_NS: u64 = 10_000_000;
+/// One interrupt in so many nanoseconds, or cycles of a processor of some 3 GHz.
+const PERIOD_NS: u64 = 50_000;
+const PERIOD_CYCLES: u64 = 150_000;
+/// Fewer gaps say nothing: the event was throttled, or this thread hardly ran.
+const MIN_GAPS: usize = 50;
+/// Readings that say how long a reading takes.
+const READINGS: usize = 1000;
+
+/// Nanoseconds that one interrupt takes from the interrupted thread, without any program; `None` where that cannot be
+/// seen. The median, so that neither a scheduling nor another interrupt counts.
+pub(super) fn interrupt_ns(kind: EventKind) -> Option<u64> {
+    let period = match kind {
+        EventKind::CpuClock => PERIOD_NS,
+        EventKind::Cycles => PERIOD_CYCLES,
+    };
+    let event = PerfEvent::of_this_thread(kind, Sampling::Period(period)).ok()?;
+    let mut steps: Vec<u64> = (0..READINGS).map(|_| step(&mut monotonic_ns())).collect();
+    let reading_ns = median(&mut steps)?;
+    let is_gap = |ns: u64| ns > reading_ns.saturating_mul(4).max(200);
+    let mut gaps: Vec<u64> = Vec::with_capacity(READINGS);
+    event.enable().ok()?;
+    let mut last = monotonic_ns();
+    let end = last.saturating_add(LOOK_NS);
+    while last < end {
+        let ns = step(&mut last);
+        if is_gap(ns) {
+            gaps.push(ns.saturating_sub(reading_ns));
+        }
+    }
+    event.disable().ok()?;
+    if gaps.len() < MIN_GAPS { None } else { median(&mut gaps) }
+}
+
+/// Time since `last`, which becomes now.
+fn step(last: &mut u64) -> u64 {
+    let now = monotonic_ns();
+    now.saturating_sub(std::mem::replace(last, now))
+}
+
+fn median(values: &mut [u64]) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that an interrupt is seen, and that it takes more than a function call and less than a scheduling.
+    #[test]
+    fn an_interrupt_has_a_price() {
+        let found = (0..20).find_map(|_| interrupt_ns(EventKind::CpuClock)).expect("the timer interrupts this thread");
+        assert!((200..1_000_000).contains(&found), "{found} ns");
+    }
+}
