@@ -15,6 +15,10 @@ build:
 demo *ARGS: build
     sh workloads/demo.sh {{fpprof}} {{ARGS}}
 
+# How many stacks each mode breaks, why, what chunk size would do, what it costs: four real programs, as Markdown.
+answers *ARGS: build
+    sh workloads/answers.sh {{fpprof}} {{ARGS}}
+
 # Everything that must pass before a change lands.
 test: check
     cargo test --release --workspace --features {{features}}

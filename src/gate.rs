@@ -1,66 +1,138 @@
-//! Gates: conditions that make `report` fail, for use in automation.
+//! Gates: conditions that make a command fail, for use in automation.
 
 use crate::exit::Usage;
-use fpprof_analysis::Analysis;
+use fpprof_analysis::accuracy::Agreement;
+use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::Summary;
 use std::str::FromStr;
 
-/// The least share of complete stacks under a strategy.
+/// The least share of something, under a strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gate {
-    strategy: Option<String>,
+    what: What,
+    strategy: Option<Strategy>,
     least_percent: f64,
 }
+
+/// What a gate looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Stacks that reached their root.
+    Complete,
+    /// Samples in which a strategy has the same frames as the one that can know more.
+    Agreement,
+}
+
+const EXPECTED: &str = "expected complete=PERCENT or agreement=PERCENT, with STRATEGY: before it for one strategy only";
 
 impl FromStr for Gate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("`{text}`: expected complete=PERCENT or STRATEGY:complete=PERCENT");
+        let expected = || format!("`{text}`: {EXPECTED}");
         let (strategy, condition) = match text.split_once(':') {
-            Some((strategy, condition)) => (Some(strategy.to_owned()), condition),
+            Some((name, condition)) => (Some(name.parse().map_err(|error| format!("{error}"))?), condition),
             None => (None, text),
         };
-        let percent = condition.strip_prefix("complete=").ok_or_else(expected)?;
-        let least_percent: f64 = percent.trim_end_matches('%').parse().map_err(|_error| expected())?;
-        if !(0.0..=100.0).contains(&least_percent) {
-            return Err(expected());
-        }
-        Ok(Self { strategy, least_percent })
+        let (what, least) = condition.split_once('=').ok_or_else(expected)?;
+        let what = match what {
+            "complete" => What::Complete,
+            "agreement" => What::Agreement,
+            _ => return Err(expected()),
+        };
+        let least_percent = percent(least).map_err(|_error| expected())?;
+        Ok(Self { what, strategy, least_percent })
     }
 }
 
 impl Gate {
-    /// Why an analysis does not pass, if it does not.
+    /// Why a summary does not pass; empty when it does. A gate that names no strategy is about `default_strategy` where
+    /// it asks for complete stacks, and about every strategy where it asks for agreement.
     ///
     /// # Errors
-    /// If the strategy was not among those analysed.
-    pub(crate) fn failure(&self, analysis: &Analysis) -> anyhow::Result<Option<String>> {
-        let name = self.strategy.as_ref().unwrap_or(&analysis.default_strategy);
-        let Some(quality) = analysis.summary.strategies.get(name) else {
-            let known: Vec<_> = analysis.summary.strategies.keys().cloned().collect();
+    /// If there is nothing to judge.
+    pub(crate) fn failures(&self, summary: &Summary, default_strategy: &str) -> anyhow::Result<Vec<String>> {
+        match self.what {
+            What::Complete => Ok(self.complete(summary, default_strategy)?.into_iter().collect()),
+            What::Agreement => self.agreement(&summary.agreements),
+        }
+    }
+
+    fn complete(&self, summary: &Summary, default_strategy: &str) -> anyhow::Result<Option<String>> {
+        let name = self.strategy.map_or_else(|| default_strategy.to_owned(), |strategy| strategy.to_string());
+        let Some(quality) = summary.strategies.get(&name) else {
+            let known: Vec<_> = summary.strategies.keys().cloned().collect();
             anyhow::bail!(Usage(format!("no strategy {name} to judge; this report has {}", known.join(", "))));
         };
-        let percent = percent(quality.complete, quality.samples);
-        let is_met = percent.is_some_and(|percent| percent >= self.least_percent);
-        Ok((!is_met).then(|| match percent {
-            Some(percent) => {
-                format!("{name}: {percent:.2} % complete stacks, at least {} % wanted", self.least_percent)
+        let least = self.least_percent;
+        Ok(match of(quality.complete, quality.samples) {
+            Some(percent) if percent >= least => None,
+            Some(percent) => Some(format!("{name}: {percent:.2} % complete stacks, at least {least} % wanted")),
+            None => Some(format!("{name}: no samples, so {least} % complete stacks cannot be shown")),
+        })
+    }
+
+    /// Judges the pairs with the best reference.
+    ///
+    /// # Errors
+    /// If there is no such pair.
+    pub(crate) fn agreement(&self, agreements: &[Agreement]) -> anyhow::Result<Vec<String>> {
+        let best = agreements.first().map(|pair| pair.reference.as_str());
+        let wanted = self.strategy.map(|strategy| strategy.to_string());
+        let is_judged = |pair: &&Agreement| {
+            Some(pair.reference.as_str()) == best && wanted.as_ref().is_none_or(|wanted| *wanted == pair.other)
+        };
+        let judged: Vec<&Agreement> = agreements.iter().filter(is_judged).collect();
+        if judged.is_empty() {
+            let of = wanted.map_or(String::new(), |wanted| format!(" of {wanted} with a better one"));
+            anyhow::bail!(Usage(format!(
+                "no agreement{of} to judge: name at least two strategies, such as dwarf,elfutils"
+            )));
+        }
+        let least = self.least_percent;
+        let failure = |pair: &&Agreement| {
+            let names = format!("{} with {}", pair.other, pair.reference);
+            match of(pair.same, pair.samples) {
+                Some(percent) if percent >= least => None,
+                Some(percent) => Some(format!(
+                    "{names}: the same frames in {percent:.2} % of the samples, at least {least} % wanted"
+                )),
+                None => Some(format!("{names}: no samples, so {least} % agreement cannot be shown")),
             }
-            None => format!("{name}: no samples, so {} % complete stacks cannot be shown", self.least_percent),
-        }))
+        };
+        Ok(judged.iter().filter_map(failure).collect())
+    }
+
+    /// Whether it is about complete stacks.
+    pub(crate) fn is_about_completeness(&self) -> bool {
+        self.what == What::Complete
     }
 }
 
-/// Why a summary lost too much, if it did.
-pub(crate) fn lost_failure(summary: &Summary, most_percent: f64) -> Option<String> {
-    let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
-    let percent = percent(lost, lost.saturating_add(summary.recorded)).unwrap_or(0.0);
+/// Why too much was lost, if it was: `lost` holds what was lost or dropped.
+pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
+    let percent = of(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
     (percent > most_percent).then(|| format!("{percent:.3} % of the samples lost, at most {most_percent} % wanted"))
 }
 
+/// The same of a summary.
+pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Option<String> {
+    let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
+    lost_failure(lost, summary.recorded, most_percent)
+}
+
+/// A number from 0 to 100, with or without `%`.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    let number: f64 = number.parse().map_err(|_error| format!("`{text}` is not a number"))?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("give 0 to 100".to_owned()) }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
-fn percent(part: u64, whole: u64) -> Option<f64> {
+fn of(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64 * 100.0)
 }
 
@@ -68,13 +140,61 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Check that gates name their strategy or none, and that nonsense is refused.
+    /// Check that gates name their strategy or none, in any of its spellings, and that nonsense is refused.
     #[test]
     fn gates_are_parsed() {
-        assert_eq!("complete=95".parse(), Ok(Gate { strategy: None, least_percent: 95.0 }));
-        assert_eq!("fp:complete=0.5%".parse(), Ok(Gate { strategy: Some("fp".to_owned()), least_percent: 0.5 }));
-        for text in ["", "complete", "complete=", "complete=101", "complete=nan", "broken=5"] {
+        let gate = |what, strategy, least_percent| Ok(Gate { what, strategy, least_percent });
+        assert_eq!("complete=95".parse(), gate(What::Complete, None, 95.0));
+        assert_eq!("fp:complete=0.5%".parse(), gate(What::Complete, Some(Strategy::Fp), 0.5));
+        assert_eq!("agreement=99".parse(), gate(What::Agreement, None, 99.0));
+        assert_eq!("libdw:agreement=100".parse(), gate(What::Agreement, Some(Strategy::Elfutils), 100.0));
+        assert_eq!("dwarf@8K:complete=1".parse(), gate(What::Complete, Some(Strategy::DwarfAt(8192)), 1.0));
+        let wrong = [
+            "",
+            "complete",
+            "complete=",
+            "complete=101",
+            "complete=nan",
+            "complete=-1",
+            "broken=5",
+            "agree=9",
+            "x:complete=1",
+        ];
+        for text in wrong {
             assert!(text.parse::<Gate>().is_err(), "{text}");
         }
+    }
+
+    fn pair(reference: &str, other: &str, same: u64) -> Agreement {
+        Agreement {
+            reference: reference.to_owned(),
+            other: other.to_owned(),
+            samples: 100,
+            same,
+            ..Agreement::default()
+        }
+    }
+
+    /// Check that every pair with the best reference is judged, or the one that was named, and that nothing to judge is
+    /// wrong usage and not a pass.
+    #[test]
+    fn agreement_is_judged_against_the_best() {
+        let pairs = [pair("dwarf", "elfutils", 99), pair("dwarf", "fp", 10), pair("elfutils", "fp", 9)];
+        let failures = |gate: &str, pairs: &[Agreement]| gate.parse::<Gate>().unwrap().agreement(pairs);
+        assert_eq!(failures("agreement=99", &pairs).unwrap().len(), 1);
+        assert_eq!(failures("elfutils:agreement=99", &pairs).unwrap(), Vec::<String>::new());
+        assert_eq!(failures("elfutils:agreement=99.5", &pairs).unwrap().len(), 1);
+        assert!(failures("libunwind:agreement=1", &pairs).unwrap_err().is::<Usage>());
+        assert!(failures("agreement=0", &[]).unwrap_err().is::<Usage>());
+        let empty = Agreement { samples: 0, same: 0, ..pair("dwarf", "fp", 0) };
+        assert_eq!(failures("agreement=0", &[empty]).unwrap().len(), 1, "nothing shows nothing");
+    }
+
+    /// Check that what was dropped counts as lost, and that the limit itself passes.
+    #[test]
+    fn losses_are_judged() {
+        assert_eq!(lost_failure(0, 0, 0.0), None);
+        assert_eq!(lost_failure(1, 999, 0.1), None);
+        assert!(lost_failure(2, 998, 0.1).is_some());
     }
 }

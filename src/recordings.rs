@@ -10,7 +10,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Which recording, and where its modules are found.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Source {
     /// The recording
     #[arg(value_name = "FILE", default_value = "fpprof.fpprof")]

@@ -71,6 +71,31 @@ fn commands_that_do_not_start_are_named() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "older", "the older file is still there");
 }
 
+/// Check that a gate that is misspelt, out of range or about nothing is wrong usage, in every command that has gates, and
+/// that nothing is read or run for it.
+#[test]
+fn gates_are_checked_before_anything_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let touch = format!("touch {}", mark.display());
+    for gate in ["complate=95", "complete=101", "complete=nan", "agreement", "nonsense:agreement=9", "95"] {
+        for command in ["report", "diff"] {
+            assert_refused(&run([command, "/nonexistent/file", "--fail-below", gate]), 2, &["--fail-below"]);
+        }
+    }
+    for most in ["nan", "-1", "101", "few"] {
+        assert_refused(&run(["report", "/nonexistent/file", &format!("--max-lost={most}")]), 2, &["--max-lost"]);
+        let record = run(["record", &format!("--max-lost={most}"), "--", "sh", "-c", &touch]);
+        assert_refused(&record, 2, &["--max-lost"]);
+    }
+    assert!(!mark.exists(), "the command ran although the gate was refused");
+    let of_report = run(["diff", "/nonexistent/file", "--fail-below", "complete=95"]);
+    assert_refused(&of_report, 2, &["fpprof report", "agreement=PERCENT"]);
+    let two_files = run(["diff", "/nonexistent/a", "/nonexistent/b", "--strategies", "fp,dwarf"]);
+    assert_refused(&two_files, 2, &["one strategy"]);
+    assert_refused(&run(["diff", "/nonexistent/a", "--strategies", "fp"]), 2, &["two strategies"]);
+}
+
 /// Check that attaching to nothing is refused.
 #[test]
 fn a_process_that_is_not_there_is_named() {

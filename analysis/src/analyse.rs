@@ -1,7 +1,7 @@
 //! The way from a recording to its models.
 
 use crate::Error;
-use crate::accuracy::{Agreement, AgreementCounter, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
+use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::Timeline;
 use crate::fold::{Folder, Labels, fold, name_roots, wanted};
 use crate::folded::Folded;
@@ -53,8 +53,6 @@ pub struct Analysis {
     pub folded: BTreeMap<String, Folded>,
     /// The strategy that speaks when none is asked for: `dwarf` where it was asked for or is a default, else the first.
     pub default_strategy: String,
-    /// How each pair of strategies compares, sample by sample.
-    pub agreements: Vec<Agreement>,
     /// What chunks of other sizes would have given, over all processes and for each; where `dwarf` was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<ProcessChunkSizes>)>,
 }
@@ -98,8 +96,17 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
     let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(&timeline)));
-    summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each)).unwrap_or_default();
-    Ok(Analysis { summary, folded, default_strategy, agreements: agreement.agreements(&names, &labels), chunk_sizes })
+    let around = around_chunks(&summary);
+    summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
+    summary.agreements = agreement.agreements(&names, &labels);
+    Ok(Analysis { summary, folded, default_strategy, chunk_sizes })
+}
+
+/// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.
+fn around_chunks(summary: &Summary) -> Around {
+    let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
+    let other_bytes_per_sample = (summary.volume.ring_bytes_per_sample - copied).max(0.0);
+    Around { other_bytes_per_sample, duration_s: summary.duration_s }
 }
 
 fn checked_strategies<R: Read + Seek>(recording: &Recording<R>, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

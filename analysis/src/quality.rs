@@ -1,9 +1,12 @@
 //! How the stacks of each strategy ended, by process.
 
+use crate::accuracy::needed_bytes;
 use crate::address_space::{Place, ProcessIx, Timeline};
 use crate::fold::shown_comm;
 use crate::replay::{Collect, Seen};
+use crate::spread::{Histogram, Spread, count, merge};
 use crate::summary::{ProcessSummary, Quality};
+use fpprof_recording::model::UserRegs;
 use fpprof_unwind::{StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -28,10 +31,18 @@ struct Counts {
     stops: BTreeMap<StopReason, u64>,
     frames: u64,
     leaf_skip_suspects: u64,
+    /// Stacks by their frames.
+    depths: Histogram,
+    /// Complete stacks by the bytes they needed.
+    needed_bytes: Histogram,
 }
 
 impl Counts {
-    fn add(&mut self, stack: &StackRef<'_>) {
+    fn add(&mut self, stack: &StackRef<'_>, sp: Option<u64>) {
+        count(&mut self.depths, stack.frames.len() as u64);
+        if let Some(needed) = sp.filter(|_| !stack.frames.is_empty()).and_then(|sp| needed_bytes(sp, *stack)) {
+            count(&mut self.needed_bytes, needed);
+        }
         *self.stops.entry(stack.stop).or_default() += 1;
         self.frames = self.frames.saturating_add(stack.frames.len() as u64);
         let is_suspect = stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect);
@@ -44,11 +55,18 @@ impl Counts {
         }
         self.frames = self.frames.saturating_add(other.frames);
         self.leaf_skip_suspects += other.leaf_skip_suspects;
+        merge(&mut self.depths, &other.depths);
+        merge(&mut self.needed_bytes, &other.needed_bytes);
     }
 
     fn quality(&self) -> Quality {
-        let mut quality =
-            Quality { frames: self.frames, leaf_skip_suspects: self.leaf_skip_suspects, ..Quality::default() };
+        let mut quality = Quality {
+            frames: self.frames,
+            leaf_skip_suspects: self.leaf_skip_suspects,
+            frames_per_stack: Spread::of(&self.depths),
+            needed_bytes: Spread::of(&self.needed_bytes),
+            ..Quality::default()
+        };
         for (stop, n) in &self.stops {
             quality.samples += n;
             let by_name = match stop {
@@ -69,8 +87,9 @@ impl Collect for QualityCounter {
     fn add(&mut self, seen: &Seen<'_>) {
         let who = who(seen.place, seen.sample.pid);
         *self.samples.entry(who).or_default() += 1;
+        let sp = seen.sample.user_regs.as_ref().map(UserRegs::sp);
         for (strategy, stack) in (0..).zip(seen.stacks) {
-            self.counts.entry((who, strategy)).or_default().add(stack);
+            self.counts.entry((who, strategy)).or_default().add(stack, sp);
         }
     }
 

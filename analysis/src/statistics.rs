@@ -1,4 +1,5 @@
-//! What comparisons of modes need: means and ratios with their intervals, and what the experiment could have missed.
+//! What comparisons of modes need: means, ratios and shares with their intervals, and what the experiment could have
+//! missed.
 //!
 //! Runs of a comparison are *interleaved* (round by round, every mode once), so that a slow change of the machine hits
 //! all modes of a round alike; a mode is compared with its baseline *within* a round, and the logarithms of those
@@ -13,6 +14,10 @@
 //! - Repeated, interleaved runs and an interval for every ratio: Kalibera and Jones (2013), "Rigorous benchmarking in
 //!   reasonable time", ISMM.
 //! - Minimum detectable effect: Bloom (1995), "Minimum detectable effects", Evaluation Review 19(5).
+
+mod shares;
+
+pub use shares::{share_difference, wilson};
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};

@@ -1,5 +1,6 @@
 //! Filling the summary of a recording.
 
+use crate::overhead::{Overhead, Setting, Ticks};
 use crate::summary::{Cost, Environment, Summary, Volume};
 use crate::totals::Totals;
 use fpprof_recording::model::{
@@ -11,7 +12,7 @@ use std::io::{Read, Seek};
 
 /// Everything that needs no stacks: balance, volume, cost, environment, how it ended.
 ///
-/// `strategies`, `processes`, `chunk_sizes`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
+/// `strategies`, `processes`, `chunk_sizes`, `agreements`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
 pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> Summary {
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
     let cpus = balance(end, checkpoint, &totals.tally);
@@ -21,6 +22,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     let sideband_lost = end.map(|end| end.sideband_lost).or(checkpoint.map(|checkpoint| checkpoint.sideband_lost));
     let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
     let (recorded, duration_s) = (sum(|cpu| cpu.recorded), seconds(duration_ns));
+    let ticks = Ticks { fired: sum(|cpu| cpu.fired), skipped: sum(|cpu| cpu.skipped) };
     let lost_by_cpu = cpus.iter().map(|cpu| (cpu.cpu, lost_by_kernel(cpu)));
     Summary {
         fired: sum(|cpu| cpu.fired),
@@ -39,10 +41,11 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         damage: damage.lines(),
         environment: environment(meta),
         volume: volume(recording.file_bytes(), recorded, duration_s, end, totals),
-        cost: end.map(|end| cost(&end.own_cost, duration_s)),
+        cost: end.map(|end| Cost::new(&end.own_cost, ticks, Setting::of(meta, duration_s))),
         strategies: BTreeMap::new(),
         processes: Vec::new(),
         chunk_sizes: Vec::new(),
+        agreements: Vec::new(),
         hottest: Vec::new(),
         warnings: cpus.iter().filter_map(imbalance).chain(shed(totals)).collect(),
     }
@@ -170,16 +173,21 @@ fn volume(file_bytes: u64, recorded: u64, duration_s: f64, end: Option<&End>, to
     }
 }
 
-fn cost(own: &OwnCost, duration_s: f64) -> Cost {
-    let all_ns = own.user_ns.saturating_add(own.system_ns);
-    let collector_cpu_s = seconds(all_ns.saturating_sub(own.after_stop_ns));
-    let per_tick = own.bpf_run_ns.zip(own.bpf_runs).filter(|&(_, runs)| runs > 0);
-    Cost {
-        collector_cpu_s,
-        collector_cpu_percent: ratio(collector_cpu_s * 100.0, duration_s),
-        stop_cpu_s: seconds(own.after_stop_ns),
-        max_rss_bytes: own.max_rss_bytes,
-        bpf_ns_per_tick: per_tick.map(|(ns, runs)| ns as f64 / runs as f64),
+impl Cost {
+    /// What a recording says it cost.
+    #[must_use]
+    pub fn new(own: &OwnCost, ticks: Ticks, setting: Setting) -> Self {
+        let all_ns = own.user_ns.saturating_add(own.system_ns);
+        let collector_cpu_s = seconds(all_ns.saturating_sub(own.after_stop_ns));
+        let per_tick = own.bpf_run_ns.zip(own.bpf_runs).filter(|&(_, runs)| runs > 0);
+        Self {
+            collector_cpu_s,
+            collector_cpu_percent: ratio(collector_cpu_s * 100.0, setting.duration_s),
+            stop_cpu_s: seconds(own.after_stop_ns),
+            max_rss_bytes: own.max_rss_bytes,
+            bpf_ns_per_tick: per_tick.map(|(ns, runs)| ns as f64 / runs as f64),
+            overhead: Overhead::new(own, ticks, setting),
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Field names are the keys of `report --json`.
 
+use crate::accuracy::Agreement;
+use crate::overhead::Overhead;
+use crate::spread::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -51,6 +54,9 @@ pub struct Summary {
     /// What chunks of other sizes would have given, by the `dwarf` strategy: all processes first, then each process
     /// name, most samples first. Empty when nothing was unwound from chunks of full size.
     pub chunk_sizes: Vec<ChunkNeeds>,
+    /// How each pair of strategies compares, sample by sample and frame by frame. The reference of a pair is the one that
+    /// can know more: call frame information before frame pointers, all bytes before some, ours before others'.
+    pub agreements: Vec<Agreement>,
     /// Hottest functions of the default strategy, by self samples.
     pub hottest: Vec<HotFunction>,
     /// What was left out or went wrong during the analysis, in words.
@@ -106,6 +112,8 @@ pub struct Cost {
     pub max_rss_bytes: u64,
     /// Mean nanoseconds in our BPF program for each tick; `None` when the kernel would not say.
     pub bpf_ns_per_tick: Option<f64>,
+    /// Where all of it went, as shares of the machine and of the target.
+    pub overhead: Overhead,
 }
 
 /// How the stacks of one strategy ended. `samples = complete + Σ truncated + Σ broken`.
@@ -125,6 +133,11 @@ pub struct Quality {
     pub roots: BTreeMap<String, u64>,
     /// Frame-pointer stacks whose leaf's caller is missing, whatever their end.
     pub leaf_skip_suspects: u64,
+    /// The same frames by stack; `None` without samples.
+    pub frames_per_stack: Option<Spread>,
+    /// Bytes of stack from the stack pointer up that the complete stacks needed; `None` where there are none, or where
+    /// the strategy does not know where in memory its frames are.
+    pub needed_bytes: Option<Spread>,
 }
 
 /// One process.
@@ -152,6 +165,11 @@ pub struct ChunkNeeds {
     pub smallest_bytes: BTreeMap<u8, Option<u64>>,
     /// Completeness and cost by size.
     pub curve: Vec<ChunkPoint>,
+    /// True depth of the stacks: bytes from the stack pointer to the end of the stack, whatever was copied; `None` where
+    /// no end is known.
+    pub depth_bytes: Option<Spread>,
+    /// Samples whose stack's end is not known.
+    pub without_depth: u64,
 }
 
 /// A chunk size and what it gives.
@@ -163,6 +181,11 @@ pub struct ChunkPoint {
     pub complete: u64,
     /// Bytes copied for each sample, up to the end of the stack where that comes first.
     pub mean_copied_bytes: f64,
+    /// The same with all that a sample takes beside its chunk, as handed over by the sampling program: the file is
+    /// smaller by its compression.
+    pub bytes_per_sample: f64,
+    /// The same for a minute at the rate of this recording.
+    pub bytes_per_minute: f64,
 }
 
 /// A function and its share.

@@ -1,38 +1,58 @@
-//! `fpprof diff`: where two strategies disagree over the same samples.
+//! `fpprof diff`: two recordings, or two strategies over the same samples.
 
 use crate::exit::{DONE, FAILED, Usage};
+use crate::gate::{Gate, percent};
 use crate::output::{self, say};
 use crate::recordings::Source;
 use anyhow::Context as _;
 use fpprof_analysis::agreement::{Disagreement, Options, disagreement};
+use fpprof_analysis::changes::{Changes, Side, changes};
+use fpprof_analysis::folded::Folded;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_reports::{agreement, json};
+use fpprof_analysis::{Analysis, summary::Summary};
+use fpprof_reports::{agreement, flamegraph, json};
+use std::io;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Say where two strategies disagree over the same samples: which frame first, why, and who is right
+/// Compare two recordings function by function, or two strategies over the same samples frame by frame
 ///
-/// Frames are told apart by return address and frame address, so that recursion does not confuse them. Who is right is
-/// said where the instructions before the return addresses show it.
+/// Two files: which functions' shares grew and shrank from the first to the second, with intervals. One file: where two
+/// strategies disagree, which frame first, why, and who is right. Frames are told apart by return address and frame
+/// address, so that recursion does not confuse them. Who is right is said where the instructions before the return
+/// addresses show it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils, libunwind.
+#[command(
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils (or libdw), libunwind.
 
 Examples:
+  fpprof diff before.fpprof after.fpprof
+  fpprof diff before.fpprof after.fpprof --svg diff.svg
   fpprof diff run.fpprof --strategies dwarf,elfutils
-  fpprof diff run.fpprof --strategies dwarf,fp --examples 1
-  fpprof diff run.fpprof --strategies dwarf,elfutils --min-same 99 --json > diff.json")]
+  fpprof diff run.fpprof --strategies dwarf,fp --svg dwarf-to-fp.svg
+  fpprof diff run.fpprof --strategies dwarf,elfutils --fail-below agreement=99 --json > diff.json"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Two strategies, by a comma; the first is the reference
-    #[arg(long, alias = "strategy", value_name = "REF,OTHER", value_delimiter = ',', default_value = "dwarf,fp")]
+    /// A second recording, compared with the first: the first is before, this one after
+    #[arg(value_name = "AFTER")]
+    after: Option<PathBuf>,
+    /// With one recording two strategies by a comma, the first the reference [default: dwarf,fp]; with two recordings one
+    #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
-    /// Examples for each reason, each at another place
+    /// Also draw a differential flame graph: widths of the second, red where it grew, blue where it shrank
+    #[arg(long, value_name = "SVG")]
+    svg: Option<PathBuf>,
+    /// Examples of strategies that disagree, for each reason, each at another place
     #[arg(long, value_name = "N", default_value_t = 2)]
     examples: usize,
-    /// Fail unless so many per cent of the stacks that both call complete have the same frames
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    /// Fail unless so many per cent of the stacks that both strategies call complete have the same frames
+    #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "after")]
     min_same: Option<f64>,
+    /// Fail unless so many per cent of the samples have the same frames under both strategies, such as agreement=99
+    #[arg(long, value_name = "agreement=PERCENT", value_delimiter = ',', conflicts_with = "after")]
+    fail_below: Vec<Gate>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -41,11 +61,101 @@ pub(crate) struct Args {
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
-/// If the recording cannot be read or does not support a strategy.
+/// If a recording cannot be read or does not support a strategy.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let &[reference, other] = args.strategies.as_slice() else {
-        return Err(Usage("give two strategies, such as --strategies dwarf,elfutils".to_owned()).into());
+    match &args.after {
+        Some(after) => recordings(args, after),
+        None => strategies(args),
+    }
+}
+
+/// Two recordings.
+fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
+    if args.strategies.len() > 1 {
+        let words = "two recordings are compared under one strategy; give one with --strategies";
+        return Err(Usage(words.to_owned()).into());
+    }
+    let sources = [args.source.clone(), Source { file: after.to_owned(), ..args.source.clone() }];
+    let [before, after] = sources.each_ref().map(|source| source.analyse(&args.strategies));
+    let (before, after) = (before?, after?);
+    let strategy = common_strategy(&before, &after)?;
+    let labels = sources.each_ref().map(|source| source.file.display().to_string());
+    let [old, new] = &labels;
+    let sides = (view(&before, &strategy, old)?, view(&after, &strategy, new)?);
+    let mut report = changes(sides.0.clone(), sides.1.clone(), false);
+    report.warnings = warnings(&before.summary, &after.summary, old, new);
+    print(args, &report)?;
+    draw(args, (old, sides.0.1), (new, sides.1.1))?;
+    Ok(DONE)
+}
+
+/// The strategy both speak by when none is asked for.
+fn common_strategy(before: &Analysis, after: &Analysis) -> anyhow::Result<String> {
+    let is_common = |name: &&String| before.folded.contains_key(*name) && after.folded.contains_key(*name);
+    let candidates = [&before.default_strategy, &after.default_strategy];
+    let common = candidates.into_iter().find(is_common).or_else(|| before.folded.keys().find(is_common));
+    let Some(common) = common else {
+        let modes = (&before.summary.environment.mode, &after.summary.environment.mode);
+        anyhow::bail!(Usage(format!(
+            "the recordings have no strategy in common by default: they were made in modes {} and {}; \
+             give one that both support with --strategies, such as fp",
+            modes.0, modes.1
+        )));
     };
+    Ok(common.clone())
+}
+
+fn view<'a>(analysis: &'a Analysis, strategy: &str, label: &str) -> anyhow::Result<(Side, &'a Folded)> {
+    let folded = analysis.folded.get(strategy).context("the strategy was analysed")?;
+    let quality = analysis.summary.strategies.get(strategy).context("the strategy was analysed")?;
+    let side = Side {
+        label: label.to_owned(),
+        strategy: strategy.to_owned(),
+        samples: quality.samples,
+        complete: quality.complete,
+    };
+    Ok((side, folded))
+}
+
+/// What makes two recordings hard to compare, and what each has to say of itself.
+fn warnings(before: &Summary, after: &Summary, old: &str, new: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (a, b) = (&before.environment, &after.environment);
+    for (what, of_a, of_b) in [
+        ("sampling event", &a.event, &b.event),
+        ("rate", &a.rate, &b.rate),
+        ("mode", &a.mode, &b.mode),
+        ("kernel", &a.kernel, &b.kernel),
+        ("CPU", &a.cpu_model, &b.cpu_model),
+    ] {
+        if of_a != of_b {
+            warnings.push(format!("the recordings differ in their {what}: {of_a} before, {of_b} after"));
+        }
+    }
+    for (summary, label) in [(before, old), (after, new)] {
+        let own = summary.damage.iter().chain(&summary.warnings);
+        warnings.extend(own.map(|warning| format!("{label}: {warning}")));
+    }
+    warnings
+}
+
+fn print(args: &Args, report: &Changes) -> anyhow::Result<()> {
+    output::write_whole(Path::new("-"), |mut out| match args.json {
+        true => json::value(report, &mut out),
+        false => fpprof_reports::changes::terminal(report, &output::style(), &mut out),
+    })
+}
+
+/// Two strategies over one recording.
+fn strategies(args: &Args) -> anyhow::Result<u8> {
+    let asked = if args.strategies.is_empty() { &[Strategy::Dwarf, Strategy::Fp][..] } else { &args.strategies };
+    let &[reference, other] = asked else {
+        let words = "give two strategies, such as --strategies dwarf,elfutils, or a second recording";
+        return Err(Usage(words.to_owned()).into());
+    };
+    if args.fail_below.iter().any(Gate::is_about_completeness) {
+        return Err(Usage("`complete` is judged by `fpprof report`; `diff` knows agreement=PERCENT".to_owned()).into());
+    }
     let modules = args.source.modules();
     let mut recording = args.source.open()?;
     let options = Options {
@@ -56,30 +166,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         n_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
     let report = disagreement(&mut recording, &options).with_context(|| args.source.file.display().to_string())?;
+    let mut failures: Vec<String> = args.min_same.and_then(|min| failure(&report, min)).into_iter().collect();
+    for gate in &args.fail_below {
+        failures.extend(gate.agreement(std::slice::from_ref(&report.agreement))?);
+    }
     output::write_whole(Path::new("-"), |mut out| match args.json {
         true => json::value(&report, &mut out),
         false => agreement::terminal(&report, &output::style(), &mut out),
     })?;
-    let failure = args.min_same.and_then(|min| failure(&report, min));
-    if let Some(failure) = &failure {
+    if args.svg.is_some() {
+        let analysis = args.source.analyse(&[reference, other])?;
+        let (reference, other) = (reference.to_string(), other.to_string());
+        let view = |name: &str| analysis.folded.get(name).context("the strategy was analysed");
+        draw(args, (&reference, view(&reference)?), (&other, view(&other)?))?;
+    }
+    for failure in &failures {
         say(&format!("fpprof: {failure}"));
     }
-    Ok(if failure.is_none() { DONE } else { FAILED })
+    Ok(if failures.is_empty() { DONE } else { FAILED })
+}
+
+fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded)) -> anyhow::Result<()> {
+    let Some(path) = &args.svg else { return Ok(()) };
+    let side = |(label, folded)| flamegraph::Side { label, folded };
+    output::write_whole(path, |mut out| {
+        flamegraph::svg_difference(side(before), side(after), &mut out).map_err(io::Error::other)
+    })?;
+    if path != Path::new("-") {
+        say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", path.display()));
+    }
+    Ok(())
 }
 
 /// What is wrong with the share of equal stacks; nothing to compare fails too.
 #[expect(clippy::cast_precision_loss, reason = "samples of a recording are below 2^53")]
 fn failure(report: &Disagreement, min: f64) -> Option<String> {
-    let (same, all) = (report.both_complete_same, report.both_complete);
+    let (same, all) = (report.agreement.both_complete_same, report.agreement.both_complete);
     if all == 0 {
         return Some("no stack is complete under both strategies".to_owned());
     }
     let percent = same as f64 / all as f64 * 100.0;
     (percent < min)
         .then(|| format!("{same} of {all} stacks complete under both are the same ({percent:.3} %), below {min} %"))
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_error| format!("`{text}` is not a number"))?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("give 0 to 100".to_owned()) }
 }

@@ -5,7 +5,7 @@ use crate::output::{RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Target, TargetStatus};
-use fpprof_recording::model::{CaptureMode, EndReason, Sampling};
+use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Keep stack words that point nowhere; without this they are zeroed, since they can hold secrets
     #[arg(long)]
     keep_raw_stacks: bool,
+    /// Fail if more than so many per cent of the samples were lost or dropped
+    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
+    max_lost: Option<f64>,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -146,7 +149,7 @@ fn refused(error: Error) -> u8 {
 /// Says how it went, and gives the exit status.
 fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
     if !args.quiet {
-        crate::closing::say_outcome(outcome, &args.output)?;
+        crate::closing::say_outcome(outcome, Sampling::FrequencyHz(args.freq), &args.output)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -171,5 +174,15 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
         );
         return Ok(status.max(FAILED));
     }
+    if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
+        say(&format!("fpprof: {failure}"));
+        return Ok(status.max(FAILED));
+    }
     Ok(status)
+}
+
+fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {
+    let lost = |cpu: &CpuCounters| cpu.lost.values().fold(cpu.dropped, |sum, &n| sum.saturating_add(n));
+    let lost = outcome.end.cpus.iter().map(lost).fold(0, u64::saturating_add);
+    crate::gate::lost_failure(lost, outcome.samples, most_percent)
 }

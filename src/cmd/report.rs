@@ -10,27 +10,31 @@ use std::path::Path;
 
 /// Say what a recording holds: balance, volume, cost, how its stacks end, hottest functions
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils, libunwind.
+#[command(
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils (or libdw), libunwind.
 
 Examples:
   fpprof report run.fpprof
-  fpprof report run.fpprof --strategy fp,dwarf,dwarf@8192,elfutils
+  fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
-  fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1")]
+  fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
+  fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// Ways to unwind, by commas; by default all that the recording supports without help
-    #[arg(long = "strategy", alias = "strategies", value_name = "S", value_delimiter = ',')]
+    #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-    /// Fail unless so many per cent of the stacks are complete, such as complete=95 or fp:complete=50
-    #[arg(long = "fail-below", value_name = "[S:]complete=PERCENT", value_delimiter = ',')]
+    /// Fail unless so many per cent of the stacks are complete, such as complete=95 or fp:complete=50, or have the same
+    /// frames as under the best strategy, such as agreement=99 or elfutils:agreement=99
+    #[arg(long = "fail-below", value_name = "[S:]complete|agreement=PERCENT", value_delimiter = ',')]
     fail_below: Vec<Gate>,
     /// Fail if more than so many per cent of the samples were lost or dropped
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     max_lost: Option<f64>,
 }
 
@@ -41,15 +45,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let analysis = args.source.analyse(&args.strategies)?;
     let summary = &analysis.summary;
+    // A gate with nothing to judge is wrong usage, which is said instead of a report.
+    let mut failures = Vec::new();
+    for gate in &args.fail_below {
+        failures.extend(gate.failures(summary, &analysis.default_strategy)?);
+    }
+    failures.extend(args.max_lost.and_then(|max| crate::gate::summary_lost_failure(summary, max)));
     output::write_whole(Path::new("-"), |mut out| match args.json {
         true => json::summary(summary, &mut out),
         false => terminal::summary(summary, &output::style(), &mut out),
     })?;
-    let mut failures = Vec::new();
-    for gate in &args.fail_below {
-        failures.extend(gate.failure(&analysis)?);
-    }
-    failures.extend(args.max_lost.and_then(|max| crate::gate::lost_failure(summary, max)));
     for failure in &failures {
         say(&format!("fpprof: {failure}"));
     }

@@ -4,14 +4,15 @@ use super::{Comparison, Difference, Relation};
 use crate::fold::{Labels, Where, locate};
 use crate::replay::{Collect, Seen};
 use crate::strategy::Strategy;
+use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Functions named for each pair of strategies.
-const MAX_CULPRITS: usize = 20;
+/// Functions and files named for each pair of strategies.
+const MAX_FUNCTIONS: usize = 50;
 
-/// How two strategies compare over all samples with a user stack.
+/// How two strategies compare over all samples with a user stack under either.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Agreement {
     /// The strategy taken for the reference.
@@ -20,23 +21,77 @@ pub struct Agreement {
     pub other: String,
     /// Samples compared.
     pub samples: u64,
+    /// Those whose frames are the same, however the stacks ended.
+    pub same: u64,
+    /// Those whose stacks both reached their root.
+    pub both_complete: u64,
+    /// Those whose stacks both reached their root, over the same frames.
+    pub both_complete_same: u64,
     /// Samples by relation.
     pub relations: BTreeMap<Relation, u64>,
-    /// The same by frames, over all samples.
+    /// The same by frames over all samples, leaves not counted.
     pub frames: Difference,
-    /// Functions after which they differ first, most samples first.
-    pub culprits: Vec<Culprit>,
+    /// Functions behind which they differ first: those whose caller they disagree on. Most samples first.
+    pub functions: Vec<Function>,
+    /// The same by file; names are empty.
+    pub modules: Vec<Function>,
 }
 
-/// A function whose caller a strategy missed.
+/// A function whose caller two strategies disagree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Culprit {
-    /// Its name.
+pub struct Function {
+    /// Its name; `[no symbol]` for all code of a file that has no names.
     pub name: String,
-    /// Its module.
+    /// Base name of its file.
     pub module: String,
-    /// Samples that differ after it first.
+    /// Samples that differ first behind a frame of it.
     pub samples: u64,
+    /// The same by relation.
+    pub relations: BTreeMap<Relation, u64>,
+}
+
+/// Functions and files by what is laid at their doors.
+#[derive(Debug, Default)]
+pub(crate) struct Blame {
+    functions: BTreeMap<(String, String), Function>,
+    modules: BTreeMap<(String, String), Function>,
+}
+
+impl Blame {
+    /// Lays `n` samples at the door of a function and of its file.
+    pub(crate) fn add(&mut self, name: String, module: String, relation: Relation, n: u64) {
+        blame(&mut self.modules, String::new(), module.clone(), relation, n);
+        blame(&mut self.functions, name, module, relation, n);
+    }
+
+    /// Functions and files, most samples first, then by name.
+    pub(crate) fn ranked(self) -> (Vec<Function>, Vec<Function>) {
+        let ranked = |functions: BTreeMap<_, Function>| {
+            let mut ranked: Vec<Function> = functions.into_values().collect();
+            ranked.sort_by_key(|function| std::cmp::Reverse(function.samples));
+            ranked.truncate(MAX_FUNCTIONS);
+            ranked
+        };
+        (ranked(self.functions), ranked(self.modules))
+    }
+}
+
+fn blame(
+    functions: &mut BTreeMap<(String, String), Function>,
+    name: String,
+    module: String,
+    relation: Relation,
+    n: u64,
+) {
+    let function = functions.entry((name, module)).or_insert_with_key(|(name, module)| Function {
+        name: name.clone(),
+        module: module.clone(),
+        samples: 0,
+        relations: BTreeMap::new(),
+    });
+    function.samples = function.samples.saturating_add(n);
+    let of_relation = function.relations.entry(relation).or_default();
+    *of_relation = of_relation.saturating_add(n);
 }
 
 /// Compares every pair of strategies, sample by sample.
@@ -50,9 +105,12 @@ pub struct AgreementCounter {
 #[derive(Debug, Clone, Default)]
 struct Counts {
     samples: u64,
+    both_complete: u64,
+    both_complete_same: u64,
     relations: BTreeMap<Relation, u64>,
     frames: Difference,
-    culprits: FxHashMap<Where, u64>,
+    /// Where they differ first.
+    places: FxHashMap<(Where, Relation), u64>,
 }
 
 impl AgreementCounter {
@@ -74,13 +132,20 @@ impl AgreementCounter {
     #[must_use]
     pub fn agreements(&self, names: &[String], labels: &Labels) -> Vec<Agreement> {
         let name = |index: usize| names.get(index).cloned().unwrap_or_default();
-        let agreement = |(&(reference, other), counts): (&(usize, usize), &Counts)| Agreement {
-            reference: name(reference),
-            other: name(other),
-            samples: counts.samples,
-            relations: counts.relations.clone(),
-            frames: counts.frames,
-            culprits: culprits(&counts.culprits, labels),
+        let agreement = |(&(reference, other), counts): (&(usize, usize), &Counts)| {
+            let (functions, modules) = blamed(&counts.places, labels);
+            Agreement {
+                reference: name(reference),
+                other: name(other),
+                samples: counts.samples,
+                same: counts.relations.get(&Relation::Same).copied().unwrap_or(0),
+                both_complete: counts.both_complete,
+                both_complete_same: counts.both_complete_same,
+                relations: counts.relations.clone(),
+                frames: counts.frames,
+                functions,
+                modules,
+            }
         };
         self.pairs.iter().zip(&self.counts).map(agreement).collect()
     }
@@ -96,17 +161,16 @@ fn rank(strategy: &Strategy) -> (u8, std::cmp::Reverse<u32>) {
     }
 }
 
-fn culprits(places: &FxHashMap<Where, u64>, labels: &Labels) -> Vec<Culprit> {
-    let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for (&place, &samples) in places {
-        let total = by_name.entry(labels.function(place)).or_default();
-        *total = total.saturating_add(samples);
+fn blamed(places: &FxHashMap<(Where, Relation), u64>, labels: &Labels) -> (Vec<Function>, Vec<Function>) {
+    let mut blame = Blame::default();
+    for (&(place, relation), &n) in places {
+        let (name, module) = labels.function(place);
+        // Code of one file without names is one line of the table.
+        let is_unnamed = name.starts_with('[') && name.contains("+0x");
+        let name = if is_unnamed { "[no symbol]".to_owned() } else { name };
+        blame.add(name, module, relation, n);
     }
-    let culprit = |((name, module), samples)| Culprit { name, module, samples };
-    let mut culprits: Vec<Culprit> = by_name.into_iter().map(culprit).collect();
-    culprits.sort_by_key(|culprit| std::cmp::Reverse(culprit.samples));
-    culprits.truncate(MAX_CULPRITS);
-    culprits
+    blame.ranked()
 }
 
 impl Collect for AgreementCounter {
@@ -119,11 +183,15 @@ impl Collect for AgreementCounter {
                 continue;
             }
             let comparison = Comparison::new(reference, other);
+            let is_complete = [reference, other].iter().all(|stack| matches!(stack.stop, StopReason::Complete(_)));
+            let is_same = comparison.relation == Relation::Same;
             counts.samples += 1;
+            counts.both_complete += u64::from(is_complete);
+            counts.both_complete_same += u64::from(is_complete && is_same);
             *counts.relations.entry(comparison.relation).or_default() += 1;
             counts.frames.add(&comparison.difference);
             if let Some(frame) = comparison.differs_after.and_then(|index| reference.frames.get(index)) {
-                *counts.culprits.entry(locate(frame, seen.space)).or_default() += 1;
+                *counts.places.entry((locate(frame, seen.space), comparison.relation)).or_default() += 1;
             }
         }
     }
@@ -131,23 +199,15 @@ impl Collect for AgreementCounter {
     fn merge(&mut self, other: Self) {
         for (own, theirs) in self.counts.iter_mut().zip(other.counts) {
             own.samples += theirs.samples;
+            own.both_complete += theirs.both_complete;
+            own.both_complete_same += theirs.both_complete_same;
             own.frames.add(&theirs.frames);
             for (relation, n) in theirs.relations {
                 *own.relations.entry(relation).or_default() += n;
             }
-            for (place, n) in theirs.culprits {
-                *own.culprits.entry(place).or_default() += n;
+            for (place, n) in theirs.places {
+                *own.places.entry(place).or_default() += n;
             }
         }
-    }
-}
-
-impl Difference {
-    fn add(&mut self, other: &Self) {
-        self.n_same += other.n_same;
-        self.n_missing += other.n_missing;
-        self.n_not_reached += other.n_not_reached;
-        self.n_wrong += other.n_wrong;
-        self.n_beyond += other.n_beyond;
     }
 }

@@ -1,17 +1,27 @@
 //! The curve of chunk sizes at the sizes people choose from.
 
 use super::{ChunkSizes, ProcessChunkSizes};
+use crate::spread::Spread;
 use crate::summary::{ChunkNeeds, ChunkPoint};
 use std::collections::BTreeMap;
 
 /// Per cent of the stacks that a size is looked for.
 const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
-/// Sizes of the curve: powers of two from the smallest that holds a frame or two to the largest that was asked for here.
-const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
+/// Sizes of the curve: powers of two from the smallest that holds a frame or two to the largest that can be recorded.
+const SIZES: std::ops::RangeInclusive<u32> = 9..=24;
+
+/// What does not depend on the size of chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Around {
+    /// Bytes handed over for each sample beside its chunk: registers, frame-pointer chain, kernel chain.
+    pub other_bytes_per_sample: f64,
+    /// Length of the recording, seconds.
+    pub duration_s: f64,
+}
 
 /// All processes first, then each process name, most samples first.
 #[must_use]
-pub fn chunk_needs(all: &ChunkSizes, processes: &[ProcessChunkSizes]) -> Vec<ChunkNeeds> {
+pub fn chunk_needs(all: &ChunkSizes, processes: &[ProcessChunkSizes], around: Around) -> Vec<ChunkNeeds> {
     if all.samples == 0 {
         return Vec::new();
     }
@@ -21,16 +31,25 @@ pub fn chunk_needs(all: &ChunkSizes, processes: &[ProcessChunkSizes]) -> Vec<Chu
     }
     let mut named: Vec<_> = by_comm.iter().collect();
     named.sort_by_key(|&(comm, sizes)| (std::cmp::Reverse(sizes.samples), *comm));
-    let each = named.into_iter().map(|(comm, sizes)| needs(comm, sizes));
-    std::iter::once(needs("", all)).chain(each).collect()
+    let each = named.into_iter().map(|(comm, sizes)| needs(comm, sizes, around));
+    std::iter::once(needs("", all, around)).chain(each).collect()
 }
 
-fn needs(comm: &str, sizes: &ChunkSizes) -> ChunkNeeds {
+fn needs(comm: &str, sizes: &ChunkSizes, around: Around) -> ChunkNeeds {
     let smallest = |percent: u8| (percent, sizes.smallest_for(f64::from(percent) / 100.0));
     let point = |power: u32| {
         let chunk_bytes = 1_u64 << power;
         let mean_copied_bytes = sizes.mean_copied_at(chunk_bytes);
-        ChunkPoint { chunk_bytes, complete: sizes.complete_at(chunk_bytes), mean_copied_bytes }
+        let bytes_per_sample = mean_copied_bytes + around.other_bytes_per_sample;
+        let minutes = around.duration_s / 60.0;
+        let bytes = bytes_per_sample * sizes.samples as f64;
+        ChunkPoint {
+            chunk_bytes,
+            complete: sizes.complete_at(chunk_bytes),
+            mean_copied_bytes,
+            bytes_per_sample,
+            bytes_per_minute: if minutes > 0.0 { bytes / minutes } else { 0.0 },
+        }
     };
     let largest = sizes.needed_bytes.keys().next_back().copied().unwrap_or(0);
     // One size above the largest need says that the curve is flat from there.
@@ -40,5 +59,7 @@ fn needs(comm: &str, sizes: &ChunkSizes) -> ChunkNeeds {
         samples: sizes.samples,
         smallest_bytes: PERCENTS.into_iter().map(smallest).collect(),
         curve: powers.map(point).collect(),
+        depth_bytes: Spread::of(&sizes.depth_bytes),
+        without_depth: sizes.without_depth,
     }
 }

@@ -7,7 +7,8 @@
 use crate::address_space::{ProcessIx, Timeline};
 use crate::fold::shown_comm;
 use crate::replay::{Collect, Seen};
-use fpprof_unwind::{StackRef, StopReason};
+use crate::spread::{count, merge};
+use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,10 +60,10 @@ impl ChunkSizes {
     fn add(&mut self, seen: &Seen<'_>, sp: u64, stack: StackRef<'_>) {
         self.samples += 1;
         if let Some(needed) = needed_bytes(sp, stack) {
-            *self.needed_bytes.entry(grain(needed)).or_default() += 1;
+            count(&mut self.needed_bytes, needed);
         }
         match seen.sample.stack_end.and_then(|end| end.address.checked_sub(sp)) {
-            Some(depth) => *self.depth_bytes.entry(grain(depth)).or_default() += 1,
+            Some(depth) => count(&mut self.depth_bytes, grain(depth)),
             None => self.without_depth += 1,
         }
     }
@@ -70,13 +71,8 @@ impl ChunkSizes {
     pub(super) fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.without_depth += other.without_depth;
-        for (own, theirs) in
-            [(&mut self.needed_bytes, &other.needed_bytes), (&mut self.depth_bytes, &other.depth_bytes)]
-        {
-            for (&bytes, n) in theirs {
-                *own.entry(bytes).or_default() += n;
-            }
-        }
+        merge(&mut self.needed_bytes, &other.needed_bytes);
+        merge(&mut self.depth_bytes, &other.depth_bytes);
     }
 }
 
@@ -141,13 +137,16 @@ impl Collect for ChunkSizeCounter {
     }
 }
 
-/// Bytes from the stack pointer up that a stack needed to reach its root; `None` if it did not.
-fn needed_bytes(sp: u64, stack: StackRef<'_>) -> Option<u64> {
+/// Bytes from the stack pointer up that a stack needed to reach its root, to the grain of all such counts; `None` if it
+/// did not, or where a frame's place is not known.
+pub(crate) fn needed_bytes(sp: u64, stack: StackRef<'_>) -> Option<u64> {
     if !matches!(stack.stop, StopReason::Complete(_)) {
         return None;
     }
     let callees = stack.frames.split_last().map_or(&[][..], |(_, callees)| callees);
-    Some(callees.iter().map(|frame| frame.cfa.saturating_sub(sp)).max().unwrap_or(0))
+    let needed = |frame: &Frame| (frame.cfa != 0).then(|| frame.cfa.saturating_sub(sp));
+    let most = callees.iter().try_fold(0, |most, frame| Some(needed(frame)?.max(most)));
+    most.map(grain)
 }
 
 fn grain(bytes: u64) -> u64 {

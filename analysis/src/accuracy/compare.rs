@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// It has frames that the reference, which goes on beyond them or reached its root, has not.
+    /// It has frames that the reference, which goes on beyond them or reached its root, has not, in place of others.
     WrongFrame,
+    /// It has every frame of the reference and others between them, or beyond a root that was reached.
+    ExtraFrame,
     /// It lacks the caller of the leaf.
     LeafCallerMissing,
     /// It lacks frames further out, and goes on beyond them.
@@ -59,6 +61,34 @@ pub struct Comparison {
     ///
     /// It is the frame whose caller was missed: a function without a frame pointer, say.
     pub differs_after: Option<usize>,
+}
+
+impl Relation {
+    /// Every relation, the worst first.
+    pub const ALL: [Self; 7] = [
+        Self::WrongFrame,
+        Self::ExtraFrame,
+        Self::LeafCallerMissing,
+        Self::FrameMissing,
+        Self::Prefix,
+        Self::Longer,
+        Self::Same,
+    ];
+}
+
+impl Difference {
+    /// Adds what another comparison counted.
+    pub fn add(&mut self, more: &Self) {
+        for (to, more) in [
+            (&mut self.n_same, more.n_same),
+            (&mut self.n_missing, more.n_missing),
+            (&mut self.n_not_reached, more.n_not_reached),
+            (&mut self.n_wrong, more.n_wrong),
+            (&mut self.n_beyond, more.n_beyond),
+        ] {
+            *to = to.saturating_add(more);
+        }
+    }
 }
 
 impl Comparison {
@@ -131,7 +161,9 @@ fn judge(reference: StackRef<'_>, matched: &[Option<usize>]) -> Comparison {
             break;
         }
     }
-    let relation = if n_wrong > 0 {
+    let relation = if n_wrong > 0 && n_missing == 0 && n_not_reached == 0 {
+        Relation::ExtraFrame
+    } else if n_wrong > 0 {
         Relation::WrongFrame
     } else if is_first_missing {
         Relation::LeafCallerMissing

@@ -5,8 +5,10 @@ mod chunk_needs;
 mod chunk_sizes;
 mod compare;
 
-pub use agreement::{Agreement, AgreementCounter, Culprit};
-pub use chunk_needs::chunk_needs;
+pub(crate) use agreement::Blame;
+pub use agreement::{Agreement, AgreementCounter, Function};
+pub use chunk_needs::{Around, chunk_needs};
+pub(crate) use chunk_sizes::needed_bytes;
 pub use chunk_sizes::{ChunkSizeCounter, ChunkSizes, ProcessChunkSizes};
 pub use compare::{Comparison, Difference, Relation};
 

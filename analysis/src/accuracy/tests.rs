@@ -41,7 +41,9 @@ fn relations_are_told_apart() {
     let wrong = &[(1, 10), (2, 25), (9, 40), (5, 0)];
     assert_eq!(with(wrong, ROOT), (Relation::WrongFrame, [2, 2, 0, 1, 0], Some(1)));
     let past_the_root = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 50), (6, 0)];
-    assert_eq!(with(past_the_root, BROKEN), (Relation::WrongFrame, [4, 0, 0, 1, 0], Some(4)));
+    assert_eq!(with(past_the_root, BROKEN), (Relation::ExtraFrame, [4, 0, 0, 1, 0], Some(4)));
+    let between = &[(1, 10), (2, 15), (8, 20), (3, 30), (4, 40), (5, 0)];
+    assert_eq!(with(between, ROOT), (Relation::ExtraFrame, [4, 0, 0, 1, 0], Some(1)));
     let leaf_and_early = &[(1, 20), (3, 0)];
     assert_eq!(with(leaf_and_early, BROKEN), (Relation::LeafCallerMissing, [1, 1, 2, 0, 0], Some(0)));
 }

@@ -88,7 +88,7 @@ impl Collector {
         let comparison = Comparison::new(reference, other);
         let reason = (comparison.relation, reference.stop, other.stop);
         self.samples = self.samples.saturating_add(1);
-        add(&mut self.frames, &comparison.difference);
+        self.frames.add(&comparison.difference);
         count(&mut self.reasons, reason, 1);
         let Some(frame) = comparison.differs_after else { return };
         let Some(after) = reference.frames.get(frame) else { return };
@@ -140,7 +140,7 @@ impl Collect for Collector {
 
     fn merge(&mut self, other: Self) {
         self.samples = self.samples.saturating_add(other.samples);
-        add(&mut self.frames, &other.frames);
+        self.frames.add(&other.frames);
         other.reasons.into_iter().for_each(|(reason, n)| count(&mut self.reasons, reason, n));
         other.splits.into_iter().for_each(|(split, n)| count(&mut self.splits, split, n));
         for (reason, kept) in other.kept {
@@ -166,12 +166,4 @@ fn kept_stack(stack: StackRef<'_>, frame: usize, space: &PlacedSpace) -> KeptSta
 fn count<K: Eq + std::hash::Hash>(counts: &mut FxHashMap<K, u64>, key: K, n: u64) {
     let total = counts.entry(key).or_default();
     *total = total.saturating_add(n);
-}
-
-fn add(to: &mut Difference, more: &Difference) {
-    to.n_same = to.n_same.saturating_add(more.n_same);
-    to.n_missing = to.n_missing.saturating_add(more.n_missing);
-    to.n_not_reached = to.n_not_reached.saturating_add(more.n_not_reached);
-    to.n_wrong = to.n_wrong.saturating_add(more.n_wrong);
-    to.n_beyond = to.n_beyond.saturating_add(more.n_beyond);
 }

@@ -18,7 +18,7 @@ mod model;
 mod report;
 
 pub use evidence::{Evidence, Verdict};
-pub use model::{Disagreement, Example, Function, Reason, ShownFrame, ShownStack};
+pub use model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 pub use report::{Options, disagreement};
 
 #[cfg(test)]

@@ -1,37 +1,20 @@
 //! The model behind `fpprof diff`. Field names are the keys of `diff --json`.
 
 use super::{Evidence, Verdict};
-use crate::accuracy::{Difference, Relation};
+use crate::accuracy::{Agreement, Relation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How two strategies differ over the samples of a recording.
+/// How two strategies differ over the samples of a recording, in full.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Disagreement {
-    /// The strategy taken for the reference.
-    pub reference: String,
-    /// The strategy compared with it.
-    pub other: String,
-    /// Samples with a user stack under either.
-    pub samples: u64,
-    /// Those whose frames are the same, however the stacks ended.
-    pub same: u64,
-    /// Those whose stacks both reached their root.
-    pub both_complete: u64,
-    /// Those whose stacks both reached their root, over the same frames.
-    pub both_complete_same: u64,
-    /// Samples by relation.
-    pub relations: BTreeMap<Relation, u64>,
-    /// The same by frames, leaves not counted.
-    pub frames: Difference,
+    /// What `report` says of the two as well.
+    #[serde(flatten)]
+    pub agreement: Agreement,
     /// Who is right in the samples that differ.
     pub verdicts: BTreeMap<Verdict, u64>,
     /// Samples by relation and by how both stacks ended, those that are the same included; most samples first.
     pub reasons: Vec<Reason>,
-    /// Functions whose caller they disagree on, most samples first.
-    pub functions: Vec<Function>,
-    /// The same by module; names are empty.
-    pub modules: Vec<Function>,
     /// What was left out or went wrong, in words.
     pub warnings: Vec<String>,
 }
@@ -51,19 +34,6 @@ pub struct Reason {
     pub verdicts: BTreeMap<Verdict, u64>,
     /// The earliest sample of each of the first few places where they differ.
     pub examples: Vec<Example>,
-}
-
-/// A function whose caller two strategies disagree on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Base name of its module.
-    pub module: String,
-    /// Samples that differ first behind a frame of it.
-    pub samples: u64,
-    /// The same by relation.
-    pub relations: BTreeMap<Relation, u64>,
 }
 
 /// One sample that differs.

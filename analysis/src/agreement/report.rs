@@ -2,9 +2,9 @@
 
 use super::collector::{Caller, Collector, Kept, KeptStack, ReasonKey, Split};
 use super::evidence::{Evidence, Verdict, Witness};
-use super::model::{Disagreement, Example, Function, Reason, ShownFrame, ShownStack};
+use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
-use crate::accuracy::Relation;
+use crate::accuracy::{Agreement, Blame, Relation};
 use crate::address_space::{Builder, FileIx, Timeline};
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
@@ -18,8 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 
-/// Functions and modules named.
-const MAX_FUNCTIONS: usize = 50;
 /// What a walk by frame pointers takes for the row of every instruction of x86-64.
 const FRAME_POINTER_ROW: &str = "CFA=rbp+16, rbp=c-16, ra=c-8";
 
@@ -94,38 +92,37 @@ impl<'a> Report<'a> {
     }
 
     fn make(&self) -> Disagreement {
-        let mut report = Disagreement {
+        let mut agreement = Agreement {
             reference: self.options.reference.to_string(),
             other: self.options.other.to_string(),
             samples: self.collected.samples,
             frames: self.collected.frames,
-            ..Disagreement::default()
+            ..Agreement::default()
         };
         for (&(relation, reference, other), &n) in &self.collected.reasons {
             let is_same = relation == Relation::Same;
             let is_complete = [reference, other].iter().all(|stop| matches!(stop, StopReason::Complete(_)));
-            count(&mut report.relations, relation, n);
+            count(&mut agreement.relations, relation, n);
             for (total, holds) in [
-                (&mut report.same, is_same),
-                (&mut report.both_complete, is_complete),
-                (&mut report.both_complete_same, is_same && is_complete),
+                (&mut agreement.same, is_same),
+                (&mut agreement.both_complete, is_complete),
+                (&mut agreement.both_complete_same, is_same && is_complete),
             ] {
                 *total = total.saturating_add(if holds { n } else { 0 });
             }
         }
+        let mut report = Disagreement::default();
         let mut verdicts: FxHashMap<ReasonKey, BTreeMap<Verdict, u64>> = FxHashMap::default();
-        let mut functions: BTreeMap<(String, String), Function> = BTreeMap::new();
-        let mut by_module: BTreeMap<(String, String), Function> = BTreeMap::new();
+        let mut blame = Blame::default();
         for (&(reason, split), &n) in &self.collected.splits {
             let verdict = self.verdict(split);
             count(&mut report.verdicts, verdict, n);
             count(verdicts.entry(reason).or_default(), verdict, n);
             let (name, module) = self.function(split.after);
-            blame(&mut by_module, String::new(), module.clone(), reason.0, n);
-            blame(&mut functions, name, module, reason.0, n);
+            blame.add(name, module, reason.0, n);
         }
-        report.functions = ranked(functions);
-        report.modules = ranked(by_module);
+        (agreement.functions, agreement.modules) = blame.ranked();
+        report.agreement = agreement;
         report.reasons = self.reasons(&mut verdicts);
         report.warnings = self.symbols.warnings().to_vec();
         report
@@ -268,29 +265,4 @@ fn address(place: Where) -> u64 {
 fn count<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, n: u64) {
     let total = counts.entry(key).or_default();
     *total = total.saturating_add(n);
-}
-
-fn blame(
-    functions: &mut BTreeMap<(String, String), Function>,
-    name: String,
-    module: String,
-    relation: Relation,
-    n: u64,
-) {
-    let function = functions.entry((name, module)).or_insert_with_key(|(name, module)| Function {
-        name: name.clone(),
-        module: module.clone(),
-        samples: 0,
-        relations: BTreeMap::new(),
-    });
-    function.samples = function.samples.saturating_add(n);
-    count(&mut function.relations, relation, n);
-}
-
-/// Most samples first, then by name.
-fn ranked(functions: BTreeMap<(String, String), Function>) -> Vec<Function> {
-    let mut ranked: Vec<Function> = functions.into_values().collect();
-    ranked.sort_by_key(|function| std::cmp::Reverse(function.samples));
-    ranked.truncate(MAX_FUNCTIONS);
-    ranked
 }

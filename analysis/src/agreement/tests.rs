@@ -102,17 +102,25 @@ const WRONG: &[(&str, u64)] = &[("leaf", 0), ("behind_nops", 8), ("after_middle"
 fn disagreements_are_counted_and_explained() {
     let (_workshop, file) = record(&[WITHOUT_MIDDLE, WRONG, WITHOUT_MIDDLE, WITHOUT_MIDDLE, WRONG]);
     let report = compare_on(&file, 2, 3);
-    assert_eq!((report.reference.as_str(), report.other.as_str()), ("dwarf", "fp"));
-    assert_eq!((report.samples, report.same, report.both_complete, report.both_complete_same), (5, 0, 5, 0));
+    let agreement = &report.agreement;
+    assert_eq!((agreement.reference.as_str(), agreement.other.as_str()), ("dwarf", "fp"));
+    assert_eq!((agreement.samples, agreement.same), (5, 0));
+    assert_eq!((agreement.both_complete, agreement.both_complete_same), (5, 0));
     let relations = BTreeMap::from([(Relation::LeafCallerMissing, 3), (Relation::WrongFrame, 2)]);
-    assert_eq!(report.relations, relations);
-    assert_eq!((report.frames.n_same, report.frames.n_missing, report.frames.n_wrong), (5, 5, 2));
+    assert_eq!(report.agreement.relations, relations);
+    assert_eq!(
+        (report.agreement.frames.n_same, report.agreement.frames.n_missing, report.agreement.frames.n_wrong),
+        (5, 5, 2)
+    );
     // `leaf` is called where the reference says: by `middle`, and not by `_start`, and from no row of nops.
     assert_eq!(report.verdicts, BTreeMap::from([(Verdict::Reference, 5)]));
-    let function = &report.functions[0];
+    let function = &report.agreement.functions[0];
     assert_eq!((function.name.as_str(), function.module.as_str(), function.samples), ("leaf", "program", 5));
     assert_eq!(function.relations, relations);
-    assert_eq!((report.functions.len(), report.modules.len(), report.modules[0].samples), (1, 1, 5));
+    assert_eq!(
+        (report.agreement.functions.len(), report.agreement.modules.len(), report.agreement.modules[0].samples),
+        (1, 1, 5)
+    );
 
     let [missing, wrong] = &report.reasons[..] else { panic!("{:?}", report.reasons) };
     assert_eq!((missing.relation, missing.samples), (Relation::LeafCallerMissing, 3));
@@ -140,7 +148,7 @@ fn order_does_not_matter() {
     let (_workshop, file) = record(&chains);
     let one = compare_on(&file, 1, 2);
     assert_eq!(one, compare_on(&file, 4, 2));
-    assert_eq!(one.samples, 40);
+    assert_eq!(one.agreement.samples, 40);
     let counted: u64 = one.reasons.iter().map(|reason| reason.samples).sum();
     assert_eq!(counted, 40);
     assert!(one.reasons.iter().all(|reason| reason.examples.len() == 1), "one place each");
@@ -161,8 +169,8 @@ fn equal_strategies_agree() {
         n_threads: NonZeroUsize::MIN,
     };
     let report = disagreement(&mut recording, &options).unwrap();
-    assert_eq!((report.samples, report.same, report.both_complete_same), (2, 2, 2));
-    assert_eq!((report.functions, report.verdicts), (Vec::new(), BTreeMap::new()));
+    assert_eq!((report.agreement.samples, report.agreement.same, report.agreement.both_complete_same), (2, 2, 2));
+    assert_eq!((report.agreement.functions, report.verdicts), (Vec::new(), BTreeMap::new()));
     assert!(report.reasons.iter().all(|reason| reason.examples.is_empty()));
     let twice = disagreement(&mut recording, &Options { other: Strategy::Dwarf, ..options });
     assert!(matches!(twice, Err(Error::StrategyTwice(_))));

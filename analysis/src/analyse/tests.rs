@@ -1,8 +1,9 @@
 use super::{Analysis, Options, analyse};
 use crate::Error;
-use crate::accuracy::{Culprit, Relation};
+use crate::accuracy::{Agreement, Function, Relation};
 use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
+use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{Workshop, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{
@@ -183,26 +184,46 @@ fn strategies_differ_over_the_same_samples() {
     assert_eq!(summary.strategies["fp"].leaf_skip_suspects, 6);
     assert_eq!(summary.strategies["dwarf"].leaf_skip_suspects, 0);
     assert_eq!(summary.strategies["dwarf@39"].truncated, BTreeMap::from([("chunk_end".to_string(), 6)]));
-    let relations: Vec<_> = analysis
+    let relations: Vec<_> = summary
         .agreements
         .iter()
         .filter(|agreement| agreement.reference == "dwarf")
-        .map(|agreement| (agreement.other.as_str(), agreement.relations.clone(), agreement.culprits.clone()))
+        .map(|agreement| (agreement.other.as_str(), agreement.relations.clone(), agreement.functions.clone()))
         .collect();
     let all = |relation, after: &[&str]| {
-        let culprit = |name: &&str| Culprit { name: name.to_string(), module: "program".to_string(), samples: 6 };
-        (BTreeMap::from([(relation, 6)]), after.iter().map(culprit).collect::<Vec<_>>())
+        let relations = BTreeMap::from([(relation, 6)]);
+        let function = |name: &&str| Function {
+            name: name.to_string(),
+            module: "program".to_string(),
+            samples: 6,
+            relations: relations.clone(),
+        };
+        (relations.clone(), after.iter().map(function).collect::<Vec<_>>())
     };
-    for (other, found, culprits) in &relations {
+    for (other, found, functions) in &relations {
         let expected = match *other {
             "fp" => all(Relation::LeafCallerMissing, &["leaf"]),
             "dwarf@40" => all(Relation::Same, &[]),
             "dwarf@39" => all(Relation::Prefix, &["middle"]),
             _ => all(Relation::Prefix, &["leaf"]),
         };
-        assert_eq!((found, culprits), (&expected.0, &expected.1), "{other}");
+        assert_eq!((found, functions), (&expected.0, &expected.1), "{other}");
     }
-    assert_eq!((relations.len(), analysis.agreements.len()), (4, 10));
+    assert_eq!((relations.len(), summary.agreements.len()), (4, 10));
+    let same = |reference: &str, other: &str| {
+        let of = |pair: &&Agreement| pair.reference == reference && pair.other == other;
+        let pair = summary.agreements.iter().find(of).unwrap();
+        (pair.same, pair.both_complete, pair.both_complete_same)
+    };
+    assert_eq!(
+        (same("dwarf", "dwarf@40"), same("dwarf", "fp"), same("dwarf", "dwarf@1")),
+        ((6, 6, 6), (0, 6, 0), (0, 0, 0))
+    );
+    // `leaf` has its return address at sp, `middle` another 32 bytes above it.
+    let spread = |value| Some(Spread { min: value, p50: value, p90: value, p99: value, max: value });
+    let of = |name: &str| (summary.strategies[name].frames_per_stack, summary.strategies[name].needed_bytes);
+    assert_eq!((of("dwarf"), of("fp")), ((spread(3), spread(40)), (spread(2), spread(40))));
+    assert_eq!((of("dwarf@39"), of("dwarf@1")), ((spread(2), None), (spread(1), None)));
     for quality in summary.strategies.values() {
         let ends = quality.complete + quality.truncated.values().sum::<u64>() + quality.broken.values().sum::<u64>();
         assert_eq!((quality.samples, ends), (6, 6));
@@ -290,6 +311,17 @@ fn the_curve_of_chunk_sizes_is_what_each_size_gives() {
         (Some(32), Some(40), Some(40))
     );
     assert!((sizes.mean_copied_at(44) - (3.0 * 40.0 + 6.0 * 44.0) / 9.0).abs() < 1e-9);
+    let needs = &run(&file, &[]).summary.chunk_sizes;
+    assert_eq!((needs.len(), needs[0].comm.as_str(), needs[1].comm.as_str()), (2, "", "prog"));
+    let depth = needs[0].depth_bytes.unwrap();
+    assert_eq!((depth.min, depth.max, needs[0].without_depth), (40, 48, 0));
+    let first = &needs[0].curve[0];
+    assert_eq!((first.chunk_bytes, first.complete), (512, 9));
+    // All that a chunk of any size would take beyond the stack, and nothing else, stands above the copied bytes.
+    let other = first.bytes_per_sample - first.mean_copied_bytes;
+    assert!(needs.iter().flat_map(|needs| &needs.curve).all(|point| {
+        (point.bytes_per_sample - point.mean_copied_bytes - other).abs() < 1e-9 && point.bytes_per_minute > 0.0
+    }));
 }
 
 /// Check that a recording that breaks off anywhere is balanced, with every sample it still has unwound.
@@ -401,7 +433,7 @@ fn second_opinions_agree() {
     let samples: Vec<Sample> = (0..4).map(|n| program.sample(1, n)).collect();
     let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
     let analysis = run(&file, &["dwarf", "elfutils", "libunwind"]);
-    for agreement in &analysis.agreements {
+    for agreement in &analysis.summary.agreements {
         assert_eq!(agreement.relations, BTreeMap::from([(Relation::Same, 4)]), "{agreement:?}");
     }
     for folded in analysis.folded.values() {

@@ -7,13 +7,15 @@
 use crate::sys::{EventKind, PerfEvent, monotonic_ns};
 use fpprof_recording::model::Sampling;
 
-/// How long it is looked at: some 200 interrupts.
-const LOOK_NS: u64 = 10_000_000;
+/// It is looked at until so many interrupts were seen: some 5 ms.
+const ENOUGH_GAPS: usize = 100;
+/// And no longer than this, on a machine where this thread hardly runs.
+const MOST_NS: u64 = 50_000_000;
 /// One interrupt in so many nanoseconds, or cycles of a processor of some 3 GHz.
 const PERIOD_NS: u64 = 50_000;
 const PERIOD_CYCLES: u64 = 150_000;
 /// Fewer gaps say nothing: the event was throttled, or this thread hardly ran.
-const MIN_GAPS: usize = 50;
+const MIN_GAPS: usize = 30;
 /// Readings that say how long a reading takes.
 const READINGS: usize = 1000;
 
@@ -31,8 +33,8 @@ pub(super) fn interrupt_ns(kind: EventKind) -> Option<u64> {
     let mut gaps: Vec<u64> = Vec::with_capacity(READINGS);
     event.enable().ok()?;
     let mut last = monotonic_ns();
-    let end = last.saturating_add(LOOK_NS);
-    while last < end {
+    let end = last.saturating_add(MOST_NS);
+    while last < end && gaps.len() < ENOUGH_GAPS {
         let ns = step(&mut last);
         if is_gap(ns) {
             gaps.push(ns.saturating_sub(reading_ns));

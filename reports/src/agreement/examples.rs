@@ -27,17 +27,19 @@ fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut impl W
     line.write(style, out)?;
     if let Some(row) = &example.other_row {
         let mut line = Paragraph::new("  rule", 8);
-        line.words(Tone::Plain, &shown(row)).part(Tone::Dim, format!("({})", shown(&report.other)));
+        line.words(Tone::Plain, &shown(row)).part(Tone::Dim, format!("({})", shown(&report.agreement.other)));
         line.write(style, out)?;
     }
     let mut line = Paragraph::new("  right", 8);
     line.part(Tone::Strong, verdict_name(example.verdict, report));
-    for (name, evidence) in [(&report.reference, example.reference_evidence), (&report.other, example.other_evidence)] {
+    for (name, evidence) in
+        [(&report.agreement.reference, example.reference_evidence), (&report.agreement.other, example.other_evidence)]
+    {
         line.words(Tone::Dim, &format!("· {} returns {}", shown(name), evidence_words(evidence)));
     }
     line.write(style, out)?;
-    stack(&report.reference, &example.reference, &example.other, style, out)?;
-    stack(&report.other, &example.other, &example.reference, style, out)
+    stack(&report.agreement.reference, &example.reference, &example.other, style, out)?;
+    stack(&report.agreement.other, &example.other, &example.reference, style, out)
 }
 
 fn stack(name: &str, stack: &ShownStack, against: &ShownStack, style: &Style, out: &mut impl Write) -> io::Result<()> {

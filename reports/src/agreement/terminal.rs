@@ -4,8 +4,8 @@ use super::examples::examples;
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
-use fpprof_analysis::accuracy::Relation;
-use fpprof_analysis::agreement::{Disagreement, Function, Verdict};
+use fpprof_analysis::accuracy::{Agreement, Function, Relation};
+use fpprof_analysis::agreement::{Disagreement, Verdict};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -13,9 +13,6 @@ use std::io::{self, Write};
 const INDENT: usize = 10;
 /// Functions and modules listed.
 const MAX_FUNCTIONS: usize = 12;
-/// Every relation of stacks that differ, the worst first.
-const DIFFERENT: [Relation; 5] =
-    [Relation::WrongFrame, Relation::LeafCallerMissing, Relation::FrameMissing, Relation::Prefix, Relation::Longer];
 
 /// Writes how often two strategies agree, what they differ in and how the stacks end there, behind which functions they
 /// differ first, and examples.
@@ -25,29 +22,31 @@ const DIFFERENT: [Relation; 5] =
 pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     head(report, style, out)?;
     reasons(report, style, out)?;
-    functions("Whose caller they disagree on", &report.functions, report.samples, style, out)?;
-    if report.modules.len() > 1 {
-        functions("The same by module", &report.modules, report.samples, style, out)?;
+    let Agreement { functions: list, modules, samples, .. } = &report.agreement;
+    functions("Whose caller they disagree on", list, *samples, MAX_FUNCTIONS, style, out)?;
+    if modules.len() > 1 {
+        functions("The same by file", modules, *samples, MAX_FUNCTIONS, style, out)?;
     }
     examples(report, style, out)?;
     warnings(report, style, out)
 }
 
 fn head(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let agreement = &report.agreement;
     let mut line = Paragraph::new("compared", INDENT);
-    line.part(Tone::Strong, format!("{} with {}", shown(&report.other), shown(&report.reference)));
-    line.part(Tone::Plain, format!("· {} samples with a user stack", count(report.samples)));
+    line.part(Tone::Strong, format!("{} with {}", shown(&agreement.other), shown(&agreement.reference)));
+    line.part(Tone::Plain, format!("· {} samples with a user stack", count(agreement.samples)));
     line.write(style, out)?;
     let mut line = Paragraph::new("same", INDENT);
-    let tone = if report.same == report.samples { Tone::Good } else { Tone::Strong };
-    line.part(tone, share(report.same, report.samples))
-        .part(Tone::Plain, format!("· {} of {}", count(report.same), count(report.samples)));
-    let both = share(report.both_complete_same, report.both_complete);
+    let tone = if agreement.same == agreement.samples { Tone::Good } else { Tone::Strong };
+    line.part(tone, share(agreement.same, agreement.samples))
+        .part(Tone::Plain, format!("· {} of {}", count(agreement.same), count(agreement.samples)));
+    let both = share(agreement.both_complete_same, agreement.both_complete);
     line.part(Tone::Plain, format!("· where both are complete {both}"));
-    line.part(Tone::Dim, format!("({} of {})", count(report.both_complete_same), count(report.both_complete)));
+    line.part(Tone::Dim, format!("({} of {})", count(agreement.both_complete_same), count(agreement.both_complete)));
     line.write(style, out)?;
     let mut line = Paragraph::new("frames", INDENT);
-    let frames = &report.frames;
+    let frames = &agreement.frames;
     line.part(Tone::Plain, format!("{} same", count(frames.n_same)));
     for (n, words) in [
         (frames.n_missing, "missing"),
@@ -73,8 +72,8 @@ fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Re
     style.heading("By relation and by how the stacks end", out)?;
     let mut table = Table::new(vec![
         Column::left(""),
-        Column::left(&shown(&report.reference)).shrinking(12),
-        Column::left(&shown(&report.other)).shrinking(12),
+        Column::left(&shown(&report.agreement.reference)).shrinking(12),
+        Column::left(&shown(&report.agreement.other)).shrinking(12),
         Column::right("samples"),
         Column::right("share"),
         Column::left("right").shrinking(8),
@@ -85,26 +84,34 @@ fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Re
             shown(&reason.reference_end).into(),
             shown(&reason.other_end).into(),
             count(reason.samples).into(),
-            share(reason.samples, report.samples).into(),
+            share(reason.samples, report.agreement.samples).into(),
             Cell::new(Tone::Dim, verdicts(&reason.verdicts, report)),
         ]);
     }
     table.write(style, out)
 }
 
-fn functions(title: &str, list: &[Function], samples: u64, style: &Style, out: &mut impl Write) -> io::Result<()> {
+/// Writes functions, or files where no function is named, by what is laid at their doors.
+pub(super) fn functions(
+    title: &str,
+    list: &[Function],
+    samples: u64,
+    max: usize,
+    style: &Style,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if list.is_empty() {
         return Ok(());
     }
     style.heading(title, out)?;
     let is_named = list.iter().any(|function| !function.name.is_empty());
     let seen: Vec<Relation> =
-        DIFFERENT.into_iter().filter(|relation| list.iter().any(|f| f.relations.contains_key(relation))).collect();
+        Relation::ALL.into_iter().filter(|relation| list.iter().any(|f| f.relations.contains_key(relation))).collect();
     let mut columns = if is_named { vec![Column::left("function").shrinking(16)] } else { Vec::new() };
-    columns.extend([Column::left("module").shrinking(8), Column::right("samples"), Column::right("share")]);
-    columns.extend(seen.iter().map(|&relation| Column::right(words(relation))));
+    columns.extend([Column::left("file").shrinking(8), Column::right("samples"), Column::right("share")]);
+    columns.extend(seen.iter().map(|&relation| Column::right(short(relation))));
     let mut table = Table::new(columns);
-    for function in list.iter().take(MAX_FUNCTIONS) {
+    for function in list.iter().take(max) {
         let mut cells: Vec<Cell> = if is_named { vec![shown(&function.name).into()] } else { Vec::new() };
         cells.extend([
             Cell::new(Tone::Dim, shown(&function.module)),
@@ -118,7 +125,7 @@ fn functions(title: &str, list: &[Function], samples: u64, style: &Style, out: &
         table.row(cells);
     }
     table.write(style, out)?;
-    let n_more = list.len().saturating_sub(MAX_FUNCTIONS);
+    let n_more = list.len().saturating_sub(max);
     if n_more > 0 { writeln!(out, "  and {n_more} more") } else { Ok(()) }
 }
 
@@ -144,8 +151,8 @@ fn verdicts(verdicts: &BTreeMap<Verdict, u64>, report: &Disagreement) -> String 
 /// The strategy that is right.
 pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
     match verdict {
-        Verdict::Reference => shown(&report.reference).into_owned(),
-        Verdict::Other => shown(&report.other).into_owned(),
+        Verdict::Reference => shown(&report.agreement.reference).into_owned(),
+        Verdict::Other => shown(&report.agreement.other).into_owned(),
         Verdict::Open => "open".to_owned(),
     }
 }
@@ -154,6 +161,7 @@ pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
 pub(super) fn words(relation: Relation) -> &'static str {
     match relation {
         Relation::WrongFrame => "wrong frame",
+        Relation::ExtraFrame => "extra frame",
         Relation::LeafCallerMissing => "leaf's caller missing",
         Relation::FrameMissing => "frame missing",
         Relation::Prefix => "ends early",
@@ -162,9 +170,23 @@ pub(super) fn words(relation: Relation) -> &'static str {
     }
 }
 
-fn tone(relation: Relation) -> Tone {
+/// The same for the head of a column.
+pub(super) fn short(relation: Relation) -> &'static str {
     match relation {
-        Relation::WrongFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,
+        Relation::WrongFrame => "wrong",
+        Relation::ExtraFrame => "extra",
+        Relation::LeafCallerMissing => "leaf's caller",
+        Relation::FrameMissing => "missing",
+        Relation::Prefix => "prefix",
+        Relation::Longer => "goes on",
+        Relation::Same => "same",
+    }
+}
+
+/// How bad a relation is.
+pub(super) fn tone(relation: Relation) -> Tone {
+    match relation {
+        Relation::WrongFrame | Relation::ExtraFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,
         Relation::Prefix | Relation::Longer => Tone::Warn,
         Relation::Same => Tone::Good,
     }

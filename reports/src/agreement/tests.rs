@@ -1,8 +1,8 @@
 use super::terminal;
 use crate::json;
 use crate::terminal::Style;
-use fpprof_analysis::accuracy::{Difference, Relation};
-use fpprof_analysis::agreement::{Disagreement, Evidence, Example, Function, Reason, ShownFrame, ShownStack, Verdict};
+use fpprof_analysis::accuracy::{Agreement, Difference, Function, Relation};
+use fpprof_analysis::agreement::{Disagreement, Evidence, Example, Reason, ShownFrame, ShownStack, Verdict};
 use std::collections::BTreeMap;
 
 fn stack(end: &str, frames: &[(u64, Option<u64>, &str)], n_more: usize) -> ShownStack {
@@ -42,7 +42,7 @@ fn report() -> Disagreement {
         samples: 3,
         relations: relations.clone(),
     };
-    Disagreement {
+    let agreement = Agreement {
         reference: "dwarf".to_owned(),
         other: "fp".to_owned(),
         samples: 1000,
@@ -51,13 +51,16 @@ fn report() -> Disagreement {
         both_complete_same: 997,
         relations: BTreeMap::from([(Relation::WrongFrame, 3), (Relation::Same, 997)]),
         frames: Difference { n_same: 4000, n_missing: 6, n_wrong: 3, ..Difference::default() },
+        functions: vec![function("leaf\u{202e}x")],
+        modules: vec![function("")],
+    };
+    Disagreement {
+        agreement,
         verdicts: verdicts.clone(),
         reasons: vec![
             reason(Relation::Same, "complete _start", 997, Vec::new()),
             reason(Relation::WrongFrame, "broken ra_not_exec", 3, vec![example]),
         ],
-        functions: vec![function("leaf\u{202e}x")],
-        modules: vec![function("")],
         warnings: vec!["/bin/prog: gone".to_owned()],
     }
 }
@@ -74,8 +77,8 @@ By relation and by how the stacks end
   wrong frame  complete _start  broken ra_not_exec        3   0.3 %  dwarf in 2, open in 1
 
 Whose caller they disagree on
-  function       module  samples  share  wrong frame
-  leaf\\u{202e}x  prog          3  0.3 %            3
+  function       file  samples  share  wrong
+  leaf\\u{202e}x  prog        3  0.3 %      3
 
 wrong frame: thread 8 at 1,234,567 ns
   at    leaf\\u{1b}[31m prog+0x10 frame 0

@@ -4,8 +4,10 @@
 //! `[truncated: chunk_end]` or `[broken: ra_not_exec]`, and then under their process name. The colour of a frame says
 //! how it was found, and the legend under the title says which colour is which. Same stacks, same bytes.
 
+mod difference;
 mod draw;
 mod palette;
 mod paths;
 
+pub use difference::{Side, svg_difference};
 pub use draw::{Error, Options, svg};

@@ -1,64 +1,130 @@
-//! How large a chunk would have been enough.
+//! How large a chunk would have been enough, what it would have cost, and how deep the stacks really are.
 
-use super::{Cell, Column, Style, Table, Tone};
+use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{bytes, count, share};
+use crate::figures::{byte_count, bytes, count, percent, share};
 use fpprof_analysis::summary::{ChunkNeeds, ChunkPoint, Summary};
 use std::io::{self, Write};
 
 /// Per cent of the stacks that the table names a size for.
-const PERCENTS: [u8; 4] = [50, 90, 99, 100];
-/// Sizes that the table names completeness for: those perf's users choose from.
-const SIZES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
 /// Process names that are listed; the JSON has more.
 const MAX_NAMES: usize = 4;
 
-/// Writes the smallest chunks for shares of the stacks, and what common sizes give.
+/// Writes the smallest chunks for shares of the stacks, the curve of completeness and cost, and the stacks' depth.
 pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    if summary.chunk_sizes.is_empty() {
-        return Ok(());
-    }
-    style.heading("How large a chunk would do", out)?;
-    let mut columns = vec![Column::left("process").shrinking(8)];
-    columns.extend(PERCENTS.map(|percent| Column::right(&format!("{percent} % need"))));
-    columns.extend(SIZES.map(|size| Column::right(&format!("at {}K", size >> 10))));
+    let Some(all) = summary.chunk_sizes.first() else { return Ok(()) };
+    let is_large = |needs: &&ChunkNeeds| u128::from(needs.samples) * 100 >= u128::from(all.samples);
+    let shown: Vec<&ChunkNeeds> = summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(is_large).collect();
+    style.heading("How large a chunk would do: bytes for so many per cent of the stacks", out)?;
+    smallest(&shown).write(style, out)?;
+    hidden(summary.chunk_sizes.len().saturating_sub(shown.len()), all, style, out)?;
+    style.heading("What a chunk of a size gives and takes", out)?;
+    curve(&shown, all).write(style, out)?;
+    let mut note = Paragraph::new("", 2);
+    note.words(
+        Tone::Dim,
+        "Complete stacks, by process. Bytes as handed over, before compression; a chunk ends where the stack does.",
+    );
+    note.write(style, out)?;
+    depths(&shown, style, out)
+}
+
+fn smallest(shown: &[&ChunkNeeds]) -> Table {
+    let mut columns = vec![Column::left("process").shrinking(8), Column::right("samples")];
+    columns.extend(PERCENTS.map(|percent| Column::right(&format!("{percent} %"))));
     let mut table = Table::new(columns);
-    let all = summary.chunk_sizes.first().map_or(0, |all| all.samples);
-    for needs in summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(|needs| is_large(needs.samples, all)) {
-        table.row(row(needs));
+    for needs in shown {
+        let mut cells = vec![Cell::new(Tone::Strong, name(needs)), count(needs.samples).into()];
+        for percent in PERCENTS {
+            let smallest = needs.smallest_bytes.get(&percent).copied().flatten();
+            cells.push(smallest.map_or_else(none, |size| count(size).into()));
+        }
+        table.row(cells);
     }
-    table.write(style, out)?;
-    let copied = summary.chunk_sizes.first().map(|all| copied(&all.curve)).unwrap_or_default();
-    if !copied.is_empty() {
-        writeln!(out, "  Bytes copied a sample, up to the end of the stack: {copied}.")?;
-    }
-    Ok(())
+    table
 }
 
-/// 1 % of the samples or more.
-fn is_large(samples: u64, of: u64) -> bool {
-    u128::from(samples) * 100 >= u128::from(of)
+/// Says what `–` means, and who is not listed.
+fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let mut note = Paragraph::new("", 2);
+    if all.smallest_bytes.values().any(Option::is_none) {
+        let words = "–: more stacks than that end early for other reasons, or need more than was copied.";
+        note.words(Tone::Dim, words);
+    }
+    if n_more > 0 {
+        note.words(Tone::Dim, &format!("{n_more} more names with --json."));
+    }
+    if all.smallest_bytes.values().any(Option::is_none) || n_more > 0 { note.write(style, out) } else { Ok(()) }
 }
 
-fn row(needs: &ChunkNeeds) -> Vec<Cell> {
-    let name = if needs.comm.is_empty() { "all".to_owned() } else { shown(&needs.comm).into_owned() };
-    let mut cells = vec![Cell::new(Tone::Strong, name)];
-    for percent in PERCENTS {
-        let smallest = needs.smallest_bytes.get(&percent).copied().flatten();
-        cells.push(match smallest {
-            Some(size) => count(size).into(),
-            None => Cell::new(Tone::Dim, "\u{2013}".to_owned()),
-        });
+/// One row for each size, sizes beyond the one that all processes need left out.
+fn curve(shown: &[&ChunkNeeds], all: &ChunkNeeds) -> Table {
+    let mut columns = vec![Column::left("chunk"), Column::right("a sample"), Column::right("a minute")];
+    columns.extend(shown.iter().map(|needs| Column::right(&name(needs)).shrinking(7)));
+    let mut table = Table::new(columns);
+    for point in &all.curve {
+        let size = |at: &ChunkPoint| at.chunk_bytes == point.chunk_bytes;
+        let mut cells = vec![
+            Cell::new(Tone::Strong, binary(point.chunk_bytes)),
+            bytes(point.bytes_per_sample).into(),
+            bytes(point.bytes_per_minute).into(),
+        ];
+        for needs in shown {
+            // A curve ends where it is flat.
+            let at = needs.curve.iter().find(|at| size(at)).or(needs.curve.last());
+            cells.push(at.map_or_else(none, |at| complete(at, needs)));
+        }
+        table.row(cells);
     }
-    for size in SIZES {
-        let point = needs.curve.iter().find(|point| point.chunk_bytes == size);
-        cells.push(point.map_or_else(|| "\u{2013}".to_owned(), |point| share(point.complete, needs.samples)).into());
-    }
-    cells
+    table
 }
 
-fn copied(curve: &[ChunkPoint]) -> String {
-    let points = curve.iter().filter(|point| SIZES.contains(&point.chunk_bytes));
-    let each = points.map(|point| format!("{} at {}K", bytes(point.mean_copied_bytes), point.chunk_bytes >> 10));
-    each.collect::<Vec<_>>().join(", ")
+fn complete(at: &ChunkPoint, needs: &ChunkNeeds) -> Cell {
+    let tone = match percent(at.complete, needs.samples) {
+        good if good >= 99.0 => Tone::Good,
+        fair if fair >= 90.0 => Tone::Warn,
+        _ => Tone::Plain,
+    };
+    Cell::new(tone, share(at.complete, needs.samples))
+}
+
+fn depths(shown: &[&ChunkNeeds], style: &Style, out: &mut impl Write) -> io::Result<()> {
+    style.heading("How deep the stacks are, to the end of their memory", out)?;
+    let titles = ["least", "median", "90 %", "99 %", "most"];
+    let mut columns = vec![Column::left("process").shrinking(8)];
+    columns.extend(titles.map(Column::right));
+    columns.push(Column::right("unknown"));
+    let mut table = Table::new(columns);
+    for needs in shown {
+        let mut cells = vec![Cell::new(Tone::Strong, name(needs))];
+        match needs.depth_bytes {
+            Some(depth) => {
+                cells.extend(
+                    [depth.min, depth.p50, depth.p90, depth.p99, depth.max].map(|size| byte_count(size).into()),
+                );
+            }
+            None => cells.extend(titles.map(|_| none())),
+        }
+        cells.push(share(needs.without_depth, needs.samples).into());
+        table.row(cells);
+    }
+    table.write(style, out)
+}
+
+fn name(needs: &ChunkNeeds) -> String {
+    if needs.comm.is_empty() { "all".to_owned() } else { shown(&needs.comm).into_owned() }
+}
+
+fn none() -> Cell {
+    Cell::new(Tone::Dim, "–")
+}
+
+/// Sizes of chunks as they are asked for: `512`, `4K`, `1M`.
+fn binary(size: u64) -> String {
+    match size {
+        size if size >= 1 << 20 => format!("{}M", size >> 20),
+        size if size >= 1 << 10 => format!("{}K", size >> 10),
+        size => size.to_string(),
+    }
 }

@@ -1,5 +1,6 @@
 //! The lines every recording closes with: balance, volume, own cost.
 
+use super::overhead::overhead;
 use super::{Paragraph, Style, Tone};
 use crate::escape::shown;
 use crate::figures::{byte_count, bytes, count, nanoseconds, seconds};
@@ -55,14 +56,15 @@ impl<'a> From<&'a Summary> for Closing<'a> {
 /// Column in which the text after a label starts.
 pub(super) const INDENT: usize = 10;
 
-/// Writes balance, volume and own cost.
+/// Writes balance, volume, own cost, and where the cost went.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io::Result<()> {
     balance(closing).write(style, out)?;
     volume(closing).write(style, out)?;
-    own_cost(closing.cost).write(style, out)
+    own_cost(closing.cost).write(style, out)?;
+    closing.cost.map_or(Ok(()), |cost| overhead(&cost.overhead, style, out))
 }
 
 /// The identity written out, so that a reader sees that it adds up.

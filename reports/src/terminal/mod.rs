@@ -6,7 +6,9 @@
 mod checks;
 mod chunks;
 mod closing;
+mod overhead;
 mod paint;
+mod strategies;
 mod summary;
 mod table;
 

@@ -1,6 +1,9 @@
 //! A summary and folded stacks, made by hand after a recording of nbdkit + fio.
 
+use fpprof_analysis::accuracy::{Agreement, Difference, Function, Relation};
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
+use fpprof_analysis::overhead::Overhead;
+use fpprof_analysis::spread::Spread;
 use fpprof_analysis::summary::{
     ChunkNeeds, ChunkPoint, Cost, Environment, HotFunction, ProcessSummary, Quality, Summary, Volume,
 };
@@ -22,6 +25,9 @@ fn quality(complete: u64, truncated: &[(&str, u64)], broken: &[(&str, u64)], fra
         frames,
         roots: counts(&[("_start", complete)]),
         leaf_skip_suspects: suspects,
+        frames_per_stack: Some(Spread { min: 1, p50: 23, p90: 28, p99: 31, max: 44 }),
+        needed_bytes: Some(Spread { min: 16, p50: 536, p90: 38_896, p99: 39_144, max: 39_376 })
+            .filter(|_| suspects == 0),
     }
 }
 
@@ -63,6 +69,81 @@ fn processes() -> Vec<ProcessSummary> {
     ]
 }
 
+fn point(chunk_bytes: u64, complete: u64, mean_copied_bytes: f64) -> ChunkPoint {
+    let bytes_per_sample = mean_copied_bytes + 330.0;
+    ChunkPoint {
+        chunk_bytes,
+        complete,
+        mean_copied_bytes,
+        bytes_per_sample,
+        bytes_per_minute: bytes_per_sample * 8_000.0 * 60.0 / 8.02,
+    }
+}
+
+/// How `fp` and `dwarf@8192` compare with `dwarf`.
+fn agreements() -> Vec<Agreement> {
+    let function = |name: &str, module: &str, relation, samples| Function {
+        name: name.to_owned(),
+        module: module.to_owned(),
+        samples,
+        relations: BTreeMap::from([(relation, samples)]),
+    };
+    let fp = Agreement {
+        reference: "dwarf".to_owned(),
+        other: "fp".to_owned(),
+        samples: 12_301,
+        same: 14,
+        both_complete: 14,
+        both_complete_same: 10,
+        relations: BTreeMap::from([
+            (Relation::WrongFrame, 9_000),
+            (Relation::LeafCallerMissing, 1_204),
+            (Relation::Prefix, 2_083),
+            (Relation::Same, 14),
+        ]),
+        frames: Difference { n_same: 40_000, n_missing: 1_500, n_not_reached: 230_000, n_wrong: 11_000, n_beyond: 0 },
+        functions: vec![
+            function("__send", "libc.so.6", Relation::WrongFrame, 9_000),
+            function("[no symbol]", "fio", Relation::Prefix, 2_083),
+            function("memcpy\u{1b}[31m", "libc.so.6", Relation::LeafCallerMissing, 1_204),
+        ],
+        modules: vec![
+            function("", "libc.so.6", Relation::WrongFrame, 10_204),
+            function("", "fio", Relation::Prefix, 2_083),
+        ],
+    };
+    let same = Agreement {
+        other: "dwarf@65536".to_owned(),
+        same: 12_301,
+        both_complete: 12_280,
+        both_complete_same: 12_280,
+        relations: BTreeMap::from([(Relation::Same, 12_301)]),
+        frames: Difference { n_same: 271_500, ..Difference::default() },
+        functions: Vec::new(),
+        modules: Vec::new(),
+        ..fp.clone()
+    };
+    vec![fp, same]
+}
+
+fn overhead() -> Overhead {
+    Overhead {
+        interrupts: 12_355,
+        interrupt_ns: Some(13_000),
+        interrupts_s: Some(0.16),
+        programs_s: Some(0.02),
+        collector_s: 0.26,
+        all_s: 0.44,
+        machine_s: 16.04,
+        target_s: Some(12.36),
+        percent_of_machine: 2.74,
+        percent_of_target: Some(3.56),
+        on_target_percent: Some(1.46),
+        written_bytes: Some(4_772_800),
+        to_disk_bytes: Some(4_780_032),
+    }
+}
+
 /// What chunks of other sizes would have given.
 fn chunk_sizes() -> Vec<ChunkNeeds> {
     vec![
@@ -76,10 +157,9 @@ fn chunk_sizes() -> Vec<ChunkNeeds> {
                 (99, Some(39_376)),
                 (100, None),
             ]),
-            curve: vec![
-                ChunkPoint { chunk_bytes: 4_096, complete: 4_010, mean_copied_bytes: 3_700.0 },
-                ChunkPoint { chunk_bytes: 65_536, complete: 7_990, mean_copied_bytes: 20_875.5 },
-            ],
+            curve: vec![point(512, 3_900, 500.0), point(4_096, 4_010, 3_700.0), point(65_536, 7_990, 20_875.5)],
+            depth_bytes: Some(Spread { min: 64, p50: 3_300, p90: 39_100, p99: 39_500, max: 131_072 }),
+            without_depth: 3,
         },
         ChunkNeeds {
             comm: "fio".to_owned(),
@@ -91,10 +171,9 @@ fn chunk_sizes() -> Vec<ChunkNeeds> {
                 (99, None),
                 (100, None),
             ]),
-            curve: vec![
-                ChunkPoint { chunk_bytes: 4_096, complete: 110, mean_copied_bytes: 4_090.0 },
-                ChunkPoint { chunk_bytes: 65_536, complete: 4_050, mean_copied_bytes: 37_722.0 },
-            ],
+            curve: vec![point(512, 0, 512.0), point(4_096, 110, 4_090.0), point(65_536, 4_050, 37_722.0)],
+            depth_bytes: None,
+            without_depth: 4_100,
         },
     ]
 }
@@ -143,10 +222,12 @@ pub(crate) fn summary() -> Summary {
             stop_cpu_s: 0.05,
             max_rss_bytes: 44_900_000,
             bpf_ns_per_tick: Some(1_623.0),
+            overhead: overhead(),
         }),
         processes: processes(),
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
         chunk_sizes: chunk_sizes(),
+        agreements: agreements(),
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
             hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),

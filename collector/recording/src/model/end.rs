@@ -112,7 +112,7 @@ pub struct OwnCost {
     /// Bytes handed over by the sampling program, before any compression.
     pub ring_bytes: u64,
     /// What one interrupt of the sampling event takes from whom it hits, without our program, nanoseconds: the median of
-    /// some 200 on the recorded machine right before; `None` when it could not be seen, and in older recordings.
+    /// up to 100 on the recorded machine right before; `None` when it could not be seen, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_ns: Option<u64>,
     /// Bytes the collector wrote, this block not counted; `None` when the kernel does not say, and in older recordings.

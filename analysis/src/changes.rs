@@ -1,0 +1,186 @@
+//! Two profiles, function by function: what grew and what shrank, in shares of each.
+//!
+//! Counts are normalised: a longer recording alone changes nothing. The interval of a difference treats samples as
+//! independent draws; two runs of the same program differ by more than that, so a difference within its interval is no
+//! difference, and one outside of it may still be the run's. The same samples unwound in two ways have no interval: there
+//! is nothing to draw.
+
+use crate::folded::Folded;
+use crate::hottest::hottest;
+use crate::statistics::{CONFIDENCE, Interval, share_difference};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How two profiles differ. Field names are the keys of `diff --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// What is compared with.
+    pub before: Side,
+    /// What is compared.
+    pub after: Side,
+    /// Functions of either, the largest change of either share first.
+    pub functions: Vec<Change>,
+    /// What was left out or went wrong, in words.
+    pub warnings: Vec<String>,
+}
+
+/// One of two profiles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// What it is called, such as the recording's file.
+    pub label: String,
+    /// The strategy its stacks were unwound with.
+    pub strategy: String,
+    /// Its samples.
+    pub samples: u64,
+    /// Stacks that reached their root.
+    pub complete: u64,
+}
+
+/// A function in both.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Demangled name, or `module+0xoffset`.
+    pub name: String,
+    /// Base name of its file.
+    pub module: String,
+    /// Samples in which it was the leaf.
+    #[serde(rename = "self")]
+    pub self_samples: Shift,
+    /// Samples in which it was anywhere on the stack.
+    pub total_samples: Shift,
+}
+
+/// A count in both.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Shift {
+    /// Samples before.
+    pub before: u64,
+    /// Samples after.
+    pub after: u64,
+    /// In per cent of all samples before.
+    pub before_percent: f64,
+    /// In per cent of all samples after.
+    pub after_percent: f64,
+    /// After less before, percentage points: above 0 it grew. 0 where either side has no samples: that shows nothing.
+    pub points: f64,
+    /// Interval of the same with 95 % confidence, percentage points; `None` for two views of the same samples.
+    pub interval: Option<Interval>,
+}
+
+impl Shift {
+    /// Whether the interval leaves out 0; without one, whether there is any difference.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.interval.map_or(self.points != 0.0, |interval| interval.low > 0.0 || interval.high < 0.0)
+    }
+}
+
+/// Compares two profiles. `same_samples` says that both are views of the same samples.
+///
+/// Of functions with equal changes the one with the smaller name comes first, so that the order depends on nothing else.
+#[must_use]
+pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bool) -> Changes {
+    let mut counts: BTreeMap<(String, String), [(u64, u64); 2]> = BTreeMap::new();
+    for (side, folded) in [before.1, after.1].into_iter().enumerate() {
+        for function in hottest(folded, usize::MAX) {
+            let both = counts.entry((function.name, function.module)).or_default();
+            if let Some(own) = both.get_mut(side) {
+                *own = (function.self_samples, function.total_samples);
+            }
+        }
+    }
+    let all = (before.0.samples, after.0.samples);
+    let shift = |before: u64, after: u64| shift((before, all.0), (after, all.1), same_samples);
+    let change = |(function, [before, after]): ((String, String), [(u64, u64); 2])| Change {
+        name: function.0,
+        module: function.1,
+        self_samples: shift(before.0, after.0),
+        total_samples: shift(before.1, after.1),
+    };
+    let mut functions: Vec<Change> = counts.into_iter().map(change).collect();
+    let size = |change: &Change| change.self_samples.points.abs().max(change.total_samples.points.abs());
+    functions.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    Changes { before: before.0, after: after.0, functions, warnings: Vec::new() }
+}
+
+fn shift(before: (u64, u64), after: (u64, u64), same_samples: bool) -> Shift {
+    let percent = |(n, all): (u64, u64)| if all == 0 { 0.0 } else { n as f64 / all as f64 * 100.0 };
+    let (before_percent, after_percent) = (percent(before), percent(after));
+    let interval = (!same_samples).then(|| share_difference(before, after, CONFIDENCE)).flatten();
+    Shift {
+        before: before.0,
+        after: after.0,
+        before_percent,
+        after_percent,
+        points: if before.1 == 0 || after.1 == 0 { 0.0 } else { after_percent - before_percent },
+        interval: interval.map(|interval| Interval { low: interval.low * 100.0, high: interval.high * 100.0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folded::{FoldedStack, FrameLabel, Origin};
+    use fpprof_unwind::{Root, StopReason};
+
+    fn folded(stacks: &[(&[&str], u64)]) -> Folded {
+        let mut folded = Folded::default();
+        for (frames, samples) in stacks {
+            let numbers = frames.iter().map(|name| {
+                folded.frames.push(FrameLabel {
+                    name: (*name).to_owned(),
+                    module: "m".to_owned(),
+                    origin: Origin::Cfi,
+                });
+                u32::try_from(folded.frames.len() - 1).unwrap()
+            });
+            let frames = numbers.collect();
+            let stop = StopReason::Complete(Root::Start);
+            folded.stacks.push(FoldedStack { comm: String::new(), pid: 1, frames, stop, samples: *samples });
+        }
+        folded
+    }
+
+    fn side(label: &str, samples: u64) -> Side {
+        Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, complete: samples }
+    }
+
+    /// Check that shares are compared and not counts, that growth is positive, that a function of one side only is there,
+    /// and that the other way round gives the same with other signs.
+    #[test]
+    fn shares_are_compared() {
+        let old = folded(&[(&["main", "a"], 300), (&["main", "b"], 690), (&["main", "gone"], 10)]);
+        let new = folded(&[(&["main", "a"], 6_000), (&["main", "b"], 4_000)]);
+        let there = changes((side("old", 1_000), &old), (side("new", 10_000), &new), false);
+        let of = |changes: &Changes, name: &str| changes.functions.iter().find(|f| f.name == name).unwrap().clone();
+        let a = of(&there, "a").self_samples;
+        assert_eq!((a.before, a.after, a.before_percent, a.after_percent), (300, 6_000, 30.0, 60.0));
+        assert!((a.points - 30.0).abs() < 1e-9 && a.differs());
+        let interval = a.interval.unwrap();
+        assert!(interval.low < 30.0 && 30.0 < interval.high && interval.low > 25.0, "{interval:?}");
+        let main = of(&there, "main").total_samples;
+        assert_eq!((main.points, main.differs()), (0.0, false));
+        assert_eq!(of(&there, "gone").self_samples.points, -1.0);
+        let names: Vec<_> = there.functions.iter().map(|change| change.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "gone", "main"]);
+        let back = changes((side("new", 10_000), &new), (side("old", 1_000), &old), false);
+        for (there, back) in there.functions.iter().zip(&back.functions) {
+            assert_eq!(there.name, back.name);
+            assert!((there.self_samples.points + back.self_samples.points).abs() < 1e-9);
+        }
+    }
+
+    /// Check that a profile does not differ from itself, and that two views of the same samples have no interval.
+    #[test]
+    fn nothing_changes_against_itself() {
+        let one = folded(&[(&["main", "a"], 3), (&["main", "b"], 1)]);
+        let same = changes((side("x", 4), &one), (side("x", 4), &one), false);
+        assert!(same.functions.iter().all(|f| !f.self_samples.differs() && f.total_samples.points == 0.0));
+        let views = changes((side("x", 4), &one), (side("x", 4), &folded(&[(&["main", "a"], 4)])), true);
+        assert!(views.functions.iter().all(|f| f.self_samples.interval.is_none()));
+        assert!(views.functions.iter().any(|f| f.self_samples.differs()));
+        let nothing = changes((side("x", 0), &Folded::default()), (side("x", 4), &one), false);
+        assert!(nothing.functions.iter().all(|f| f.self_samples.points.is_finite() && !f.self_samples.differs()));
+    }
+}

@@ -1,0 +1,188 @@
+//! How the stacks of each strategy ended, over all samples and by process.
+
+use super::closing::plural;
+use super::{Cell, Column, Paragraph, Style, Table, Tone};
+use crate::escape::shown;
+use crate::figures::{count, percent, share};
+use fpprof_analysis::spread::Spread;
+use fpprof_analysis::strategy::Strategy;
+use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Processes listed; the rest is counted in one line.
+const MAX_PROCESSES: usize = 12;
+
+/// Rows of processes and strategies; of more strategies fewer processes are listed.
+const MAX_ROWS: usize = 36;
+
+/// Reasons named under a strategy; the rest is counted.
+const MAX_REASONS: usize = 4;
+
+/// Writes one row for each strategy, with its reasons.
+pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    if summary.strategies.is_empty() {
+        return Ok(());
+    }
+    style.heading("Stacks by strategy", out)?;
+    let mut table = Table::new(vec![
+        Column::left("strategy").shrinking(8),
+        Column::right("samples"),
+        Column::right("complete"),
+        Column::right("truncated"),
+        Column::right("broken"),
+        Column::right("frames"),
+        Column::right("bytes needed"),
+    ]);
+    for (name, quality) in ordered(&summary.strategies) {
+        let mut cells = vec![Cell::new(Tone::Strong, shown(name))];
+        cells.extend(quality_cells(quality));
+        cells.push(three(quality.frames_per_stack));
+        cells.push(three(quality.needed_bytes));
+        table.row(cells);
+        for note in reasons(quality) {
+            table.note(note);
+        }
+    }
+    table.write(style, out)?;
+    let mut note = Paragraph::new("", 2);
+    note.words(Tone::Dim, "frames of a stack, bytes a complete stack needed: median / 99 % / most");
+    note.write(style, out)
+}
+
+/// Writes one row for each process and strategy.
+pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    if summary.processes.is_empty() {
+        return Ok(());
+    }
+    style.heading("Processes", out)?;
+    let mut table = Table::new(vec![
+        Column::right("pid"),
+        Column::left("name").shrinking(8),
+        Column::right("share"),
+        Column::left("strategy").shrinking(8),
+        Column::right("samples"),
+        Column::right("complete"),
+        Column::right("truncated"),
+        Column::right("broken"),
+        Column::right("frames"),
+    ]);
+    let n_listed = (MAX_ROWS / summary.strategies.len().max(1)).clamp(3, MAX_PROCESSES);
+    for process in summary.processes.iter().take(n_listed) {
+        process_rows(process, summary.recorded, &mut table);
+    }
+    table.write(style, out)?;
+    let rest = summary.processes.get(n_listed..).unwrap_or_default();
+    if !rest.is_empty() {
+        let samples = rest.iter().fold(0_u64, |sum, process| sum.saturating_add(process.samples));
+        let more = u64::try_from(rest.len()).unwrap_or(u64::MAX);
+        let (processes, samples_word) = (if more == 1 { "process" } else { "processes" }, plural(samples));
+        writeln!(out, "  and {} more {processes} with {} sample{samples_word}", count(more), count(samples))?;
+    }
+    Ok(())
+}
+
+/// Strategies in the order of their kinds and sizes, not of their names: `dwarf@8192` before `dwarf@16384`.
+fn ordered(strategies: &BTreeMap<String, Quality>) -> Vec<(&String, &Quality)> {
+    let mut all: Vec<_> = strategies.iter().collect();
+    // Unknown names, of a later version say, come last, by name.
+    all.sort_by_key(|(name, _)| (name.parse::<Strategy>().is_err(), name.parse::<Strategy>().ok()));
+    all
+}
+
+fn process_rows(process: &ProcessSummary, recorded: u64, table: &mut Table) {
+    let mut head =
+        vec![process.pid.to_string().into(), shown(&process.comm).into(), share(process.samples, recorded).into()];
+    for (name, quality) in ordered(&process.strategies) {
+        let mut cells = std::mem::replace(&mut head, vec![Cell::default(); 3]);
+        cells.push(shown(name).into());
+        cells.extend(quality_cells(quality));
+        cells.push(three(quality.frames_per_stack));
+        table.row(cells);
+    }
+    if process.strategies.is_empty() {
+        table.row(head);
+    }
+}
+
+/// Median, 99 % and most.
+fn three(spread: Option<Spread>) -> Cell {
+    match spread {
+        Some(Spread { p50, p99, max, .. }) => format!("{} / {} / {}", count(p50), count(p99), count(max)).into(),
+        None => Cell::new(Tone::Dim, "–"),
+    }
+}
+
+/// Samples, complete, truncated, broken.
+fn quality_cells(quality: &Quality) -> [Cell; 4] {
+    let (truncated, broken) = (total(&quality.truncated), total(&quality.broken));
+    let samples = quality.samples;
+    let complete = percent(quality.complete, samples);
+    let tone = match complete {
+        _ if samples == 0 => Tone::Plain,
+        good if good >= 99.0 => Tone::Good,
+        fair if fair >= 90.0 => Tone::Warn,
+        _ => Tone::Bad,
+    };
+    let none = |n: u64| if n == 0 { Tone::Dim } else { Tone::Plain };
+    [
+        count(samples).into(),
+        Cell::new(tone, share(quality.complete, samples)),
+        Cell::new(none(truncated), share(truncated, samples)),
+        Cell::new(none(broken), share(broken, samples)),
+    ]
+}
+
+/// The top reasons of a strategy, one line for each class, and the suspects of skipped callers.
+fn reasons(quality: &Quality) -> Vec<Paragraph> {
+    let mut notes = Vec::new();
+    let mut doubt = 0;
+    for (class, counts) in [("truncated", &quality.truncated), ("broken", &quality.broken)] {
+        if total(counts) > 0 {
+            notes.push(reason_line(class, counts, quality.samples));
+        }
+        doubt |= total(counts);
+    }
+    if quality.leaf_skip_suspects > 0 {
+        let mut note = Paragraph::new("", 4);
+        let n = quality.leaf_skip_suspects;
+        let text = format!(
+            "leaf_skip_suspect in {} ({}): the leaf's caller is missing, whatever the end",
+            share(n, quality.samples),
+            count(n)
+        );
+        note.words(Tone::Dim, &text);
+        notes.push(note);
+    }
+    let sum = quality.complete.saturating_add(total(&quality.truncated)).saturating_add(total(&quality.broken));
+    if sum != quality.samples || (doubt == 0 && quality.complete != quality.samples) {
+        let mut note = Paragraph::new("", 4);
+        let text = format!("ends add up to {}, not to the {} samples", count(sum), count(quality.samples));
+        note.words(Tone::Bad, &text);
+        notes.push(note);
+    }
+    notes
+}
+
+fn reason_line(class: &str, counts: &BTreeMap<String, u64>, samples: u64) -> Paragraph {
+    let mut sorted: Vec<_> = counts.iter().filter(|&(_, &n)| n > 0).collect();
+    // Most frequent first; names break ties so that the order never depends on anything else.
+    sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let mut note = Paragraph::new("", 4);
+    note.part(Tone::Dim, class);
+    let last = sorted.len().min(MAX_REASONS);
+    for (index, &(reason, &n)) in sorted.iter().take(MAX_REASONS).enumerate() {
+        let comma = if index + 1 < last || sorted.len() > MAX_REASONS { "," } else { "" };
+        note.part(Tone::Dim, format!("{} {} ({}){comma}", shown(reason), share(n, samples), count(n)));
+    }
+    let rest = sorted.get(MAX_REASONS..).unwrap_or_default();
+    if !rest.is_empty() {
+        let n = rest.iter().fold(0_u64, |sum, &(_, &n)| sum.saturating_add(n));
+        note.part(Tone::Dim, format!("{} more {} ({})", rest.len(), share(n, samples), count(n)));
+    }
+    note
+}
+
+fn total(counts: &BTreeMap<String, u64>) -> u64 {
+    counts.values().fold(0, |sum, &n| sum.saturating_add(n))
+}
