@@ -14,6 +14,12 @@ pub(crate) struct Tracker {
     processes: FxHashMap<u32, Process>,
     /// Ended, but samples of theirs may still come.
     ended: Vec<u32>,
+    /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
+    /// program that starts processes fast there are many between one look at the samples and the next.
+    former: FxHashMap<u32, Vec<(u64, Rc<MappingRanges>)>>,
+    /// The last end among those, and what it was when the samples were looked at last.
+    last_end_ns: u64,
+    seen_ns: u64,
     none: MappingRanges,
 }
 
@@ -21,8 +27,6 @@ pub(crate) struct Tracker {
 #[derive(Debug, Default, Clone)]
 struct Process {
     ranges: Rc<MappingRanges>,
-    /// Before the last exec, and when that was.
-    before_exec: Option<(u64, Rc<MappingRanges>)>,
     n_threads: u32,
     /// An event before this is of an earlier process with the same number, or of its own making.
     since_ns: u64,
@@ -39,7 +43,15 @@ pub(crate) enum Verdict {
 impl Tracker {
     /// Everything, or only what [`Tracker::add`] names and its descendants.
     pub(crate) fn new(follows_all: bool) -> Self {
-        Self { follows_all, processes: FxHashMap::default(), ended: Vec::new(), none: MappingRanges::new() }
+        Self {
+            follows_all,
+            processes: FxHashMap::default(),
+            ended: Vec::new(),
+            former: FxHashMap::default(),
+            last_end_ns: 0,
+            seen_ns: 0,
+            none: MappingRanges::new(),
+        }
     }
 
     /// Profiles a process that is known to exist at `since_ns` and has `n_threads`.
@@ -61,15 +73,22 @@ impl Tracker {
 
     /// Where the process had something mapped when it was sampled.
     pub(crate) fn ranges(&self, pid: u32, time_ns: u64) -> &MappingRanges {
-        let Some(process) = self.processes.get(&pid) else { return &self.none };
-        match &process.before_exec {
-            Some((exec_ns, before)) if time_ns < *exec_ns => before,
-            _ => &process.ranges,
+        let former = self.former.get(&pid).and_then(|former| former.iter().find(|(until_ns, _)| time_ns < *until_ns));
+        match (former, self.processes.get(&pid)) {
+            (Some((_, ranges)), _) => ranges,
+            (None, Some(process)) => &process.ranges,
+            (None, None) => &self.none,
         }
     }
 
     /// Forgets what no sample can need any more: call it when all samples up to the last event have been seen.
     pub(crate) fn forget_ended(&mut self) {
+        // A sample may be a little behind the events: what has ended since the last look is kept until the next one.
+        let seen_ns = std::mem::replace(&mut self.seen_ns, self.last_end_ns);
+        self.former.retain(|_, former| {
+            former.retain(|(until_ns, _)| *until_ns > seen_ns);
+            !former.is_empty()
+        });
         for pid in self.ended.drain(..) {
             if self.processes.get(&pid).is_some_and(|process| process.n_threads == 0) {
                 self.processes.remove(&pid);
@@ -93,8 +112,9 @@ impl Tracker {
     fn comm(&mut self, comm: &Comm) -> Verdict {
         let Some(process) = self.known(comm.pid) else { return Verdict::Skip };
         if comm.exec {
-            process.before_exec = Some((comm.time_ns, std::mem::take(&mut process.ranges)));
+            let former = std::mem::take(&mut process.ranges);
             process.n_threads = 1;
+            self.keep(comm.pid, comm.time_ns, former);
         }
         Verdict::Keep
     }
@@ -105,7 +125,7 @@ impl Tracker {
             // The number may have been that of a profiled process; but a command's own fork is no such case.
             let is_other = self.processes.get(&fork.pid).is_some_and(|process| process.since_ns < fork.time_ns);
             if !is_thread && is_other {
-                self.processes.remove(&fork.pid);
+                self.replace(fork.pid, fork.time_ns, None);
             }
             return Verdict::Skip;
         };
@@ -113,9 +133,26 @@ impl Tracker {
             parent.n_threads = parent.n_threads.saturating_add(1);
         } else {
             let child = Process { n_threads: 1, since_ns: fork.time_ns, ..parent.clone() };
-            self.processes.insert(fork.pid, child);
+            self.replace(fork.pid, fork.time_ns, Some(child));
         }
         Verdict::Keep
+    }
+
+    /// A process number means another process from now on, or one that is not profiled.
+    fn replace(&mut self, pid: u32, time_ns: u64, new: Option<Process>) {
+        let old = match new {
+            Some(new) => self.processes.insert(pid, new),
+            None => self.processes.remove(&pid),
+        };
+        if let Some(old) = old {
+            self.keep(pid, time_ns, old.ranges);
+        }
+    }
+
+    /// Keeps what was mapped until now, for samples that are seen later.
+    fn keep(&mut self, pid: u32, until_ns: u64, ranges: Rc<MappingRanges>) {
+        self.former.entry(pid).or_default().push((until_ns, ranges));
+        self.last_end_ns = self.last_end_ns.max(until_ns);
     }
 
     fn exit(&mut self, exit: &Exit) -> Verdict {

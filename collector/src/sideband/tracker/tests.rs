@@ -72,6 +72,26 @@ fn mappings_follow_fork_and_exec() {
     assert_eq!(maps(&tracker, 77, 5), []);
 }
 
+/// Check that a number used by one process after the other, each with an exec, means at any time the one that had it
+/// then, until all samples of those before were seen.
+#[test]
+fn numbers_are_used_again() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, 1, 0);
+    apply(&mut tracker, &[mmap(10, 0x1000)]);
+    for (life, start) in [(100, 0x10000), (200, 0x20000), (300, 0x30000)] {
+        apply(&mut tracker, &[fork_at(life, 10, 11, 11), exec(11, life + 10), mmap(11, start), exit(11, 11)]);
+    }
+    let first = |tracker: &Tracker, time_ns| tracker.ranges(11, time_ns).iter().next().map(|(start, _)| start);
+    let starts = [100, 110, 199, 200, 215, 305, 310].map(|time_ns| first(&tracker, time_ns));
+    let expected = [0x1000, 0x10000, 0x10000, 0x1000, 0x20000, 0x1000, 0x30000];
+    assert_eq!(starts, expected.map(Some));
+    tracker.forget_ended();
+    assert_eq!(first(&tracker, 305), Some(0x1000), "a sample that is a little late");
+    tracker.forget_ended();
+    assert_eq!([305, 315].map(|time_ns| first(&tracker, time_ns)), [None, None]);
+}
+
 /// Check that a process is forgotten when its last thread has ended, not before its last samples were seen, and not
 /// when only its first thread has.
 #[test]
