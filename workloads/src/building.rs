@@ -82,7 +82,15 @@ fn build_part(program: &Program, part: &Part, compiler: Compiler, folder: &Path)
     let is_cpp = part.sources.iter().any(|source| source.ends_with(".cpp"));
     let command = compiler.command(is_cpp).ok_or(Error::Compiler { program: program.name, compiler })?;
     let mut compile = Command::new(command);
-    compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o", part.output]);
+    match compiler {
+        Compiler::Rustc => {
+            compile.args(["--edition", "2021", "--crate-name", "program", "-D", "warnings", "-C", "opt-level=2"]);
+        }
+        Compiler::Gcc | Compiler::Clang | Compiler::MuslGcc => {
+            compile.args(["-O2", "-Wall", "-Wextra", "-Werror"]);
+        }
+    }
+    compile.args(["-o", part.output]);
     compile.args(part.sources.iter().map(|source| sources.join(source))).args(part.flags);
     run(compile, command, program, part, folder)?;
     if part.is_stripped {

@@ -15,8 +15,10 @@ mod building;
 mod manifest;
 mod outcome;
 mod program;
+mod truth;
 
 pub use building::{Error, build, build_with};
 pub use manifest::programs;
 pub use outcome::{Chain, Frame, Outcome, Stop};
 pub use program::{Compiler, Part, Program};
+pub use truth::Fit;

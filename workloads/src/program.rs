@@ -23,6 +23,9 @@ pub struct Program {
     pub never: &'static [&'static str],
     /// The program changes its own files: build it anew for each run.
     pub is_single_use: bool,
+    /// Call frame information and the copied bytes hold every frame of its chains: nothing excuses a stack that is not
+    /// exact.
+    pub is_described: bool,
 }
 
 /// One file of a program.
@@ -38,7 +41,7 @@ pub struct Part {
     pub is_stripped: bool,
 }
 
-/// A compiler for C, and for C++ where a source ends in `.cpp`.
+/// A compiler for C, and for C++ where a source ends in `.cpp`; or for Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compiler {
     /// `gcc`, `g++`.
@@ -47,9 +50,22 @@ pub enum Compiler {
     Clang,
     /// `musl-gcc`: gcc with the C library musl.
     MuslGcc,
+    /// `rustc`, for sources in Rust.
+    Rustc,
 }
 
 impl Compiler {
+    /// The name used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gcc => "gcc",
+            Self::Clang => "clang",
+            Self::MuslGcc => "musl-gcc",
+            Self::Rustc => "rustc",
+        }
+    }
+
     /// The command for sources in C or in C++; `None` where there is none.
     #[must_use]
     pub const fn command(self, is_cpp: bool) -> Option<&'static str> {
@@ -60,6 +76,7 @@ impl Compiler {
             (Self::Clang, true) => "clang++",
             (Self::MuslGcc, false) => "musl-gcc",
             (Self::MuslGcc, true) => return None,
+            (Self::Rustc, _) => "rustc",
         })
     }
 }

@@ -1,11 +1,11 @@
 //! All programs in one list.
 
-use super::{frames, linking, running};
+use super::{frames, linking, running, rust};
 use crate::Program;
 use std::sync::LazyLock;
 
 static PROGRAMS: LazyLock<Vec<Program>> =
-    LazyLock::new(|| [frames::PROGRAMS, linking::PROGRAMS, running::PROGRAMS].concat());
+    LazyLock::new(|| [frames::PROGRAMS, linking::PROGRAMS, running::PROGRAMS, rust::PROGRAMS].concat());
 
 /// Every program.
 #[must_use]

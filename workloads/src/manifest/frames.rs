@@ -1,7 +1,7 @@
 //! Frames of unusual shape, and wrong or missing information about them.
 
 use super::words::{
-    COMPLETE, GCC, USUAL, WITH_FP, WITH_LEAF_FP, all, begins, broken, nearly_all, one, skips_caller, truncated,
+    CLANG, COMPLETE, GCC, USUAL, WITH_FP, WITH_LEAF_FP, all, begins, broken, nearly_all, one, skips_caller, truncated,
 };
 use crate::Frame::{Any, Named, Repeated};
 use crate::{Frame, Program};
@@ -28,6 +28,21 @@ pub(super) const PROGRAMS: &[Program] = &[
         name: "leaf_with_frame",
         about: "frame pointers everywhere: both strategies agree",
         parts: &[one(&["chain.c"], WITH_LEAF_FP)],
+        chains: &[nearly_all(CHAIN, &[begins(CHAIN, None)], &[begins(CHAIN, COMPLETE)])],
+        ..USUAL
+    },
+    Program {
+        name: "leaf_clang",
+        about: "clang keeps frame pointers in leaf functions too: both strategies agree",
+        parts: &[one(&["chain.c"], WITH_FP)],
+        compilers: CLANG,
+        chains: &[nearly_all(CHAIN, &[begins(CHAIN, None)], &[begins(CHAIN, COMPLETE)])],
+        ..USUAL
+    },
+    Program {
+        name: "unoptimised",
+        about: "-O0: frame pointers everywhere, whatever the flags",
+        parts: &[one(&["chain.c"], &["-O0"])],
         chains: &[nearly_all(CHAIN, &[begins(CHAIN, None)], &[begins(CHAIN, COMPLETE)])],
         ..USUAL
     },
@@ -61,6 +76,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[],
             &[all(&[Named("burn"), Named("on_illegal"), Any, Named("interrupted")], truncated("stack_switch"))],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -73,6 +89,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[skips_caller(&[Named("burn"), Named("outer"), Named("main")])],
             &[all(&[Named("burn"), Named("big")], truncated("chunk_end"))],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -119,6 +136,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[skips_caller(&[Named("burn"), Named("main")])],
             &[all(&[Named("burn"), Named("no_cfi")], truncated("no_cfi"))],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -134,6 +152,7 @@ pub(super) const PROGRAMS: &[Program] = &[
                 begins(&[Named("no_cfi_leaf"), Named("outer"), Named("main")], COMPLETE),
             ],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -147,6 +166,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[skips_caller(&[Named("burn"), Named("main")])],
             &[all(&[Named("burn"), Named("wrong_cfi")], broken("ra_not_exec"))],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -160,6 +180,7 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[skips_caller(&[Named("burn"), Named("main")])],
             &[all(&[Named("burn"), Named("endless_cfi")], broken("expr_limit"))],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -187,6 +208,7 @@ pub(super) const PROGRAMS: &[Program] = &[
                 begins(&[Named("burn"), Repeated("recurse", 1500), Named("main")], COMPLETE),
             ],
         )],
+        is_described: false,
         ..USUAL
     },
 ];

@@ -15,6 +15,8 @@ const MUSL_CHAIN: &[Chain] = &[nearly_all(
         begins(CHAIN, COMPLETE),
     ],
 )];
+/// What tells is how many there are below the C library, where its functions have names.
+const NAMELESS_UP_TO_LIBC: &[Frame] = &[Any, Any, Any, Any, Named("__libc_start_call_main")];
 const NAMELESS: &[Frame] = &[Any, Any, Any, Any, Any];
 
 const fn library(output: &'static str, flags: &'static [&'static str]) -> Part {
@@ -94,7 +96,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         name: "stripped",
         about: "no symbols: the frames are there and have no names",
         parts: &[Part { is_stripped: true, ..one(&["chain.c"], &[]) }],
-        chains: &[nearly_all(CHAIN, &[], &[begins(NAMELESS, COMPLETE)])],
+        chains: &[nearly_all(NAMELESS_UP_TO_LIBC, &[], &[begins(NAMELESS, COMPLETE)])],
         never: &["burn", "mid", "outer", "main"],
         ..USUAL
     },

@@ -4,6 +4,7 @@ mod all;
 mod frames;
 mod linking;
 mod running;
+mod rust;
 mod words;
 
 pub use all::programs;

@@ -1,9 +1,17 @@
 //! What the system and run-time libraries do to stacks.
 
 use super::words::{COMPLETE, USUAL, WITH_LEAF_FP, all, begins, nearly_all, one, truncated};
-use crate::Frame::{Any, Many, Named};
+use crate::Frame::{Any, Many, Named, Repeated};
 use crate::{Chain, Frame, Program};
 
+const LONGJMP: &[Frame] = &[Named("burn"), Repeated("recurse", 8), Named("outer"), Named("main")];
+/// Starting a process takes its share.
+const IN_CHILD: &[Chain] = &[Chain {
+    truth: &[Named("burn"), Named("in_child"), Named("main")],
+    least_percent: 25,
+    fp: &[],
+    dwarf: &[begins(&[Named("burn"), Named("in_child"), Named("main")], COMPLETE)],
+}];
 const ENDLESS: &[Frame] = &[Named("recurse")];
 
 pub(super) const PROGRAMS: &[Program] = &[
@@ -70,6 +78,48 @@ pub(super) const PROGRAMS: &[Program] = &[
         ..USUAL
     },
     Program {
+        name: "longjmp",
+        about: "longjmp out of nine frames, again and again",
+        parts: &[one(&["longjmp.c"], &[])],
+        chains: &[nearly_all(LONGJMP, &[], &[begins(LONGJMP, COMPLETE)])],
+        ..USUAL
+    },
+    Program {
+        name: "fork_storm",
+        about: "hundreds of children of a millisecond each",
+        parts: &[one(&["storm.c"], &[])],
+        arguments: &["fork"],
+        chains: IN_CHILD,
+        ..USUAL
+    },
+    Program {
+        name: "exec_storm",
+        about: "hundreds of children that execute the program anew",
+        parts: &[one(&["storm.c"], &[])],
+        arguments: &["exec"],
+        chains: IN_CHILD,
+        ..USUAL
+    },
+    Program {
+        name: "pid_reuse",
+        about: "children that execute the program anew, each under the process id of the one before",
+        parts: &[one(&["storm.c"], &[])],
+        arguments: &["reuse"],
+        chains: IN_CHILD,
+        ..USUAL
+    },
+    Program {
+        name: "memfd",
+        about: "a program that is in memory only",
+        parts: &[one(&["memfd.c"], &[])],
+        chains: &[nearly_all(
+            &[Named("burn"), Named("outer"), Named("main")],
+            &[],
+            &[begins(&[Named("burn"), Named("outer"), Named("main")], COMPLETE)],
+        )],
+        ..USUAL
+    },
+    Program {
         name: "exec",
         about: "a program that executes itself: the same process with other addresses",
         parts: &[one(&["exec.c"], &[])],
@@ -104,6 +154,7 @@ pub(super) const PROGRAMS: &[Program] = &[
                 begins(&[Named("recurse"), Many, Named("outer"), Named("main")], COMPLETE),
             ],
         }],
+        is_described: false,
         ..USUAL
     },
     Program {
@@ -115,6 +166,20 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], None)],
             &[all(&[Named("burn"), Any], truncated("no_module"))],
         )],
+        is_described: false,
+        ..USUAL
+    },
+    Program {
+        name: "jit_mapped",
+        about: "the same with a map of names for perf",
+        parts: &[one(&["jit.c"], WITH_LEAF_FP)],
+        arguments: &["mapped"],
+        chains: &[nearly_all(
+            &[Named("burn"), Any, Named("outer"), Named("main")],
+            &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], None)],
+            &[all(&[Named("burn"), Any], truncated("no_module"))],
+        )],
+        is_described: false,
         ..USUAL
     },
 ];

@@ -4,6 +4,8 @@ use crate::{Chain, Compiler, Frame, Outcome, Part, Program, Stop};
 
 pub(super) const GCC: &[Compiler] = &[Compiler::Gcc];
 pub(super) const GCC_AND_CLANG: &[Compiler] = &[Compiler::Gcc, Compiler::Clang];
+pub(super) const CLANG: &[Compiler] = &[Compiler::Clang];
+pub(super) const RUSTC: &[Compiler] = &[Compiler::Rustc];
 pub(super) const MUSL: &[Compiler] = &[Compiler::MuslGcc];
 
 /// Frame pointers as distributions build with them: gcc leaves them out of leaf functions all the same.
@@ -13,7 +15,8 @@ pub(super) const WITH_LEAF_FP: &[&str] = &["-fno-omit-frame-pointer", "-DWITH_LE
 
 pub(super) const COMPLETE: Option<Stop> = Some(Stop::Complete);
 
-/// What most programs have in common: gcc and clang, a chunk of 64 KiB, no arguments.
+/// What most programs have in common: gcc and clang, a chunk of 64 KiB, no arguments, nothing that excuses a wrong
+/// stack.
 pub(super) const USUAL: Program = Program {
     name: "",
     about: "",
@@ -24,6 +27,7 @@ pub(super) const USUAL: Program = Program {
     chains: &[],
     never: &[],
     is_single_use: false,
+    is_described: true,
 };
 
 pub(super) const fn truncated(reason: &'static str) -> Option<Stop> {
