@@ -150,7 +150,8 @@ impl Collect for Folder {
 }
 
 /// Where a frame of a stack in this space is.
-pub(crate) fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
+#[must_use]
+pub fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
     let lookup = frame.lookup();
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {

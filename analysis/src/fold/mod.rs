@@ -8,8 +8,7 @@ mod label;
 mod roots;
 mod shown;
 
-pub(crate) use folder::locate;
-pub use folder::{Folder, FrameKey, Where};
+pub use folder::{Folder, FrameKey, Where, locate};
 pub use label::Labels;
 pub(crate) use label::wanted;
 pub(crate) use roots::name_roots;

@@ -1,0 +1,152 @@
+//! Programs whose stacks are known: each is recorded, and every strategy must say what its manifest says.
+//!
+//! The test also makes the table of `just truth`: what each strategy's stacks are worth, by program and compiler.
+#![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod folded;
+mod judge;
+#[path = "../support/mod.rs"]
+mod support;
+mod table;
+
+use folded::{chain_faults, stacks};
+use fpprof_analysis::oracle::check_strategy;
+use fpprof_analysis::strategy::Strategy;
+use fpprof_workloads::{Compiler, Program, build_with, programs};
+use judge::{Verdict, judge};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::{assert_balance, fpprof, number, ran, report};
+use table::{Counts, Row, Table};
+
+/// Strategies of the table, frame pointers first; those of other libraries as far as they are built.
+const STRATEGIES: [&str; 5] = ["fp", "dwarf", "dwarf@8192", "elfutils", "libunwind"];
+/// The least share of exact stacks of ours where call frame information describes all, per cent.
+const LEAST_EXACT: f64 = 99.5;
+/// The most that may be wrong and not say so, over all programs.
+const MOST_WRONG: f64 = 0.1;
+/// How far the errors of frame pointers may be from what is said of them without the truth, in points.
+const MOST_OFF: f64 = 1.0;
+
+/// What one recording of a program gave.
+struct Outcome {
+    counts: Option<Counts>,
+    faults: Vec<String>,
+}
+
+fn strategies() -> Vec<Strategy> {
+    let all = STRATEGIES.iter().map(|name| name.parse::<Strategy>().expect("a strategy"));
+    all.filter(|&strategy| check_strategy(strategy).is_ok()).collect()
+}
+
+fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = match record(program, compiler, dir.path()) {
+        Ok(file) => file,
+        Err(fault) => return Outcome { counts: None, faults: vec![fault] },
+    };
+    Outcome { counts: Some(judge(program, &file, &strategies())), faults: faults(program, &file) }
+}
+
+/// Builds and records a program; gives the recording, or why there is none.
+fn record(program: &Program, compiler: Compiler, dir: &Path) -> Result<PathBuf, String> {
+    let built = build_with(program, compiler, dir).map_err(|error| error.to_string())?;
+    let file = dir.join("recording");
+    let call_graph = format!("both,{}", program.chunk_bytes);
+    let mut record = fpprof();
+    record.args(["record", "-q", "-F", "997", "--call-graph", &call_graph, "-o"]).arg(&file).arg("--");
+    let recorded = ran(record.arg(&built).arg("1").args(program.arguments).current_dir(dir));
+    if recorded.status == 0 || file.exists() { Ok(file) } else { Err(recorded.stderr) }
+}
+
+/// What of a program's recording is not as its manifest says.
+fn faults(program: &Program, file: &Path) -> Vec<String> {
+    let summary = report(file, &[]);
+    assert_balance(&summary);
+    let (dwarf, fp) = (stacks(file, "dwarf"), stacks(file, "fp"));
+    let mut faults: Vec<String> = program.chains.iter().flat_map(|chain| chain_faults(chain, &dwarf, &fp)).collect();
+    let never = dwarf.iter().filter(|stack| stack.names.iter().any(|name| program.never.contains(&name.as_str())));
+    faults.extend(never.map(|stack| format!("never on the stack: {}", stack.names.join("<"))));
+    let suspects_wanted = program.chains.iter().flat_map(|chain| chain.fp).any(|outcome| outcome.is_leaf_skip_suspect);
+    if suspects_wanted && number(summary.pointer("/strategies/fp").expect("fp was analysed"), "leaf_skip_suspects") == 0
+    {
+        faults.push("no frame-pointer stack says that the leaf's caller is missing".to_owned());
+    }
+    faults
+}
+
+/// Every program with each of its compilers, in the order of the manifest.
+fn all_outcomes() -> (Vec<Row>, Vec<String>) {
+    let pairs: Vec<(&Program, Compiler)> = programs()
+        .iter()
+        .flat_map(|program| program.compilers.iter().map(move |&compiler| (program, compiler)))
+        .collect();
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&(program, compiler)) = pairs.get(index) else { break };
+            let outcome = record_and_judge(program, compiler);
+            outcomes.lock().expect("no other panics").push((index, outcome));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(work);
+        }
+    });
+    let mut outcomes = outcomes.into_inner().expect("no thread panicked");
+    outcomes.sort_by_key(|(index, _)| *index);
+    let (mut rows, mut faults) = (Vec::new(), Vec::new());
+    for (index, outcome) in outcomes {
+        let (program, compiler) = pairs[index];
+        let who = format!("{} with {} ({})", program.name, compiler.name(), program.about);
+        faults.extend(outcome.faults.into_iter().map(|fault| format!("{who}: {fault}")));
+        rows.extend(outcome.counts.map(|counts| Row { program: program.name, compiler: compiler.name(), counts }));
+    }
+    (rows, faults)
+}
+
+/// Writes the table beside the other results of the build, and prints it.
+fn publish(table: &Table) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/truth");
+    let json = serde_json::to_string_pretty(&table.json()).expect("plain values");
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    std::fs::write(folder.join("truth.md"), table.markdown()).expect("the table can be written");
+    std::fs::write(folder.join("truth.json"), json + "\n").expect("the table can be written");
+    #[expect(clippy::print_stdout, reason = "what `just truth` is for")]
+    {
+        println!("{}\nwritten to {}", table.markdown(), folder.display());
+    }
+}
+
+/// What of the totals is beyond the limits.
+fn beyond_limits(table: &Table) -> Vec<String> {
+    let dwarf = table.index(Strategy::Dwarf);
+    let exact = table.described.percent(dwarf, Verdict::Exact);
+    let wrong = table.all.percent(dwarf, Verdict::Wrong);
+    let (real, suspected) = table.described.fp_errors();
+    let checks = [
+        (exact < LEAST_EXACT, format!("dwarf: {exact:.3} % exact where all is described, less than {LEAST_EXACT} %")),
+        (wrong > MOST_WRONG, format!("dwarf: {wrong:.3} % wrong without a flag, more than {MOST_WRONG} %")),
+        (
+            (real - suspected).abs() > MOST_OFF,
+            format!("fp: {real:.2} % not right, but {suspected:.2} % by disagreement: more than {MOST_OFF} apart"),
+        ),
+        (table.described.n_judged == 0, "no sample was judged".to_owned()),
+    ];
+    checks.into_iter().filter(|(is_beyond, _)| *is_beyond).map(|(_, words)| words).collect()
+}
+
+/// Check that every program's stacks are what its manifest says under both strategies: complete where they can be,
+/// truncated or broken with the reason where not, and never a wrong frame that is called right. Over all, that nearly
+/// all of ours are exact, hardly any wrong in silence, and that the errors of frame pointers are known without the truth.
+#[test]
+fn every_program_gives_its_stacks() {
+    let (rows, mut faults) = all_outcomes();
+    let table = Table::new(&strategies(), rows);
+    publish(&table);
+    faults.extend(beyond_limits(&table));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
