@@ -36,6 +36,14 @@ check:
 bench WHAT *ARGS: build
     cargo run --quiet --release -p fpprof-bench --features {{features}} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
+# Programs of known stacks under every strategy: one table, in target/truth.
+truth:
+    cargo test --quiet --release --features {{features}} --test live_truth -- --nocapture
+
+# Ten real programs against their true stacks, ours beside libdw and libunwind: one table, in target/verify-ten.
+verify-ten:
+    cargo test --quiet --release --features {{features}} --test live_verify -- --nocapture ten_programs
+
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:
     FPPROF_BLESS=1 cargo test --release -p fpprof-reports

@@ -417,3 +417,125 @@ fn limits_and_nonsense_are_told() {
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("/nowhere/at/all"), "{}", ran.stderr);
 }
+
+const EVERYTHING: &str = r#"
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+extern char **environ;
+static volatile int seen;
+static jmp_buf target;
+static ucontext_t back, there;
+static char stack[65536], alternate[65536];
+static int __attribute__((noinline)) fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+static void handler(int signal) { seen += fib(5) == 5 ? signal : 0; }
+static void __attribute__((noinline)) raiser(int signal) { raise(signal); }
+static void __attribute__((noinline)) deep(int n) { if (n == 0) longjmp(target, 1); deep(n - 1); seen = seen + 1; }
+static void __attribute__((noinline)) jumper(void) { if (setjmp(target) == 0) deep(5); }
+static void routine(void) { for (;;) { fib(6); swapcontext(&there, &back); } }
+static int __attribute__((noinline)) child(void) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) _exit(fib(10) == 55 ? 7 : 1);
+    return waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7;
+}
+static int __attribute__((noinline)) sharing_child(void) {
+    int status;
+    pid_t pid = vfork();
+    if (pid == 0) _exit(fib(10) == 55 ? 7 : 1);
+    return waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7;
+}
+static int __attribute__((noinline)) spawned(void) {
+    char *arguments[] = { "true", 0 };
+    int status;
+    pid_t pid;
+    return !posix_spawn(&pid, "/bin/true", 0, 0, arguments, environ) && waitpid(pid, &status, 0) == pid && !status;
+}
+static int by(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+int main(void) {
+    stack_t other = { .ss_sp = alternate, .ss_size = sizeof alternate };
+    sigaltstack(&other, 0);
+    sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = handler }, 0);
+    sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = handler, .sa_flags = SA_ONSTACK }, 0);
+    getcontext(&there);
+    there.uc_stack.ss_sp = stack;
+    there.uc_stack.ss_size = sizeof stack;
+    makecontext(&there, routine, 0);
+    for (int i = 0; i < 8; i++) {
+        int numbers[16];
+        struct timespec now;
+        for (int j = 0; j < 16; j++) numbers[j] = fib(8) * j % 11;
+        qsort(numbers, 16, sizeof numbers[0], by);
+        raiser(SIGUSR1);
+        raiser(SIGUSR2);
+        jumper();
+        swapcontext(&back, &there);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (!child() || !sharing_child() || !spawned()) return 1;
+    }
+    return seen != 8 * (SIGUSR1 + SIGUSR2);
+}
+"#;
+
+/// Check that a program that leaps does all it does otherwise: signals, jumps, coroutines, children with and without its
+/// memory; and that its true stack is known all along.
+#[test]
+fn leaps_follow_everything() {
+    let program = Program::compile("gcc", &["-O1", "-fno-optimize-sibling-calls"], "c", EVERYTHING);
+    let report = program.verify(&["--leap", "20", "--window", "60"]);
+    assert_sound(&report);
+    assert_eq!(report["run"]["ended"], "exited with status 0", "{}", report["run"]);
+    let events = &report["run"]["events"];
+    for (name, n) in [("signals", 16), ("signal_returns", 16), ("processes_not_followed", 24)] {
+        assert_eq!(number(events, name), n, "{name} of {events}");
+    }
+    assert!(number(events, "stack_switches") >= 16 && number(events, "turns_passed") > 1000, "{events}");
+    // Not `fib`, which runs on the alternate stack too.
+    for name in ["raiser", "jumper", "routine", "child", "sharing_child", "spawned", "by"] {
+        assert_exact(&report, name);
+    }
+    let all = program.verify(&[]);
+    assert_sound(&all);
+    assert_eq!(number(&all["run"]["events"], "turns_passed"), 0, "no leaps unless asked for");
+    let share = |report: &Value| {
+        let excluded = number(report, "checked") + total(&report["excluded"]);
+        total(&report["excluded"]) * 1000 / excluded
+    };
+    assert!(share(&report) <= share(&all) + 20, "{} {}", report["excluded"], all["excluded"]);
+}
+
+/// Check that threads which wait for each other go on through leaps, also where they spin.
+#[test]
+fn leaping_threads_do_not_wait_for_ever() {
+    let source = r"
+        #include <pthread.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static volatile int sum, turn;
+        static int __attribute__((noinline)) step(int n) { return n ? 1 + step(n - 1) : 0; }
+        static void *work(void *number) {
+            for (int i = 0; i < 20; i++) {
+                while (turn != (int)(long)number) __builtin_ia32_pause();
+                pthread_mutex_lock(&lock); sum += step(5); pthread_mutex_unlock(&lock);
+                turn = (turn + 1) % 3;
+            }
+            return 0;
+        }
+        int main(void) {
+            pthread_t threads[3];
+            for (long i = 0; i < 3; i++) pthread_create(&threads[i], 0, work, (void *)i);
+            for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+            return sum != 300;
+        }
+    ";
+    let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread"];
+    let report = Program::compile("gcc", &flags, "c", source).verify(&["--leap", "20", "--window", "60"]);
+    assert_sound(&report);
+    assert_eq!(report["run"]["ended"], "exited with status 0");
+    assert_eq!(number(&report["run"]["events"], "threads"), 4);
+    assert_exact(&report, "step");
+}

@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 ///
 /// The true stack is kept by following calls, returns and signals; it needs neither frame pointers nor unwind
 /// information. All threads of the command are stepped, and it is followed through exec; processes it makes run
-/// freely and are counted. Stepping takes some microseconds an instruction. Without `-o` the command's standard output
+/// freely and are counted. Stepping takes some ten microseconds an
+/// instruction; with `--leap` most of the program runs some hundred times faster. Without `-o` the command's standard output
 /// goes to standard error, so that only the report is on standard output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof verify -- ls -l
-  fpprof verify --every 100 --show 5 -- python3 -c 'print(1)'
+  fpprof verify --every 100 --show 5 -- /bin/true
+  fpprof verify --leap 5000 -- python3 -c 'print(1)'
   fpprof verify --strategies dwarf,elfutils --json -- ./program
   fpprof verify --min-exact 99.8 --max-wrong 0.05 -- ./program")]
 pub(crate) struct Args {
@@ -34,6 +36,18 @@ pub(crate) struct Args {
     /// Kill the program after N instructions
     #[arg(long, value_name = "N")]
     max_instructions: Option<u64>,
+    /// Step windows only, and run past some N calls, returns and jumps at full speed between two of them
+    ///
+    /// The length of each leap is random, from 1 to 2 N, and the same for the same seed. Breakpoints stop the program
+    /// where its true stack changes, so that it stays known.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    leap: Option<u64>,
+    /// Instructions in a window between two leaps
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "leap", value_parser = clap::value_parser!(u64).range(1..))]
+    window: u64,
+    /// What the lengths of leaps follow from
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "leap")]
+    seed: u64,
     /// Show the first N disagreements, each kind once at each instruction: both stacks and the row behind it
     #[arg(long, value_name = "N", default_value_t = 0)]
     show: usize,
@@ -77,6 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         every: args.every,
         skip: args.skip,
         max_instructions: args.max_instructions,
+        leaps: args.leap.map(|turns| verify::Leaps { window: args.window, turns, seed: args.seed }),
         wanted: Wanted { max: args.show, strategy: args.of },
     };
     let verification = verify::run(&options)?;

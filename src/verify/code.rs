@@ -1,5 +1,6 @@
 //! What the instruction at an address does, remembered.
 
+use super::breakpoints::Breakpoints;
 use super::tracee;
 use fpprof_analysis::oracle::{Flow, MAX_INSTRUCTION_BYTES, flow};
 use nix::unistd::Pid;
@@ -24,7 +25,13 @@ impl Code {
     }
 
     /// What the instruction at `ip` does.
-    pub(super) fn at(&mut self, pid: Pid, ip: u64, may_change: impl FnOnce() -> bool) -> Flow {
+    pub(super) fn at(
+        &mut self,
+        pid: Pid,
+        ip: u64,
+        breakpoints: &Breakpoints,
+        may_change: impl FnOnce() -> bool,
+    ) -> Flow {
         let index = usize::try_from(ip).unwrap_or(0) % SLOTS;
         if let Some(Some((address, flow))) = self.slots.get(index)
             && *address == ip
@@ -33,6 +40,7 @@ impl Code {
         }
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
         let n = tracee::read(pid, ip, &mut bytes);
+        breakpoints.restore(ip, &mut bytes);
         let flow = flow(bytes.get(..n).unwrap_or(&[]), ip);
         if !may_change()
             && let Some(slot) = self.slots.get_mut(index)

@@ -15,11 +15,12 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// What follows of a process: its threads, its execs, and that it makes others. It dies with us.
+/// What follows of a process: its threads, its execs, its system calls, and that it makes others. It dies with us.
 const FOLLOWED: ptrace::Options = ptrace::Options::PTRACE_O_TRACECLONE
     .union(ptrace::Options::PTRACE_O_TRACEEXEC)
     .union(ptrace::Options::PTRACE_O_TRACEFORK)
     .union(ptrace::Options::PTRACE_O_TRACEVFORK)
+    .union(ptrace::Options::PTRACE_O_TRACESYSGOOD)
     .union(ptrace::Options::PTRACE_O_EXITKILL);
 
 /// Becomes the command, traced by the parent. Returns only if it cannot.

@@ -22,6 +22,13 @@ pub(super) struct Vma {
     path: Vec<u8>,
 }
 
+impl Vma {
+    /// Whether it is code that does not change while it is mapped: of a file or of the vDSO, and not writable.
+    pub(super) fn is_lasting_code(&self) -> bool {
+        self.is_executable && !self.is_writable && (self.path.starts_with(b"/") || self.path == b"[vdso]")
+    }
+}
+
 /// All mappings of a process, ascending.
 #[derive(Debug, Default)]
 pub(super) struct Maps {

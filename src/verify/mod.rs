@@ -3,9 +3,12 @@
 //! [`run`] starts the command under ptrace and steps it from its exec on. What each instruction did to the stack goes
 //! to the thread's shadow stack, what is mapped to a history, and a sample of the moment before the instruction to the
 //! oracle of the analysis, which judges. Only the main process is stepped: its threads all, processes it makes not.
+//! With leaps, it runs from turn to turn at full speed between windows that are stepped.
 
+mod breakpoints;
 mod code;
 mod launch;
+mod leap;
 mod maps;
 mod pace;
 mod run;
@@ -14,4 +17,5 @@ mod thread;
 mod tracee;
 
 pub(crate) use launch::become_stepped;
+pub(crate) use pace::Leaps;
 pub(crate) use run::{Options, run};

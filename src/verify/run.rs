@@ -1,7 +1,7 @@
 //! The whole run: start, step, rebuild when mappings change, name.
 
 use super::launch::launch;
-use super::pace::Pace;
+use super::pace::{Leaps, Pace};
 use super::stepper::{Pause, Stepper};
 use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) skip: u64,
     /// After so many the program is killed.
     pub(crate) max_instructions: Option<u64>,
+    /// Leaps between windows of stepped instructions.
+    pub(crate) leaps: Option<Leaps>,
     /// Disagreements to keep.
     pub(crate) wanted: Wanted,
 }
@@ -47,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
     let pace = Pace { every, skip, max: max_instructions };
     let pid = launch(&options.command, options.is_stdout_ours)?;
     kill_on_signal(pid, stop);
-    let mut stepper = Stepper::new(pid, pace, history, stop)?;
+    let mut stepper = Stepper::new(pid, pace, options.leaps, history, stop)?;
     let mut tally = Tally::new(&options.strategies, options.wanted);
     let resolver = FileModules::new();
     loop {
@@ -63,6 +65,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
                     instructions: stepper.counts.instructions,
                     every,
                     skipped: skip,
+                    window: options.leaps.map(|leaps| leaps.window),
+                    leap: options.leaps.map(|leaps| leaps.turns),
                     events: stepper.counts.events(),
                 };
                 let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

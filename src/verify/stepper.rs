@@ -4,9 +4,11 @@
 //! comes back, so that a lock somebody holds is given back in time. Without threads the order is the program's own,
 //! and two runs on the same input give the same figures.
 
+use super::breakpoints::Breakpoints;
 use super::code::Code;
+use super::leap::Lifted;
 use super::maps::Maps;
-use super::pace::{Counts, Pace};
+use super::pace::{Counts, Gait, Leaps, Pace};
 use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -48,16 +50,20 @@ pub(super) enum Pause {
 
 /// A stepped process.
 pub(super) struct Stepper {
-    pid: Pid,
-    threads: Vec<Thread>,
+    pub(super) pid: Pid,
+    pub(super) threads: Vec<Thread>,
     /// Whose turn it is.
     turn: usize,
     pace: Pace,
+    pub(super) gait: Gait,
     pub(super) counts: Counts,
     pub(super) history: History,
-    maps: Maps,
+    pub(super) maps: Maps,
+    pub(super) breakpoints: Breakpoints,
+    /// Who took the breakpoints away.
+    pub(super) lifted: Option<Lifted>,
     /// A system call may have changed what is mapped.
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
     /// Executable mappings changed since the checker was made.
     is_checker_stale: bool,
     code: Code,
@@ -66,7 +72,7 @@ pub(super) struct Stepper {
     strays: Vec<Pid>,
     start: Instant,
     stop: &'static StopFlag,
-    ended: Option<String>,
+    pub(super) ended: Option<String>,
 }
 
 impl Stepper {
@@ -74,15 +80,24 @@ impl Stepper {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn new(pid: Pid, pace: Pace, history: History, stop: &'static StopFlag) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        pid: Pid,
+        pace: Pace,
+        leaps: Option<Leaps>,
+        history: History,
+        stop: &'static StopFlag,
+    ) -> anyhow::Result<Self> {
         let mut stepper = Self {
             pid,
             threads: Vec::new(),
             turn: 0,
             pace,
+            gait: Gait::new(leaps),
             counts: Counts { threads: 1, ..Counts::default() },
             history,
             maps: Maps::default(),
+            breakpoints: Breakpoints::new(pid)?,
+            lifted: None,
             is_dirty: false,
             is_checker_stale: false,
             code: Code::new(),
@@ -123,7 +138,14 @@ impl Stepper {
                     return Ok(Pause::Mappings);
                 }
                 let is_over = self.pace.is_over(self.counts.instructions) || self.stop.signal().is_some();
-                if is_over || !self.step(index, checker, tally)? {
+                if is_over {
+                    break;
+                }
+                let goes_on = match self.gait.is_leaping() {
+                    true => self.run_to_turn(index)?,
+                    false => self.step(index, Some((&mut *checker, &mut *tally)))?,
+                };
+                if !goes_on {
                     break;
                 }
             }
@@ -134,6 +156,8 @@ impl Stepper {
     /// Begins with a new image: after an exec there is one thread and nothing of the old.
     fn begin_image(&mut self, pid: Pid) -> anyhow::Result<()> {
         self.pid = pid;
+        self.breakpoints = Breakpoints::new(pid)?;
+        self.lifted = None;
         self.threads = vec![Thread::new(pid, Registers::of(pid)?)];
         self.reread_maps()?;
         if let Some(range) = self.maps.vdso() {
@@ -152,6 +176,7 @@ impl Stepper {
         let elapsed_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if self.history.update(self.maps.executable(), elapsed_ns) {
             self.code.clear();
+            self.breakpoints.forget();
             self.is_checker_stale = true;
             self.counts.mapping_changes = self.counts.mapping_changes.saturating_add(1);
         }
@@ -159,33 +184,51 @@ impl Stepper {
     }
 
     /// The next stopped thread, from the turn on.
-    fn next_stopped(&self) -> Option<usize> {
+    pub(super) fn next_stopped(&self) -> Option<usize> {
         let n = self.threads.len();
         let order = (0..n).filter_map(|offset| self.turn.wrapping_add(offset).checked_rem(n));
         order.into_iter().find(|&index| self.threads.get(index).is_some_and(|thread| thread.under_way.is_none()))
     }
 
-    /// Checks and steps one thread. `false` when it is not stopped before its next instruction afterwards.
-    fn step(&mut self, index: usize, checker: &mut Checker<'_>, tally: &mut Tally) -> anyhow::Result<bool> {
-        let Self { threads, maps, code, pid, .. } = self;
+    /// Checks, if `check` is given, and steps one thread. `false` when it is not stopped before its next instruction
+    /// afterwards.
+    pub(super) fn step(&mut self, index: usize, check: Option<(&mut Checker<'_>, &mut Tally)>) -> anyhow::Result<bool> {
+        let Self { threads, maps, code, pid, breakpoints, .. } = self;
         let Some(thread) = threads.get_mut(index) else { return Ok(false) };
         let ip = thread.before.ip();
-        let flow = code.at(*pid, ip, || maps.find(ip).is_none_or(|vma| vma.is_writable));
+        let flow = code.at(*pid, ip, breakpoints, || maps.find(ip).is_none_or(|vma| vma.is_writable));
         let (tid, signal) = (thread.tid, thread.signal.take());
         if !thread.is_repeating {
             let n_before = self.counts.instructions;
             self.counts.instructions = n_before.saturating_add(1);
-            if self.pace.is_checked(n_before) {
-                let Self { threads, sample, maps, pid, .. } = self;
-                let Some(thread) = threads.get(index) else { return Ok(false) };
-                fill(sample, &thread.before, &thread.shadow, *pid, maps);
-                checker.check(n_before, sample, &thread.shadow, tally);
+            if let Some((checker, tally)) = check {
+                self.gait.stepped();
+                if self.pace.is_checked(n_before) {
+                    let Self { threads, sample, maps, pid, .. } = self;
+                    let Some(thread) = threads.get(index) else { return Ok(false) };
+                    fill(sample, &thread.before, &thread.shadow, *pid, maps);
+                    checker.check(n_before, sample, &thread.shadow, tally);
+                }
             }
         }
         let Some(thread) = self.threads.get_mut(index) else { return Ok(false) };
-        thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some() });
+        thread.write_back()?;
+        thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some(), is_running: false });
+        let has_breakpoint = self.lifted.is_none() && self.breakpoints.has(ip);
+        if has_breakpoint {
+            self.breakpoints.take_away(ip)?;
+        }
         resume(tid, signal)?;
-        let may_block = flow == Flow::Syscall || signal.is_some();
+        let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some());
+        let goes_on = self.wait_for(index, tid, may_block)?;
+        if has_breakpoint && self.lifted.is_none() {
+            self.breakpoints.put_back(ip);
+        }
+        Ok(goes_on)
+    }
+
+    /// Waits until a stepped thread has stopped; not for one that may be long while others can go on.
+    fn wait_for(&mut self, index: usize, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
         let has_others = self.next_stopped().is_some();
         loop {
             let is_waiting = !(may_block && has_others);
@@ -204,7 +247,7 @@ impl Stepper {
     }
 
     /// Waits for any thread and takes what it reports. `false` when nothing was there to take.
-    fn wait(&mut self, is_blocking: bool) -> anyhow::Result<bool> {
+    pub(super) fn wait(&mut self, is_blocking: bool) -> anyhow::Result<bool> {
         let flags = if is_blocking { WaitPidFlag::__WALL } else { WaitPidFlag::__WALL | WaitPidFlag::WNOHANG };
         let status = match waitpid(None, Some(flags)) {
             Ok(status) => status,
@@ -219,6 +262,7 @@ impl Stepper {
             WaitStatus::StillAlive => return Ok(false),
             WaitStatus::Stopped(tid, signal) => self.stopped(tid, signal)?,
             WaitStatus::PtraceEvent(tid, _, event) => self.event(tid, event)?,
+            WaitStatus::PtraceSyscall(tid) => self.at_system_call(tid)?,
             WaitStatus::Exited(tid, status) => self.gone(tid, &format!("exited with status {status}")),
             WaitStatus::Signaled(tid, signal, _) => self.gone(tid, &format!("killed by {signal}")),
             _ => {}
@@ -233,6 +277,9 @@ impl Stepper {
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
+        if signal == Signal::SIGTRAP && is_sent(tid) && self.arrived(tid, regs) {
+            return Ok(());
+        }
         let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) else {
             if !self.is_thread(tid) {
                 self.strays.push(tid);
@@ -245,17 +292,16 @@ impl Stepper {
         };
         let before = thread.before;
         let flow = thread.under_way.map(|step| step.flow);
-        let is_step = signal == Signal::SIGTRAP && !(is_own_trap(flow) && is_sent(tid));
+        let is_step = signal == Signal::SIGTRAP && !(is_own_trap(thread.under_way) && is_sent(tid));
         // A signal comes instead of the instruction, unless that was a call the signal has interrupted.
         if is_step || regs.ip() != before.ip() {
-            if flow == Some(Flow::Syscall) && MAPPING_CALLS.contains(&before.ax) {
-                self.is_dirty = true;
-            }
+            self.is_dirty |= flow == Some(Flow::Syscall) && changes_mappings(before.ax);
             thread.stepped(regs, self.pid, &mut self.maps, &mut self.counts);
         }
         thread.under_way = None;
+        thread.is_in_kernel = false;
         if is_step {
-            return Ok(());
+            return self.came_back(tid);
         }
         match signal {
             // A stopped program would never be stepped again.
@@ -275,7 +321,7 @@ impl Stepper {
             self.begin_image(tid)?;
             // The system call is not over yet.
             if let Some(thread) = self.threads.first_mut() {
-                thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false });
+                thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: false });
             }
         } else if [
             ptrace::Event::PTRACE_EVENT_FORK,
@@ -288,6 +334,7 @@ impl Stepper {
             let message = ptrace::getevent(tid).context("asking for the new process")?;
             let new = Pid::from_raw(i32::try_from(message).context("the new process's id")?);
             if !self.is_thread(new) {
+                self.spare(tid, new, event)?;
                 self.let_go(new)?;
             }
         }
@@ -345,9 +392,14 @@ impl Stepper {
     }
 }
 
-/// Whether the program itself may have raised a SIGTRAP with such an instruction.
-fn is_own_trap(flow: Option<Flow>) -> bool {
-    matches!(flow, Some(Flow::Breakpoint | Flow::Syscall))
+/// Whether a system call of this number may change what is mapped.
+pub(super) fn changes_mappings(number: u64) -> bool {
+    MAPPING_CALLS.contains(&number)
+}
+
+/// Whether the program itself may have raised a SIGTRAP with such an instruction, or on its way to a turn.
+fn is_own_trap(step: Option<UnderWay>) -> bool {
+    step.is_some_and(|step| step.is_running || matches!(step.flow, Flow::Breakpoint | Flow::Syscall))
 }
 
 /// Whether a SIGTRAP was sent, or raised by a breakpoint, and not by the step.

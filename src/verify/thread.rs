@@ -30,6 +30,10 @@ pub(super) struct Thread {
     pub(super) under_way: Option<UnderWay>,
     /// The present instruction repeats, and was counted.
     pub(super) is_repeating: bool,
+    /// `before` was changed, and the thread's own registers not yet.
+    pub(super) is_moved: bool,
+    /// It runs, and has entered a system call.
+    pub(super) is_in_kernel: bool,
 }
 
 /// A step that was begun.
@@ -38,19 +42,38 @@ pub(super) struct UnderWay {
     pub(super) flow: Flow,
     /// A signal was delivered with it.
     pub(super) has_signal: bool,
+    /// It is no single step: the thread runs to its next turn or system call.
+    pub(super) is_running: bool,
 }
 
 impl Thread {
     /// A thread that stands before its first instruction.
     pub(super) fn new(tid: Pid, regs: Registers) -> Self {
         let shadow = ShadowStack::new(regs.sp());
-        Self { tid, shadow, before: regs, signal: None, under_way: None, is_repeating: false }
+        Self {
+            tid,
+            shadow,
+            before: regs,
+            signal: None,
+            under_way: None,
+            is_repeating: false,
+            is_moved: false,
+            is_in_kernel: false,
+        }
+    }
+
+    /// Gives the thread the registers it is to go on with.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn write_back(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.is_moved) { self.before.write_place(self.tid) } else { Ok(()) }
     }
 
     /// Takes the registers after a step.
     pub(super) fn stepped(&mut self, after: Registers, pid: Pid, maps: &mut Maps, counts: &mut Counts) {
         let before = std::mem::replace(&mut self.before, after);
-        let Some(UnderWay { flow, has_signal }) = self.under_way.take() else { return };
+        let Some(UnderWay { flow, has_signal, .. }) = self.under_way.take() else { return };
         if has_signal && self.entered_handler(before, after, pid, counts) {
             self.is_repeating = false;
             return;

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use fpprof_recording::model::{Abi, UserRegs};
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -25,7 +26,19 @@ pub(super) struct Registers {
     pub(super) user: UserRegs,
     /// The number of the system call, at one.
     pub(super) ax: u64,
+    /// The number of the system call the thread is in, at the stops of one.
+    pub(super) system_call: u64,
 }
+
+/// Where the general registers stand in [`UserRegs`], by their number in instructions: ax, cx, dx, bx, sp, bp, si, di,
+/// then r8 to r15.
+///
+/// # Sources
+/// Intel SDM vol. 2, table 2-4; the order in `UserRegs` is that of DWARF.
+const BY_NUMBER: [usize; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+/// The instruction pointer and the stack pointer in [`UserRegs`].
+const IP: usize = 16;
+const SP: usize = 7;
 
 impl Registers {
     /// Those of a stopped thread.
@@ -39,7 +52,7 @@ impl Registers {
             r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
             r.r15, r.rip,
         ];
-        Ok(Self { user: UserRegs { abi: Abi::Bits64, values }, ax: r.rax })
+        Ok(Self { user: UserRegs { abi: Abi::Bits64, values }, ax: r.rax, system_call: r.orig_rax })
     }
 
     pub(super) fn ip(&self) -> u64 {
@@ -48,6 +61,36 @@ impl Registers {
 
     pub(super) fn sp(&self) -> u64 {
         self.user.sp()
+    }
+
+    /// A general register by its number in instructions.
+    pub(super) fn by_number(&self, number: usize) -> Option<u64> {
+        self.user.values.get(*BY_NUMBER.get(number)?).copied()
+    }
+
+    /// Stands elsewhere.
+    pub(super) fn go(&mut self, ip: u64, sp: u64) {
+        self.user.values[IP] = ip;
+        self.user.values[SP] = sp;
+    }
+
+    /// Makes a stopped thread stand where these do; nothing else is changed.
+    ///
+    /// # Errors
+    /// If its registers cannot be written.
+    pub(super) fn write_place(&self, tid: Pid) -> anyhow::Result<()> {
+        let mut regs = match ptrace::getregs(tid) {
+            Ok(regs) => regs,
+            // Killed while it was stopped: its end is reported next.
+            Err(Errno::ESRCH) => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("reading the registers of thread {tid}")),
+        };
+        regs.rip = self.ip();
+        regs.rsp = self.sp();
+        match ptrace::setregs(tid, regs) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("writing the registers of thread {tid}")),
+        }
     }
 }
 

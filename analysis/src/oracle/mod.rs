@@ -14,6 +14,7 @@ mod producers;
 mod shadow;
 mod summarise;
 mod tally;
+mod turn;
 mod verdict;
 
 pub use checker::{Checker, available_strategies, check_strategy};
@@ -25,4 +26,5 @@ pub use model::{
 pub use shadow::{Moved, ShadowStack, TrueFrame, Unknown};
 pub use summarise::summarise;
 pub use tally::{Site, Tally, Wanted};
+pub use turn::{Turn, Way, turn, way};
 pub use verdict::{Flag, Match, Verdict, Wrong, is_caller_of_leaf_missing, verdict};

@@ -39,6 +39,10 @@ pub struct Run {
     pub every: u64,
     /// So many were not checked at the start.
     pub skipped: u64,
+    /// Only windows of so many instructions were stepped; `None` if all were.
+    pub window: Option<u64>,
+    /// Calls, returns and jumps between two windows, on average.
+    pub leap: Option<u64>,
     /// What happened meanwhile, by name: calls, signals, threads, stack switches, processes not followed.
     pub events: BTreeMap<String, u64>,
 }

@@ -49,6 +49,10 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
     if run.skipped > 0 {
         line.part(Tone::Plain, format!("· none of the first {}", count(run.skipped)));
     }
+    if let (Some(window), Some(leap)) = (run.window, run.leap) {
+        let words = format!("· in windows of {}, some {} turns apart", count(window), count(leap));
+        line.part(Tone::Plain, words);
+    }
     for (why, &n) in &verification.excluded {
         line.part(Tone::Warn, format!("· {} excluded: {}", count(n), shown(why)));
     }

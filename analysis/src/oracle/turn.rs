@@ -1,0 +1,194 @@
+//! Which instructions a program must be stopped at for its shadow stack, when it runs at full speed between them.
+//!
+//! A straight run of code and its branches change the stack pointer by pushes, pops and small sums only, which move no
+//! frame. What does is a *turn*: a call, a return, an indirect jump, and whatever gives the stack pointer another value.
+//! From any instruction the turns that can come next are found by following both ways of every branch ([`way`]); most
+//! turns need no processor to be made ([`turn`]).
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
+
+/// Where control goes from an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To this address, behind it or elsewhere.
+    On(u64),
+    /// To either.
+    Fork(u64, u64),
+    /// It is a turn; if it goes on behind itself, then here.
+    Turn(Option<u64>),
+    /// Nowhere: a trap, or no instruction.
+    Nowhere,
+}
+
+/// A turn that is known to the last bit before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Pushes `return_address` and goes to `target`.
+    Call {
+        /// Where it goes.
+        target: u64,
+        /// What it pushes.
+        return_address: u64,
+    },
+    /// Goes to `target`.
+    Jump {
+        /// Where it goes.
+        target: u64,
+    },
+    /// Goes to `target`, which it takes from the stack, with so many bytes.
+    Return {
+        /// Where it goes.
+        target: u64,
+        /// What it adds to the stack pointer.
+        n_bytes: u64,
+    },
+}
+
+/// Where control goes from the instruction at `ip`; `bytes` are those from there on.
+#[must_use]
+pub fn way(bytes: &[u8], ip: u64) -> Way {
+    let instruction = decode(bytes, ip);
+    let next = instruction.next_ip();
+    match instruction.flow_control() {
+        FlowControl::Next => match instruction.mnemonic() {
+            // Who waits for another thread has to let it run.
+            Mnemonic::Pause => Way::Turn(Some(next)),
+            _ if sets_stack_pointer(&instruction) => Way::Turn(Some(next)),
+            _ => Way::On(next),
+        },
+        FlowControl::ConditionalBranch => Way::Fork(next, instruction.near_branch_target()),
+        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => {
+            Way::On(instruction.near_branch_target())
+        }
+        // The kernel stops the program there.
+        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Way::On(next),
+        FlowControl::Call
+        | FlowControl::IndirectCall
+        | FlowControl::Return
+        | FlowControl::IndirectBranch
+        | FlowControl::UnconditionalBranch => Way::Turn(None),
+        FlowControl::XbeginXabortXend => Way::Turn(Some(next)),
+        FlowControl::Interrupt | FlowControl::Exception => Way::Nowhere,
+    }
+}
+
+/// What the instruction at `ip` will do, if it is a turn that can be told from registers and memory. `register` gives
+/// general registers by their number in instructions; `word` reads memory.
+pub fn turn(
+    bytes: &[u8],
+    ip: u64,
+    register: impl Fn(usize) -> Option<u64>,
+    word: impl Fn(u64) -> Option<u64>,
+) -> Option<Turn> {
+    const SP: usize = 4;
+    let instruction = decode(bytes, ip);
+    let target = || match instruction.op0_kind() {
+        OpKind::Register => register(instruction.op0_register().number()),
+        OpKind::Memory if !has_segment(&instruction) => {
+            let get = |of: Register, _, _| match of {
+                // What it asks for of a segment is its base.
+                _ if of.is_segment_register() => Some(0),
+                _ if of.is_gpr64() => register(of.number()),
+                _ => None,
+            };
+            word(instruction.virtual_address(0, 0, get)?)
+        }
+        _ => None,
+    };
+    let return_address = instruction.next_ip();
+    Some(match instruction.code() {
+        Code::Call_rel32_64 => Turn::Call { target: instruction.near_branch_target(), return_address },
+        Code::Call_rm64 => Turn::Call { target: target()?, return_address },
+        Code::Jmp_rm64 => Turn::Jump { target: target()? },
+        Code::Retnq => Turn::Return { target: word(register(SP)?)?, n_bytes: 8 },
+        Code::Retnq_imm16 => {
+            let n_bytes = u64::from(instruction.immediate16()).checked_add(8)?;
+            Turn::Return { target: word(register(SP)?)?, n_bytes }
+        }
+        _ => return None,
+    })
+}
+
+fn decode(bytes: &[u8], ip: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
+}
+
+/// Whether the operand is in a segment with a base of its own.
+fn has_segment(instruction: &Instruction) -> bool {
+    matches!(instruction.segment_prefix(), Register::FS | Register::GS)
+}
+
+/// Whether the stack pointer gets a value that is not its old one with something added: it may be another stack's.
+fn sets_stack_pointer(instruction: &Instruction) -> bool {
+    if instruction.is_stack_instruction() {
+        return instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RSP;
+    }
+    let is_write = |access: OpAccess| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
+    let mut factory = InstructionInfoFactory::new();
+    let is_written = factory
+        .info(instruction)
+        .used_registers()
+        .iter()
+        .any(|used| used.register().full_register() == Register::RSP && is_write(used.access()));
+    let is_sum = matches!(instruction.mnemonic(), Mnemonic::Add | Mnemonic::Sub | Mnemonic::And)
+        && instruction.op1_kind() != OpKind::Register
+        && instruction.op1_kind() != OpKind::Memory;
+    let is_own_lea = instruction.mnemonic() == Mnemonic::Lea
+        && matches!(instruction.memory_base(), Register::RSP | Register::RBP)
+        && instruction.memory_index() == Register::None;
+    is_written && !is_sum && !is_own_lea
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that code is followed along both ways of a branch and past a system call, and no further than a turn.
+    #[test]
+    fn ways_are_followed_up_to_turns() {
+        let cases: [(&[u8], Way); 16] = [
+            (&[0x55], Way::On(0x1001)),                     // push %rbp
+            (&[0x48, 0x83, 0xec, 0x10], Way::On(0x1004)),   // sub $16,%rsp
+            (&[0x48, 0x8d, 0x65, 0xd8], Way::On(0x1004)),   // lea -40(%rbp),%rsp
+            (&[0xc9], Way::On(0x1001)),                     // leave
+            (&[0x74, 0x10], Way::Fork(0x1002, 0x1012)),     // je
+            (&[0xeb, 0x10], Way::On(0x1012)),               // jmp
+            (&[0x0f, 0x05], Way::On(0x1002)),               // syscall
+            (&[0xe8, 0, 1, 0, 0], Way::Turn(None)),         // call
+            (&[0xc3], Way::Turn(None)),                     // ret
+            (&[0xff, 0xe0], Way::Turn(None)),               // jmp *%rax
+            (&[0x48, 0x89, 0xfc], Way::Turn(Some(0x1003))), // mov %rdi,%rsp
+            (&[0x48, 0x29, 0xc4], Way::Turn(Some(0x1003))), // sub %rax,%rsp
+            (&[0x48, 0x94], Way::Turn(Some(0x1002))),       // xchg %rax,%rsp
+            (&[0x5c], Way::Turn(Some(0x1001))),             // pop %rsp
+            (&[0xf3, 0x90], Way::Turn(Some(0x1002))),       // pause
+            (&[0x0f, 0x0b], Way::Nowhere),                  // ud2
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(way(&[bytes, &[0x90; 15]].concat(), 0x1000), expected, "{bytes:x?}");
+        }
+        assert_eq!(way(&[], 0x1000), Way::Nowhere);
+    }
+
+    /// Check that turns go where registers and memory say, and that what cannot be told is not told.
+    #[test]
+    fn turns_are_foretold() {
+        let register = |number: usize| Some(0x100 * (number as u64 + 1));
+        let word = |address: u64| (address < 0x10_0000).then_some(address + 1);
+        let told = |bytes: &[u8]| turn(&[bytes, &[0x90; 15]].concat(), 0x1000, register, word);
+        let call = |target, return_address| Some(Turn::Call { target, return_address });
+        assert_eq!(told(&[0xe8, 0, 1, 0, 0]), call(0x1105, 0x1005));
+        assert_eq!(told(&[0xff, 0xd0]), call(0x100, 0x1002));
+        assert_eq!(told(&[0x41, 0xff, 0x14, 0xdc]), call(0xd00 + 8 * 0x400 + 1, 0x1004)); // call *(%r12,%rbx,8)
+        assert_eq!(told(&[0xff, 0x25, 0x10, 0, 0, 0]), Some(Turn::Jump { target: 0x1017 })); // jmp *16(%rip)
+        assert_eq!(told(&[0xc3]), Some(Turn::Return { target: 0x501, n_bytes: 8 }));
+        assert_eq!(told(&[0xc2, 8, 0]), Some(Turn::Return { target: 0x501, n_bytes: 16 }));
+        assert_eq!(told(&[0x64, 0xff, 0x10]), None, "call *%fs:(%rax): the base is not known");
+        assert_eq!(told(&[0xff, 0x14, 0x25, 0, 0, 0x10, 0]), None, "what cannot be read");
+        assert_eq!(told(&[0x48, 0x89, 0xfc]), None, "mov %rdi,%rsp needs the processor");
+        assert_eq!(told(&[0x90]), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Breakpoints at the turns of a program, so that it runs at full speed between them.
+//!
+//! From where a thread stands, its code is followed along every branch up to the turns that can come next, and these
+//! get a breakpoint. What a turn leads to is followed when it is made. The code without breakpoints is kept, by page:
+//! nothing else may read it from the process.
+
+use anyhow::Context as _;
+use fpprof_analysis::oracle::{MAX_INSTRUCTION_BYTES, Way, way};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+
+const PAGE_BYTES: u64 = 4096;
+/// `int3`.
+const BREAKPOINT: u8 = 0xcc;
+/// The offset of an address in its page.
+const IN_PAGE: u64 = PAGE_BYTES - 1;
+
+/// A page of code.
+#[derive(Debug)]
+struct Page {
+    /// As it is without breakpoints.
+    bytes: Vec<u8>,
+    /// Offsets of breakpoints.
+    placed: Vec<usize>,
+}
+
+impl Page {
+    fn patched(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for &offset in &self.placed {
+            if let Some(byte) = bytes.get_mut(offset) {
+                *byte = BREAKPOINT;
+            }
+        }
+        bytes
+    }
+}
+
+/// The breakpoints of one image of a process.
+#[derive(Debug)]
+pub(super) struct Breakpoints {
+    memory: File,
+    pages: BTreeMap<u64, Page>,
+    /// Instructions whose ways were followed.
+    followed: HashSet<u64>,
+    /// The original byte at each breakpoint.
+    placed: HashMap<u64, u8>,
+}
+
+impl Breakpoints {
+    /// None yet.
+    ///
+    /// # Errors
+    /// If the memory of the process cannot be opened.
+    pub(super) fn new(pid: Pid) -> anyhow::Result<Self> {
+        Ok(Self { memory: open(pid)?, pages: BTreeMap::new(), followed: HashSet::new(), placed: HashMap::new() })
+    }
+
+    /// Whether there is one.
+    pub(super) fn has(&self, address: u64) -> bool {
+        self.placed.contains_key(&address)
+    }
+
+    /// Places a breakpoint at every turn that can come next from `ip`. `is_code` says whether breakpoints may be placed
+    /// at an address. `false` if none may be at `ip` itself, or it cannot be read.
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn follow(&mut self, ip: u64, is_code: impl Fn(u64) -> bool) -> anyhow::Result<bool> {
+        if self.followed.contains(&ip) {
+            return Ok(true);
+        }
+        if !is_code(ip) || self.page(ip & !IN_PAGE).is_none() {
+            return Ok(false);
+        }
+        let mut open = vec![ip];
+        while let Some(address) = open.pop() {
+            if !self.followed.insert(address) {
+                continue;
+            }
+            let next = match way(&self.bytes(address), address) {
+                Way::On(next) => [Some(next), None],
+                Way::Fork(one, other) => [Some(one), Some(other)],
+                Way::Turn(next) => {
+                    self.place(address)?;
+                    // What follows is found when it is reached.
+                    [next.filter(|&next| is_code(next)), None]
+                }
+                Way::Nowhere => [None, None],
+            };
+            if next.into_iter().flatten().all(&is_code) {
+                open.extend(next.into_iter().flatten());
+            } else {
+                // It may leave the code that breakpoints can be placed in: somebody has to look.
+                self.place(address)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The instruction at an address as it is without breakpoints, with what follows; fewer bytes where less is known.
+    pub(super) fn bytes(&mut self, address: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAX_INSTRUCTION_BYTES);
+        let mut at = address;
+        while bytes.len() < MAX_INSTRUCTION_BYTES {
+            let missing = MAX_INSTRUCTION_BYTES.saturating_sub(bytes.len());
+            let Some(page) = self.page(at & !IN_PAGE) else { break };
+            let Some(rest) = page.bytes.get(offset(at)..) else { break };
+            bytes.extend(rest.iter().take(missing));
+            let Some(next) = (at & !IN_PAGE).checked_add(PAGE_BYTES) else { break };
+            at = next;
+        }
+        bytes
+    }
+
+    /// Undoes what breakpoints have done to bytes that were read from `address` on.
+    pub(super) fn restore(&self, address: u64, bytes: &mut [u8]) {
+        if self.placed.is_empty() {
+            return;
+        }
+        for (at, byte) in (address..).zip(bytes) {
+            if let Some(original) = self.placed.get(&at) {
+                *byte = *original;
+            }
+        }
+    }
+
+    /// Takes one away until [`Self::put_back`].
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn take_away(&self, address: u64) -> anyhow::Result<()> {
+        match self.placed.get(&address) {
+            Some(&original) => self.write(address, &[original]),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts back one that was taken away. A process that is gone needs none.
+    pub(super) fn put_back(&self, address: u64) {
+        if self.has(address) {
+            let _ = self.write(address, &[BREAKPOINT]);
+        }
+    }
+
+    /// Takes all away, for somebody else who runs in the same memory.
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn lift(&self) -> anyhow::Result<()> {
+        self.pages
+            .iter()
+            .filter(|(_, page)| !page.placed.is_empty())
+            .try_for_each(|(&at, page)| self.write(at, &page.bytes))
+    }
+
+    /// Puts all back.
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn place_again(&self) -> anyhow::Result<()> {
+        let placed = self.pages.iter().filter(|(_, page)| !page.placed.is_empty());
+        placed.into_iter().try_for_each(|(&at, page)| self.write(at, &page.patched()))
+    }
+
+    /// Takes all away from a process that has a copy of the memory.
+    ///
+    /// # Errors
+    /// If its code cannot be changed.
+    pub(super) fn lift_in(&self, pid: Pid) -> anyhow::Result<()> {
+        if self.placed.is_empty() {
+            return Ok(());
+        }
+        let memory = open(pid)?;
+        for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
+            memory.write_all_at(&page.bytes, at).with_context(|| changing(at))?;
+        }
+        Ok(())
+    }
+
+    /// Takes all away and forgets all that is known of the code, because what is mapped has changed. Where something
+    /// else is mapped now, nothing is written.
+    pub(super) fn forget(&mut self) {
+        let mut present = Vec::new();
+        for (&at, page) in self.pages.iter().filter(|(_, page)| !page.placed.is_empty()) {
+            present.resize(page.bytes.len(), 0);
+            if self.memory.read_exact_at(&mut present, at).is_ok() && present == page.patched() {
+                let _ = self.memory.write_all_at(&page.bytes, at);
+            }
+        }
+        self.pages.clear();
+        self.followed.clear();
+        self.placed.clear();
+    }
+
+    /// Writes a word to the memory of the process; `false` if it cannot be written.
+    pub(super) fn write_u64(&self, address: u64, word: u64) -> bool {
+        self.memory.write_all_at(&word.to_le_bytes(), address).is_ok()
+    }
+
+    fn place(&mut self, address: u64) -> anyhow::Result<()> {
+        let offset = offset(address);
+        let Some(page) = self.page(address & !IN_PAGE) else { return Ok(()) };
+        let Some(&original) = page.bytes.get(offset) else { return Ok(()) };
+        page.placed.push(offset);
+        self.placed.insert(address, original);
+        self.write(address, &[BREAKPOINT])
+    }
+
+    /// The page at an address; `None` if it cannot be read.
+    fn page(&mut self, at: u64) -> Option<&mut Page> {
+        if !self.pages.contains_key(&at) {
+            let mut bytes = vec![0; usize::try_from(PAGE_BYTES).ok()?];
+            self.memory.read_exact_at(&mut bytes, at).ok()?;
+            self.pages.insert(at, Page { bytes, placed: Vec::new() });
+        }
+        self.pages.get_mut(&at)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        self.memory.write_all_at(bytes, at).with_context(|| changing(at))
+    }
+}
+
+fn open(pid: Pid) -> anyhow::Result<File> {
+    let path = format!("/proc/{pid}/mem");
+    OpenOptions::new().read(true).write(true).open(&path).with_context(|| format!("opening {path}"))
+}
+
+fn changing(at: u64) -> String {
+    format!("placing breakpoints at {at:#x}")
+}
+
+fn offset(address: u64) -> usize {
+    usize::try_from(address & IN_PAGE).unwrap_or(0)
+}

@@ -1,0 +1,188 @@
+//! Leaps: from turn to turn at full speed.
+//!
+//! A stop for each instruction costs the processor a debug exception, which virtual machines make dear; a breakpoint
+//! costs a fourth of it, and code has some ten instructions for each turn. Between two windows of stepped instructions
+//! the shadow stack is kept by turns alone: a breakpoint stops the thread before a turn, which is then made by writing
+//! its registers, without another stop.
+
+use super::stepper::Stepper;
+use super::thread::UnderWay;
+use super::tracee::{self, Registers};
+use anyhow::Context as _;
+use fpprof_analysis::oracle::{Flow, Turn, turn};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+
+/// The length of `syscall`.
+const SYSCALL_BYTES: u64 = 2;
+
+/// Who took the breakpoints away, for a process that runs in the same memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifted {
+    /// This thread, until it comes back from `vfork`.
+    By(Pid),
+    /// For good: the other may run for ever.
+    ForGood,
+}
+
+impl Stepper {
+    /// Runs a thread to its next turn and makes that, or steps it where it cannot run. `false` when it is not stopped
+    /// before its next instruction afterwards.
+    pub(super) fn run_to_turn(&mut self, index: usize) -> anyhow::Result<bool> {
+        let Self { threads, maps, breakpoints, .. } = self;
+        let Some(thread) = threads.get(index) else { return Ok(false) };
+        let ip = thread.before.ip();
+        let can_run = thread.signal.is_none() && self.lifted.is_none();
+        let is_code = |address| maps.find(address).is_some_and(super::maps::Vma::is_lasting_code);
+        if !can_run || !breakpoints.follow(ip, is_code)? {
+            return self.step_past_turns(index);
+        }
+        if breakpoints.has(ip) {
+            return if self.make_turn(index) { Ok(true) } else { self.step_past_turns(index) };
+        }
+        let Some(thread) = self.threads.get_mut(index) else { return Ok(false) };
+        let tid = thread.tid;
+        thread.write_back()?;
+        thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: true });
+        run_on(tid)?;
+        loop {
+            let has_others = self.next_stopped().is_some();
+            let is_in_kernel = self.threads.get(index).is_some_and(|thread| thread.is_in_kernel);
+            let came = self.wait(!(has_others && is_in_kernel))?;
+            let thread = self.threads.get(index).filter(|thread| thread.tid == tid);
+            let Some(thread) = thread.filter(|_| self.ended.is_none()) else { return Ok(false) };
+            if thread.under_way.is_none() {
+                return Ok(true);
+            }
+            if !came {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// One step without a look at the stack, which counts as a turn if it is one.
+    fn step_past_turns(&mut self, index: usize) -> anyhow::Result<bool> {
+        let before = self.counts.calls.saturating_add(self.counts.returns);
+        let goes_on = self.step(index, None)?;
+        if self.counts.calls.saturating_add(self.counts.returns) != before {
+            self.gait.turned();
+        }
+        Ok(goes_on)
+    }
+
+    /// Makes the turn a thread stands before, if that can be done from here.
+    fn make_turn(&mut self, index: usize) -> bool {
+        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
+        let Some(thread) = threads.get_mut(index) else { return false };
+        let before = thread.before;
+        let bytes = breakpoints.bytes(before.ip());
+        let foretold = turn(&bytes, before.ip(), |n| before.by_number(n), |address| tracee::read_u64(*pid, address));
+        let mut after = before;
+        let flow = match foretold {
+            Some(Turn::Call { target, return_address }) => {
+                let Some(slot) = before.sp().checked_sub(8) else { return false };
+                if !breakpoints.write_u64(slot, return_address) {
+                    return false;
+                }
+                after.go(target, slot);
+                Flow::Call { return_address }
+            }
+            Some(Turn::Jump { target }) => {
+                after.go(target, before.sp());
+                Flow::Jump
+            }
+            Some(Turn::Return { target, n_bytes }) => {
+                let Some(sp) = before.sp().checked_add(n_bytes) else { return false };
+                after.go(target, sp);
+                Flow::Return
+            }
+            None => return false,
+        };
+        thread.under_way = Some(UnderWay { flow, has_signal: false, is_running: true });
+        thread.stepped(after, *pid, maps, counts);
+        thread.is_moved = true;
+        counts.turns_passed = counts.turns_passed.saturating_add(1);
+        self.gait.turned();
+        true
+    }
+
+    /// Takes a stop at a breakpoint of ours. `false` if it is none.
+    pub(super) fn arrived(&mut self, tid: Pid, mut regs: Registers) -> bool {
+        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
+        let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) else { return false };
+        let Some(ip) = regs.ip().checked_sub(1) else { return false };
+        if !thread.under_way.is_some_and(|step| step.is_running) || !breakpoints.has(ip) {
+            return false;
+        }
+        regs.go(ip, regs.sp());
+        thread.stepped(regs, *pid, maps, counts);
+        thread.is_moved = true;
+        thread.is_repeating = false;
+        true
+    }
+
+    /// Takes a stop at the entry or the exit of a system call, which running threads make.
+    ///
+    /// # Errors
+    /// If the thread cannot be read or sent on.
+    pub(super) fn at_system_call(&mut self, tid: Pid) -> anyhow::Result<()> {
+        let mut regs = match Registers::of(tid) {
+            Ok(regs) => regs,
+            Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Self { threads, maps, counts, pid, .. } = self;
+        let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) else { return Ok(()) };
+        if thread.is_in_kernel {
+            thread.is_in_kernel = false;
+            self.is_dirty |= super::stepper::changes_mappings(thread.before.ax);
+            thread.stepped(regs, *pid, maps, counts);
+            thread.is_repeating = false;
+            return self.came_back(tid);
+        }
+        regs.go(regs.ip().saturating_sub(SYSCALL_BYTES), regs.sp());
+        regs.ax = regs.system_call;
+        thread.stepped(regs, *pid, maps, counts);
+        thread.under_way = Some(UnderWay { flow: Flow::Syscall, has_signal: false, is_running: true });
+        thread.is_in_kernel = true;
+        run_on(tid)
+    }
+
+    /// Takes the breakpoints away from a new process, which is stopped before its first instruction.
+    ///
+    /// # Errors
+    /// If its code cannot be changed.
+    pub(super) fn spare(&mut self, parent: Pid, child: Pid, event: i32) -> anyhow::Result<()> {
+        if event == ptrace::Event::PTRACE_EVENT_FORK as i32 {
+            return if self.lifted.is_none() { self.breakpoints.lift_in(child) } else { Ok(()) };
+        }
+        if self.lifted.is_none() {
+            self.breakpoints.lift()?;
+        }
+        let is_vfork = event == ptrace::Event::PTRACE_EVENT_VFORK as i32 && self.lifted.is_none();
+        self.lifted = Some(if is_vfork { Lifted::By(parent) } else { Lifted::ForGood });
+        Ok(())
+    }
+
+    /// Puts the breakpoints back when a thread has come back from `vfork`.
+    ///
+    /// # Errors
+    /// If the code cannot be changed.
+    pub(super) fn came_back(&mut self, tid: Pid) -> anyhow::Result<()> {
+        if self.lifted == Some(Lifted::By(tid)) {
+            self.lifted = None;
+            self.breakpoints.place_again()?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets a thread run to its next stop.
+fn run_on(tid: Pid) -> anyhow::Result<()> {
+    match ptrace::syscall(tid, None) {
+        // Killed meanwhile; its end is reported next.
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("running thread {tid}")),
+    }
+}

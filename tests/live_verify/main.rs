@@ -1,0 +1,147 @@
+//! Ten real programs under the oracle of `fpprof verify`: ours nearly always exact, and never wrong in silence. The test
+//! also makes the table of `just verify-ten`.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod table;
+
+use fpprof_workloads::{build, programs};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{fpprof, number, ran};
+use table::Table;
+
+/// The least share of exact stacks of ours, per cent of those whose frames all have call frame information.
+const LEAST_EXACT: f64 = 99.8;
+/// The fewest instructions that say anything about a program.
+const LEAST_CHECKED: u64 = 20_000;
+
+/// What gcc compiles.
+const SMALL: &str = r"
+static unsigned table[256];
+static void fill(void)
+{
+    for (unsigned i = 0; i < 256; i++) {
+        unsigned crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0xedb88320 : crc >> 1;
+        table[i] = crc;
+    }
+}
+unsigned crc32(const unsigned char *bytes, unsigned long n)
+{
+    unsigned crc = ~0u;
+    if (!table[1])
+        fill();
+    while (n--)
+        crc = table[(crc ^ *bytes++) & 255] ^ crc >> 8;
+    return ~crc;
+}
+";
+
+/// A program, and how far apart the windows are in which it is checked.
+struct Subject {
+    name: &'static str,
+    command: Vec<String>,
+    /// Turns between two windows; 0 checks every instruction.
+    leap: u64,
+}
+
+fn subject(name: &'static str, leap: u64, command: &[&str]) -> Subject {
+    let command = command.iter().map(|&word| word.to_owned()).collect();
+    Subject { name, command, leap }
+}
+
+/// The ten, with what they read in `dir`.
+fn subjects(dir: &Path) -> Vec<Subject> {
+    let text: String = (0..4000_u32).map(|n| format!("{} line\n", n.wrapping_mul(2_654_435_761) % 100_000)).collect();
+    let file = dir.join("text");
+    std::fs::write(&file, text).expect("the input can be written");
+    let file = file.to_str().expect("a path of plain characters");
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/programs");
+    let exception = programs().iter().find(|program| program.name == "exception").expect("it is there");
+    let exception = build(exception, dir).expect("the program can be built");
+    let exception = exception.to_str().expect("a path of plain characters");
+    let compiler = compiler();
+    let source = dir.join("small.c");
+    std::fs::write(&source, SMALL).expect("the input can be written");
+    let source = source.to_str().expect("a path of plain characters");
+    let sql = "create table t(a, b); \
+               with recursive n(i) as (select 1 union all select i + 1 from n where i < 300) \
+               insert into t select i, i * 7 % 101 from n; \
+               select b, count(*), sum(a) from t group by b order by 2 desc, 1 limit 3;";
+    let script = "my %n; for my $i (1..1000) { $n{$i % 97} .= chr(65 + $i % 26) } \
+                  print join(',', map { length } @n{sort keys %n}), \"\\n\"";
+    let fio = ["fio", "--name=null", "--ioengine=null", "--size=1g", "--runtime=1", "--time_based", "--thread"];
+    vec![
+        subject("ls", 100, &["ls", "-l", "/usr/include"]),
+        subject("grep -r", 100, &["grep", "-rn", "burn(void)", sources]),
+        subject("sqlite3", 1000, &["sqlite3", ":memory:", sql]),
+        subject("python3", 4000, &["/usr/bin/python3", "-c", "print(sum(i * i for i in range(1000)))"]),
+        subject("gzip", 300, &["gzip", "-c", file]),
+        subject("fio", 4000, &fio),
+        subject("C++ exception", 50, &[exception, "2"]),
+        subject("sort", 1000, &["sort", "--parallel=1", file]),
+        subject("perl", 1000, &["perl", "-e", script]),
+        subject("cc1", 8000, &[&compiler, "-quiet", "-O1", source, "-o", "/dev/null"]),
+    ]
+}
+
+/// gcc's compiler proper.
+fn compiler() -> String {
+    let output = Command::new("gcc").arg("-print-prog-name=cc1").output().expect("gcc is there");
+    let path = String::from_utf8(output.stdout).expect("a path of plain characters");
+    let path = PathBuf::from(path.trim());
+    assert!(path.is_absolute(), "gcc has no cc1 of its own: {}", path.display());
+    path.to_str().expect("a path of plain characters").to_owned()
+}
+
+/// `verify --json` of a program in a fixed environment.
+fn verify(subject: &Subject, options: &[&str]) -> Value {
+    let mut command = fpprof();
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LC_ALL", "C").env("HOME", "/");
+    command.args(["verify", "--json", "--show", "20"]).args(options);
+    if subject.leap > 0 {
+        command.args(["--leap", &subject.leap.to_string()]);
+    }
+    let ran = ran(command.arg("--").args(&subject.command));
+    assert_eq!(ran.status, 0, "{}: {}", subject.name, ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{}: {error}: {}", subject.name, ran.stdout))
+}
+
+/// Check that ours is exact nearly everywhere in ten real programs, but for code without call frame information, where it
+/// says so; and that it is nowhere wrong in silence.
+#[test]
+fn ten_programs_are_exact() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut table = Table::default();
+    for subject in subjects(dir.path()) {
+        let report = verify(&subject, &[]);
+        assert_eq!(report["run"]["ended"], "exited with status 0", "{}", subject.name);
+        table.add(subject.name, &report);
+    }
+    table.publish();
+    let mut faults = Vec::new();
+    for row in table.rows() {
+        let (exact, wrong) = (row.exact_where_described("dwarf"), row.wrong("dwarf"));
+        if exact < LEAST_EXACT || wrong > 0 || row.checked < LEAST_CHECKED {
+            faults.push(format!("{}: {exact:.3} % of {} exact, {wrong} wrong", row.name, row.checked));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Check that a program that reads no clock gives the same figures twice, leaps and all, and others with another seed.
+#[test]
+fn leaps_are_reproducible() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let subjects = subjects(dir.path());
+    let sort = subjects.iter().find(|subject| subject.name == "sort").expect("it is there");
+    let strategies = ["--strategies", "fp,dwarf"];
+    let first = verify(sort, &strategies);
+    assert!(number(&first["run"]["events"], "turns_passed") > 10_000, "{}", first["run"]);
+    assert_eq!(first, verify(sort, &strategies), "the same input gives the same figures");
+    let other = verify(sort, &["--strategies", "fp,dwarf", "--seed", "2"]);
+    assert_ne!(first["functions"], other["functions"]);
+}

@@ -1,0 +1,126 @@
+//! One table of many programs under the oracle.
+
+use crate::support::number;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What the oracle found in one program.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// Instructions that were checked.
+    pub(crate) checked: u64,
+    report: Value,
+}
+
+impl Row {
+    fn verdicts(&self, strategy: &str) -> &Value {
+        let strategies = self.report["strategies"].as_array().expect("strategies");
+        strategies.iter().find(|verdicts| verdicts["name"] == strategy).expect("it was asked for")
+    }
+
+    /// Stacks that are wrong and do not say so.
+    pub(crate) fn wrong(&self, strategy: &str) -> u64 {
+        let wrong = self.verdicts(strategy)["wrong"].as_object().expect("counts");
+        wrong.values().filter_map(Value::as_u64).sum()
+    }
+
+    /// Per cent of the stacks that are exact.
+    fn exact(&self, strategy: &str) -> f64 {
+        percent(number(self.verdicts(strategy), "exact"), self.checked)
+    }
+
+    /// Stacks that end, and say so, at a frame that no call frame information covers.
+    fn without_cfi(&self) -> u64 {
+        self.verdicts("dwarf")["truncated"]["no_cfi"].as_u64().unwrap_or(0)
+    }
+
+    /// Per cent of the stacks with call frame information throughout that are exact.
+    pub(crate) fn exact_where_described(&self, strategy: &str) -> f64 {
+        percent(number(self.verdicts(strategy), "exact"), self.checked.saturating_sub(self.without_cfi()))
+    }
+}
+
+/// All programs.
+#[derive(Debug, Default)]
+pub(crate) struct Table(Vec<Row>);
+
+impl Table {
+    pub(crate) fn add(&mut self, name: &'static str, report: &Value) {
+        self.0.push(Row { name, checked: number(report, "checked"), report: report.clone() });
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.0
+    }
+
+    fn strategies(&self) -> Vec<String> {
+        let names = self.0.first().and_then(|row| row.report["strategies"].as_array());
+        names.into_iter().flatten().filter_map(|verdicts| verdicts["name"].as_str()).map(str::to_owned).collect()
+    }
+
+    /// As Markdown, which is also readable on a terminal; then every disagreement of ours that is wrong in silence.
+    fn markdown(&self) -> String {
+        let strategies = self.strategies();
+        let mut out = String::from("# Real programs against their true stacks\n\n");
+        out.push_str(
+            "Per cent of the checked instructions at which every frame is right and none is missing, and in brackets \
+             those at which\nsomething is not right and nothing says so. Without CFI: where a frame has no call frame \
+             information, and ours ends\nthere and says so.\n\n",
+        );
+        let titles: Vec<String> = strategies.iter().map(|name| format!("{name:^19}")).collect();
+        let _ = writeln!(
+            out,
+            "| {:<14} | {:>9} | {:>9} | {:>11} | {} |",
+            "program",
+            "checked",
+            "turns",
+            "without CFI",
+            titles.join(" | ")
+        );
+        let _ = writeln!(out, "|:--|--:|--:|--:|{}", ":-:|".repeat(titles.len()));
+        for row in &self.0 {
+            let turns = number(&row.report["run"]["events"], "turns_passed");
+            let without_cfi = format!("{:.3}", percent(row.without_cfi(), row.checked));
+            let _ = write!(out, "| {:<14} | {:>9} | {turns:>9} | {without_cfi:>11} |", row.name, row.checked);
+            for name in &strategies {
+                let wrong = percent(row.wrong(name), row.checked);
+                let _ = write!(out, " {:^19} |", format!("{:.3} ({wrong:.3})", row.exact(name)));
+            }
+            out.push('\n');
+        }
+        for row in &self.0 {
+            let shown = row.report["disagreements"].as_array().into_iter().flatten();
+            for (index, shown) in shown.enumerate() {
+                let text = |key: &str| shown[key].as_str().unwrap_or_default().to_owned();
+                let ours = shown["stacks"].as_array().into_iter().flatten().find(|stack| stack["strategy"] == "dwarf");
+                let ours = ours.map(|stack| format!("{} {}", stack["class"], stack["reason"])).unwrap_or_default();
+                if index == 0 {
+                    let _ = writeln!(out, "\n{}: where ours is not exact\n", row.name);
+                }
+                let _ = writeln!(out, "- {}: at {}, {}", ours.replace('"', ""), text("culprit"), text("row"));
+            }
+        }
+        out
+    }
+
+    /// Writes the table beside the other results of the build, and prints it.
+    pub(crate) fn publish(&self) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/verify-ten");
+        let rows = self.0.iter().map(|row| json!({"program": row.name, "verification": row.report}));
+        let json = serde_json::to_string(&rows.collect::<Vec<_>>()).expect("plain values");
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        std::fs::write(folder.join("verify-ten.md"), self.markdown()).expect("the table can be written");
+        std::fs::write(folder.join("verify-ten.json"), json + "\n").expect("the table can be written");
+        #[expect(clippy::print_stdout, reason = "what `just verify-ten` is for")]
+        {
+            println!("{}\nwritten to {}", self.markdown(), folder.display());
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of instructions are small")]
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
