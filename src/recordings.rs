@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::strategy::Strategy;
+use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use std::fs::{self, File};
@@ -18,12 +19,19 @@ pub(crate) struct Source {
     /// Look for the recorded machine's files under DIR; build ids decide, since inodes mean nothing there
     #[arg(long, value_name = "DIR")]
     pub(crate) symfs: Option<PathBuf>,
+    /// Name functions by their symbols alone, as `perf script --no-inline` does: quicker, but what was inlined into a
+    /// function is not told from it
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+    /// Add file and line to the names, where there is debug information: `read_block (disk.c:120)`
+    #[arg(long, conflicts_with = "no_inline")]
+    pub(crate) lines: bool,
 }
 
 impl Source {
     /// A recording of this machine.
     pub(crate) fn here(file: &Path) -> Self {
-        Self { file: file.to_owned(), symfs: None }
+        Self { file: file.to_owned(), symfs: None, no_inline: false, lines: false }
     }
 
     /// Analyses the recording under `strategies`; none asks for its defaults.
@@ -35,6 +43,11 @@ impl Source {
         let modules = self.modules();
         let mut options = Options::new(&modules);
         options.strategies = strategies.to_vec();
+        options.detail = match (self.no_inline, self.lines) {
+            (true, _) => Detail::Symbols,
+            (_, true) => Detail::Lines,
+            _ => Detail::Inlines,
+        };
         options.is_this_machine = self.symfs.is_none() && is_this_kernel(&recording.meta().host.kernel);
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
     }

@@ -12,7 +12,7 @@ use crate::replay::Replay;
 use crate::strategy::Strategy;
 use crate::summarise::summarise;
 use crate::summary::Summary;
-use crate::symbols::{KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
+use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
 use crate::totals::Totals;
 use fpprof_recording::Recording;
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub struct Options<'a> {
     pub resolver: &'a dyn Resolver,
     /// The recording was made on this machine: names of the running kernel may be right, if it is the same still.
     pub is_this_machine: bool,
+    /// How much is said of an address.
+    pub detail: Detail,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
@@ -40,7 +42,7 @@ impl<'a> Options<'a> {
     #[must_use]
     pub fn new(resolver: &'a dyn Resolver) -> Self {
         let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { strategies: Vec::new(), resolver, is_this_machine: true, n_threads }
+        Self { strategies: Vec::new(), resolver, is_this_machine: true, detail: Detail::default(), n_threads }
     }
 }
 
@@ -80,7 +82,9 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let (addresses, has_kernel) = wanted(&folder, &modules);
     let read_kernel = || kernel_symbols(&timeline, &meta, options.is_this_machine);
     let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
-    let symbols = Symbolizer::new(&modules, &addresses, has_kernel.then_some(read_kernel), options.n_threads);
+    let kernel = has_kernel.then_some(read_kernel);
+    let symbols =
+        Symbolizer::new(&modules, &addresses, kernel, options.detail, options.n_threads).with_perf_maps(&timeline);
     let labels = Labels::new(&folder, &modules, &symbols);
     let mut folded = fold(&folder, &labels, &timeline, strategies.len());
     folded.iter_mut().for_each(name_roots);

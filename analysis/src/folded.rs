@@ -31,7 +31,8 @@ pub struct FoldedStack {
 pub struct FrameLabel {
     /// Demangled name; `[module+0xoffset]` when the module has no symbol there, `[unknown 0xaddress]` when there is no module.
     pub name: String,
-    /// Base name of the module; empty when there is none, `[kernel]` for the kernel.
+    /// Base name of the module; empty when there is none, `[kernel]` for the kernel, `[jit]` for code
+    /// compiled while it ran.
     pub module: String,
     /// How it was found.
     pub origin: Origin,

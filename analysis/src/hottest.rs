@@ -2,7 +2,8 @@
 
 use crate::folded::Folded;
 use crate::summary::HotFunction;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 
 /// The `max` functions with the most self samples (then total samples, then by name).
 ///
@@ -10,39 +11,55 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// function; the innermost one at the sampled instruction has the self sample.
 #[must_use]
 pub fn hottest(folded: &Folded, max: usize) -> Vec<HotFunction> {
-    let mut counts: FxHashMap<(&str, &str), (u64, u64)> = FxHashMap::default();
-    let mut seen: FxHashSet<(&str, &str)> = FxHashSet::default();
-    for stack in &folded.stacks {
-        seen.clear();
-        let functions = stack.frames.iter().filter_map(|&frame| folded.frames.get(frame as usize));
-        let mut leaf = None;
-        for frame in functions {
-            let function = (frame.name.as_str(), frame.module.as_str());
-            leaf = Some(function);
-            if seen.insert(function) {
-                let total = &mut counts.entry(function).or_default().1;
-                *total = total.saturating_add(stack.samples);
+    let mut numbers: FxHashMap<(&str, &str), usize> = FxHashMap::default();
+    let mut counts: Vec<Count<'_>> = Vec::new();
+    let numbered = folded.frames.iter().map(|frame| {
+        let (name, module) = (frame.name.as_str(), frame.module.as_str());
+        *numbers.entry((name, module)).or_insert_with(|| {
+            counts.push(Count { name, module, last_stack: None, own: 0, total: 0 });
+            counts.len() - 1
+        })
+    });
+    let of_frames: Vec<usize> = numbered.collect();
+    for (at, stack) in folded.stacks.iter().enumerate() {
+        let functions = stack.frames.iter().filter_map(|&frame| of_frames.get(frame as usize).copied());
+        let leaf = functions.clone().next_back();
+        for function in functions {
+            if let Some(count) = counts.get_mut(function).filter(|count| count.last_stack != Some(at)) {
+                count.last_stack = Some(at);
+                count.total = count.total.saturating_add(stack.samples);
             }
         }
-        if let Some(count) = leaf.and_then(|leaf| counts.get_mut(&leaf)) {
-            count.0 = count.0.saturating_add(stack.samples);
+        if let Some(count) = leaf.and_then(|leaf| counts.get_mut(leaf)) {
+            count.own = count.own.saturating_add(stack.samples);
         }
     }
-    let mut functions: Vec<HotFunction> = counts
-        .into_iter()
-        .map(|((name, module), (self_samples, total_samples))| HotFunction {
-            name: name.to_string(),
-            module: module.to_string(),
-            self_samples,
-            total_samples,
-        })
-        .collect();
-    functions.sort_unstable_by(|a, b| {
-        let counts = |function: &HotFunction| std::cmp::Reverse((function.self_samples, function.total_samples));
-        (counts(a), &a.name, &a.module).cmp(&(counts(b), &b.name, &b.module))
-    });
-    functions.truncate(max);
-    functions
+    counts.retain(|count| count.last_stack.is_some());
+    counts.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+    let function = |count: &Count<'_>| HotFunction {
+        name: count.name.to_string(),
+        module: count.module.to_string(),
+        self_samples: count.own,
+        total_samples: count.total,
+    };
+    counts.iter().take(max).map(function).collect()
+}
+
+/// Samples of a function.
+#[derive(Debug)]
+struct Count<'a> {
+    name: &'a str,
+    module: &'a str,
+    /// The stack that was counted last.
+    last_stack: Option<usize>,
+    own: u64,
+    total: u64,
+}
+
+impl<'a> Count<'a> {
+    fn order(&self) -> (Reverse<(u64, u64)>, &'a str, &'a str) {
+        (Reverse((self.own, self.total)), self.name, self.module)
+    }
 }
 
 #[cfg(test)]

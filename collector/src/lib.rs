@@ -26,6 +26,7 @@ pub mod doctor;
 mod error;
 mod host;
 mod modules;
+mod perf_maps;
 mod plan;
 mod proc;
 mod request;

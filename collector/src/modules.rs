@@ -3,6 +3,7 @@
 //! Every file that is mapped executable is opened once, when its mapping is made. At the end those whose path no longer
 //! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
 
+use crate::perf_maps::PerfMaps;
 use crate::proc::{Opened, open_mapped, read_build_id, still_at};
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustc_hash::FxHashMap;
@@ -25,6 +26,7 @@ pub(crate) struct Modules {
     max_open: usize,
     n_open: usize,
     not_kept: u64,
+    perf_maps: PerfMaps,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -41,13 +43,23 @@ impl Modules {
     /// Keeps at most half of the `open_files` that this process may have.
     pub(crate) fn new(open_files: u64) -> Self {
         let half = usize::try_from(open_files / 2).unwrap_or(MAX_OPEN);
-        Self { files: FxHashMap::default(), max_open: half.min(MAX_OPEN), n_open: 0, not_kept: 0 }
+        Self {
+            files: FxHashMap::default(),
+            max_open: half.min(MAX_OPEN),
+            n_open: 0,
+            not_kept: 0,
+            perf_maps: PerfMaps::default(),
+        }
     }
 
     /// Takes note of a mapping, and adds the build id of its file, read from it when it is first mapped.
     pub(crate) fn note(&mut self, mmap: &mut Mmap) {
         let identity = &mmap.identity;
-        if identity.inode == 0 || mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
+        if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
+            return;
+        }
+        self.perf_maps.note(mmap);
+        if identity.inode == 0 {
             return;
         }
         // The generation is only known of mappings the kernel told of.
@@ -72,9 +84,10 @@ impl Modules {
         self.files.insert(key, Kept { opened, path: mmap.path.clone(), identity: mmap.identity });
     }
 
-    /// Hands on the bytes of all files that cannot be found by their path any more, and says of how many that was
-    /// impossible.
+    /// Hands on the bytes of all files that cannot be found by their path any more and the tables of compiled code, and
+    /// says of how many that was impossible.
     pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> u64 {
+        self.not_kept += self.perf_maps.finish(&mut emit);
         let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut total = 0u64;

@@ -22,7 +22,6 @@ use crate::escape::{is_obeyed, push_escaped};
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
 use fpprof_unwind::StopReason;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes folded stacks, sorted; processes of one name are taken together.
@@ -31,9 +30,10 @@ use std::io::{self, Write};
 /// Those of the writer; `InvalidData` for a stack with a frame that is not in [`Folded::frames`].
 pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
     let names = names(folded, whole);
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    let mut lines: Vec<(String, u64)> = Vec::with_capacity(folded.stacks.len());
     for stack in &folded.stacks {
-        let mut line = name(&stack.comm).into_owned();
+        let mut line = String::with_capacity(512);
+        line.push_str(&name(&stack.comm));
         if let Some(marker) = marker(stack) {
             line.push(';');
             line.push_str(&marker);
@@ -42,9 +42,16 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
             line.push(';');
             line.push_str(frame?);
         }
-        let samples = lines.entry(line).or_default();
-        *samples = samples.saturating_add(stack.samples);
+        lines.push((line, stack.samples));
     }
+    lines.sort_unstable();
+    lines.dedup_by(|again, first| {
+        let is_equal = again.0 == first.0;
+        if is_equal {
+            first.1 = first.1.saturating_add(again.1);
+        }
+        is_equal
+    });
     lines.iter().try_for_each(|(line, samples)| writeln!(out, "{line} {samples}"))
 }
 
@@ -112,6 +119,7 @@ pub(crate) fn name(text: &str) -> Cow<'_, str> {
     for (at, c) in text.char_indices() {
         let edge = at == 0 || at + c.len_utf8() == text.len();
         match c {
+            c if c.is_ascii_alphanumeric() => out.push(c),
             ';' => out.push(':'),
             '[' if at == 0 && is_marker_like(text) => push_escaped(&mut out, c),
             // flamegraph.pl and inferno draw these two as separators.

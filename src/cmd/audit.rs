@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let jobs = jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let mut survey = scan::survey(&root, &packages, files, options, jobs.get(), args.quiet)?;
     if let Some(path) = &args.weight {
-        let source = Source { file: path.clone(), symfs: args.root.clone() };
+        let source = Source { symfs: args.root.clone(), ..Source::here(path) };
         let weighed = weigh(&mut source.open()?, &source.modules(), jobs);
         survey.weighed = Some(weighed.with_context(|| path.display().to_string())?);
     }

@@ -7,7 +7,7 @@ use fpprof_analysis::fold::{Where, locate};
 use fpprof_analysis::modules::{FileModules, ModuleTable};
 use fpprof_analysis::replay::{Collect, Replay, Seen};
 use fpprof_analysis::strategy::Strategy;
-use fpprof_analysis::symbols::Symbolizer;
+use fpprof_analysis::symbols::{Detail, Symbolizer};
 use fpprof_recording::Recording;
 use fpprof_unwind::{FrameSource, StackRef, StopReason};
 use fpprof_workloads::{Fit, Program};
@@ -181,11 +181,11 @@ impl Names {
                 wanted.entry(*file).or_default().push(*svma);
             }
         }
-        let symbols = Symbolizer::new(modules, &wanted, None, NonZeroUsize::MIN);
+        let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, NonZeroUsize::MIN);
         let name = |place: Where| match place {
             // The function itself, not what is inlined into it: only it has a frame.
             Where::Module(file, svma) => symbols.user(file, svma).ok().and_then(|names| names.first().cloned()),
-            Where::Unmapped(_) | Where::Kernel(_) => None,
+            Where::Unmapped(_) | Where::Compiled(..) | Where::Kernel(_) => None,
         };
         Self(places.into_iter().map(|place| (place, name(place).unwrap_or_default())).collect())
     }

@@ -3,13 +3,14 @@
 use super::MappedFile;
 use super::builder::Builder;
 use super::files::FileIx;
+use crate::symbols::perf_map_pid;
 use fpprof_recording::model::{ModuleBytes, Sideband};
 use rustc_hash::FxHashMap;
 
 /// An address space at a moment: a log of edits, and how many of them apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceKey {
-    pub(super) log: u32,
+    pub(crate) log: u32,
     pub(super) edits: u32,
 }
 
@@ -129,6 +130,13 @@ impl Timeline {
     #[must_use]
     pub fn embedded(&self) -> &[ModuleBytes] {
         &self.embedded
+    }
+
+    /// The processes whose tables of compiled code are in the recording, by the logs of their spaces.
+    pub(crate) fn compiled_by(&self) -> FxHashMap<u32, u32> {
+        let pids = self.embedded.iter().filter_map(|module| perf_map_pid(&module.path));
+        let logs = pids.flat_map(|pid| self.lives.get(&pid).into_iter().flatten().map(move |life| (life.log, pid)));
+        logs.collect()
     }
 
     /// Mappings that cannot be: empty, or past the end of the address space. They were left out.

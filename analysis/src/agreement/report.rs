@@ -10,7 +10,7 @@ use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Replay;
 use crate::strategy::Strategy;
-use crate::symbols::Symbolizer;
+use crate::symbols::{Detail, Symbolizer};
 use fpprof_recording::Recording;
 use fpprof_unwind::{ModuleId, Modules as _, StopReason, row_at};
 use rustc_hash::FxHashMap;
@@ -78,7 +78,7 @@ impl<'a> Report<'a> {
     fn new(collected: &'a Collector, modules: &'a ModuleTable<'a>, options: &'a Options<'a>) -> Self {
         let wanted = wanted(collected);
         wanted.keys().for_each(|&file| modules.mark_used(file));
-        let symbols = Symbolizer::new(modules, &wanted, None, options.n_threads);
+        let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, options.n_threads);
         let mut witness = Witness::new(modules);
         let mut evidence = FxHashMap::default();
         for &(_, split) in collected.splits.keys() {
@@ -202,7 +202,7 @@ impl<'a> Report<'a> {
     fn module(&self, place: Where) -> String {
         match place {
             Where::Module(file, _) => self.modules.file(file).map_or_else(String::new, |file| file.base_name()),
-            Where::Unmapped(_) => "[no module]".to_owned(),
+            Where::Unmapped(_) | Where::Compiled(..) => "[no module]".to_owned(),
             Where::Kernel(_) => "[kernel]".to_owned(),
         }
     }
@@ -258,7 +258,9 @@ fn end(stop: StopReason) -> String {
 
 fn address(place: Where) -> u64 {
     match place {
-        Where::Module(_, address) | Where::Unmapped(address) | Where::Kernel(address) => address,
+        Where::Module(_, address) | Where::Unmapped(address) | Where::Compiled(_, address) | Where::Kernel(address) => {
+            address
+        }
     }
 }
 

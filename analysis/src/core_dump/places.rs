@@ -164,6 +164,10 @@ impl Resolver for CoreFiles<'_> {
         self.inner.debug_candidates(build_id)
     }
 
+    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
+        self.inner.link_candidates(path, name)
+    }
+
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         self.inner.open(path)
     }

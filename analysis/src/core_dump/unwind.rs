@@ -8,7 +8,7 @@ use crate::address_space::{FileIx, Timeline};
 use crate::fold::{Where, locate};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened, Resolver};
 use crate::replay::{PlacedSpace, Spaces};
-use crate::symbols::Symbolizer;
+use crate::symbols::{Detail, Symbolizer};
 use fpprof_unwind::{Arch, Frame, FrameSource, Memory, Regs, Stack, StopReason, Unwinder};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,7 @@ pub(super) fn unwind(
     }
     let wanted: BTreeMap<FileIx, Vec<u64>> =
         wanted.into_iter().map(|(file, svmas)| (file, svmas.into_iter().collect())).collect();
-    let symbols = Symbolizer::new(modules, &wanted, None, NonZeroUsize::MIN);
+    let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, NonZeroUsize::MIN);
     let mut warnings: Vec<String> = wanted.keys().filter_map(|&file| warning(modules, file)).collect();
     warnings.extend(symbols.warnings().iter().cloned());
     if stacks.len() < starts.len() {
@@ -153,7 +153,7 @@ impl Walked {
 fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> FrameOut {
     let (file, lookup) = match place {
         Where::Module(file, svma) => (Some(file), Some(svma)),
-        Where::Unmapped(_) | Where::Kernel(_) => (None, None),
+        Where::Unmapped(_) | Where::Compiled(..) | Where::Kernel(_) => (None, None),
     };
     let names = file.zip(lookup).and_then(|(file, svma)| symbols.user(file, svma).ok()).unwrap_or(&[]);
     let mut names = names.iter().cloned();

@@ -13,6 +13,8 @@ pub enum Where {
     Module(FileIx, u64),
     /// At an address of a process where no module is mapped.
     Unmapped(u64),
+    /// At an address where a process compiled code while it ran.
+    Compiled(u32, u64),
     /// At an address of the kernel.
     Kernel(u64),
 }
@@ -156,7 +158,7 @@ pub fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {
             Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(mapping.bias)),
-            None => Where::Unmapped(lookup),
+            None => space.compiled_by.map_or(Where::Unmapped(lookup), |pid| Where::Compiled(pid, lookup)),
         },
         None => Where::Unmapped(lookup),
     }

@@ -84,7 +84,7 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
         match frame.place {
             Where::Module(file, svma) => wanted.entry(file).or_default().push(svma),
             Where::Kernel(_) => has_kernel = true,
-            Where::Unmapped(_) => {}
+            Where::Unmapped(_) | Where::Compiled(..) => {}
         }
     }
     for (&file, svmas) in &mut wanted {
@@ -98,9 +98,11 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
 fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Vec<FrameLabel> {
     let origin = frame.origin;
     match frame.place {
-        Where::Unmapped(address) => {
-            vec![FrameLabel { name: format!("[unknown {address:#x}]"), module: String::new(), origin }]
-        }
+        Where::Unmapped(address) => vec![unknown(address, origin)],
+        Where::Compiled(pid, address) => match symbols.compiled(pid, address) {
+            Some(name) => vec![FrameLabel { name, module: "[jit]".to_owned(), origin }],
+            None => vec![unknown(address, origin)],
+        },
         Where::Kernel(address) => vec![kernel_label(address, symbols)],
         Where::Module(file, svma) => {
             let module = modules.file(file).map_or_else(String::new, |file| file.base_name());
@@ -111,6 +113,10 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
             }
         }
     }
+}
+
+fn unknown(address: u64, origin: Origin) -> FrameLabel {
+    FrameLabel { name: format!("[unknown {address:#x}]"), module: String::new(), origin }
 }
 
 /// The function, found as the frame was; and what is inlined into it.

@@ -1,13 +1,15 @@
 //! Bounded reading of an ELF file.
 
 use super::budget::{Budget, SharedBudget};
+use super::inflate::{self, Format};
 use super::{Image, Missing, Opened, Segment};
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader};
-use object::read::{CompressedData, CompressionFormat, FileKind, ReadCache};
+use object::read::{FileKind, ReadCache, ReadRef};
 use object::{Endian, Endianness};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Most loaded segments looked at; real files have a handful.
@@ -40,7 +42,7 @@ pub struct SectionInfo {
     /// Offset and bytes in the file; `None` when the file holds nothing of it.
     file_range: Option<(u64, u64)>,
     /// Format and full size, for a compressed one.
-    compression: Option<(CompressionFormat, u64)>,
+    compression: Option<(Option<Format>, u64)>,
 }
 
 impl SectionInfo {
@@ -127,8 +129,26 @@ impl ElfFile {
         if full_bytes > max_bytes || full_bytes > bytes.saturating_mul(MAX_COMPRESSION) {
             return None;
         }
-        let compressed = CompressedData { format, data: &data, uncompressed_size: full_bytes };
-        compressed.decompress().ok().map(std::borrow::Cow::into_owned)
+        inflate::whole(format?, &data, usize::try_from(full_bytes).ok()?)
+    }
+
+    /// As [`Self::read`], without a copy where the bytes are as they stand in the file; those stay in memory with `self`
+    /// and are not read twice.
+    #[must_use]
+    pub fn bytes(&self, section: &SectionInfo, max_bytes: u64) -> Option<Cow<'_, [u8]>> {
+        match (section.compression, section.file_range?) {
+            (None, (offset, bytes)) if bytes <= max_bytes => {
+                ReadRef::read_bytes_at(&self.cache, offset, bytes).ok().map(Cow::Borrowed)
+            }
+            (None, _) => None,
+            (Some(_), _) => self.read(section, max_bytes).map(Cow::Owned),
+        }
+    }
+
+    /// The symbols the file carries in itself, compressed.
+    #[must_use]
+    pub fn compressed_symbols(&self) -> Option<Self> {
+        super::debug_file::inside(self)
     }
 
     /// As [`Self::read`], to be shared. What is not compressed is read straight into its place.
@@ -220,9 +240,9 @@ fn info<E: FileHeader<Endian = Endianness>>(
     let mut compression = None;
     if let Ok(Some((header, offset, bytes))) = section.compression(endian, cache) {
         let format = match header.ch_type(endian) {
-            elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-            elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-            _ => CompressionFormat::Unknown,
+            elf::ELFCOMPRESS_ZLIB => Some(Format::Zlib),
+            elf::ELFCOMPRESS_ZSTD => Some(Format::Zstd),
+            _ => None,
         };
         compression = Some((format, header.ch_size(endian).into()));
         file_range = Some((offset, bytes));

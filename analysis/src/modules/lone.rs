@@ -1,7 +1,7 @@
 //! One file on its own, without a recording: its call frame information and its functions by name.
 
 use super::unwind_sections::unwind_sections;
-use super::{ElfFile, Image, Missing, Resolver, SectionInfo};
+use super::{ElfFile, Image, Missing, Resolver, SectionInfo, debug_file};
 use fpprof_unwind::{Arch, Module};
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, Sym as _};
@@ -40,11 +40,8 @@ impl LoneModule {
         let elf = ElfFile::new(resolver.open(path)?)?;
         let Some(arch) = elf.image().arch else { return Ok(None) };
         let debug = || {
-            let build_id = elf.image().build_id?;
-            resolver.debug_candidates(build_id).into_iter().find_map(|path| {
-                let debug = ElfFile::new(resolver.open(&path).ok()?).ok()?;
-                (debug.image().build_id == Some(build_id)).then_some(debug)
-            })
+            let by_build_id = elf.image().build_id.and_then(|build_id| debug_file::by_build_id(resolver, build_id));
+            by_build_id.or_else(|| debug_file::by_link(resolver, &elf, path))
         };
         let module = Module::new(unwind_sections(&elf, arch, debug));
         Ok(Some(Self { elf, arch, module }))

@@ -9,9 +9,11 @@
 //! when a stack goes through it.
 
 mod budget;
+mod debug_file;
 mod elf;
 mod identity;
 mod image;
+mod inflate;
 mod lone;
 mod outermost;
 mod resolver;

@@ -62,6 +62,9 @@ pub trait Resolver: Sync + std::fmt::Debug {
     /// Where the debug file of a build id may be, best first.
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf>;
 
+    /// Where the debug file may be that the module at `path` calls `name`, best first.
+    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf>;
+
     /// Opens a regular file for reading.
     ///
     /// # Errors
@@ -134,6 +137,20 @@ impl Resolver for FileModules {
         let name = format!(".build-id/{dir}/{rest}.debug");
         let in_roots = self.roots.iter().map(|root| root.join("usr/lib/debug").join(&name));
         self.debug_dirs.iter().map(|dir| dir.join(&name)).chain(in_roots).collect()
+    }
+
+    /// Beside the module, in `.debug` there, and under the debug directories by the module's path.
+    ///
+    /// # Sources
+    /// GDB manual, "Debugging Information in Separate Files".
+    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
+        let Some(dir) = path.parent().filter(|_| !name.is_empty() && !name.contains(&b'/')) else { return Vec::new() };
+        let name = OsStr::from_bytes(name);
+        let beside = [dir.join(name), dir.join(".debug").join(name)];
+        let below = |root: &PathBuf| Some(root.join(dir.strip_prefix("/").ok()?).join(name));
+        let candidates = beside.into_iter().chain(self.debug_dirs.iter().filter_map(below));
+        // A link to the module itself would be no more than the module.
+        candidates.filter(|candidate| candidate != path).collect()
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {

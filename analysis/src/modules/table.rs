@@ -2,7 +2,7 @@
 
 use super::identity::{Verified, verify};
 use super::unwind_sections::unwind_sections;
-use super::{Candidate, ElfFile, FileStat, Image, Missing, Opened, Resolver};
+use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{FileIx, MappedFile, Timeline};
 use fpprof_recording::model::{BuildId, FileIdentity, Meta};
 use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
@@ -123,19 +123,21 @@ impl<'a> ModuleTable<'a> {
         }
     }
 
-    /// Opens the debug file of a module, by its build id.
+    /// Opens the debug file of a module: the one of its build id, else the one that the module names.
     #[must_use]
     pub fn open_debug(&self, ix: FileIx) -> Option<ElfFile> {
-        self.open_debug_file(self.image(ix).ok()?.build_id?)
+        let found = self.found(ix).ok()?;
+        let by_build_id = found.image.build_id.and_then(|build_id| self.open_debug_file(build_id));
+        by_build_id.or_else(|| match &found.source {
+            Source::Embedded(_) => None,
+            Source::File { path, .. } => debug_file::by_link(self.resolver, &self.open(ix).ok()?, path),
+        })
     }
 
     /// Opens the debug file of a build id; one that has another build id is none.
     #[must_use]
     pub fn open_debug_file(&self, build_id: BuildId) -> Option<ElfFile> {
-        self.resolver.debug_candidates(build_id).into_iter().find_map(|path| {
-            let elf = ElfFile::new(self.resolver.open(&path).ok()?).ok()?;
-            (elf.image().build_id == Some(build_id)).then_some(elf)
-        })
+        debug_file::by_build_id(self.resolver, build_id)
     }
 
     /// What was missing of modules that stacks went through, in words, sorted.
@@ -198,9 +200,7 @@ impl<'a> ModuleTable<'a> {
 
     fn open_embedded(&self, embedded: usize) -> Result<ElfFile, Missing> {
         let module = self.embedded.get(embedded).ok_or(Missing::NotFound)?;
-        let stat = FileStat { len_bytes: module.bytes.len() as u64, ..FileStat::default() };
-        let reader = Box::new(std::io::Cursor::new(Arc::clone(&module.bytes)));
-        ElfFile::new(Opened { reader, stat })
+        debug_file::from_bytes(Arc::clone(&module.bytes))
     }
 
     fn load_unwinding(&self, ix: FileIx) -> Result<Module, TruncatedReason> {

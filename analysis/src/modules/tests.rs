@@ -190,6 +190,10 @@ impl Resolver for Watched {
         self.files.debug_candidates(build_id)
     }
 
+    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
+        self.files.link_candidates(path, name)
+    }
+
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         self.opened.lock().unwrap().push(path.to_path_buf());
         self.files.open(path)

@@ -6,7 +6,7 @@ use super::tally::{Classes, Kept, Shown, Site, Tally};
 use super::verdict::Verdict;
 use crate::address_space::FileIx;
 use crate::modules::ModuleTable;
-use crate::symbols::Symbolizer;
+use crate::symbols::{Detail, Symbolizer};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ const NO_FILE: &str = "[generated code]";
 #[must_use]
 pub fn summarise(run: Run, tally: &Tally, modules: &ModuleTable<'_>, n_threads: NonZeroUsize) -> Verification {
     let wanted = wanted(tally);
-    let symbols = Symbolizer::new(modules, &wanted, None, n_threads);
+    let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, n_threads);
     let names = Namer { modules, symbols };
     let producers: BTreeMap<FileIx, Producers> =
         wanted.keys().map(|&file| (file, Producers::of(modules, file))).collect();

@@ -17,6 +17,9 @@ pub struct PlacedSpace {
     pub space: Space,
     /// Each module once, ascending by address.
     pub modules: Vec<PlacedModule>,
+    /// The process whose table names the code compiled here, if the recording holds one. A forked process runs the code
+    /// of its parent.
+    pub compiled_by: Option<u32>,
 }
 
 /// A module in an address space.
@@ -38,6 +41,8 @@ pub struct Spaces<'a> {
     timeline: &'a Timeline,
     modules: &'a ModuleTable<'a>,
     contents: Contents,
+    /// Processes with a table of compiled code, by the log of their spaces.
+    compiled_by: FxHashMap<u32, u32>,
     next_id: AtomicU32,
     kept: Mutex<Kept>,
     nothing: Arc<PlacedSpace>,
@@ -53,11 +58,12 @@ impl<'a> Spaces<'a> {
     /// The spaces of a timeline, with modules of `modules`. None is made yet.
     #[must_use]
     pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>) -> Self {
-        let nothing = PlacedSpace { space: Space::new(0, Vec::new()), modules: Vec::new() };
+        let nothing = PlacedSpace { space: Space::new(0, Vec::new()), modules: Vec::new(), compiled_by: None };
         Self {
             timeline,
             modules,
             contents: Contents::default(),
+            compiled_by: timeline.compiled_by(),
             next_id: AtomicU32::new(1),
             kept: Mutex::default(),
             nothing: Arc::new(nothing),
@@ -97,7 +103,7 @@ impl<'a> Spaces<'a> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut modules: Vec<PlacedModule> = modules.into_values().collect();
         modules.sort_unstable_by_key(|module| (module.start, module.end));
-        PlacedSpace { space: Space::new(id, mappings), modules }
+        PlacedSpace { space: Space::new(id, mappings), modules, compiled_by: self.compiled_by.get(&key.log).copied() }
     }
 
     /// AVMA − SVMA. For a file that is missing or maps otherwise, AVMA − file offset, so that an address can at least

@@ -1,5 +1,6 @@
 //! From a symbol to the name a person wrote, within limits: the profiled program chose the symbol.
 
+use rustc_hash::FxHashMap;
 use std::fmt::{self, Write};
 
 /// Longest symbol that is demangled, bytes. Longer ones are shown as they are, cut.
@@ -21,6 +22,30 @@ pub fn demangle(symbol: &[u8]) -> String {
         let _ = name.write_str(&text);
     }
     name.text
+}
+
+/// Names of symbols, each demangled once: many addresses are in the same functions.
+#[derive(Debug, Default)]
+pub(super) struct Demangled {
+    names: FxHashMap<Vec<u8>, String>,
+}
+
+impl Demangled {
+    /// [`demangle`]; the version of a stub, `memcpy@plt`, is left as it is.
+    pub(super) fn name(&mut self, symbol: &[u8]) -> String {
+        if !symbol.starts_with(b"_") {
+            return demangle(symbol);
+        }
+        if let Some(name) = self.names.get(symbol) {
+            return name.clone();
+        }
+        let name = match symbol.strip_suffix(b"@plt") {
+            Some(function) => demangle(function) + "@plt",
+            None => demangle(symbol),
+        };
+        self.names.insert(symbol.to_vec(), name.clone());
+        name
+    }
 }
 
 /// Whether `symbol` was a mangled one and is now in `name`, cut or not.

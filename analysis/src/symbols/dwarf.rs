@@ -1,6 +1,7 @@
 //! Functions and inline frames from DWARF.
 
-use super::demangle::demangle;
+use super::demangle::Demangled;
+use super::symbolizer::Detail;
 use crate::modules::ElfFile;
 use fpprof_recording::model::BuildId;
 use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId};
@@ -11,6 +12,9 @@ const MAX_DWARF_BYTES: u64 = 1 << 30;
 const MAX_LINK_BYTES: u64 = 8 << 10;
 /// Most inline frames at one address; the deepest in rustc has some 60.
 const MAX_INLINE_DEPTH: usize = 256;
+
+/// Most characters of a file's name beside a function.
+const MAX_FILE_CHARS: usize = 255;
 
 /// The sections that functions, inline frames and names need.
 const SECTIONS: [SectionId; 10] = [
@@ -51,23 +55,40 @@ impl Dwarf {
 
     /// Asks for the names of many addresses: of each the function at the address, innermost inline frame first.
     /// An address that DWARF does not know has none.
-    pub(super) fn names(&self, svmas: &[u64]) -> Vec<Vec<String>> {
+    pub(super) fn names(&self, svmas: &[u64], detail: Detail, demangled: &mut Demangled) -> Vec<Vec<String>> {
         let nothing = || svmas.iter().map(|_| Vec::new()).collect();
         let dwarf =
             self.sections.borrow_with_sup(self.supplementary.as_ref(), |bytes| EndianSlice::new(bytes, self.endian));
         let Ok(context) = addr2line::Context::from_dwarf(dwarf) else { return nothing() };
-        svmas.iter().map(|&svma| names_at(&context, svma)).collect()
+        svmas.iter().map(|&svma| names_at(&context, svma, detail, demangled)).collect()
     }
 }
 
-fn names_at(context: &addr2line::Context<EndianSlice<'_, RunTimeEndian>>, svma: u64) -> Vec<String> {
+fn names_at(
+    context: &addr2line::Context<EndianSlice<'_, RunTimeEndian>>,
+    svma: u64,
+    detail: Detail,
+    demangled: &mut Demangled,
+) -> Vec<String> {
     let mut names = Vec::new();
     let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else { return names };
     while let Ok(Some(frame)) = frames.next() {
         let Some(function) = frame.function.filter(|_| names.len() < MAX_INLINE_DEPTH) else { break };
-        names.push(demangle(function.name.slice()));
+        let mut name = demangled.name(function.name.slice());
+        if let Some(location) = frame.location.filter(|_| detail == Detail::Lines) {
+            push_line(&mut name, location.file, location.line);
+        }
+        names.push(name);
     }
     names
+}
+
+/// ` (file.c:12)`: the last part of the path is what a person looks for, and the module stands beside the name.
+fn push_line(name: &mut String, file: Option<&str>, line: Option<u32>) {
+    let (Some(file), Some(line)) = (file, line) else { return };
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let file: String = file.chars().take(MAX_FILE_CHARS).collect();
+    name.push_str(&format!(" ({file}:{line})"));
 }
 
 fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections<Vec<u8>>, TooMuchDwarf> {

@@ -1,26 +1,29 @@
 //! Names of addresses.
 //!
 //! A name is looked up once for each distinct (module, SVMA), after all stacks are folded, module by module: symbol
-//! tables and DWARF of a module are read, asked, and dropped again. Inline frames come from DWARF (in the file itself
-//! or in its debug file by build id), names from DWARF, `.symtab` or `.dynsym`, kernel names from the kernel's table.
+//! tables and DWARF of a module are read, asked, and dropped again. Functions come from `.symtab`, `.dynsym` and the
+//! compressed `.gnu_debugdata` of the module and from its debug file, found by build id or by `.gnu_debuglink`; inline
+//! frames and lines from the DWARF of either; stubs that call other modules are named `function@plt`. Code that a program
+//! compiled while it ran is named by the table it kept for perf, which the recorder takes into the recording; kernel
+//! names come from the kernel's table.
 //!
 //! `addr2line` and our own small symbol map over bytes that were read from the verified file, and not a library that
 //! maps files by path: what was verified is what is used, a file cut short meanwhile is no SIGBUS, modules that exist
-//! only in the recording have no path, and modules are looked up in parallel. It costs some time where there is DWARF: 300
-//! addresses of libc with its debug file took 59–74 ms against 44–53 ms with blazesym, those of a Rust binary with 900
-//! inline frames 40–54 ms against 33–36 ms (two to four runs each on a busy 2-CPU guest); a stripped fio takes 0.5 ms
-//! either way.
+//! only in the recording have no path, and modules are looked up in parallel.
 
 mod demangle;
 mod dwarf;
 mod kernel;
 mod module;
+mod perf_map;
+mod plt;
 mod symbol_map;
 mod symbolizer;
 
 pub use demangle::demangle;
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
-pub use symbolizer::{Names, Symbolizer, kernel_symbols};
+pub use perf_map::{PerfMap, perf_map_pid};
+pub use symbolizer::{Detail, Names, Symbolizer, kernel_symbols};
 
 #[cfg(test)]
 mod tests;

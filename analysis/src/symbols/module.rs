@@ -1,11 +1,12 @@
 //! All names of one module at once.
 
-use super::demangle::demangle;
+use super::demangle::Demangled;
 use super::dwarf::{Dwarf, TooMuchDwarf, supplementary_build_id};
+use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
-use super::symbolizer::Names;
+use super::symbolizer::{Detail, Names};
 use crate::address_space::FileIx;
-use crate::modules::{Missing, ModuleTable};
+use crate::modules::{ElfFile, Missing, ModuleTable};
 
 /// What a module's symbols say of some addresses.
 #[derive(Debug)]
@@ -16,26 +17,48 @@ pub(super) struct ModuleNames {
     pub(super) is_without_inlines: bool,
 }
 
-/// Names of addresses (SVMAs) in a module.
-pub(super) fn names_of(modules: &ModuleTable<'_>, file: FileIx, svmas: &[u64]) -> Result<ModuleNames, Missing> {
+/// Names of addresses (SVMAs, ascending) in a module.
+pub(super) fn names_of(
+    modules: &ModuleTable<'_>,
+    file: FileIx,
+    svmas: &[u64],
+    detail: Detail,
+) -> Result<ModuleNames, Missing> {
     let own = modules.open(file)?;
     let debug = modules.open_debug(file);
-    let symbols = SymbolMap::new(std::iter::once(&own).chain(&debug));
-    let with_dwarf = [Some(&own), debug.as_ref()].into_iter().flatten().find(|elf| elf.has_section(b".debug_info"));
-    let dwarf = with_dwarf.map(|elf| {
-        let supplementary = supplementary_build_id(elf).and_then(|build_id| modules.open_debug_file(build_id));
-        Dwarf::new(elf, supplementary.as_ref())
-    });
+    let inside = if debug.is_none() { own.compressed_symbols() } else { None };
+    let symbols = SymbolMap::new(std::iter::once(&own).chain(&debug).chain(&inside), svmas);
+    let mut demangled = Demangled::default();
+    let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, &own, debug.as_ref()) };
     let is_without_inlines = matches!(dwarf, Some(Err(TooMuchDwarf)));
-    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas)).unwrap_or_default();
-    let mut from_dwarf = from_dwarf.into_iter();
-    let names = svmas.iter().map(|&svma| {
-        let mut names = from_dwarf.next().unwrap_or_default();
-        if names.is_empty() {
-            names.extend(symbols.find(svma).map(demangle));
+    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas, detail, &mut demangled));
+    let mut from_dwarf = from_dwarf.unwrap_or_default().into_iter();
+    let mut names: Vec<Names> = Vec::with_capacity(svmas.len());
+    let mut unnamed = Vec::new();
+    for &svma in svmas {
+        let mut found = from_dwarf.next().unwrap_or_default();
+        if found.is_empty() {
+            found.extend(symbols.find(svma).map(|symbol| demangled.name(symbol)));
         }
-        names.reverse();
-        Names(names)
-    });
-    Ok(ModuleNames { names: names.collect(), is_without_inlines })
+        if found.is_empty() {
+            unnamed.push(svma);
+        }
+        found.reverse();
+        names.push(Names(found));
+    }
+    if !unnamed.is_empty() {
+        let files: Vec<&ElfFile> = std::iter::once(&own).chain(&debug).chain(&inside).collect();
+        for (svma, name) in Stubs::new(&own).names(&unnamed, &files) {
+            if let Some(slot) = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at)) {
+                slot.0.push(demangled.name(&name));
+            }
+        }
+    }
+    Ok(ModuleNames { names, is_without_inlines })
+}
+
+fn dwarf_of(modules: &ModuleTable<'_>, own: &ElfFile, debug: Option<&ElfFile>) -> Option<Result<Dwarf, TooMuchDwarf>> {
+    let elf = [Some(own), debug].into_iter().flatten().find(|elf| elf.has_section(b".debug_info"))?;
+    let supplementary = supplementary_build_id(elf).and_then(|build_id| modules.open_debug_file(build_id));
+    Some(Dwarf::new(elf, supplementary.as_ref()))
 }

@@ -1,27 +1,39 @@
-//! The symbol tables of a module, sorted by address.
+//! The functions of a module that hold any of the addresses asked for.
 
 use crate::modules::{ElfFile, SectionInfo};
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, pod};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 
 /// Most bytes of a symbol table or its strings: browsers with all their symbols have some 400 MiB of strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
 /// So many symbols that begin at or below an address are looked at for one that reaches it. Real tables nest two deep.
 const MAX_LOOK_BACK: usize = 64;
+/// Tables of one kind looked at in a file; real files have one.
+const MAX_TABLES: usize = 4;
 
-/// Functions of a module.
+/// Functions of a module, those that hold none of the wanted addresses left out.
+///
+/// A table may have a million symbols and a profile goes through some hundreds of them, so that no table is sorted and
+/// no name is looked at that is not that of a candidate.
 #[derive(Debug, Default)]
-pub(super) struct SymbolMap {
+pub(super) struct SymbolMap<'a> {
+    /// Sorted by [`Symbol::key`].
     symbols: Vec<Symbol>,
-    /// String tables, as read.
-    strings: Vec<Vec<u8>>,
+    tables: Vec<Strings<'a>>,
+    search: Search<'a>,
 }
+
+/// The names of a table.
+#[derive(Debug)]
+struct Strings<'a>(Cow<'a, [u8]>);
 
 #[derive(Debug, Clone, Copy)]
 struct Symbol {
     svma: u64,
-    /// First SVMA above; for a symbol without a size that of the next symbol or the end of its section.
+    /// First SVMA above; of a symbol without a size that of the end of its section.
     end: u64,
     has_size: bool,
     /// Which of several symbols of the same address names it best: least first.
@@ -30,15 +42,22 @@ struct Symbol {
     name: u32,
 }
 
-impl SymbolMap {
-    /// The functions in these files: the module itself, and its debug file.
-    pub(super) fn new<'a>(files: impl IntoIterator<Item = &'a ElfFile>) -> Self {
-        let mut map = Self::default();
+impl Symbol {
+    /// Of several symbols that hold an address the last names it: one with a size, the innermost, the best rank.
+    fn key(&self) -> (bool, u64, Reverse<u8>) {
+        (self.has_size, self.svma, Reverse(self.rank))
+    }
+}
+
+impl<'a> SymbolMap<'a> {
+    /// The functions of these files (the module itself, and its debug files) at any of `wanted`, ascending SVMAs.
+    pub(super) fn new(files: impl IntoIterator<Item = &'a ElfFile>, wanted: &'a [u64]) -> Self {
+        let search = Search { wanted, nearest: vec![None; wanted.len()] };
+        let mut map = Self { search, ..Self::default() };
         for file in files {
             let sections = file.sections();
             for kind in [elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0] {
-                let tables = sections.iter().filter(|section| section.kind == kind);
-                for table in tables.take(4) {
+                for table in sections.iter().filter(|section| section.kind == kind).take(MAX_TABLES) {
                     if file.is_64() {
                         map.add::<FileHeader64<Endianness>>(file, &sections, table);
                     } else {
@@ -47,72 +66,120 @@ impl SymbolMap {
                 }
             }
         }
-        map.finish();
+        map.search.settle();
+        map.symbols.sort_unstable_by_key(|symbol| (symbol.svma, symbol.key()));
         map
     }
 
-    /// The symbol of the function that holds an address.
+    /// The symbol of the function that holds an address, which must be one of those wanted.
     pub(super) fn find(&self, svma: u64) -> Option<&[u8]> {
         let above = self.symbols.partition_point(|symbol| symbol.svma <= svma);
         let below = self.symbols.get(..above)?.iter().rev().take(MAX_LOOK_BACK);
-        let mut best: Option<&Symbol> = None;
-        for symbol in below.filter(|symbol| svma < symbol.end) {
-            let is_better = best.is_none_or(|best| {
-                (!symbol.has_size, std::cmp::Reverse(symbol.svma), symbol.rank)
-                    < (!best.has_size, std::cmp::Reverse(best.svma), best.rank)
-            });
+        let nearest = self.search.nearest_to(svma);
+        let mut best: Option<(&Symbol, &[u8])> = None;
+        for symbol in below.filter(|symbol| svma < symbol.end && (symbol.has_size || Some(symbol.svma) == nearest)) {
+            if best.is_some_and(|(best, _)| symbol.key() < best.key()) {
+                continue;
+            }
+            let Some(name) = self.name(symbol).filter(|name| is_a_function_name(name)) else { continue };
+            // Of `__libc_malloc` and `malloc` the one that callers write.
+            let is_better = best.is_none_or(|(best, best_name)| symbol.key() > best.key() || name > best_name);
             if is_better {
-                best = Some(symbol);
+                best = Some((symbol, name));
             }
         }
-        self.name(best?)
+        best.map(|(_, name)| name)
     }
 
     fn add<E: FileHeader<Endian = Endianness>>(
         &mut self,
-        file: &ElfFile,
+        file: &'a ElfFile,
         sections: &[SectionInfo],
         table: &SectionInfo,
     ) -> Option<()> {
         let endian = if file.image().little_endian { Endianness::Little } else { Endianness::Big };
-        let strings = file.read(sections.get(table.link as usize)?, MAX_TABLE_BYTES)?;
-        let bytes = file.read(table, MAX_TABLE_BYTES)?;
+        let strings = Strings(file.bytes(sections.get(table.link as usize)?, MAX_TABLE_BYTES)?);
+        let bytes = file.bytes(table, MAX_TABLE_BYTES)?;
         let n = bytes.len() / size_of::<E::Sym>();
         let (symbols, _) = pod::slice_from_bytes::<E::Sym>(&bytes, n).ok()?;
-        let index = u8::try_from(self.strings.len()).ok()?;
-        self.symbols.extend(symbols.iter().filter_map(|symbol| function::<E>(symbol, endian, sections, index)));
-        self.strings.push(strings);
+        let index = u8::try_from(self.tables.len()).ok()?;
+        for symbol in symbols {
+            let svma: u64 = symbol.st_value(endian).into();
+            let Some(at) = self.search.first_from(svma) else { continue };
+            let bytes: u64 = symbol.st_size(endian).into();
+            if bytes > 0 && !self.search.is_reached(at, svma, bytes) {
+                self.search.note(at, svma, || function::<E>(symbol, endian, sections, index).is_some());
+                continue;
+            }
+            let Some(symbol) = function::<E>(symbol, endian, sections, index) else { continue };
+            // What names no function ends none either.
+            if !strings.at(symbol.name).is_some_and(is_a_function_name) {
+                continue;
+            }
+            self.search.note(at, svma, || true);
+            self.symbols.push(symbol);
+        }
+        self.tables.push(strings);
         Some(())
     }
 
-    /// Sorts, and gives symbols without a size an end.
-    fn finish(&mut self) {
-        let mut symbols = std::mem::take(&mut self.symbols);
-        symbols.retain(|symbol| self.name(symbol).is_some_and(is_a_function_name));
-        symbols.sort_unstable_by(|a, b| {
-            let key = |symbol: &Symbol| (symbol.svma, !symbol.has_size, symbol.rank);
-            key(a).cmp(&key(b)).then_with(|| self.name(a).cmp(&self.name(b)))
-        });
-        let mut next = u64::MAX;
-        let mut last_svma = u64::MAX;
-        for symbol in symbols.iter_mut().rev() {
-            if symbol.svma != last_svma {
-                next = last_svma;
-                last_svma = symbol.svma;
-            }
-            if !symbol.has_size {
-                symbol.end = symbol.end.min(next);
-            }
-        }
-        self.symbols = symbols;
-    }
-
     fn name(&self, symbol: &Symbol) -> Option<&[u8]> {
-        let name = self.strings.get(usize::from(symbol.table))?.get(symbol.name as usize..)?;
-        let name = name.split(|&byte| byte == 0).next()?;
+        self.tables.get(usize::from(symbol.table))?.at(symbol.name)
+    }
+}
+
+impl Strings<'_> {
+    /// The name at an offset, without its version.
+    fn at(&self, offset: u32) -> Option<&[u8]> {
+        let name = self.0.get(offset as usize..)?;
+        let name = name.get(..memchr::memchr(0, name)?)?;
         // `memcpy@@GLIBC_2.14`: the version is not part of the name.
         let unversioned = name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0);
         Some(unversioned.and_then(|at| name.get(..at)).unwrap_or(name))
+    }
+}
+
+/// Which of the wanted addresses a symbol could name.
+#[derive(Debug, Default)]
+struct Search<'a> {
+    wanted: &'a [u64],
+    /// For each wanted address the highest symbol between the wanted address before it and itself; at last the highest
+    /// at or below it. It ends every symbol without a size.
+    nearest: Vec<Option<u64>>,
+}
+
+impl Search<'_> {
+    /// The first wanted address from `svma` on.
+    fn first_from(&self, svma: u64) -> Option<usize> {
+        let at = self.wanted.partition_point(|&wanted| wanted < svma);
+        (at < self.wanted.len()).then_some(at)
+    }
+
+    fn is_reached(&self, at: usize, svma: u64, bytes: u64) -> bool {
+        self.wanted.get(at).is_some_and(|&wanted| wanted.wrapping_sub(svma) < bytes)
+    }
+
+    /// Notes a symbol, if it is one, where it could be the nearest.
+    fn note(&mut self, at: usize, svma: u64, is_function: impl FnOnce() -> bool) {
+        if let Some(nearest) = self.nearest.get_mut(at)
+            && nearest.is_none_or(|nearest| nearest < svma)
+            && is_function()
+        {
+            *nearest = Some(svma);
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut highest = None;
+        for nearest in &mut self.nearest {
+            highest = highest.max(*nearest);
+            *nearest = highest;
+        }
+    }
+
+    /// The highest symbol at or below a wanted address.
+    fn nearest_to(&self, wanted: u64) -> Option<u64> {
+        *self.nearest.get(self.wanted.binary_search(&wanted).ok()?)?
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
 use super::module::names_of;
+use super::perf_map::{PerfMap, perf_map_pid};
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{Missing, ModuleTable};
 use fpprof_recording::model::Meta;
@@ -16,11 +17,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names(pub Vec<String>);
 
+/// How much is said of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// The function, by the symbol tables alone: the least work.
+    Symbols,
+    /// The function and what is inlined there, by DWARF where there is any.
+    #[default]
+    Inlines,
+    /// The same with file and line, as part of the names.
+    Lines,
+}
+
 /// Names of the addresses that stacks went through.
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     modules: FxHashMap<FileIx, Result<FxHashMap<u64, Names>, Missing>>,
     kernel: Option<Result<KernelSymbols, KernelMissing>>,
+    compiled: FxHashMap<u32, PerfMap>,
     warnings: Vec<String>,
 }
 
@@ -44,6 +58,7 @@ impl Symbolizer {
         modules: &ModuleTable<'_>,
         wanted: &BTreeMap<FileIx, Vec<u64>>,
         kernel_table: Option<&(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync)>,
+        detail: Detail,
         n_threads: NonZeroUsize,
     ) -> Self {
         let mut tasks: Vec<Task<'_>> = wanted.iter().map(|(&file, svmas)| Task::Module(file, svmas)).collect();
@@ -59,7 +74,7 @@ impl Symbolizer {
             for _ in 0..n_threads.get().min(tasks.len()) {
                 scope.spawn(|| {
                     while let Some(&task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = perform(task, modules, kernel_table);
+                        let result = perform(task, modules, kernel_table, detail);
                         done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
                     }
                 });
@@ -71,6 +86,20 @@ impl Symbolizer {
         }
         symbolizer.warnings.sort_unstable();
         symbolizer
+    }
+
+    /// Adds the names of code that processes compiled while they ran, as far as the recording holds them.
+    #[must_use]
+    pub fn with_perf_maps(mut self, timeline: &Timeline) -> Self {
+        let maps = timeline.embedded().iter().filter_map(|module| Some((perf_map_pid(&module.path)?, module)));
+        self.compiled.extend(maps.map(|(pid, module)| (pid, PerfMap::read(module.bytes.clone()))));
+        self
+    }
+
+    /// The name of code that process `pid` compiled while it ran, at an AVMA.
+    #[must_use]
+    pub fn compiled(&self, pid: u32, address: u64) -> Option<String> {
+        self.compiled.get(&pid)?.find(address)
     }
 
     /// Names at an SVMA of a module that was wanted; why there are none when the module is missing.
@@ -121,10 +150,11 @@ fn perform(
     task: Task<'_>,
     modules: &ModuleTable<'_>,
     kernel_table: Option<&(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync)>,
+    detail: Detail,
 ) -> Done {
     match task {
         Task::Kernel => Done::Kernel(kernel_table.map_or(Err(KernelMissing::Unreadable), |read| read())),
-        Task::Module(file, svmas) => match names_of(modules, file, svmas) {
+        Task::Module(file, svmas) => match names_of(modules, file, svmas, detail) {
             Ok(found) => {
                 let names = svmas.iter().copied().zip(found.names).collect();
                 Done::Module(file, Ok(names), found.is_without_inlines)

@@ -1,5 +1,5 @@
 use super::kernel::is_same_kernel;
-use super::{KernelMissing, KernelName, KernelSymbols, Symbolizer, demangle};
+use super::{Detail, KernelMissing, KernelName, KernelSymbols, Symbolizer, demangle};
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{FileModules, Missing, ModuleTable};
 use crate::test_support::{Workshop, executable, identity, meta, symbols};
@@ -18,14 +18,24 @@ int main(int argc, char **argv) { outer(argc); hidden(argc); return 0; }
 ";
 
 /// Names at addresses of a file, outermost first.
-fn names_with(path: &Path, id: FileIdentity, svmas: &[u64], files: &FileModules) -> Result<Vec<Vec<String>>, Missing> {
+fn names_in(
+    path: &Path,
+    id: FileIdentity,
+    svmas: &[u64],
+    files: &FileModules,
+    detail: Detail,
+) -> Result<Vec<Vec<String>>, Missing> {
     let timeline = Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, path, id))]);
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), files);
     let mut sorted = svmas.to_vec();
     sorted.sort_unstable();
     let wanted = BTreeMap::from([(FileIx(0), sorted)]);
-    let symbolizer = Symbolizer::new(&table, &wanted, None, NonZeroUsize::new(2).unwrap());
+    let symbolizer = Symbolizer::new(&table, &wanted, None, detail, NonZeroUsize::new(2).unwrap());
     svmas.iter().map(|&svma| symbolizer.user(FileIx(0), svma).map(<[String]>::to_vec)).collect()
+}
+
+fn names_with(path: &Path, id: FileIdentity, svmas: &[u64], files: &FileModules) -> Result<Vec<Vec<String>>, Missing> {
+    names_in(path, id, svmas, files, Detail::Inlines)
 }
 
 fn names(path: &Path, svmas: &[u64]) -> Vec<Vec<String>> {
@@ -203,4 +213,112 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     assert_eq!(same("6.18.0", 1_700_001_000), Err(KernelMissing::OtherBoot), "started after the recording");
     assert_eq!(same("6.18.0", 1_700_000_100), Err(KernelMissing::OtherBoot), "the recorded clock began before");
     assert_eq!(is_same_kernel(&meta, "6.18.0", "cpu"), Err(KernelMissing::OtherBoot));
+}
+
+/// Check that symbol tables alone name the function and leave out what is inlined, and that lines are added on demand.
+#[test]
+fn detail_is_as_asked_for() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let outer = addresses(&path, "outer");
+    let files = FileModules::new();
+    let named = |detail| names_in(&path, FileIdentity::default(), &outer, &files, detail).unwrap();
+    assert!(named(Detail::Symbols).iter().all(|names| names == &["outer"]));
+    let lines = named(Detail::Lines);
+    assert!(lines.iter().all(|names| names[0].starts_with("outer (a.c:")), "{lines:?}");
+    let innermost = "innermost (a.c:3)".to_string();
+    assert!(lines.iter().any(|names| names.last() == Some(&innermost)), "{lines:?}");
+}
+
+/// Check that the names are the same whether debug sections are compressed by zlib, by zstd, or not at all.
+#[test]
+fn compressed_debug_sections_are_read() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let outer = addresses(&path, "outer");
+    let expected = names(&path, &outer);
+    assert!(expected.iter().any(|names| names.len() > 1));
+    for format in ["zlib", "zstd"] {
+        workshop.run("objcopy", &[&format!("--compress-debug-sections={format}"), "program", format]);
+        let sections = workshop.run("readelf", &["-SW", format]);
+        assert!(sections.lines().any(|line| line.contains(".debug_info") && line.contains(" C ")), "{sections}");
+        assert_eq!(names(&workshop.path(format), &outer), expected, "{format}");
+    }
+}
+
+/// Check that the debug file that a program without a build id names is used where its check sum is right, beside the
+/// program, in `.debug` and below the debug directory, and not where it is another file.
+#[test]
+fn debug_files_are_found_by_link() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=none"]);
+    let hidden = addresses(&path, "hidden");
+    workshop.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+    workshop.run("strip", &["program"]);
+    workshop.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
+    let below = workshop.path("debug").join(path.parent().unwrap().strip_prefix("/").unwrap());
+    let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+    let named = || names_with(&path, FileIdentity::default(), &hidden, &files).unwrap();
+    let is_named = |names: &[Vec<String>]| names.iter().all(|names| names == &["hidden"]);
+    assert!(is_named(&named()));
+    let debug = workshop.path("program.debug");
+    for dir in [workshop.path(".debug"), below] {
+        std::fs::create_dir_all(&dir).unwrap();
+        let moved = dir.join("program.debug");
+        std::fs::rename(&debug, &moved).unwrap();
+        assert!(is_named(&named()), "{}", dir.display());
+        std::fs::rename(&moved, &debug).unwrap();
+    }
+    let mut bytes = std::fs::read(&debug).unwrap();
+    bytes.push(0);
+    std::fs::write(&debug, bytes).unwrap();
+    assert!(named().iter().all(Vec::is_empty), "{:?}", named());
+}
+
+/// Check that the symbols a stripped program carries in itself name the functions it does not export, and that damaged
+/// ones are none.
+#[test]
+fn symbols_inside_are_found() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2"]);
+    let hidden = addresses(&path, "hidden");
+    workshop.run("objcopy", &["--only-keep-debug", "program", "mini"]);
+    workshop.run("xz", &["mini"]);
+    workshop.run("strip", &["program"]);
+    assert!(names(&path, &hidden).iter().all(Vec::is_empty));
+    workshop.run("cp", &["program", "damaged"]);
+    workshop.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "program"]);
+    assert!(names(&path, &hidden).iter().all(|names| names == &["hidden"]));
+    let mut bytes = std::fs::read(workshop.path("mini.xz")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(workshop.path("mini.xz"), bytes).unwrap();
+    workshop.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "damaged"]);
+    assert!(names(&workshop.path("damaged"), &hidden).iter().all(Vec::is_empty));
+}
+
+/// Check that calls of other modules go through stubs named for the function they call, in every layout of ours and of
+/// other linkers, and that the code that finds the function has no name.
+#[test]
+fn stubs_are_named() {
+    let workshop = Workshop::new();
+    let source = "#include <string.h>\nvoid *volatile p; int main(int c, char **v) { p = memchr(v[0], c, 3); return strtok(v[0], v[1]) != 0; }";
+    for (name, args) in [
+        ("lazy", &["-fcf-protection=none", "-Wl,-z,lazy"][..]),
+        ("now", &["-fcf-protection=full", "-Wl,-z,ibtplt,-z,now"]),
+        ("lld", &["-fuse-ld=lld"]),
+    ] {
+        let path = workshop.compile(name, "a.c", source, &[&["-O1", "-fno-builtin"], args].concat());
+        let text = workshop.run("objdump", &["-d", "--no-show-raw-insn", "-j", ".plt", "-j", ".plt.sec", name]);
+        let stubs: Vec<(u64, &str)> = text
+            .lines()
+            .filter_map(|line| {
+                let (svma, name) = line.strip_suffix(">:")?.split_once(" <")?;
+                Some((u64::from_str_radix(svma, 16).unwrap(), name)).filter(|(_, name)| name.ends_with("@plt"))
+            })
+            .collect();
+        let found = names(&path, &stubs.iter().map(|&(svma, _)| svma + 2).collect::<Vec<_>>());
+        let called: Vec<&str> = found.iter().flatten().map(String::as_str).collect();
+        assert!(called.contains(&"memchr@plt") && called.contains(&"strtok@plt"), "{name}: {called:?} of {text}");
+    }
 }

@@ -22,6 +22,15 @@ pub(crate) fn process_of(tid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// The pid of a process as it sees it itself.
+///
+/// # Sources
+/// proc(5), `/proc/PID/status`: `NSpid`, from the outermost to the innermost namespace.
+pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
 /// Threads of a process.
 pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

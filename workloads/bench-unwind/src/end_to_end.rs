@@ -20,14 +20,17 @@ pub(crate) struct EndToEnd {
     pub(crate) perf_data_bytes: u64,
     /// `perf script --no-inline | inferno-collapse-perf`.
     pub(crate) perf_s: f64,
-    /// `fpprof import` and `fpprof export --format folded`.
+    /// `fpprof import` and `fpprof export --format folded --no-inline`: names by the same tables as perf's.
     pub(crate) fpprof_s: f64,
+    /// The same with inline frames from DWARF, which is what `fpprof export` does unless told otherwise.
+    pub(crate) fpprof_inlines_s: f64,
     /// Samples in our folded stacks.
     pub(crate) samples: u64,
     /// What perf's sum up to: samples by their periods.
     pub(crate) perf_weight: u64,
     pub(crate) perf_all_s: Vec<f64>,
     pub(crate) fpprof_all_s: Vec<f64>,
+    pub(crate) fpprof_inlines_all_s: Vec<f64>,
 }
 
 /// Folds what perf script writes, as inferno-collapse-perf does with its defaults.
@@ -55,7 +58,7 @@ pub(crate) fn measure(
     }
     let (by_perf, by_fpprof) = (dir.join("perf.folded"), dir.join("fpprof.folded"));
     let imported = dir.join("perf.fpprof");
-    let (mut perf_all_s, mut fpprof_all_s) = (Vec::new(), Vec::new());
+    let (mut perf_all_s, mut fpprof_all_s, mut fpprof_inlines_all_s) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
         say(&format!("{} end to end, round {}", input.name, round + 1));
         let before = children_cpu_s()?;
@@ -72,11 +75,13 @@ pub(crate) fn measure(
             std::fs::remove_file(&imported)?;
         }
         run(Command::new(fpprof).arg("import").arg(&data).arg("-o").arg(&imported).stderr(Stdio::null()))?;
-        run(Command::new(fpprof)
-            .args(["export", "--format", "folded", "--strategy", "dwarf"])
-            .arg(&imported)
-            .stdout(File::create(&by_fpprof)?))?;
-        fpprof_all_s.push(children_cpu_s()? - between);
+        let after_import = children_cpu_s()?;
+        export(fpprof, &imported, &dir.join("fpprof-inlines.folded"), &[])?;
+        let with_inlines = children_cpu_s()?;
+        export(fpprof, &imported, &by_fpprof, &["--no-inline"])?;
+        let import_s = after_import - between;
+        fpprof_inlines_all_s.push(import_s + with_inlines - after_import);
+        fpprof_all_s.push(import_s + children_cpu_s()? - with_inlines);
     }
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(EndToEnd {
@@ -84,11 +89,19 @@ pub(crate) fn measure(
         perf_data_bytes: std::fs::metadata(&data)?.len(),
         perf_s: least(&perf_all_s),
         fpprof_s: least(&fpprof_all_s),
+        fpprof_inlines_s: least(&fpprof_inlines_all_s),
         samples: samples(&by_fpprof)?,
         perf_weight: samples(&by_perf)?,
         perf_all_s,
         fpprof_all_s,
+        fpprof_inlines_all_s,
     })
+}
+
+fn export(fpprof: &Path, recording: &Path, folded: &Path, more: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(fpprof);
+    command.args(["export", "--format", "folded", "--strategy", "dwarf"]).args(more).arg(recording);
+    run(command.stdout(File::create(folded)?).stderr(Stdio::null()))
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
@@ -111,13 +124,15 @@ impl EndToEnd {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {} | {:.1} MB | {} | {:.3} | {:.3} | {:.1}× |",
+            "| {} | {:.1} MB | {} | {:.3} | {:.3} | {:.1}× | {:.3} | {:.1}× |",
             self.name,
             self.perf_data_bytes as f64 / 1e6,
             self.samples,
             self.perf_s,
             self.fpprof_s,
-            self.perf_s / self.fpprof_s
+            self.perf_s / self.fpprof_s,
+            self.fpprof_inlines_s,
+            self.perf_s / self.fpprof_inlines_s
         );
     }
 }

@@ -1,0 +1,65 @@
+//! Where the symbols are that stripping took out of a module: in files beside it, and in itself compressed.
+
+use super::{ElfFile, FileStat, Missing, Opened, Resolver, inflate};
+use fpprof_recording::model::BuildId;
+use std::io::{Cursor, Read as _};
+use std::path::Path;
+
+/// Most bytes of a link: a file name and a check sum, or a path and a build id.
+const MAX_LINK_BYTES: u64 = 8 << 10;
+/// Largest file whose check sum is computed.
+const MAX_SUMMED_BYTES: u64 = 2 << 30;
+/// Most bytes of the symbols a module carries compressed in itself. Fedora's largest have some 5 MiB.
+const MAX_MINI_BYTES: u64 = 128 << 20;
+
+/// The debug file of a build id; one that has another build id is none.
+pub(super) fn by_build_id(resolver: &dyn Resolver, build_id: BuildId) -> Option<ElfFile> {
+    resolver.debug_candidates(build_id).into_iter().find_map(|path| {
+        let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
+        (elf.image().build_id == Some(build_id)).then_some(elf)
+    })
+}
+
+/// The debug file that a module at `path` names: one of the same build id, or where one of the two has none, of the
+/// check sum that the module gives.
+///
+/// # Sources
+/// GDB manual, "Debugging Information in Separate Files": a name, zeros up to a multiple of four, the CRC-32 of the
+/// file in the byte order of the module.
+pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) -> Option<ElfFile> {
+    let sections = module.sections();
+    let link = sections.iter().find(|section| section.name == b".gnu_debuglink")?;
+    let bytes = module.read(link, MAX_LINK_BYTES)?;
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let sum = bytes.get(end.checked_add(4)? & !3..)?.first_chunk().copied()?;
+    let sum = if module.image().little_endian { u32::from_le_bytes(sum) } else { u32::from_be_bytes(sum) };
+    resolver.link_candidates(path, bytes.get(..end)?).into_iter().find_map(|path| {
+        let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
+        let is_the_one = match (module.image().build_id, elf.image().build_id) {
+            (Some(own), Some(found)) => own == found,
+            _ => {
+                let file = resolver.open(&path).ok()?.reader.take(MAX_SUMMED_BYTES);
+                inflate::crc32(file).is_ok_and(|found| found == sum)
+            }
+        };
+        is_the_one.then_some(elf)
+    })
+}
+
+/// The symbols that a module carries in itself, of the functions its dynamic symbols do not name.
+///
+/// # Sources
+/// GDB manual, `MiniDebugInfo`: an ELF file with a symbol table in `.gnu_debugdata`, compressed by xz.
+pub(super) fn inside(module: &ElfFile) -> Option<ElfFile> {
+    let sections = module.sections();
+    let section = sections.iter().find(|section| section.name == b".gnu_debugdata")?;
+    let bytes = inflate::xz(&module.bytes(section, MAX_MINI_BYTES)?, MAX_MINI_BYTES)?;
+    let elf = from_bytes(bytes).ok()?;
+    elf.image().build_id.is_none_or(|build_id| module.image().build_id == Some(build_id)).then_some(elf)
+}
+
+/// A file that is in memory.
+pub(super) fn from_bytes(bytes: impl AsRef<[u8]> + Send + 'static) -> Result<ElfFile, Missing> {
+    let stat = FileStat { len_bytes: bytes.as_ref().len() as u64, ..FileStat::default() };
+    ElfFile::new(Opened { reader: Box::new(Cursor::new(bytes)), stat })
+}
