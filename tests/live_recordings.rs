@@ -149,6 +149,32 @@ fn attaching_leaves_the_process_running() {
     assert_eq!(dwarf["complete"], dwarf["samples"], "{report}");
 }
 
+/// Check that a single thread can be recorded by its number, that a control group that is none is refused with where there
+/// are some, and that targets exclude one another.
+#[test]
+fn threads_and_control_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("thread");
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let tid = busy.id().to_string();
+    let thread = ran(fpprof().args(["record", "--duration", "1", "-t", &tid, "-o"]).arg(&file));
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert_eq!(thread.status, 0, "{}", thread.stderr);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert_eq!(report["environment"]["target"], format!("threads {tid}"));
+    assert!(number(&report, "skipped") > 0 && number(&report, "recorded") > 0, "{report}");
+    let gone = ran(fpprof().args(["record", "-t", &tid, "-o"]).arg(&file));
+    assert!(gone.status == 1 && gone.stderr.contains(&format!("no thread {tid}")), "{}", gone.stderr);
+    let no_group = ran(fpprof().args(["record", "-G", "no-such-group", "-o"]).arg(&file));
+    assert!(no_group.status == 1 && no_group.stderr.contains("/sys/fs/cgroup"), "{}", no_group.stderr);
+    for both in [["-G", "x", "-p", "1"], ["-G", "x", "-t", "1"], ["-t", "1", "-p", "1"]] {
+        assert_eq!(ran(fpprof().arg("record").args(both)).status, 2, "{both:?}");
+    }
+    assert_eq!(ran(fpprof().args(["record", "-t", "1", "--", "true"])).status, 2);
+}
+
 fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
@@ -167,8 +193,8 @@ fn rounds() -> u32 {
 #[test]
 fn a_stopped_recorder_accounts_for_every_tick() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("stopped");
     for round in 0..rounds() {
+        let file = dir.path().join(format!("stopped-{round}"));
         let chunk = 4096 << (round % 5);
         let too_small = ran(fpprof()
             .args(["record", "-q", "-m", "1", "--call-graph", &format!("both,{chunk}"), "-o"])
@@ -176,21 +202,25 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             .args(["--", "true"]));
         let smallest = too_small.stderr.split("at least ").nth(1).and_then(|rest| rest.split(' ').next());
         let smallest = smallest.unwrap_or_else(|| panic!("the smallest ring is not said: {}", too_small.stderr));
-        let mut recorder = fpprof()
+        let recorder = fpprof()
             .args(["record", "-q", "-F", "4999", "-m", smallest, "--call-graph", &format!("both,{chunk}"), "-o"])
             .arg(&file)
-            .args(["--", "timeout", "20", "sh", "-c", "while :; do : stopped; done"])
+            .args(["--", "timeout", "60", "sh", "-c", "while :; do : stopped; done"])
             .spawn()
             .unwrap();
         wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
-        let pid = recorder.id().to_string();
+        let mut recorder = Ended(recorder);
+        let pid = recorder.0.id().to_string();
         let tell = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         tell("-STOP");
-        // The time it is stopped for: so many ticks fill the ring many times.
-        std::thread::sleep(Duration::from_millis(300));
+        // So many ticks fill the ring many times, however busy the machine is.
+        let timeout = child_of(&pid).expect("the command runs");
+        let shell = child_of(&timeout).expect("the command has begun");
+        let enough = cpu_time(&shell) + Duration::from_millis(500);
+        wait_until(Duration::from_secs(50), || cpu_time(&shell) >= enough);
         tell("-CONT");
         tell("-INT");
-        recorder.wait().unwrap();
+        recorder.0.wait().unwrap();
         let report = report(&file, &[]);
         assert_balance(&report);
         let lost = number(&report["lost"], "ring_full");
@@ -202,6 +232,29 @@ fn a_stopped_recorder_accounts_for_every_tick() {
         recording.gaps(|gap| in_gaps += if is_ring_full(gap) { gap.lost } else { 0 }).unwrap();
         assert_eq!(in_gaps, lost, "round {round}");
     }
+}
+
+/// A process that is ended with the test, however that goes: one that is stopped would stay for ever.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first child of a process.
+fn child_of(pid: &str) -> Option<String> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next().map(str::to_owned)
+}
+
+/// What a process has used, to the hundredth of a second: fields 14 and 15 of its `stat`.
+fn cpu_time(pid: &str) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+    Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().unwrap() * 10).sum())
 }
 
 /// Check that perf can record beside us: what we ask of the kernel must not change what others get.
