@@ -74,9 +74,13 @@ const FP: u64 = SIMPLE | IS_FP;
 const IS_FP: u64 = 1;
 
 /// Every reason a rule can stop a walk with.
-const STOPS: [StopReason; 9] = [
+const STOPS: [StopReason; 13] = [
     StopReason::Complete(Root::UndefinedRa),
     StopReason::Complete(Root::Start),
+    StopReason::Complete(Root::ThreadStart),
+    StopReason::Complete(Root::StartContext),
+    StopReason::Complete(Root::Goexit),
+    StopReason::Complete(Root::G0),
     StopReason::Broken(BrokenReason::RaNotExec),
     StopReason::Broken(BrokenReason::BadCfi),
     StopReason::Truncated(TruncatedReason::NoCfi),

@@ -71,6 +71,13 @@ pub trait Modules {
     /// # Errors
     /// Why there is none: [`TruncatedReason::ModuleUnavailable`] or [`TruncatedReason::BuildIdMismatch`].
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason>;
+
+    /// Copies a module's code from this SVMA on; false where not all of it can be had, as by default. Asked for only
+    /// where a walk ends, at most once for each place, to tell what it has ended in. The answer must be the same as
+    /// long as an unwinder lives.
+    fn code(&self, _id: ModuleId, _svma: u64, _code: &mut [u8]) -> bool {
+        false
+    }
 }
 
 impl Modules for [Module] {

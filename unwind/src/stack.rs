@@ -108,8 +108,10 @@ named! {
         ThreadStart = "thread_start",
         /// The start of a `makecontext` context.
         StartContext = "__start_context",
-        /// The start of a goroutine.
+        /// The start of a goroutine: `runtime.goexit`.
         Goexit = "goexit",
+        /// The stack of Go's scheduler: its start, or where the run-time library went over to it from another.
+        G0 = "g0",
         /// A kernel thread, which has no user stack.
         KernelThread = "kernel_thread",
         /// A frame-pointer chain that ended with a zero frame pointer in a start function.

@@ -5,14 +5,15 @@ use fpprof_unwind::{Root, StopReason};
 use rustc_hash::FxHashMap;
 
 /// Gives the outermost frame of complete stacks a name where its module has none for it, as in a stripped C library:
-/// `_start` for the entry point, which it is called by convention, and `[thread start]` for the function behind a new
-/// thread's stack, whose row says that it has no caller.
+/// `_start` for the entry point and `__start_context` for that of a context, which they are called by convention, and
+/// `[thread start]` for the function behind a new thread's stack.
 pub(crate) fn name_roots(folded: &mut Folded) {
     let mut named: FxHashMap<(u32, &'static str), u32> = FxHashMap::default();
     for stack in &mut folded.stacks {
         let name = match stack.stop {
             StopReason::Complete(Root::Start) => "_start",
-            StopReason::Complete(Root::UndefinedRa | Root::ThreadStart) => "[thread start]",
+            StopReason::Complete(Root::ThreadStart) => "[thread start]",
+            StopReason::Complete(Root::StartContext) => "__start_context",
             _ => continue,
         };
         let Some(outermost) = stack.frames.first_mut() else { continue };
@@ -50,7 +51,7 @@ mod tests {
     /// Check that only outermost frames without a symbol are named, and by how the stack ends.
     #[test]
     fn only_unnamed_roots_are_named() {
-        let (thread, entry) = (StopReason::Complete(Root::UndefinedRa), StopReason::Complete(Root::Start));
+        let (thread, entry) = (StopReason::Complete(Root::ThreadStart), StopReason::Complete(Root::Start));
         let truncated = StopReason::Truncated(fpprof_unwind::TruncatedReason::NoCfi);
         let mut folded = Folded {
             frames: vec![label("[libc.so.6+0x1098ec]"), label("clone3")],

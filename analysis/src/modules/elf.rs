@@ -172,6 +172,17 @@ impl ElfFile {
     }
 }
 
+impl ElfFile {
+    /// Copies the bytes at an SVMA; false where the file does not hold all of them.
+    pub(super) fn copy_code(&self, svma: u64, code: &mut [u8]) -> bool {
+        let len = code.len() as u64;
+        let bytes = self.image.file_offset(svma).and_then(|offset| self.read_range(offset, len, len));
+        let Some(bytes) = bytes.filter(|bytes| bytes.len() == code.len()) else { return false };
+        code.copy_from_slice(&bytes);
+        true
+    }
+}
+
 fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) -> object::Result<Image> {
     let header = E::parse(cache)?;
     let endian = header.endian()?;

@@ -11,6 +11,7 @@
 mod budget;
 mod debug_file;
 mod elf;
+mod go;
 mod identity;
 mod image;
 mod inflate;

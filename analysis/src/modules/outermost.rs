@@ -18,11 +18,18 @@ pub struct OutermostJudge {
 }
 
 #[derive(Debug)]
-struct OneModule(Module);
+struct OneModule {
+    elf: ElfFile,
+    module: Module,
+}
 
 impl Modules for OneModule {
     fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
-        Ok(&self.0)
+        Ok(&self.module)
+    }
+
+    fn code(&self, _: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        self.elf.copy_code(svma, code)
     }
 }
 
@@ -37,7 +44,8 @@ impl OutermostJudge {
         let svmas = image.svmas()?;
         let module = Some(ModuleId(0));
         let mapping = Mapping { start: svmas.start, end: svmas.end, executable: true, module, bias: 0 };
-        Some(Self { image, arch, module: OneModule(Module::new(sections)), space: Space::new(0, vec![mapping]) })
+        let module = OneModule { elf, module: Module::new(sections) };
+        Some(Self { image, arch, module, space: Space::new(0, vec![mapping]) })
     }
 
     /// Whether a frame that ends a stack at this offset of the file has no caller by its call frame information, or is

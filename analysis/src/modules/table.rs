@@ -216,6 +216,10 @@ impl Modules for ModuleTable<'_> {
         let slot = self.slots.get(id.0 as usize).ok_or(TruncatedReason::ModuleUnavailable)?;
         slot.unwinding.get_or_init(|| self.load_unwinding(ix)).as_ref().map_err(|&reason| reason)
     }
+
+    fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        self.open(FileIx(id.0)).is_ok_and(|elf| elf.copy_code(svma, code))
+    }
 }
 
 impl Embedded {

@@ -1,5 +1,6 @@
 //! What the unwinder needs of an ELF file.
 
+use super::go::go_roots;
 use super::{ElfFile, Image, SectionInfo};
 use fpprof_unwind::{Arch, ModuleSections, Section};
 
@@ -33,6 +34,7 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         arch,
         little_endian: image.little_endian,
         entry: image.entry,
+        roots: go_roots(elf, &sections, arch),
     }
 }
 

@@ -27,6 +27,7 @@ fuzz_target!(|input: Input<'_>| {
         arch: [Arch::X86_64, Arch::Aarch64, Arch::I386][usize::from(input.arch % 3)],
         little_endian: true,
         entry: input.entry,
+        roots: Vec::new(),
     });
     let _ = module.count_entries();
     module.for_each_range(|range| {

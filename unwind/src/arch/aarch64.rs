@@ -2,9 +2,11 @@
 //!
 //! # Sources
 //! DWARF for the Arm 64-bit Architecture (AADWARF64) §4.1 (numbers); Procedure Call Standard (AAPCS64) §6.1.1
-//! (x19–x29 preserved); Linux `Documentation/arch/arm64/pointer-authentication.rst` (where the signature lies).
+//! (x19–x29 preserved); Linux `Documentation/arch/arm64/pointer-authentication.rst` (where the signature lies). Roots:
+//! glibc `sysdeps/unix/sysv/linux/aarch64/{clone,clone3,setcontext}.S`.
 
-use super::Spec;
+use super::{ROOT_CODE_BYTES, Spec};
+use crate::stack::Root;
 
 /// x19–x29 are preserved.
 const CALLEE_SAVED: u64 = 0x7ff << 19;
@@ -24,4 +26,15 @@ pub(super) const SPEC: Spec = Spec {
     address_mask: u64::MAX,
     return_address_mask: (1 << 48) - 1,
     vendor: gimli::Vendor::AArch64,
+    root_of,
 };
+
+fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
+    match code {
+        // mov x8, #SYS_exit; svc #0
+        [0xa8, 0x0b, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..] => Some(Root::ThreadStart),
+        // nop or bti; mov x0, x19; cbnz x0, setcontext; b exit
+        [_, _, 0x03, 0xd5, 0xe0, 0x03, 0x13, 0xaa, _, _, _, 0xb5, _, _, _, 0x14..0x18] => Some(Root::StartContext),
+        _ => None,
+    }
+}

@@ -1,9 +1,11 @@
 //! 32-bit x86.
 //!
 //! # Sources
-//! System V psABI for Intel386 1.1, tables 2.3 (preserved registers) and 2.14 (DWARF numbers).
+//! System V psABI for Intel386 1.1, tables 2.3 (preserved registers) and 2.14 (DWARF numbers). Roots: glibc
+//! `sysdeps/unix/sysv/linux/i386/{clone,makecontext}.S`.
 
-use super::Spec;
+use super::{ROOT_CODE_BYTES, Spec};
+use crate::stack::Root;
 
 /// ebx, ebp, esi and edi are preserved.
 const CALLEE_SAVED: u64 = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
@@ -20,4 +22,17 @@ pub(super) const SPEC: Spec = Spec {
     address_mask: u32::MAX as u64,
     return_address_mask: u32::MAX as u64,
     vendor: gimli::Vendor::Default,
+    root_of,
 };
+
+fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
+    match code {
+        // mov %eax,%ebx; mov $SYS_exit,%eax; then call *%gs:0x10 or int $0x80.
+        [0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, ..] | [0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80, ..] => {
+            Some(Root::ThreadStart)
+        }
+        // lea (%esp,%ebx,4),%esp; cmpl $0,(%esp)
+        [0x8d, 0x24, 0x9c, 0x83, 0x3c, 0x24, 0, ..] => Some(Root::StartContext),
+        _ => None,
+    }
+}

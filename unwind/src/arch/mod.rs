@@ -6,4 +6,4 @@ mod spec;
 mod x86_64;
 
 pub use spec::Arch;
-pub(crate) use spec::Spec;
+pub(crate) use spec::{ROOT_CODE_BYTES, Spec};

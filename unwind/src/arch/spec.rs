@@ -1,6 +1,10 @@
 //! The items every architecture defines.
 
 use super::{aarch64, i386, x86_64};
+use crate::stack::Root;
+
+/// Bytes of code that tell a root.
+pub(crate) const ROOT_CODE_BYTES: usize = 16;
 
 /// A processor architecture whose stacks can be unwound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -37,6 +41,8 @@ pub(crate) struct Spec {
     pub(crate) return_address_mask: u64,
     /// Whose vendor instructions a CFI program may hold.
     pub(crate) vendor: gimli::Vendor,
+    /// The root whose code stands at an outermost return address.
+    pub(crate) root_of: fn(&[u8; ROOT_CODE_BYTES]) -> Option<Root>,
 }
 
 impl Arch {

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
@@ -13,6 +14,7 @@ use super::header::Header;
 use super::index::Index;
 use crate::arch::Arch;
 use crate::error::Error;
+use crate::stack::Root;
 
 /// How far above the entry point code without information still belongs to it. glibc's loader has 64 bytes there,
 /// musl's `_start` 22.
@@ -53,6 +55,9 @@ pub struct ModuleSections {
     pub little_endian: bool,
     /// SVMA of the entry point (`e_entry`), where a walk of the main thread ends.
     pub entry: Option<u64>,
+    /// Code where a walk ends whatever its rows say, as in run-time libraries whose call frame information does not
+    /// say so itself.
+    pub roots: Vec<(Range<u64>, Root)>,
 }
 
 impl Default for ModuleSections {
@@ -66,6 +71,7 @@ impl Default for ModuleSections {
             arch: Arch::default(),
             little_endian: true,
             entry: None,
+            roots: Vec::new(),
         }
     }
 }
@@ -191,6 +197,11 @@ impl Module {
             && [self.eh_frame_index(), self.debug_frame_index()]
                 .iter()
                 .all(|index| index.next_start(entry).is_none_or(|next| svma < next))
+    }
+
+    /// The root that an address is said to be.
+    pub(crate) fn root_at(&self, svma: u64) -> Option<Root> {
+        self.sections.roots.iter().find_map(|(range, root)| range.contains(&svma).then_some(*root))
     }
 
     /// Whether the entry point lies in this range.

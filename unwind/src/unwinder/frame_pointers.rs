@@ -204,7 +204,7 @@ impl Unwinder {
             }
         }
         let Ok(code) = find_code(modules, space, arch, ip) else { return false };
-        let Ok(row) = self.rows.find(&code, &mut self.compiler.scratch) else { return false };
+        let Ok(row) = self.rows.find(modules, &code, &mut self.compiler.scratch) else { return false };
         match row.state.cfa {
             CfaRule::None => false,
             CfaRule::RegisterOffset { register, .. } if register == spec.fp => false,

@@ -5,7 +5,7 @@ use super::options::Options;
 use super::resolve::find_code;
 use super::row_cache::RowCache;
 use crate::arch::Spec;
-use crate::cfi::Scratch;
+use crate::cfi::{RegisterRule, Scratch};
 use crate::memory::Memory;
 use crate::regs::Regs;
 use crate::space::{Modules, Space};
@@ -68,7 +68,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             Ok(code) => {
                 let memory = self.memory;
                 let space = self.space;
-                self.rows.find(&code, self.scratch).and_then(|row| {
+                self.rows.find(self.modules, &code, self.scratch).and_then(|row| {
                     let is_instruction = position.flags.is_instruction;
                     let mut unwound =
                         Unwound { spec, frame: &position.regs, code, row, memory, budget, is_instruction };
@@ -99,8 +99,7 @@ fn follow_row<Y: Memory>(
     space: &Space,
     frame: &mut Frame,
 ) -> Result<Position, StopReason> {
-    let register = unwound.row.return_address_register;
-    if unwound.row.state.rule(register) == crate::cfi::RegisterRule::Undefined {
+    if unwound.row.is_outermost() {
         return Err(StopReason::Complete(unwound.row.root));
     }
     let cfa = unwound.cfa()?;
@@ -118,9 +117,15 @@ fn follow_row<Y: Memory>(
 /// Refuses a CFA that is not above the frame, unless it lies in another stack.
 fn check_growth<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<(), StopReason> {
     let sp = unwound.frame.get(unwound.spec.sp)?;
-    // With a link register a leaf need not touch the stack.
-    let may_stay = unwound.spec.lr.is_some() && unwound.is_instruction;
-    if cfa > sp || may_stay && cfa == sp {
+    // A leaf need not touch the stack where its return address is in a register: the link register, or that into
+    // which `vfork` and the end of an exception's search pop it.
+    let register = unwound.row.return_address_register;
+    let is_in_register = match unwound.row.state.rule(register) {
+        RegisterRule::Register(_) => true,
+        RegisterRule::Unspecified | RegisterRule::SameValue => unwound.spec.lr == Some(register),
+        _ => false,
+    };
+    if cfa > sp || cfa == sp && is_in_register && unwound.is_instruction {
         return Ok(());
     }
     let is_other_mapping = match (space.find(sp), space.find(cfa)) {

@@ -1,10 +1,10 @@
 //! From an address to its rule.
 
-use crate::arch::Arch;
-use crate::cfi::{Cies, Program, QuickCie, QuickFde, Scratch, Sections, State};
+use crate::arch::{Arch, ROOT_CODE_BYTES};
+use crate::cfi::{Cies, Program, QuickCie, QuickFde, RegisterRule, Scratch, Sections, State};
 use crate::error::Error;
 use crate::module::{Module, Place, SectionKind};
-use crate::rule::{Needed, Rule};
+use crate::rule::{Kind, Needed, Rule};
 use crate::space::{ModuleId, Modules, Space};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
@@ -45,6 +45,13 @@ impl Compiler {
     }
 }
 
+impl CodeRow {
+    /// Whether the row says that there is no caller.
+    pub(super) fn is_outermost(&self) -> bool {
+        self.state.rule(self.return_address_register) == RegisterRule::Undefined
+    }
+}
+
 /// The code an address lies in, or why a walk stops there.
 pub(super) fn find_code<'m, M: Modules + ?Sized>(
     modules: &'m M,
@@ -67,11 +74,17 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
 impl<'m> Code<'m> {
     /// The row that covers the address, or why a walk stops.
     pub(super) fn row(&self, scratch: &mut Scratch) -> Result<CodeRow, StopReason> {
+        self.check_root()?;
         self.run(scratch).map_err(|error| match error {
             Error::NoRow(_) if self.module.is_entry_code(self.svma) => StopReason::Complete(Root::Start),
             Error::NoRow(_) => StopReason::Truncated(TruncatedReason::NoCfi),
             _ => BAD_CFI,
         })
+    }
+
+    /// Ends a walk where the module says so.
+    fn check_root(&self) -> Result<(), StopReason> {
+        self.module.root_at(self.svma).map_or(Ok(()), |root| Err(StopReason::Complete(root)))
     }
 
     fn run(&self, scratch: &mut Scratch) -> Result<CodeRow, Error> {
@@ -129,6 +142,7 @@ impl<'m> Code<'m> {
 
     /// The rule of the address, by the short way where the entry is of the form that nearly all have.
     fn compile_quickly(&self, compiler: &mut Compiler) -> Result<Rule, StopReason> {
+        self.check_root()?;
         if let Some(place) = self.module.place(self.svma).filter(|place| place.kind == SectionKind::EhFrame) {
             let quick = self.compile_at(place, &compiler.cies).or_else(|| {
                 self.meet_cie(place, compiler)?;
@@ -178,10 +192,8 @@ pub(super) fn resolve<M: Modules + ?Sized>(
     lookup: u64,
     scratch: &mut Scratch,
 ) -> Rule {
-    match find_code(modules, space, arch, lookup).and_then(|code| code.compile(scratch)) {
-        Ok(rule) => rule,
-        Err(stop) => Rule::stop(stop),
-    }
+    let rule = find_code(modules, space, arch, lookup).and_then(|code| code.compile(scratch));
+    with_named_end(rule, modules, space, arch, lookup)
 }
 
 /// The rule of an address in x86-64 code.
@@ -191,8 +203,38 @@ pub(super) fn resolve_quickly<M: Modules + ?Sized>(
     lookup: u64,
     compiler: &mut Compiler,
 ) -> Rule {
-    match find_code(modules, space, Arch::X86_64, lookup).and_then(|code| code.compile_quickly(compiler)) {
-        Ok(rule) => rule,
-        Err(stop) => Rule::stop(stop),
+    let rule = find_code(modules, space, Arch::X86_64, lookup).and_then(|code| code.compile_quickly(compiler));
+    with_named_end(rule, modules, space, Arch::X86_64, lookup)
+}
+
+fn with_named_end<M: Modules + ?Sized>(
+    rule: Result<Rule, StopReason>,
+    modules: &M,
+    space: &Space,
+    arch: Arch,
+    lookup: u64,
+) -> Rule {
+    let stop = match rule {
+        Ok(rule) if rule.kind() == Kind::Stop => rule.stop_reason(),
+        Ok(rule) => return rule,
+        Err(stop) => stop,
+    };
+    Rule::stop(match find_code(modules, space, arch, lookup) {
+        Ok(code) => name_end(modules, &code, stop),
+        Err(_) => stop,
+    })
+}
+
+/// What a walk has ended in that found no caller or no information: the code behind the return address may show it. A
+/// new context returns to the first instruction of a function that has not called, so that the row of the address
+/// before it, if there is one, is another function's.
+pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: StopReason) -> StopReason {
+    if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | StopReason::Truncated(TruncatedReason::NoCfi)) {
+        return stop;
     }
+    let mut bytes = [0; ROOT_CODE_BYTES];
+    if !modules.code(code.id, code.svma.wrapping_add(1), &mut bytes) {
+        return stop;
+    }
+    (code.module.arch().spec().root_of)(&bytes).map_or(stop, StopReason::Complete)
 }

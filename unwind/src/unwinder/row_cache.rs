@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::resolve::{Code, CodeRow};
+use super::resolve::{Code, CodeRow, name_end};
 use crate::cfi::Scratch;
-use crate::space::ModuleId;
+use crate::space::{ModuleId, Modules};
 use crate::stack::{BrokenReason, StopReason, TruncatedReason};
 
 /// Half a MiB, taken when the first walk needs it: few programs have many such rows.
@@ -24,7 +24,12 @@ struct Slot {
 
 impl RowCache {
     /// The row that covers an address, or why a walk stops.
-    pub(super) fn find(&mut self, code: &Code<'_>, scratch: &mut Scratch) -> Result<&CodeRow, StopReason> {
+    pub(super) fn find<M: Modules + ?Sized>(
+        &mut self,
+        modules: &M,
+        code: &Code<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<&CodeRow, StopReason> {
         const NONE: Result<CodeRow, StopReason> = Err(StopReason::Truncated(TruncatedReason::NoCfi));
         if self.slots.is_empty() {
             self.slots.resize(N_SLOTS, Slot { key: None, row: NONE });
@@ -35,7 +40,14 @@ impl RowCache {
         let Some(slot) = slot else { return Err(StopReason::Broken(BrokenReason::BadCfi)) };
         let key = Some((code.id, code.svma));
         if slot.key != key {
-            slot.row = code.row(scratch);
+            slot.row = match code.row(scratch) {
+                Ok(row) if row.is_outermost() => match name_end(modules, code, StopReason::Complete(row.root)) {
+                    StopReason::Complete(root) => Ok(CodeRow { root, ..row }),
+                    _ => Ok(row),
+                },
+                Ok(row) => Ok(row),
+                Err(stop) => Err(name_end(modules, code, stop)),
+            };
             slot.key = key;
         }
         slot.row.as_ref().map_err(|stop| *stop)

@@ -57,6 +57,28 @@ fn the_cfa_must_grow() {
     assert_eq!(addresses(&found), [0x1004, 0x1005]);
 }
 
+/// Check that a leaf whose return address is in a register may have its CFA at the stack pointer, as in `vfork` and at
+/// the end of an exception's search, but no other frame, and no leaf with its return address in memory.
+#[test]
+fn a_leaf_may_have_popped_its_return_address() {
+    const RDI: u8 = 5;
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(0x1000, 0x10, &[cfa::def_cfa(RSP, 0), cfa::in_register(RA, RDI)]).fde(0x1100, 0x10, &[]).fde(
+        0x3000,
+        0x10,
+        &[cfa::undefined(RA)],
+    );
+    let process = Process::new(cfi.module());
+    let stack = bytes(&[BIAS + 0x1005; 4]);
+    let mut popped = regs(0x1004, STACK, 0);
+    popped.set(u16::from(RDI), BIAS + 0x3005);
+    let found = process.unwind(&popped, &whole(&stack));
+    assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x3005], "undefined_ra"));
+    assert_eq!(found.frames[0].cfa, STACK);
+    let found = process.unwind(&regs(0x1104, STACK, 0), &whole(&stack));
+    assert_eq!((addresses(&found), found.stop), (vec![0x1104, 0x1005], broken(BrokenReason::CfaNotIncreasing)));
+}
+
 /// Check that the CFA may fall when it goes to another stack, as where a split stack was left.
 #[test]
 fn the_cfa_may_fall_into_another_stack() {

@@ -1,6 +1,9 @@
 //! How the outermost frame is recognised.
 
-use fpprof_unwind::{Module, ModuleSections, Root, StopReason};
+use fpprof_unwind::{
+    Arch, Chunk, Mapping, Module, ModuleId, ModuleSections, Modules, Regs, Root, Space, Stack, StopReason,
+    TruncatedReason, Unwinder,
+};
 
 use crate::build::{BIAS, Cfi, Process, RA, STACK, addresses, bytes, cfa, regs, whole};
 
@@ -68,4 +71,109 @@ fn a_root_can_begin_in_the_middle() {
     let memory = bytes(&[BIAS + 0x1019, 0]);
     let found = process.unwind(&regs(0x1008, STACK, 0), &whole(&memory));
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1008, 0x1019], "complete"));
+}
+
+/// A module whose code can be read: the same bytes everywhere.
+struct WithCode(Module, &'static [u8]);
+
+impl Modules for WithCode {
+    fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
+        Ok(&self.0)
+    }
+
+    fn code(&self, _: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        assert_eq!(svma % 0x1000, 8, "code is looked at where the return address points");
+        code.iter_mut().zip(self.1.iter().chain(std::iter::repeat(&0x90))).for_each(|(to, from)| *to = *from);
+        true
+    }
+}
+
+/// How a stack ends whose only return address is in a function of these rows, before this code.
+fn stop_before(arch: Arch, rows: &[Vec<u8>], is_covered: bool, code: &'static [u8]) -> Vec<StopReason> {
+    let (ra, sp, ip): (u8, u8, u16) = match arch {
+        Arch::X86_64 => (RA, 7, 16),
+        Arch::Aarch64 => (30, 31, 32),
+        Arch::I386 => (8, 4, 8),
+    };
+    let mut cfi = Cfi::new(crate::build::Kind::EhFrame);
+    if arch == Arch::I386 {
+        cfi = cfi.i386();
+    }
+    let word = if arch == Arch::I386 { 4 } else { 8 };
+    cfi.cie_of("zR", -(word as i8), ra, &[cfa::def_cfa(sp, word), vec![0x80 | ra, 1]].concat());
+    cfi.fde(0x1000, 0x10, &[]);
+    if is_covered {
+        cfi.fde(0x3000, 0x16, rows);
+    }
+    let module = WithCode(Module::new(ModuleSections { arch, ..cfi.sections() }), code);
+    let space =
+        Space::new(1, vec![Mapping { start: 0, end: 0x1_0000, executable: true, module: Some(ModuleId(0)), bias: 0 }]);
+    let stack = 0x3008_u64.to_le_bytes();
+    let memory = Chunk { start: 0x9000, bytes: &stack, stack_end: None, holes: &[] };
+    let mut regs = Regs::new(arch);
+    regs.set(ip, 0x1004);
+    regs.set(u16::from(sp), 0x9000);
+    let (mut unwinder, mut found) = (Unwinder::default(), Stack::default());
+    // x86-64 is unwound by rules with the frame pointer and by rows without; each remembers.
+    let mut stops = Vec::new();
+    for fp in [None, None, Some(0), Some(0)] {
+        if let Some(fp) = fp.filter(|_| arch == Arch::X86_64) {
+            regs.set(6, fp);
+        }
+        unwinder.unwind(&module, &space, &regs, &memory, &mut found);
+        assert_eq!(found.frames.len(), 2);
+        stops.push(found.stop);
+    }
+    stops
+}
+
+/// Check that the code behind a return address without a caller tells a thread's start and a context's, on every
+/// architecture and with or without rows there, and that other code changes nothing.
+#[test]
+fn code_names_the_root() {
+    let threads: [(Arch, &[u8]); 5] = [
+        (Arch::X86_64, &[0x48, 0x89, 0xc7, 0xb8, 0x3c, 0, 0, 0, 0x0f, 0x05]),
+        (Arch::X86_64, &[0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05]),
+        (Arch::Aarch64, &[0xa8, 0x0b, 0x80, 0xd2, 0x01, 0, 0, 0xd4]),
+        (Arch::I386, &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, 0, 0, 0]),
+        (Arch::I386, &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80]),
+    ];
+    let contexts: [(Arch, &[u8]); 3] = [
+        (Arch::X86_64, &[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 8]),
+        (
+            Arch::Aarch64,
+            &[0x1f, 0x20, 0x03, 0xd5, 0xe0, 0x03, 0x13, 0xaa, 0xc0, 0xf9, 0xff, 0xb5, 0x79, 0xf5, 0xff, 0x17],
+        ),
+        (Arch::I386, &[0x8d, 0x24, 0x9c, 0x83, 0x3c, 0x24, 0, 0x74, 7]),
+    ];
+    let all = threads.map(|root| (root, Root::ThreadStart)).into_iter();
+    for ((arch, code), root) in all.chain(contexts.map(|root| (root, Root::StartContext))) {
+        let undefined = [cfa::undefined(match arch {
+            Arch::X86_64 => RA,
+            Arch::Aarch64 => 30,
+            Arch::I386 => 8,
+        })];
+        let expected = [StopReason::Complete(root); 4];
+        assert_eq!(stop_before(arch, &undefined, true, code), expected, "{arch:?}");
+        assert_eq!(stop_before(arch, &[], false, code), expected, "{arch:?} without rows");
+        let other = &code[1..];
+        assert_eq!(stop_before(arch, &undefined, true, other), [StopReason::Complete(Root::UndefinedRa); 4]);
+        assert_eq!(stop_before(arch, &[], false, other)[3].name(), "no_cfi");
+        assert_ne!(stop_before(arch, &[], true, code)[3].class(), "complete", "a row that goes on is followed");
+    }
+}
+
+/// Check that a walk ends where the module says so, though the rows there know a caller.
+#[test]
+fn modules_may_name_roots() {
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(0x1000, 0x10, &[]).fde(0x2000, 0x20, &[]).fde(0x3000, 0x10, &[]);
+    let roots = vec![(0x2004..0x2010, Root::Goexit)];
+    let process = Process::new(Module::new(ModuleSections { roots, ..cfi.sections() }));
+    let memory = bytes(&[BIAS + 0x3004, BIAS + 0x2008, BIAS + 0x3004, 0x4141]);
+    let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&memory));
+    assert_eq!((addresses(&found), found.stop), (vec![0x1004, 0x3004, 0x2008], StopReason::Complete(Root::Goexit)));
+    let memory = bytes(&[BIAS + 0x2011, BIAS + 0x3004, 0x4141]);
+    let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&memory));
+    assert_eq!((addresses(&found), found.stop.class()), (vec![0x1004, 0x2011, 0x3004], "broken"));
 }

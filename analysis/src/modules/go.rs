@@ -1,0 +1,90 @@
+//! Where stacks of Go programs end, which their call frame information does not say.
+
+use super::{ElfFile, SectionInfo};
+use fpprof_unwind::{Arch, Root};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader, Sym as _};
+use object::{Endianness, pod};
+use std::ops::Range;
+
+/// Most bytes of the symbol table or its strings.
+const MAX_TABLE_BYTES: u64 = 512 << 20;
+/// Most bytes of a function that is looked into; real ones have some 200.
+const MAX_FUNCTION_BYTES: u64 = 4096;
+
+/// What ends at a function of Go's run-time library.
+enum End {
+    /// The function, which nothing called.
+    All(Root),
+    /// What it does on the scheduler's stack.
+    Switched,
+}
+
+/// The code in which stacks end; nothing for what is not Go's, or has no symbols.
+///
+/// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
+/// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
+/// there has nothing to do with the call.
+///
+/// # Sources
+/// Go 1.26 `src/runtime/asm_amd64.s`; `src/runtime/traceback.go`, which stops at the same functions.
+pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> Vec<(Range<u64>, Root)> {
+    let is_go = sections.iter().any(|section| section.name == b".go.buildinfo");
+    if !is_go || !elf.is_64() {
+        return Vec::new();
+    }
+    let mut roots = Vec::new();
+    for table in sections.iter().filter(|section| section.kind == elf::SHT_SYMTAB.0) {
+        for (end, range) in ends(elf, sections, table).unwrap_or_default() {
+            match end {
+                End::All(root) => roots.push((range, root)),
+                End::Switched if arch == Arch::X86_64 => {
+                    roots.extend(switched(elf, range).map(|range| (range, Root::G0)));
+                }
+                End::Switched => {}
+            }
+        }
+    }
+    roots
+}
+
+fn ends(elf: &ElfFile, sections: &[SectionInfo], table: &SectionInfo) -> Option<Vec<(End, Range<u64>)>> {
+    type Symbol = <FileHeader64<Endianness> as FileHeader>::Sym;
+    let endian = if elf.image().little_endian { Endianness::Little } else { Endianness::Big };
+    let bytes = elf.read(table, MAX_TABLE_BYTES)?;
+    let strings = elf.read(sections.get(usize::try_from(table.link).ok()?)?, MAX_TABLE_BYTES)?;
+    let (symbols, _) = pod::slice_from_bytes::<Symbol>(&bytes, bytes.len() / size_of::<Symbol>()).ok()?;
+    let end_of = |symbol: &Symbol| {
+        let name = strings.get(usize::try_from(symbol.st_name(endian)).ok()?..)?;
+        let name = name.split(|&byte| byte == 0).next()?;
+        match name.strip_suffix(b".abi0").unwrap_or(name) {
+            b"runtime.goexit" => Some(End::All(Root::Goexit)),
+            b"runtime.mstart" => Some(End::All(Root::G0)),
+            b"runtime.rt0_go" => Some(End::All(Root::Start)),
+            b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" => Some(End::Switched),
+            _ => None,
+        }
+    };
+    let functions = symbols.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC);
+    let found = functions.filter_map(|symbol| {
+        let start = symbol.st_value(endian);
+        Some((end_of(symbol)?, start..start.checked_add(symbol.st_size(endian))?))
+    });
+    Some(found.collect())
+}
+
+/// The part of a function from behind the instruction that loads the stack pointer up to the one that loads it back.
+fn switched(elf: &ElfFile, function: Range<u64>) -> Option<Range<u64>> {
+    let offset = elf.image().file_offset(function.start)?;
+    let bytes = elf.read_range(offset, function.end.checked_sub(function.start)?, MAX_FUNCTION_BYTES)?;
+    let decoder = Decoder::with_ip(64, &bytes, function.start, DecoderOptions::NONE);
+    let mut switches = decoder.into_iter().filter(|instruction| {
+        instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::RSP
+            && instruction.op1_kind() == OpKind::Memory
+    });
+    let first = switches.next()?;
+    Some(first.next_ip()..switches.next().map_or(function.end, |second| second.next_ip()))
+}
