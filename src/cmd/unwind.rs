@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Most frames of a stack
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     max_depth: u32,
+    /// Most operations of all DWARF expressions of a stack, which is what hostile call frame information takes time with
+    #[arg(long, value_name = "STEPS", default_value_t = fpprof_unwind::Options::default().max_expression_steps)]
+    budget: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -75,7 +78,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         FallbackArg::None => Fallback::None,
         FallbackArg::Fp => Fallback::FramePointer,
     };
-    let unwinding = fpprof_unwind::Options { max_depth: args.max_depth, fallback, ..fpprof_unwind::Options::default() };
+    let unwinding = fpprof_unwind::Options {
+        max_depth: args.max_depth,
+        fallback,
+        max_expression_steps: args.budget,
+        ..fpprof_unwind::Options::default()
+    };
     let unwound = match &args.core {
         Some(core) => from_core(args, core, unwinding)?,
         None => from_bare(args, unwinding)?,
@@ -96,10 +104,12 @@ fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> any
     let context = || path.display().to_string();
     let open = || open(&files, path).with_context(context);
     let core = Core::read(open()?).with_context(context)?;
-    let executable = args.exe.as_deref();
-    if let Some(executable) = executable {
+    let canonical = |exe: &PathBuf| std::fs::canonicalize(exe).with_context(|| exe.display().to_string());
+    let executable = args.exe.as_ref().map(canonical).transpose()?;
+    if let Some(executable) = &executable {
         open_elf(&files, executable)?;
     }
+    let executable = executable.as_deref();
     let options = Options { resolver: &files, executable, root: args.sysroot.as_deref(), unwinding };
     Ok(unwind_core(&core, [open()?, open()?], &options))
 }

@@ -9,6 +9,7 @@
 mod bare;
 mod error;
 mod layout;
+mod link_map;
 mod memory;
 mod model;
 mod parse;

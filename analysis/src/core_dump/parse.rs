@@ -16,11 +16,12 @@ use object::{Endian as _, Endianness};
 const MAX_SEGMENTS: usize = 1 << 17;
 /// Most bytes of one segment of notes: some 3 KiB a thread, vector registers included.
 const MAX_NOTE_BYTES: u64 = 512 << 20;
-/// `AT_PHDR`, `AT_SYSINFO_EHDR`.
+/// `AT_PHDR`, `AT_ENTRY`, `AT_SYSINFO_EHDR`.
 ///
 /// # Sources
 /// The kernel's `include/uapi/linux/auxvec.h` and `arch/x86/include/uapi/asm/auxvec.h`.
 const AT_PHDR: u64 = 3;
+const AT_ENTRY: u64 = 9;
 const AT_SYSINFO_EHDR: u64 = 33;
 
 /// A core, without its memory.
@@ -36,6 +37,8 @@ pub struct Core {
     pub files: Vec<MappedRange>,
     /// Where the program headers of the executable lie, AVMA.
     pub program_headers: Option<u64>,
+    /// The executable's entry point, AVMA.
+    pub entry: Option<u64>,
     /// Where the vDSO lies, AVMA.
     pub vdso: Option<u64>,
     /// The command, as the kernel cut it off.
@@ -141,6 +144,7 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache) -> Result<Core, Core
         threads: Vec::new(),
         files: Vec::new(),
         program_headers: None,
+        entry: None,
         vdso: None,
         command: None,
         warnings: Vec::new(),
@@ -255,6 +259,7 @@ fn auxiliary(bytes: &[u8], core: &mut Core) {
     for at in (0..bytes.len()).step_by(size * 2) {
         match (word(bytes, at, size), word(bytes, at + size, size)) {
             (Some(AT_PHDR), value) => core.program_headers = value.filter(|&value| value != 0),
+            (Some(AT_ENTRY), value) => core.entry = value.filter(|&value| value != 0),
             (Some(AT_SYSINFO_EHDR), value) => core.vdso = value.filter(|&value| value != 0),
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! From a core to stacks with names.
 
 use super::layout::arch_name;
+use super::link_map::files;
 use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
 use super::{Core, FrameOut, ThreadOut, Unwound};
@@ -45,14 +46,19 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &Options<'_>) -> U
     let [for_headers, for_stacks] = opened;
     // What the core itself holds decides which files are right, so the files cannot stand in for it here.
     let nothing = |_, _| None;
-    let timeline = Timeline::new(events(core, &CoreMemory::new(core, for_headers.reader, &nothing)));
-    let executable = executable(core, options.executable);
     let mut warnings = core.warnings.clone();
+    let headers = CoreMemory::new(core, for_headers.reader, &nothing);
+    let listed;
+    let core = if core.files.is_empty() {
+        listed = Core { files: files(core, &headers, options, &mut warnings), ..core.clone() };
+        &listed
+    } else {
+        core
+    };
+    let timeline = Timeline::new(events(core, &headers));
+    let executable = executable(core, options.executable);
     if options.executable.is_some() && executable.is_none() {
         warnings.push("the core does not say which of its files is the executable; --exe was not used".to_owned());
-    }
-    if core.files.is_empty() {
-        warnings.push("the core has no list of mapped files (NT_FILE): nothing can be looked up".to_owned());
     }
     let resolver = CoreFiles { inner: options.resolver, executable, root: options.root };
     let meta = meta();
