@@ -59,11 +59,14 @@ fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
 }
 
 fn say_imported(imported: &Imported, output: &Path) {
-    let Imported { samples, lost_records, lost_samples, left_out } = imported;
+    let Imported { samples, lost_records, lost_samples, left_out, damage } = imported;
     say(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
     let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();
     if !left_out.is_empty() {
         say(&format!("left out  {}", left_out.join(", ")));
+    }
+    for damage in damage {
+        say(&format!("damaged  {damage}"));
     }
     say(&format!("recorded  {}", output.display()));
 }

@@ -4,7 +4,7 @@ use fpprof_recording::model::{Abi, BuildId, Comm, Exit, FileIdentity, Fork, FpFr
 use linux_perf_event_reader::{
     CommOrExecRecord, CommonData, CpuMode, ForkOrExitRecord, Mmap2FileId, Mmap2Record, MmapRecord, Regs, SampleRecord,
 };
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// perf's number of each register, in DWARF order.
 ///
@@ -24,7 +24,7 @@ const CONTEXT_KERNEL: u64 = u64::MAX - 127;
 const CONTEXT_USER: u64 = u64::MAX - 511;
 
 /// Build ids by path, as perf collected them at its end.
-pub(super) type BuildIds = FxHashMap<Vec<u8>, BuildId>;
+pub(super) type BuildIds = BTreeMap<Vec<u8>, BuildId>;
 
 /// A process or thread id, unless it stands for the kernel (−1).
 pub(super) fn id(value: i32) -> Option<u32> {

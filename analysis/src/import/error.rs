@@ -4,12 +4,27 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file is no perf.data, or is damaged where it cannot be skipped.
-    #[error("not readable as perf.data: {0}")]
-    Format(#[from] linux_perf_data::Error),
-    /// A record inside the file is shorter than it says.
-    #[error("a record of the perf.data file is damaged: {0}")]
-    Record(std::io::Error),
+    /// The file is something else.
+    #[error("not a perf.data file: it does not begin with PERFILE2")]
+    Foreign,
+    /// The file is damaged where it cannot be skipped.
+    #[error("the perf.data file is damaged: {0}")]
+    Damaged(&'static str),
+    /// The file cannot be read.
+    #[error("reading the perf.data file")]
+    Read(#[source] std::io::Error),
+    /// The compressed records cannot be decompressed.
+    #[error("the perf.data file's compressed records are damaged")]
+    Compressed(#[source] std::io::Error),
+    /// The compressed records would become larger than any profile.
+    #[error("the perf.data file's compressed records become more than {0} times as large; that is no profile")]
+    Bomb(u64),
+    /// Samples of several events that cannot be told apart.
+    #[error(
+        "the perf.data file has several events of different layout and nothing tells their records apart; \
+         record one event, or with --sample-identifier"
+    )]
+    Mixed,
     /// Only x86-64 recordings can be unwound today.
     #[error("the perf.data file is from {0}; only x86_64 can be imported")]
     Arch(String),
@@ -17,7 +32,7 @@ pub enum ImportError {
     #[error("the perf.data file is from a big-endian machine; only x86_64 can be imported")]
     BigEndian,
     /// Nothing in the file is a sample.
-    #[error("the perf.data file holds no samples; if perf was killed, it never wrote the size of its data")]
+    #[error("the perf.data file holds no samples")]
     NoSamples,
     /// The recording could not be written.
     #[error("writing the recording")]

@@ -1,16 +1,18 @@
 //! `perf.data`, as a file or from a pipe, as a recording.
 
+use super::bytes::Bytes;
 use super::convert::{self, BuildIds};
+use super::description::{Attribute, Features};
 use super::error::ImportError;
+use super::events::Events;
+use super::file::{FileHeader, is_pipe};
+use super::records::{Head, Records, user, user_name};
+use super::rounds::Rounds;
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{
-    BuildId, CaptureMode, Collector, CpuCounters, End, EndReason, Event, Host, LossCause, Meta, OwnCost, Sample,
-    Sampling, Sideband, SidebandLoss, Target,
-};
-use linux_perf_data::{AttributeDescription, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter};
-use linux_perf_event_reader::{Endianness, EventRecord, RawEventRecord, RecordType, SamplingPolicy};
+use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, OwnCost, Sample, Sideband, SidebandLoss};
+use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// What an import took and what it left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,26 +23,46 @@ pub struct Imported {
     pub lost_records: u64,
     /// Samples those records, or the counters of `PERF_FORMAT_LOST`, stand for.
     pub lost_samples: u64,
-    /// Records without a place in a recording, by perf's name of their type.
+    /// Records without a place in a recording, by perf's name of their type; damaged ones apart.
     pub left_out: BTreeMap<String, u64>,
+    /// Why the file was not read to its end, and other damage, in words.
+    pub damage: Vec<String>,
 }
 
 /// Converts a perf.data file.
 ///
 /// # Errors
 /// [`ImportError`] says whether the file is foreign, damaged, of another machine, or without samples.
-pub fn perf_data<R: Read + Seek, W: Write>(input: R, output: W) -> Result<Imported, ImportError> {
-    let PerfFileReader { perf_file, record_iter } = PerfFileReader::parse_file(input)?;
-    Import::new(&perf_file)?.run(perf_file, record_iter, output)
+pub fn perf_data<R: Read + Seek, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
+    let header = FileHeader::read(&mut input)?;
+    let mut import = Import { features: header.features, ..Import::default() };
+    for attribute in header.attributes {
+        import.events.add(attribute)?;
+    }
+    if header.is_unfinished {
+        let damage = "it is not finished, or cut off: the names of its events and of the machine are missing";
+        import.done.damage.push(damage.to_owned());
+    }
+    input.seek(SeekFrom::Start(header.data.offset)).map_err(ImportError::Read)?;
+    // In a file that was not finished the last record may be half written; that is its end.
+    let left = (!header.is_unfinished).then_some(header.data.size);
+    import.run(Records::new(input, left, false), output)
 }
 
 /// Converts what `perf record -o -` writes.
 ///
 /// # Errors
 /// As [`perf_data`].
-pub fn perf_pipe<R: Read, W: Write>(input: R, output: W) -> Result<Imported, ImportError> {
-    let PerfFileReader { perf_file, record_iter } = PerfFileReader::parse_pipe(input)?;
-    Import::new(&perf_file)?.run(perf_file, record_iter, output)
+pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
+    let mut first = [0; 16];
+    input.read_exact(&mut first).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => ImportError::Foreign,
+        _ => ImportError::Read(error),
+    })?;
+    if !is_pipe(first)? {
+        return Err(ImportError::Damaged("it is a file and no pipe's stream, or its header is damaged"));
+    }
+    Import::default().run(Records::new(input, None, true), output)
 }
 
 /// Per-CPU counts, as the samples of a recording carry them.
@@ -50,9 +72,10 @@ struct Counts {
     lost: u64,
 }
 
+#[derive(Default)]
 struct Import {
-    meta: Meta,
-    build_ids: BuildIds,
+    events: Events,
+    features: Features,
     cpus: BTreeMap<u32, Counts>,
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
@@ -60,97 +83,156 @@ struct Import {
     done: Imported,
 }
 
-impl Import {
-    fn new(file: &PerfFile) -> Result<Self, ImportError> {
-        if file.endian() == Endianness::BigEndian {
-            return Err(ImportError::BigEndian);
-        }
-        if let Some(arch) = file.arch()?.filter(|arch| *arch != "x86_64") {
-            return Err(ImportError::Arch(arch.chars().take(32).collect()));
-        }
-        let ids = file.build_ids()?;
-        let build_ids = ids.into_values().filter_map(|dso| Some((dso.path, BuildId::new(&dso.build_id)?))).collect();
-        let (cpus, lost_by_format, last_ns) = (BTreeMap::new(), 0, 0);
-        Ok(Self { meta: meta(file)?, build_ids, cpus, lost_by_format, last_ns, done: Imported::default() })
-    }
+/// The recording being written, from the first sample on.
+enum Output<W: Write> {
+    Waiting(Option<W>, Vec<Sideband>),
+    Started(Box<RecordingWriter<W>>),
+}
 
-    fn run<R: Read, W: Write>(
-        mut self,
-        mut file: PerfFile,
-        mut records: PerfRecordIter<R>,
-        output: W,
-    ) -> Result<Imported, ImportError> {
-        let mut output = Some(output);
-        let mut writer: Option<RecordingWriter<W>> = None;
-        let mut early = Vec::new();
+impl Import {
+    fn run<R: Read, W: Write>(mut self, mut records: Records<R>, output: W) -> Result<Imported, ImportError> {
+        let mut output = Output::Waiting(Some(output), Vec::new());
+        let mut rounds = Rounds::default();
         let mut sample = Sample::default();
-        while let Some(record) = records.next_record(&mut file)? {
-            let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-            let taken = self.take(&record, attr_index, &mut sample)?;
-            let is_sample = matches!(taken, Taken::Sample);
-            if is_sample && let Some(output) = output.take() {
-                self.meta.start_ns = sample.time_ns;
-                let mut started = RecordingWriter::new(output, &self.meta)?;
-                early.drain(..).try_for_each(|event| started.sideband(&event))?;
-                writer = Some(started);
-            }
-            match (taken, &mut writer) {
-                (Taken::Sample, Some(writer)) => writer.sample(&sample, None)?,
-                (Taken::Sideband(event), Some(writer)) => writer.sideband(&event)?,
-                (Taken::Sideband(event), None) => early.push(event),
-                _ => {}
-            }
+        let mut body = Vec::new();
+        while let Some(head) = records.next(&mut body)? {
+            let up_to_ns = if head.kind < user::FIRST {
+                let Some((_, record)) = self.events.record(head, &body) else {
+                    return Err(ImportError::Damaged("a record comes before the description of its event"));
+                };
+                let time_ns = record.timestamp().unwrap_or(0);
+                if !rounds.add(time_ns, head, &mut body) {
+                    continue;
+                }
+                rounds.middle_ns()
+            } else if head.kind == user::FINISHED_ROUND {
+                rounds.finish_round()
+            } else {
+                self.take_own(head, &body)?;
+                continue;
+            };
+            rounds.pass(up_to_ns, |head, body| self.take(head, body, &mut sample, &mut output))?;
         }
-        let mut writer = writer.ok_or(ImportError::NoSamples)?;
-        writer.finish(&self.end())?;
+        rounds.pass(u64::MAX, |head, body| self.take(head, body, &mut sample, &mut output))?;
+        if let Some(damage) = records.damage() {
+            self.done.damage.push(format!("{damage}; what follows is left out"));
+        }
+        match output {
+            Output::Started(mut writer) => writer.finish(&self.end())?,
+            Output::Waiting(..) => return Err(records.damage().map_or(ImportError::NoSamples, ImportError::Damaged)),
+        }
         Ok(self.done)
     }
 
-    fn take(&mut self, raw: &RawEventRecord<'_>, event: usize, sample: &mut Sample) -> Result<Taken, ImportError> {
-        let common = raw.common_data().map_err(ImportError::Record)?;
-        let taken = match raw.parse().map_err(ImportError::Record)? {
-            EventRecord::Sample(record) => convert::sample(&record, event, sample).map(|()| Taken::Sample),
-            EventRecord::Mmap2(record) => {
-                convert::mmap2(&record, &common, &self.build_ids).map(Sideband::Mmap).map(Taken::Sideband)
+    /// Takes a record that is perf's own: in a pipe the events and features are such.
+    fn take_own(&mut self, head: Head, body: &[u8]) -> Result<(), ImportError> {
+        let mut bytes = Bytes(body);
+        match head.kind {
+            user::HEADER_ATTR => {
+                // The description's own size stands behind its type; ids follow up to the end.
+                let len = body.get(4..).and_then(|rest| Bytes(rest).u32()).unwrap_or(0);
+                let mut attribute = Attribute::parse(bytes.take(len.into()).unwrap_or(&[]))?;
+                attribute.ids = bytes.0.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
+                self.events.add(attribute)?;
             }
-            EventRecord::Mmap(record) => {
-                convert::mmap(&record, &common, &self.build_ids).map(Sideband::Mmap).map(Taken::Sideband)
+            user::HEADER_FEATURE => {
+                if let Some(number) = bytes.u64() {
+                    self.features.add(number, bytes.0);
+                }
             }
-            EventRecord::Comm(record) => convert::comm(&record, &common).map(Sideband::Comm).map(Taken::Sideband),
-            EventRecord::Fork(record) => convert::fork(&record).map(Sideband::Fork).map(Taken::Sideband),
-            EventRecord::Exit(record) => convert::exit(&record).map(Sideband::Exit).map(Taken::Sideband),
+            user::FINISHED_INIT => {}
+            _ => self.leave_out(user_name(head.kind)),
+        }
+        Ok(())
+    }
+
+    fn take<W: Write>(
+        &mut self,
+        head: Head,
+        body: &[u8],
+        sample: &mut Sample,
+        output: &mut Output<W>,
+    ) -> Result<(), ImportError> {
+        let Some((event, record)) = self.events.record(head, body) else { return Ok(()) };
+        match (self.convert(&record, event, sample), &mut *output) {
+            (Taken::Sample, _) => {
+                self.count(sample);
+                self.start(output, sample.time_ns)?.sample(sample, None)?;
+            }
+            (Taken::Sideband(event), Output::Started(writer)) => writer.sideband(&event)?,
+            (Taken::Sideband(event), Output::Waiting(_, early)) => early.push(event),
+            (Taken::Counted, _) => {}
+            (Taken::LeftOut, _) => self.leave_out(format!("{:?}", record.record_type)),
+            (Taken::Damaged, _) => self.leave_out(format!("damaged {:?}", record.record_type)),
+        }
+        Ok(())
+    }
+
+    /// The writer, which the first sample starts.
+    fn start<'w, W: Write>(
+        &self,
+        output: &'w mut Output<W>,
+        start_ns: u64,
+    ) -> Result<&'w mut RecordingWriter<W>, ImportError> {
+        if let Output::Waiting(waiting, early) = output
+            && let Some(file) = waiting.take()
+        {
+            let arch = &self.features.arch;
+            if !arch.is_empty() && arch != "x86_64" {
+                return Err(ImportError::Arch(arch.chars().take(32).collect()));
+            }
+            let mut writer = RecordingWriter::new(file, &self.events.meta(&self.features, start_ns))?;
+            early.drain(..).try_for_each(|event| writer.sideband(&event))?;
+            *output = Output::Started(Box::new(writer));
+        }
+        match output {
+            Output::Started(writer) => Ok(writer),
+            // A writer that could not be started ends the import.
+            Output::Waiting(..) => Err(ImportError::NoSamples),
+        }
+    }
+
+    fn convert(&mut self, raw: &RawEventRecord<'_>, event: usize, sample: &mut Sample) -> Taken {
+        let (Ok(common), Ok(record)) = (raw.common_data(), raw.parse()) else { return Taken::Damaged };
+        let build_ids: &BuildIds = &self.features.build_ids;
+        let sideband = match record {
+            EventRecord::Sample(record) => {
+                return convert::sample(&record, event, sample).map_or(Taken::Damaged, |()| Taken::Sample);
+            }
+            EventRecord::Mmap2(record) => convert::mmap2(&record, &common, build_ids).map(Sideband::Mmap),
+            EventRecord::Mmap(record) => convert::mmap(&record, &common, build_ids).map(Sideband::Mmap),
+            EventRecord::Comm(record) => convert::comm(&record, &common).map(Sideband::Comm),
+            EventRecord::Fork(record) => convert::fork(&record).map(Sideband::Fork),
+            EventRecord::Exit(record) => convert::exit(&record).map(Sideband::Exit),
             EventRecord::Lost(record) => {
                 let cpu = self.cpus.entry(common.cpu.unwrap_or(0)).or_default();
                 cpu.lost = cpu.lost.saturating_add(record.count);
-                self.done.lost_records += 1;
-                Some(Taken::Counted)
+                self.done.lost_records = self.done.lost_records.saturating_add(1);
+                return Taken::Counted;
             }
             EventRecord::Raw(record) if record.record_type == RecordType::LOST_SAMPLES => {
                 let bytes = record.data.as_slice();
-                let lost = bytes.first_chunk().copied().map(u64::from_le_bytes);
-                self.lost_by_format = self.lost_by_format.saturating_add(lost.unwrap_or(0));
-                Some(Taken::Counted)
+                let Some(lost) = bytes.first_chunk().copied().map(u64::from_le_bytes) else { return Taken::Damaged };
+                self.lost_by_format = self.lost_by_format.saturating_add(lost);
+                return Taken::Counted;
             }
             _ => None,
         };
-        if let Some(Taken::Sample) = taken {
-            self.count(sample);
-        }
-        Ok(taken.unwrap_or_else(|| self.leave_out(raw)))
+        sideband.map_or(Taken::LeftOut, Taken::Sideband)
     }
 
     fn count(&mut self, sample: &mut Sample) {
         let counts = self.cpus.entry(sample.cpu).or_default();
-        counts.recorded += 1;
+        counts.recorded = counts.recorded.saturating_add(1);
         sample.cpu_fired = counts.recorded.saturating_add(counts.lost);
         sample.cpu_lost = counts.lost;
         self.last_ns = self.last_ns.max(sample.time_ns);
-        self.done.samples += 1;
+        self.done.samples = self.done.samples.saturating_add(1);
     }
 
-    fn leave_out(&mut self, raw: &RawEventRecord<'_>) -> Taken {
-        *self.done.left_out.entry(format!("{:?}", raw.record_type)).or_default() += 1;
-        Taken::Counted
+    fn leave_out(&mut self, name: String) {
+        let n = self.done.left_out.entry(name).or_default();
+        *n = n.saturating_add(1);
     }
 
     /// The balance. `LOST_SAMPLES` counts the same losses as `LOST` but samples only, so it wins where it is there;
@@ -184,39 +266,6 @@ enum Taken {
     Sample,
     Sideband(Sideband),
     Counted,
-}
-
-fn meta(file: &PerfFile) -> Result<Meta, ImportError> {
-    let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
-    let attributes = file.event_attributes();
-    let stack_bytes = attributes.iter().map(|event| event.attr.sample_stack_user).max().unwrap_or(0);
-    let argv = file.cmdline()?.unwrap_or_default().into_iter().map(str::to_owned).collect();
-    Ok(Meta {
-        tool_version: format!("perf {}", text(file.perf_version()?)),
-        start_ns: 0,
-        start_unix_ns: 0,
-        host: Host {
-            arch: text(file.arch()?),
-            kernel: text(file.os_release()?),
-            cpu_model: text(file.cpu_desc()?),
-            cpus_online: file.nr_cpus()?.map_or(0, |cpus| cpus.nr_cpus_online),
-            memory_bytes: file.total_mem()?.unwrap_or(0).saturating_mul(1024),
-            distribution: String::new(),
-        },
-        collector: Collector::Imported,
-        events: attributes.iter().map(event).collect(),
-        mode: if stack_bytes > 0 { CaptureMode::Dwarf { stack_bytes } } else { CaptureMode::Fp },
-        kernel_stacks: true,
-        scrubbed: false,
-        target: Target::Command { argv, pid: 0 },
-    })
-}
-
-fn event(description: &AttributeDescription) -> Event {
-    let sampling = match description.attr.sampling_policy {
-        SamplingPolicy::Frequency(hz) => Sampling::FrequencyHz(hz),
-        SamplingPolicy::Period(period) => Sampling::Period(period.get()),
-        SamplingPolicy::NoSampling => Sampling::Period(0),
-    };
-    Event { name: description.name().unwrap_or("unnamed").to_owned(), sampling }
+    LeftOut,
+    Damaged,
 }

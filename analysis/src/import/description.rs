@@ -1,0 +1,135 @@
+//! What a perf.data file says of itself: its events, and the machine it is from.
+
+use super::bytes::Bytes;
+use super::error::ImportError;
+use byteorder::LittleEndian;
+use fpprof_recording::model::BuildId;
+use linux_perf_event_reader::PerfEventAttr;
+use std::collections::BTreeMap;
+
+/// Smallest `struct perf_event_attr` (`PERF_ATTR_SIZE_VER0`).
+const MIN_ATTR_BYTES: u64 = 64;
+/// Largest that is taken for one; the kernel refuses more than a page.
+const MAX_ATTR_BYTES: u64 = 4096;
+/// Most events; perf opens one for each name it is given.
+pub(super) const MAX_EVENTS: usize = 1024;
+
+/// An event that was sampled.
+#[derive(Debug, Clone)]
+pub(super) struct Attribute {
+    pub(super) attr: PerfEventAttr,
+    pub(super) name: Option<String>,
+    /// The kernel's numbers of it, one for each CPU or thread.
+    pub(super) ids: Vec<u64>,
+}
+
+impl Attribute {
+    /// Reads a `struct perf_event_attr` of so many bytes.
+    ///
+    /// # Errors
+    /// If it cannot be one.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ImportError> {
+        let len = bytes.len() as u64;
+        if !(MIN_ATTR_BYTES..=MAX_ATTR_BYTES).contains(&len) {
+            return Err(ImportError::Damaged("an event's description is not as long as any"));
+        }
+        let mut rest = bytes;
+        let (attr, own_len) = PerfEventAttr::parse::<_, LittleEndian>(&mut rest)
+            .map_err(|_| ImportError::Damaged("an event's description cannot be read"))?;
+        if own_len > len {
+            return Err(ImportError::Damaged("an event's description is longer than the room for it"));
+        }
+        Ok(Self { attr, name: None, ids: Vec::new() })
+    }
+}
+
+/// What perf noted of the machine and of its run. Everything may be missing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Features {
+    pub(super) kernel: String,
+    pub(super) perf_version: String,
+    pub(super) arch: String,
+    pub(super) cpu_model: String,
+    pub(super) cpus_online: u32,
+    pub(super) memory_kib: u64,
+    pub(super) argv: Vec<String>,
+    /// Names of the events, in the order of their attributes.
+    pub(super) event_names: Vec<String>,
+    /// By path.
+    pub(super) build_ids: BTreeMap<Vec<u8>, BuildId>,
+}
+
+/// The features that are read, by perf's numbers.
+///
+/// # Sources
+/// `tools/perf/util/header.h` (`HEADER_*`); `tools/perf/Documentation/perf.data-file-format.txt`.
+pub(super) mod feature {
+    pub(crate) const BUILD_ID: u64 = 2;
+    pub(crate) const OS_RELEASE: u64 = 4;
+    pub(crate) const VERSION: u64 = 5;
+    pub(crate) const ARCH: u64 = 6;
+    pub(crate) const NR_CPUS: u64 = 7;
+    pub(crate) const CPU_DESC: u64 = 8;
+    pub(crate) const TOTAL_MEM: u64 = 10;
+    pub(crate) const CMDLINE: u64 = 11;
+    pub(crate) const EVENT_DESC: u64 = 12;
+    /// All of them.
+    pub(crate) const READ: [u64; 9] =
+        [BUILD_ID, OS_RELEASE, VERSION, ARCH, NR_CPUS, CPU_DESC, TOTAL_MEM, CMDLINE, EVENT_DESC];
+}
+
+impl Features {
+    /// Takes one feature; what of it is cut off is not there.
+    pub(super) fn add(&mut self, number: u64, section: &[u8]) {
+        let mut bytes = Bytes(section);
+        match number {
+            feature::BUILD_ID => self.build_ids = build_ids(bytes),
+            feature::OS_RELEASE => self.kernel = bytes.text().unwrap_or_default(),
+            feature::VERSION => self.perf_version = bytes.text().unwrap_or_default(),
+            feature::ARCH => self.arch = bytes.text().unwrap_or_default(),
+            feature::CPU_DESC => self.cpu_model = bytes.text().unwrap_or_default(),
+            feature::NR_CPUS => self.cpus_online = bytes.u32().and_then(|_| bytes.u32()).unwrap_or(0),
+            feature::TOTAL_MEM => self.memory_kib = bytes.u64().unwrap_or(0),
+            feature::CMDLINE => {
+                let n = bytes.u32().unwrap_or(0);
+                self.argv = (0..n).map_while(|_| bytes.text()).collect();
+            }
+            feature::EVENT_DESC => self.event_names = event_names(bytes).unwrap_or_default(),
+            _ => {}
+        }
+    }
+}
+
+/// `nr`, `attr_size`, then for each event: `attr`, `nr_ids`, its name, its ids.
+fn event_names(mut bytes: Bytes<'_>) -> Option<Vec<String>> {
+    let n = bytes.u32()?;
+    let attr_len = u64::from(bytes.u32()?);
+    let mut names = Vec::new();
+    for _ in 0..n {
+        bytes.take(attr_len)?;
+        let n_ids = u64::from(bytes.u32()?);
+        names.push(bytes.text()?);
+        bytes.take(n_ids.checked_mul(8)?)?;
+    }
+    Some(names)
+}
+
+/// A header of 8 bytes with the record's length, a process id, 24 bytes with the build id, then the path.
+fn build_ids(mut bytes: Bytes<'_>) -> BTreeMap<Vec<u8>, BuildId> {
+    /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the length of the build id stands in its 21st byte.
+    const HAS_LEN: u16 = 1 << 15;
+    let mut found = BTreeMap::new();
+    while let Some(mut record) = bytes.record() {
+        let Some(id) = record.body.u32().and_then(|_| record.body.take(24)) else { break };
+        let len = match id.get(20) {
+            Some(&len) if record.misc & HAS_LEN != 0 => usize::from(len).min(20),
+            // Older perfs fill up with zeros, four at a time.
+            _ => id.get(..20).map_or(0, |id| 20 - id.iter().rev().take_while(|byte| **byte == 0).count() / 4 * 4),
+        };
+        let path = record.body.until_zero();
+        if let Some(id) = id.get(..len).and_then(BuildId::new) {
+            found.insert(path.to_vec(), id);
+        }
+    }
+    found
+}

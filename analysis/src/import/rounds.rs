@@ -1,0 +1,132 @@
+//! Records by time.
+//!
+//! perf writes what each CPU's buffer holds, one after the other, and then says that a round is over. A record of one
+//! round may be older than one of the round before, but not older than all of that round:
+//!
+//!     CPU 0 ── 1 4 ┐        CPU 0 ── 7 8 ┐
+//!     CPU 1 ── 2 6 ┴ round  CPU 1 ── 5 9 ┴ round: 1 2 4 5 6 are complete now, and in order
+//!
+//! # Sources
+//! `tools/perf/util/ordered-events.c` (`OE_FLUSH__ROUND`), whose comment shows the same.
+
+use super::records::Head;
+
+/// Most bytes of records kept; beyond, the oldest half is passed on as it is.
+const MAX_BYTES: usize = 256 << 20;
+
+struct Waiting {
+    time_ns: u64,
+    /// Records of one time stay in order.
+    number: u64,
+    head: Head,
+    body: Vec<u8>,
+}
+
+/// Puts records in order.
+#[derive(Default)]
+pub(super) struct Rounds {
+    waiting: Vec<Waiting>,
+    bytes: usize,
+    n_added: u64,
+    /// The latest time of the round before this one.
+    before_ns: u64,
+    /// The latest time so far.
+    latest_ns: u64,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Rounds {
+    /// Adds a record. `body` is taken, and replaced by an empty one. True where so much waits that some of it must be
+    /// passed on.
+    pub(super) fn add(&mut self, time_ns: u64, head: Head, body: &mut Vec<u8>) -> bool {
+        let body = std::mem::replace(body, self.spare.pop().unwrap_or_default());
+        self.bytes = self.bytes.saturating_add(body.capacity());
+        self.latest_ns = self.latest_ns.max(time_ns);
+        self.waiting.push(Waiting { time_ns, number: self.n_added, head, body });
+        self.n_added = self.n_added.saturating_add(1);
+        self.bytes > MAX_BYTES
+    }
+
+    /// The round is over: the time up to which everything is there.
+    pub(super) fn finish_round(&mut self) -> u64 {
+        std::mem::replace(&mut self.before_ns, self.latest_ns)
+    }
+
+    /// A time that half of what waits is not later than.
+    pub(super) fn middle_ns(&mut self) -> u64 {
+        let middle = self.waiting.len() / 2;
+        self.sort();
+        self.waiting.get(middle).map_or(u64::MAX, |waiting| waiting.time_ns)
+    }
+
+    /// Passes on, in order, what is not later than a time.
+    pub(super) fn pass<E>(
+        &mut self,
+        up_to_ns: u64,
+        mut each: impl FnMut(Head, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.sort();
+        let n = self.waiting.partition_point(|waiting| waiting.time_ns <= up_to_ns);
+        for waiting in self.waiting.drain(..n) {
+            self.bytes = self.bytes.saturating_sub(waiting.body.capacity());
+            each(waiting.head, &waiting.body)?;
+            if self.spare.len() < 1024 {
+                self.spare.push(waiting.body);
+            }
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        self.waiting.sort_unstable_by_key(|waiting| (waiting.time_ns, waiting.number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(rounds: &mut Rounds, up_to_ns: u64) -> Vec<u16> {
+        let mut misc = Vec::new();
+        rounds.pass(up_to_ns, |head, _| Ok::<(), ()>(misc.push(head.misc))).unwrap();
+        misc
+    }
+
+    /// Check that two rounds whose CPUs overlap come out by time, each as soon as nothing older can follow, and that
+    /// records of one time keep their order.
+    #[test]
+    fn rounds_are_sorted() {
+        let mut rounds = Rounds::default();
+        let add = |rounds: &mut Rounds, time_ns, misc| {
+            assert!(!rounds.add(time_ns, Head { kind: 9, misc }, &mut vec![0; 8]));
+        };
+        for (time, misc) in [(1, 1), (4, 4), (2, 2), (6, 6)] {
+            add(&mut rounds, time, misc);
+        }
+        let end = rounds.finish_round();
+        assert_eq!(passed(&mut rounds, end), [0; 0], "a record of the next round may be older");
+        for (time, misc) in [(7, 7), (8, 8), (5, 5), (6, 60), (9, 9)] {
+            add(&mut rounds, time, misc);
+        }
+        let end = rounds.finish_round();
+        assert_eq!(passed(&mut rounds, end), [1, 2, 4, 5, 6, 60]);
+        assert_eq!(passed(&mut rounds, u64::MAX), [7, 8, 9]);
+    }
+
+    /// Check that no more is kept than there is room for, and that what is passed on early is the oldest.
+    #[test]
+    fn memory_is_bounded() {
+        let mut rounds = Rounds::default();
+        let mut is_full = false;
+        let mut n = 0_u64;
+        while !is_full {
+            n += 1;
+            is_full = rounds.add(n, Head { kind: 9, misc: 0 }, &mut vec![0; 1 << 20]);
+            assert!(n < 1000, "256 MiB are 256 of these");
+        }
+        assert_eq!(rounds.middle_ns(), n / 2 + 1);
+        let up_to = rounds.middle_ns();
+        assert_eq!(passed(&mut rounds, up_to).len() as u64, n / 2 + 1);
+        assert!(rounds.bytes <= MAX_BYTES);
+    }
+}

@@ -1,0 +1,147 @@
+//! What perf writes is taken in full.
+
+use super::{contents, data, import, new_record, record, recorded, records, with_records, word};
+use crate::import::records::user;
+use fpprof_recording::Recording;
+use fpprof_recording::model::{CaptureMode, LossCause, Sideband, Target};
+use std::io::Cursor;
+
+/// Check that a file of frame-pointer chains, one with stacks, a compressed one and a pipe's stream each give their
+/// samples with what was recorded, and that only perf's bookkeeping is left out.
+#[test]
+fn every_kind_of_file_is_taken() {
+    let all = recorded();
+    let kinds =
+        [("fp", &all.fp, false), ("dwarf", &all.dwarf, true), ("-z", &all.compressed, true), ("pipe", &all.pipe, true)];
+    for (kind, bytes, has_stacks) in kinds {
+        let (imported, written) = import(bytes).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert_eq!(imported.damage, [""; 0], "{kind}");
+        for name in imported.left_out.keys() {
+            let known = ["ID_INDEX", "THREAD_MAP", "CPU_MAP", "EVENT_UPDATE", "TIME_CONV", "HEADER_BUILD_ID"];
+            // The mapping of the kernel itself has no process.
+            let of_kernel = ["MMAP", "KSYMBOL", "BPF_EVENT", "CGROUP", "NAMESPACES", "TEXT_POKE"];
+            assert!(known.contains(&&**name) || of_kernel.contains(&&**name), "{kind} leaves out {name}");
+        }
+        let mut recording = Recording::open(Cursor::new(written.clone())).unwrap();
+        let meta = recording.meta().clone();
+        assert!(imported.samples > 20 && recording.n_samples() == imported.samples, "{kind}: {imported:?}");
+        assert_eq!(meta.mode, if has_stacks { CaptureMode::Dwarf { stack_bytes: 8192 } } else { CaptureMode::Fp });
+        assert_eq!(meta.events.len(), 1, "{kind}");
+        recording.samples(|_| {}).unwrap();
+        if kind != "pipe" {
+            assert_eq!((&*meta.host.arch, &*meta.events[0].name), ("x86_64", "cpu-clock"), "{kind}");
+            let Target::Command { argv, .. } = &meta.target else { panic!("{kind}: {meta:?}") };
+            assert!(argv.iter().any(|arg| arg.ends_with("/burn")), "{kind}: {argv:?}");
+        }
+        let (samples, events) = contents(&written);
+        let burn = events.iter().find_map(|event| match event {
+            Sideband::Mmap(mmap) if mmap.path.ends_with(b"/burn") && mmap.prot & 4 != 0 => Some(mmap.clone()),
+            _ => None,
+        });
+        let burn = burn.unwrap_or_else(|| panic!("{kind}: the program's code is not mapped"));
+        let in_burn = |ip: u64| (burn.start..burn.start + burn.len).contains(&ip);
+        let hits = match has_stacks {
+            true => {
+                samples.iter().filter_map(|sample| sample.user_regs.as_ref()).filter(|r| in_burn(r.values[16])).count()
+            }
+            false => samples.iter().filter(|sample| sample.user_fp.iter().any(|frame| in_burn(frame.address))).count(),
+        };
+        assert!(hits * 10 > samples.len() * 8, "{kind}: {hits} of {} in the program", samples.len());
+        let with_stack = samples.iter().filter(|sample| sample.stack.len() > 256).count();
+        assert_eq!(has_stacks, with_stack * 2 > samples.len(), "{kind}: {with_stack} with a stack");
+    }
+}
+
+/// The records of a file with every COMPRESSED one as COMPRESSED2: its length in front, zeros up to eight bytes behind.
+fn as_compressed2(file: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (kind, place) in records(file) {
+        if kind != user::COMPRESSED {
+            out.extend_from_slice(&file[place]);
+            continue;
+        }
+        let packed = &file[place.start + 8..place.end];
+        // One record may be too long by its new head; two of half its length are the same stream.
+        for part in packed.chunks(packed.len().div_ceil(2)) {
+            let mut body = (part.len() as u64).to_le_bytes().to_vec();
+            body.extend_from_slice(part);
+            body.resize(body.len().next_multiple_of(8), 0);
+            out.extend(new_record(user::COMPRESSED2, &body));
+        }
+    }
+    out
+}
+
+/// Check that COMPRESSED2 records, which newer perfs write, hold what COMPRESSED ones do.
+#[test]
+fn both_kinds_of_compressed_records_are_the_same() {
+    let file = &recorded().compressed;
+    assert!(records(file).iter().any(|(kind, _)| *kind == user::COMPRESSED), "-z compresses nothing");
+    let newer = with_records(file, &as_compressed2(file));
+    assert!(records(&newer).iter().any(|(kind, _)| *kind == user::COMPRESSED2));
+    assert_eq!(import(&newer).unwrap(), import(file).unwrap());
+}
+
+/// Check that the order of the samples within a round makes no difference.
+#[test]
+fn order_within_a_round_does_not_matter() {
+    const SAMPLE: u32 = 9;
+    let file = &recorded().fp;
+    let all = records(file);
+    let mut shuffled = Vec::new();
+    let mut n_moved = 0;
+    for round in all.split_inclusive(|(kind, _)| *kind == user::FINISHED_ROUND) {
+        let samples: Vec<_> = round.iter().filter(|(kind, _)| *kind == SAMPLE).collect();
+        n_moved += samples.len() / 2 * 2;
+        let mut backwards = samples.iter().rev();
+        for record in round {
+            let place = if record.0 == SAMPLE { &backwards.next().unwrap().1 } else { &record.1 };
+            shuffled.extend_from_slice(&file[place.clone()]);
+        }
+    }
+    assert!(n_moved > 20, "only {n_moved} samples are not in a round of their own");
+    let shuffled = with_records(file, &shuffled);
+    assert_ne!(shuffled[data(&shuffled)], file[data(file)]);
+    assert_eq!(import(&shuffled).unwrap(), import(file).unwrap());
+}
+
+/// Check that samples lost for lack of room are in the balance: perf counts them by the kernel's own counters.
+#[test]
+fn lost_samples_are_counted() {
+    // Two samples of 8 KiB fit the smallest buffer, and a thousand arrive in a second.
+    let file = record(&["--call-graph", "dwarf,8192", "-m", "4", "-F", "20000"]);
+    let (imported, written) = import(&file).unwrap();
+    assert!(imported.lost_samples > 0, "{imported:?}");
+    let mut recording = Recording::open(Cursor::new(written)).unwrap();
+    recording.samples(|_| {}).unwrap();
+    let end = recording.end().unwrap();
+    let lost: u64 = end.cpus.iter().map(|cpu| cpu.lost.get(&LossCause::RingFull).copied().unwrap_or(0)).sum();
+    let fired: u64 = end.cpus.iter().map(|cpu| cpu.fired).sum();
+    let recorded: u64 = end.cpus.iter().map(|cpu| cpu.recorded).sum();
+    assert_eq!((lost, fired), (imported.lost_samples, recorded + lost));
+    assert_eq!(recorded, imported.samples);
+}
+
+/// Check that the counters of `PERF_FORMAT_LOST`, which count samples, are believed before LOST records, which count
+/// records of any kind, and that either is there alone.
+#[test]
+fn either_way_of_counting_losses_is_taken() {
+    const LOST: u32 = 2;
+    const LOST_SAMPLES: u32 = 13;
+    let file = &recorded().fp;
+    let (_, first) = records(file).into_iter().find(|(kind, _)| *kind == 3).expect("a COMM record");
+    // Every record of the kernel's ends with the same identification.
+    let attr_at = usize::try_from(word(file, 24)).unwrap();
+    let sample_format = word(file, attr_at + 24);
+    let n_words = (sample_format & 0x1_02c6).count_ones() as usize;
+    let trailer = &file[first.end - 8 * n_words..first.end];
+    let lost = new_record(LOST, &[&[0; 8][..], &7_u64.to_le_bytes(), trailer].concat());
+    let lost_samples = new_record(LOST_SAMPLES, &[&5_u64.to_le_bytes()[..], trailer].concat());
+    let whole = &file[data(file)];
+    for (extra, expected) in
+        [(lost.clone(), (1, 7)), (lost_samples.clone(), (0, 5)), ([lost, lost_samples].concat(), (1, 5))]
+    {
+        let (imported, _) = import(&with_records(file, &[whole, &extra].concat())).unwrap();
+        assert_eq!((imported.lost_records, imported.lost_samples), expected, "{imported:?}");
+    }
+}
