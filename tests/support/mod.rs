@@ -1,6 +1,8 @@
 //! What several integration tests need: the program under test and what came out of it.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
+pub(crate) mod stacks;
+
 use std::path::Path;
 use std::process::{Command, Output};
 

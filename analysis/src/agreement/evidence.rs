@@ -31,7 +31,7 @@ pub enum Evidence {
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The reference: the other's return address is behind no call, or only the reference's behind a call of the
-    /// function itself.
+    /// function itself, be it that the other has none.
     Reference,
     /// The other, likewise.
     Other,

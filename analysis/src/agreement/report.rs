@@ -182,7 +182,12 @@ impl<'a> Report<'a> {
 
     fn verdict(&self, split: Split) -> Verdict {
         let (reference, other) = self.evidence(split);
-        Verdict::weigh(reference, other)
+        match (split.reference, split.other) {
+            // One strategy knows no caller, and the other's has called the very function.
+            (Some(_), None) if reference == Evidence::CallOfCallee => Verdict::Reference,
+            (None, Some(_)) if other == Evidence::CallOfCallee => Verdict::Other,
+            _ => Verdict::weigh(reference, other),
+        }
     }
 
     fn row(&self, place: Where) -> String {

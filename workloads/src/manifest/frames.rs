@@ -3,11 +3,12 @@
 use super::words::{
     CLANG, COMPLETE, GCC, USUAL, WITH_FP, WITH_LEAF_FP, all, begins, broken, nearly_all, one, skips_caller, truncated,
 };
-use crate::Frame::{Any, Named, Repeated};
+use crate::Frame::{Any, Many, Named, Repeated};
 use crate::{Frame, Program};
 
 const CHAIN: &[Frame] = &[Named("burn"), Named("mid"), Named("outer"), Named("main")];
 const BIG: &[Frame] = &[Named("burn"), Named("big"), Named("outer"), Named("main")];
+const SWITCHED: &[Frame] = &[Named("burn"), Named("coroutine"), Named("begin_with_end")];
 const SIGNAL: &[Frame] =
     &[Named("burn"), Named("on_illegal"), Any, Named("interrupted"), Named("outer"), Named("main")];
 
@@ -181,6 +182,53 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[all(&[Named("burn"), Named("endless_cfi")], broken("expr_limit"))],
         )],
         is_described: false,
+        ..USUAL
+    },
+    Program {
+        name: "indirect_thunk",
+        about: "calls through a thunk that moves its return address, which its rows do not say",
+        parts: &[one(&["indirect_thunk.c"], &["-fno-omit-frame-pointer", "-mindirect-branch=thunk"])],
+        compilers: GCC,
+        chains: &[nearly_all(
+            &[Named("burn"), Named("outer"), Named("main")],
+            &[],
+            &[begins(&[Named("burn"), Named("outer"), Named("main")], COMPLETE)],
+        )],
+        ..USUAL
+    },
+    Program {
+        name: "split_stack",
+        about: "a stack of pieces (-fsplit-stack): copied are the pieces that happen to lie above the leaf's",
+        parts: &[one(&["split_stack.c"], &["-fsplit-stack", "-fuse-ld=gold"])],
+        compilers: GCC,
+        chains: &[nearly_all(
+            &[Named("burn"), Named("recurse"), Many, Named("main")],
+            &[],
+            &[
+                begins(&[Named("burn"), Named("recurse"), Many, Named("main")], COMPLETE),
+                begins(&[Named("burn"), Named("recurse")], truncated("stack_switch")),
+                begins(&[Named("burn"), Named("recurse")], truncated("chunk_end")),
+            ],
+        )],
+        ..USUAL
+    },
+    Program {
+        name: "hand_switch",
+        about: "a stack that assembly went over to, below a function that says it has no caller",
+        parts: &[one(&["switch.c"], &[])],
+        chains: &[nearly_all(SWITCHED, &[], &[all(SWITCHED, COMPLETE)])],
+        ..USUAL
+    },
+    Program {
+        name: "hand_switch_without_rows",
+        about: "a stack that assembly went over to, below a function that says nothing",
+        parts: &[one(&["switch.c"], &[])],
+        arguments: &["without"],
+        chains: &[nearly_all(
+            &[Named("burn"), Named("coroutine"), Named("begin_without_rows")],
+            &[],
+            &[all(&[Named("burn"), Named("coroutine"), Named("begin_without_rows")], truncated("no_cfi"))],
+        )],
         ..USUAL
     },
     Program {

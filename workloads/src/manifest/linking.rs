@@ -77,6 +77,20 @@ pub(super) const PROGRAMS: &[Program] = &[
         ..USUAL
     },
     Program {
+        name: "gold",
+        about: "segments as gold lays them out",
+        parts: &[one(&["chain.c"], &["-fuse-ld=gold"])],
+        chains: COMPLETE_CHAIN,
+        ..USUAL
+    },
+    Program {
+        name: "far_segments",
+        about: "a program linked far from zero, as prelinked ones are",
+        parts: &[one(&["chain.c"], &["-no-pie", "-fno-pie", "-Wl,-Ttext-segment=0x7e5a000000"])],
+        chains: COMPLETE_CHAIN,
+        ..USUAL
+    },
+    Program {
         name: "musl",
         about: "the C library musl, linked dynamically",
         parts: &[one(&["chain.c"], &[])],

@@ -57,11 +57,8 @@ pub(super) const PROGRAMS: &[Program] = &[
             &[Named("burn"), Named("coroutine"), Any],
             &[],
             // The return address is the first instruction of `__start_context`, and glibc has no row for the address
-            // before it. Whoever knows the function anyway may call that complete.
-            &[
-                all(&[Named("burn"), Named("coroutine"), Any], truncated("no_cfi")),
-                all(&[Named("burn"), Named("coroutine"), Any], COMPLETE),
-            ],
+            // before it: its code tells it.
+            &[all(&[Named("burn"), Named("coroutine"), Any], COMPLETE)],
         )],
         ..USUAL
     },

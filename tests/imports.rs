@@ -1,0 +1,99 @@
+//! perf's recordings of programs that perf itself cannot unwind, imported: their stacks are those of the manifest.
+
+mod support;
+
+use fpprof_workloads::{Program, build, programs};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::stacks::{Stack, commonest, stacks};
+use support::{fpprof, ran, report};
+
+fn program(name: &str) -> &'static Program {
+    programs().iter().find(|program| program.name == name).unwrap_or_else(|| panic!("no program {name}"))
+}
+
+/// Records a program with perf and imports what it wrote; gives the recording.
+fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
+    let (perf_data, recording) = (dir.join("perf.data"), dir.join("recording"));
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
+    let output = perf.arg("--").arg(program).arg("1").output().unwrap_or_else(|error| panic!("perf: {error}"));
+    assert!(output.status.success(), "{output:?}");
+    let ran = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("damaged"), "{}", ran.stderr);
+    recording
+}
+
+/// Per cent of the samples in functions of the program whose stacks are as the manifest says.
+fn percent(program: &Program, stacks: &[Stack]) -> u64 {
+    let outcomes = program.chains.iter().flat_map(|chain| chain.dwarf);
+    let outcomes: Vec<_> = outcomes.collect();
+    let is_right = |stack: &Stack| {
+        let names: Vec<&str> = stack.names.iter().map(String::as_str).collect();
+        outcomes.iter().any(|outcome| outcome.matches(&names, &stack.class, &stack.stop))
+    };
+    let all: u64 = stacks.iter().map(|stack| stack.samples).sum();
+    let right: u64 = stacks.iter().filter(|stack| is_right(stack)).map(|stack| stack.samples).sum();
+    (right * 100).checked_div(all).unwrap_or(0)
+}
+
+/// Check that files without `.eh_frame_hdr`, of other linkers, static ones, with musl, and with rows in `.debug_frame`
+/// are unwound to their roots.
+#[test]
+fn layouts_perf_cannot_unwind() {
+    let names = [
+        "no_eh_frame_hdr",
+        "lld",
+        "gold",
+        "static_no_pie",
+        "static_pie",
+        "musl",
+        "musl_static",
+        "debug_frame",
+        "compressed_debug_frame",
+    ];
+    for name in names {
+        let dir = tempfile::tempdir().unwrap();
+        let built = build(program(name), dir.path()).unwrap();
+        let recording = imported(dir.path(), &built, &["--call-graph", "dwarf,16384"]);
+        let stacks = stacks(&recording, "dwarf");
+        let percent = percent(program(name), &stacks);
+        assert!(percent >= 95, "{name}: {percent} %: {}", commonest(&stacks));
+    }
+}
+
+/// Check that callchains alone give what frame pointers give, and that a compressed recording unwinds like any other.
+#[test]
+fn callchains_and_compressed_stacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("leaf_with_frame"), dir.path()).unwrap();
+    let recording = imported(dir.path(), &built, &["--call-graph", "fp"]);
+    let found = stacks(&recording, "fp");
+    let chain = ["burn", "mid", "outer", "main"];
+    let right = |stack: &&Stack| stack.names.iter().take(4).eq(chain.iter());
+    let count = |found: &[Stack]| found.iter().filter(right).map(|stack| stack.samples).sum::<u64>();
+    let all: u64 = found.iter().map(|stack| stack.samples).sum();
+    assert!(count(&found) * 100 >= all * 95 && all > 20, "{} of {all}: {}", count(&found), commonest(&found));
+    let recording = imported(dir.path(), &built, &["--call-graph", "dwarf,16384", "-z"]);
+    let found = stacks(&recording, "dwarf");
+    assert!(percent(program("leaf_with_frame"), &found) >= 95, "{}", commonest(&found));
+}
+
+/// Check that a program that is no longer where it was is found below `--symfs`, and only there.
+#[test]
+fn files_of_another_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("static_no_pie"), dir.path()).unwrap();
+    let recording = imported(dir.path(), &built, &["--call-graph", "dwarf,16384", "--buildid-all"]);
+    let root = dir.path().join("root");
+    let moved = root.join(built.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    std::fs::rename(&built, &moved).unwrap();
+    let complete = |options: &[&str]| {
+        let report = report(&recording, options);
+        report.pointer("/strategies/dwarf/complete").and_then(serde_json::Value::as_u64).unwrap_or(0)
+    };
+    assert_eq!(complete(&[]), 0, "the program is gone");
+    assert!(complete(&["--symfs", root.to_str().unwrap()]) > 20);
+}

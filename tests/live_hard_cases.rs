@@ -1,0 +1,139 @@
+//! Programs that the manifest of `workloads` cannot hold, for their language, architecture or size: what each is recorded
+//! as, and how its stacks end.
+
+mod support;
+
+use fpprof_workloads::{build, programs};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::stacks::{Stack, commonest, stacks};
+use support::{number, ran, record, report};
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// Runs a compiler, which must be there and succeed.
+fn compile(command: &str, args: &[&str], output: &Path, source: &Path) {
+    let ran = Command::new(command).args(args).arg("-o").arg(output).arg(source).output();
+    let ran = ran.unwrap_or_else(|error| panic!("{command}: {error}"));
+    assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// Samples with all of these functions on the stack, leaf first, in this order: (all of them, those that end so).
+fn with(stacks: &[Stack], functions: &[&str], class: &str, stop: &str) -> (u64, u64) {
+    let has = |stack: &&Stack| {
+        let mut names = stack.names.iter();
+        functions.iter().all(|function| names.any(|name| name == function))
+    };
+    let samples = |stacks: Vec<&Stack>| stacks.iter().map(|stack| stack.samples).sum();
+    let all: Vec<&Stack> = stacks.iter().filter(has).collect();
+    let right = all.iter().copied().filter(|stack| stack.class == class && stack.stop == stop).collect();
+    (samples(all), samples(right))
+}
+
+fn roots<'a>(report: &'a Value, strategy: &str) -> &'a Value {
+    report.pointer(&format!("/strategies/{strategy}/roots")).unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// Check that goroutines end in `goexit` under both strategies, what runs on the scheduler's stack in its root, and that
+/// no more than a few samples of the run-time library's own assembly are broken.
+#[test]
+fn goroutines_and_the_scheduler_have_their_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("goroutine");
+    let go = Command::new("go").args(["build", "-o"]).arg(&program).arg(source("goroutine.go")).output();
+    let go = go.unwrap_or_else(|error| panic!("go: {error}"));
+    assert!(go.status.success(), "go: {}", String::from_utf8_lossy(&go.stderr));
+    let file = dir.path().join("recording");
+    record(&file, &["-q", "-F", "1999", "--call-graph", "both,32768"], &[program.to_str().unwrap()]);
+    let report = report(&file, &[]);
+    let chain = ["main.burn", "main.mid", "main.outer", "runtime.goexit"];
+    for strategy in ["dwarf", "fp"] {
+        let found = stacks(&file, strategy);
+        let (all, complete) = with(&found, &chain[..1], "complete", "");
+        let (whole, _) = with(&found, &chain[..3], "complete", "");
+        assert!(all > 50 && complete * 100 >= all * 99, "{strategy}: {complete} of {all}: {}", commonest(&found));
+        assert!(whole * 100 >= all * 99, "{strategy}: {whole} of {all} have the chain: {}", commonest(&found));
+        assert!(roots(&report, strategy)["goexit"].as_u64() >= Some(complete), "{strategy}: {report:#}");
+    }
+    assert!(roots(&report, "dwarf")["g0"].as_u64() > Some(0), "{report:#}");
+    let dwarf = &report["strategies"]["dwarf"];
+    let broken: u64 = dwarf["broken"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert!(broken * 100 <= number(dwarf, "samples") * 2, "{dwarf:#}");
+}
+
+/// Check that 32-bit programs have their chains under both strategies, and their roots by their rows.
+#[test]
+fn programs_of_32_bits_are_unwound() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("chain");
+    let chain = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c");
+    let flags = ["-O2", "-static", "-no-pie", "-fno-omit-frame-pointer", "-DWITH_LEAF_FRAME"];
+    compile("i686-linux-gnu-gcc", &flags, &program, &chain);
+    let file = dir.path().join("recording");
+    let command = [program.to_str().unwrap(), "1"];
+    record(&file, &["-q", "-F", "499", "--call-graph", "both,8192"], &command);
+    let (fp, dwarf) = (stacks(&file, "fp"), stacks(&file, "dwarf"));
+    let (all, _) = with(&fp, &["burn", "mid", "outer", "main"], "complete", "");
+    let fp_samples: u64 = fp.iter().map(|stack| stack.samples).sum();
+    assert!(all * 100 >= fp_samples * 90 && all > 20, "{all} of {fp_samples}: {}", commonest(&fp));
+    let (burn, complete) = with(&dwarf, &["burn", "mid", "outer", "main"], "complete", "");
+    assert!(complete == burn && burn * 100 >= fp_samples * 90, "{complete} of {burn}: {}", commonest(&dwarf));
+}
+
+/// Check that of 2,000 libraries the right one is found, in little memory.
+#[test]
+fn two_thousand_modules() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, library) = (dir.path().join("many"), dir.path().join("libcall.so"));
+    let source = source("many_modules.c");
+    compile("gcc", &["-O2", "-DLIBRARY", "-shared", "-fPIC"], &library, &source);
+    compile("gcc", &["-O2"], &program, &source);
+    let file = dir.path().join("recording");
+    let command = [program.to_str().unwrap(), dir.path().to_str().unwrap(), "2000"];
+    record(&file, &["-q", "-F", "997", "--call-graph", "both,8192"], &command);
+    let found = stacks(&file, "dwarf");
+    let (all, complete) = with(&found, &["burn", "call", "outer", "main"], "complete", "");
+    assert!(all > 50 && complete == all, "{complete} of {all}: {}", commonest(&found));
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 1000000 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_fpprof"));
+    let report = ran(limited.arg("report").arg(&file).arg("--json"));
+    assert_eq!(report.status, 0, "in a GB of addresses: {}", report.stderr);
+}
+
+/// Check that code in the middle of a file that is no ELF file stops a stack by name.
+#[test]
+fn code_inside_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("embedded");
+    compile("gcc", &["-O2"], &program, &source("embedded.c"));
+    let (file, archive) = (dir.path().join("recording"), dir.path().join("archive.zip"));
+    let command = [program.to_str().unwrap(), archive.to_str().unwrap()];
+    record(&file, &["-q", "-F", "997", "--call-graph", "both,8192"], &command);
+    let found = stacks(&file, "dwarf");
+    let inside = |stack: &&Stack| stack.names[0].contains("archive.zip");
+    let samples: u64 = found.iter().filter(inside).map(|stack| stack.samples).sum();
+    assert!(samples > 50, "{}", commonest(&found));
+    for stack in found.iter().filter(inside) {
+        assert_eq!((&*stack.class, &*stack.stop, stack.names.len()), ("truncated", "module_unavailable", 1));
+    }
+}
+
+/// Check that the start of a thread and of a context are told from other code without a caller, though the C library
+/// has no symbols for either.
+#[test]
+fn roots_are_named() {
+    for (name, root) in [("threads", "thread_start"), ("coroutine", "__start_context"), ("leaf", "_start")] {
+        let dir = tempfile::tempdir().unwrap();
+        let program = programs().iter().find(|program| program.name == name).unwrap();
+        let built = build(program, dir.path()).unwrap();
+        let file = dir.path().join("recording");
+        record(&file, &["-q", "-F", "499", "--call-graph", "both,16384"], &[built.to_str().unwrap(), "1"]);
+        let report = report(&file, &[]);
+        let dwarf = &report["strategies"]["dwarf"];
+        let ended = roots(&report, "dwarf")[root].as_u64().unwrap_or(0);
+        assert!(ended * 100 >= number(dwarf, "samples") * 85, "{name}: {dwarf:#}");
+    }
+}
