@@ -3,7 +3,8 @@
 //! You provide
 //! - the unwind sections of the modules ([`Module`]), decompressed;
 //! - which of them is mapped where in the sampled process at the time of the sample ([`Space`]), executable or not;
-//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`]).
+//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`]);
+//! - the code of modules, if you have it ([`Modules::code`]): where a walk ends it tells what it has ended in.
 //!
 //! In turn you get a [`Stack`]: its frames, leaf first, each saying how it was found, and exactly one [`StopReason`].
 //! Everything that can go wrong is a stop reason; nothing panics, nothing is guessed unless [`Options`] say so, and
