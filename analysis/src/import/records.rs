@@ -123,7 +123,7 @@ impl<R: Read> Records<R> {
     fn next_plain(&mut self, body: &mut Vec<u8>) -> Option<Head> {
         let rest = self.plain.get(self.plain_at..)?;
         let (head, len) = parse_head(rest.first_chunk()?);
-        let Some(record) = rest.get(..len) else { return None };
+        let record = rest.get(..len)?;
         let Some(content) = record.get(HEAD_BYTES..) else {
             self.damage = Some("a record is shorter than its head");
             return None;

@@ -88,7 +88,11 @@ mod tests {
 
     fn passed(rounds: &mut Rounds, up_to_ns: u64) -> Vec<u16> {
         let mut misc = Vec::new();
-        rounds.pass(up_to_ns, |head, _| Ok::<(), ()>(misc.push(head.misc))).unwrap();
+        let each = |head: Head, _: &[u8]| {
+            misc.push(head.misc);
+            Ok::<(), ()>(())
+        };
+        rounds.pass(up_to_ns, each).unwrap();
         misc
     }
 

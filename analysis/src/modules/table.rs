@@ -9,7 +9,7 @@ use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The modules of a recording. Shared between threads; whoever needs a module first reads it.
 ///
@@ -22,6 +22,8 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970.
     unix_offset_ns: i128,
     slots: Vec<Slot>,
+    /// The file whose code was asked for last; walks that end without information do so in few.
+    last_code: Mutex<Option<(FileIx, Option<ElfFile>)>>,
 }
 
 /// Where a module's bytes are.
@@ -79,6 +81,7 @@ impl<'a> ModuleTable<'a> {
             resolver,
             unix_offset_ns: i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns)),
             slots: files.iter().map(|_| Slot::default()).collect(),
+            last_code: Mutex::new(None),
         }
     }
 
@@ -218,7 +221,12 @@ impl Modules for ModuleTable<'_> {
     }
 
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
-        self.open(FileIx(id.0)).is_ok_and(|elf| elf.copy_code(svma, code))
+        let ix = FileIx(id.0);
+        let mut last = self.last_code.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(known, _)| *known != ix) {
+            *last = Some((ix, self.open(ix).ok()));
+        }
+        last.as_ref().and_then(|(_, elf)| elf.as_ref()).is_some_and(|elf| elf.copy_code(svma, code))
     }
 }
 

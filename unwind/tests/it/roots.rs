@@ -99,8 +99,8 @@ fn stop_before(arch: Arch, rows: &[Vec<u8>], is_covered: bool, code: &'static [u
     if arch == Arch::I386 {
         cfi = cfi.i386();
     }
-    let word = if arch == Arch::I386 { 4 } else { 8 };
-    cfi.cie_of("zR", -(word as i8), ra, &[cfa::def_cfa(sp, word), vec![0x80 | ra, 1]].concat());
+    let word: u8 = if arch == Arch::I386 { 4 } else { 8 };
+    cfi.cie_of("zR", -word.cast_signed(), ra, &[cfa::def_cfa(sp, word), vec![0x80 | ra, 1]].concat());
     cfi.fde(0x1000, 0x10, &[]);
     if is_covered {
         cfi.fde(0x3000, 0x16, rows);

@@ -77,7 +77,7 @@ fn killed_perfs_leave_their_samples() {
     let bytes = std::fs::read(&file).unwrap();
     assert_eq!(word(&bytes, 48), 0, "a perf that was killed has not written the size of its data");
     let (imported, _) = import(&bytes).unwrap();
-    assert!(imported.samples as usize * 16384 > bytes.len() / 2, "{imported:?} of {} bytes", bytes.len());
+    assert!(imported.samples * 16384 > bytes.len() as u64 / 2, "{imported:?} of {} bytes", bytes.len());
     assert!(imported.damage[0].contains("not finished"), "{imported:?}");
 }
 
