@@ -86,7 +86,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     Program {
         name: "far_segments",
         about: "a program linked far from zero, as prelinked ones are",
-        parts: &[one(&["chain.c"], &["-no-pie", "-fno-pie", "-Wl,-Ttext-segment=0x7e5a000000"])],
+        parts: &[one(&["chain.c"], &["-no-pie", "-fno-pie", "-Wl,-Ttext-segment=0x70000000"])],
         chains: COMPLETE_CHAIN,
         ..USUAL
     },
