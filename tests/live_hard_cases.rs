@@ -73,8 +73,8 @@ fn programs_of_32_bits_are_unwound() {
     let flags = ["-O2", "-static", "-no-pie", "-fno-omit-frame-pointer", "-DWITH_LEAF_FRAME"];
     compile("i686-linux-gnu-gcc", &flags, &program, &chain);
     let file = dir.path().join("recording");
-    let command = [program.to_str().unwrap(), "1"];
-    record(&file, &["-q", "-F", "499", "--call-graph", "both,8192"], &command);
+    let command = [program.to_str().unwrap(), "2"];
+    record(&file, &["-q", "-F", "997", "--call-graph", "both,8192"], &command);
     let (fp, dwarf) = (stacks(&file, "fp"), stacks(&file, "dwarf"));
     let (all, _) = with(&fp, &["burn", "mid", "outer", "main"], "complete", "");
     let fp_samples: u64 = fp.iter().map(|stack| stack.samples).sum();

@@ -57,7 +57,7 @@ impl Missing {
 pub(super) enum Verified {
     /// Same build id, or same inode and not written to since.
     Yes,
-    /// The recording says nothing that could be compared.
+    /// The recording says nothing, or too little, that could be compared.
     NothingToCompare,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Verified {
 /// and the time of the last write decide, where the candidate's file system is the recorded one.
 pub(super) fn verify(
     mapped: &MappedFile,
-    mapped_unix_ns: i128,
+    mapped_unix_ns: Option<i128>,
     found: FileStat,
     found_build_id: Option<BuildId>,
     has_recorded_inodes: bool,
@@ -84,5 +84,10 @@ pub(super) fn verify(
     if !is_same_inode {
         return Err(Missing::Replaced);
     }
-    if found.modified_unix_ns > mapped_unix_ns { Err(Missing::Modified) } else { Ok(Verified::Yes) }
+    match mapped_unix_ns {
+        Some(mapped) if found.modified_unix_ns > mapped => Err(Missing::Modified),
+        Some(_) => Ok(Verified::Yes),
+        // The file is there, but nothing says that it was not written to since.
+        None => Ok(Verified::NothingToCompare),
+    }
 }

@@ -19,8 +19,8 @@ pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
     embedded: Vec<Embedded>,
     resolver: &'a dyn Resolver,
-    /// Nanoseconds from the recording's clock to 1970.
-    unix_offset_ns: i128,
+    /// Nanoseconds from the recording's clock to 1970, where the recording says.
+    unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
     /// The file whose code was asked for last; walks that end without information do so in few.
     last_code: Mutex<Option<(FileIx, Option<ElfFile>)>>,
@@ -79,7 +79,8 @@ impl<'a> ModuleTable<'a> {
             files,
             embedded: embedded.collect(),
             resolver,
-            unix_offset_ns: i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns)),
+            unix_offset_ns: (meta.start_unix_ns != 0)
+                .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
             slots: files.iter().map(|_| Slot::default()).collect(),
             last_code: Mutex::new(None),
         }
@@ -193,7 +194,7 @@ impl<'a> ModuleTable<'a> {
         let Candidate { path, has_recorded_inodes } = candidate;
         let opened = self.resolver.open(&path)?;
         let stat = opened.stat;
-        let mapped_unix_ns = i128::from(file.first_mapped_ns).saturating_add(self.unix_offset_ns);
+        let mapped_unix_ns = self.unix_offset_ns.map(|offset| i128::from(file.first_mapped_ns).saturating_add(offset));
         let elf = ElfFile::new(opened);
         let build_id = elf.as_ref().ok().and_then(|elf| elf.image().build_id);
         let verified = verify(file, mapped_unix_ns, stat, build_id, has_recorded_inodes)?;
