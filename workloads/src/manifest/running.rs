@@ -118,18 +118,18 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "exec",
-        about: "a program that executes itself: the same process with other addresses",
+        about: "a program that executes itself: the same process with other addresses, half of the time each by the clock",
         parts: &[one(&["exec.c"], &[])],
         chains: &[
             Chain {
                 truth: &[Named("burn"), Named("before_exec"), Named("main")],
-                least_percent: 25,
+                least_percent: 10,
                 fp: &[],
                 dwarf: &[begins(&[Named("burn"), Named("before_exec"), Named("main")], COMPLETE)],
             },
             Chain {
                 truth: &[Named("burn"), Named("after_exec"), Named("main")],
-                least_percent: 25,
+                least_percent: 10,
                 fp: &[],
                 dwarf: &[begins(&[Named("burn"), Named("after_exec"), Named("main")], COMPLETE)],
             },

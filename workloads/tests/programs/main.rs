@@ -61,7 +61,8 @@ fn the_manifest_is_complete() {
     for program in programs() {
         assert!(!program.chains.is_empty() && !program.parts.is_empty(), "{}", program.name);
         let percent: u32 = program.chains.iter().map(|chain| u32::from(chain.least_percent)).sum();
-        assert!((50..=100).contains(&percent), "{}", program.name);
+        // Less than that says nothing; programs that start others spend much of their time elsewhere.
+        assert!((20..=100).contains(&percent), "{}", program.name);
         for chain in program.chains {
             assert!(!chain.truth.is_empty() && !chain.dwarf.is_empty(), "{}", program.name);
         }
