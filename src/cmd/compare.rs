@@ -14,16 +14,19 @@ use std::path::{Path, PathBuf};
 ///
 /// Writes one directory: results.json, report.md, report.html, flame graphs, and what the command printed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Modes: none, fp, dwarf:BYTES, both:BYTES, and for perf beside us perf:fp, perf:dwarf:BYTES.
+#[command(
+    after_help = "Modes: none, none-again (the command alone, a second time: what differs there is noise), fp, dwarf:BYTES, both:BYTES,
+and for perf beside us perf:fp, perf:dwarf:BYTES.
 
 Examples:
   fpprof compare --metric '([0-9.]+) IOPS' -- ./bench.sh
-  fpprof compare --modes none,fp,dwarf:8K,perf:dwarf:8K --repeat 5 -- ./program")]
+  fpprof compare --modes none,none-again,fp,dwarf:8K,perf:dwarf:8K --repeat 5 -- ./program"
+)]
 pub(crate) struct Args {
     /// Which modes, by commas
     #[arg(
         long, value_name = "M", value_delimiter = ',', value_parser = mode::parse,
-        default_value = "none,fp,dwarf:4K,dwarf:8K,dwarf:16K,dwarf:32K,dwarf:64K,both:64K"
+        default_value = "none,none-again,fp,dwarf:4K,dwarf:8K,dwarf:16K,dwarf:32K,dwarf:64K,both:64K"
     )]
     modes: Vec<Mode>,
     /// Rounds; every round runs every mode once, in an order of its own

@@ -74,7 +74,7 @@ fn available(modes: &[Mode], notes: &mut Vec<String>) -> Vec<Mode> {
 
 fn row(mode: Mode, runs: Vec<Run>) -> Row {
     let (tool, method, stack_bytes) = match mode {
-        Mode::None => (Tool::Nobody, Method::None, None),
+        Mode::None | Mode::NoneAgain => (Tool::Nobody, Method::None, None),
         Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, Method::Fp, None),
         Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, Method::Dwarf, Some(stack_bytes)),
         Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, Method::Both, Some(stack_bytes)),

@@ -9,6 +9,8 @@ use std::fmt;
 pub(crate) enum Mode {
     /// The command alone: what all slow-downs are measured against.
     None,
+    /// The same once more: what two equal modes differ by.
+    NoneAgain,
     /// `fpprof record`.
     Fpprof(CaptureMode),
     /// `perf record`.
@@ -34,6 +36,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
+            Self::NoneAgain => f.write_str("none again"),
             Self::Fpprof(mode) => f.write_str(&values::mode_name(*mode)),
             Self::Perf(PerfMode::Fp) => f.write_str("perf fp"),
             Self::Perf(PerfMode::Dwarf(bytes)) => write!(f, "perf dwarf,{bytes}"),
@@ -45,7 +48,7 @@ impl Mode {
     /// What `--call-graph` is given.
     pub(crate) fn call_graph(self) -> Option<String> {
         match self {
-            Self::None => None,
+            Self::None | Self::NoneAgain => None,
             Self::Fpprof(mode) => Some(values::mode_name(mode)),
             Self::Perf(PerfMode::Fp) => Some("fp".to_owned()),
             Self::Perf(PerfMode::Dwarf(bytes)) => Some(format!("dwarf,{bytes}")),
@@ -58,13 +61,15 @@ impl Mode {
     }
 }
 
-/// `none`, `fp`, `dwarf:BYTES`, `both:BYTES`, `perf:fp` or `perf:dwarf:BYTES`.
+/// `none`, `none-again`, `fp`, `dwarf:BYTES`, `both:BYTES`, `perf:fp` or `perf:dwarf:BYTES`.
 ///
 /// # Errors
 /// What is wrong, and what can be typed instead.
 pub(crate) fn parse(text: &str) -> Result<Mode, String> {
-    if text == "none" {
-        return Ok(Mode::None);
+    match text {
+        "none" => return Ok(Mode::None),
+        "none-again" => return Ok(Mode::NoneAgain),
+        _ => {}
     }
     let Some(perf) = text.strip_prefix("perf:") else {
         let expected = |why| format!("{why} (or none, perf:fp, perf:dwarf:BYTES)");
@@ -89,6 +94,7 @@ mod tests {
     #[test]
     fn modes_are_parsed() {
         assert_eq!(parse("none"), Ok(Mode::None));
+        assert_eq!(parse("none-again").map(|mode| mode.to_string()), Ok("none again".to_owned()));
         assert_eq!(parse("fp"), Ok(Mode::Fpprof(CaptureMode::Fp)));
         assert_eq!(parse("dwarf:8K"), Ok(Mode::Fpprof(CaptureMode::Dwarf { stack_bytes: 8192 })));
         assert_eq!(parse("perf:fp"), Ok(Mode::Perf(PerfMode::Fp)));

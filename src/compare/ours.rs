@@ -5,7 +5,7 @@ use super::watch::Watched;
 use crate::cmd::flamegraph::draw;
 use crate::recordings::Source;
 use fpprof_analysis::Analysis;
-use fpprof_analysis::experiment::{Measured, Run, StackEnds, Stacks};
+use fpprof_analysis::experiment::{Attributed, Measured, Run, StackEnds, Stacks};
 use fpprof_recording::model::CaptureMode;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,6 +37,8 @@ pub(crate) fn fill(
     run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
     let bpf_ns = cost.and_then(|cost| cost.bpf_ns_per_tick);
     run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "the kernel's BPF statistics could not be enabled");
+    let attributed = cost.and_then(|cost| Attributed::of(&cost.overhead));
+    run.attributed = Measured::or_missing(attributed, "not every part of the cost could be measured");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     let strategies = strategies(mode).iter().map(|strategy| stacks(wish, &analysis, strategy, name, run.repeat));
     run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);

@@ -33,6 +33,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
     run.collector_stop_cpu_s = Measured::missing("perf does not say when it stopped sampling");
     run.bpf_ns_per_sample = Measured::missing("perf samples without a BPF program");
+    run.attributed = Measured::missing("perf does not say what it costs");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     run.stacks = Measured::Value(vec![judged(mode, recording, &converted)?]);
     fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))

@@ -41,11 +41,11 @@ pub(crate) fn run(wish: &Wish, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
     anyhow::ensure!(watched.status.success(), "{} ({})", watched.status, last_line(&printed));
     let mut run = bare(wish, repeat, &watched, &printed);
     match mode {
-        Mode::None => {}
+        Mode::None | Mode::NoneAgain => {}
         Mode::Fpprof(mode) => ours::fill(wish, mode, &recording, &name, &watched, &mut run)?,
         Mode::Perf(mode) => perf::fill(mode, &recording, &watched, &mut run)?,
     }
-    if mode != Mode::None && !wish.keep {
+    if mode.call_graph().is_some() && !wish.keep {
         fs::remove_file(&recording).with_context(|| format!("removing {}", recording.display()))?;
     }
     Ok(run)
@@ -53,7 +53,7 @@ pub(crate) fn run(wish: &Wish, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
 
 fn command(wish: &Wish, mode: Mode, recording: &Path, output: &Path) -> anyhow::Result<Command> {
     let mut command = match (mode, mode.call_graph()) {
-        (Mode::None, _) | (_, None) => {
+        (Mode::None | Mode::NoneAgain, _) | (_, None) => {
             let (program, args) = wish.command.split_first().context("a command is needed")?;
             let mut command = Command::new(program);
             command.args(args);
@@ -98,6 +98,7 @@ fn bare(wish: &Wish, repeat: u32, watched: &Watched, printed: &str) -> Run {
         collector_cpu_s: Measured::missing(NO_PROFILER),
         collector_stop_cpu_s: Measured::missing(NO_PROFILER),
         bpf_ns_per_sample: Measured::missing(NO_PROFILER),
+        attributed: Measured::missing(NO_PROFILER),
         max_rss_bytes: Measured::missing(NO_PROFILER),
         stacks: Measured::missing(NO_PROFILER),
     }

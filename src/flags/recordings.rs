@@ -3,8 +3,11 @@
 use super::manifest::Recording;
 use super::rounds::command;
 use anyhow::Context as _;
+use fpprof_analysis::accuracy::Relation;
+use fpprof_analysis::agreement::Disagreement;
 use fpprof_analysis::flags::{Quality, StrategyQuality};
-use serde_json::Value;
+use fpprof_analysis::summary::{self, Summary};
+use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,36 +20,35 @@ pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Resu
     };
     let file = dir.join("recording.fpprof");
     record(&profiler, wish, "fp", dir, words, &file)?;
-    let fp = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
+    let fp: Summary = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
     let both = format!("both,{}", wish.stack_bytes);
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
         .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
     record(&profiler, wish, &both, dir, words, &file)?;
-    let dwarf = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
-    let lost: u64 = [&fp, &dwarf].iter().map(|summary| lost(summary)).sum();
-    let fired = number(&fp, "fired").saturating_add(number(&dwarf, "fired"));
+    let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
+    let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
+    let fired = fp.fired.saturating_add(dwarf.fired);
     let mut quality = Quality {
-        fp_samples: number(&fp, "recorded"),
-        fp_bytes_per_sample: ratio(number(&fp, "file_bytes"), number(&fp, "recorded")),
-        dwarf_samples: number(&dwarf, "recorded"),
-        dwarf_bytes_per_sample: ratio(number(&dwarf, "file_bytes"), number(&dwarf, "recorded")),
+        fp_samples: fp.recorded,
+        fp_bytes_per_sample: ratio(fp.file_bytes, fp.recorded),
+        dwarf_samples: dwarf.recorded,
+        dwarf_bytes_per_sample: ratio(dwarf.file_bytes, dwarf.recorded),
         lost_percent: 100.0 * ratio(lost, fired),
         fp_profiler_percent: cpu_percent(&fp),
         dwarf_profiler_percent: cpu_percent(&dwarf),
         ..Quality::default()
     };
-    for (name, of) in entries(&dwarf, "strategies") {
+    for (name, of) in &dwarf.strategies {
         let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
         let of = StrategyQuality { reach_main: reach_main(&String::from_utf8_lossy(&folded)), ..strategy(of) };
         quality.strategies.insert(name.clone(), of);
     }
-    let difference = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
+    let difference: Disagreement = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
     if let Some(fp) = quality.strategies.get_mut("fp") {
-        let relations = difference.get("relations").unwrap_or(&Value::Null);
-        let relation = |name: &str| number(relations, name);
-        fp.frame_exact = Some(number(&difference, "same").saturating_add(relation("prefix")));
-        fp.caller_dropped = Some(relation("leaf_caller_missing"));
+        let relation = |relation| difference.agreement.relations.get(&relation).copied().unwrap_or(0);
+        fp.frame_exact = Some(difference.agreement.same.saturating_add(relation(Relation::Prefix)));
+        fp.caller_dropped = Some(relation(Relation::LeafCallerMissing));
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
     Ok(quality)
@@ -79,7 +81,8 @@ fn output(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Vec<u8>
     Ok(output.stdout)
 }
 
-fn json(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Value> {
+/// What a command printed, as the very model it was printed from: a key that is not there any more is an error.
+fn json<T: DeserializeOwned>(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<T> {
     serde_json::from_slice(&output(profiler, args, file)?).with_context(|| format!("what {} printed", args.join(" ")))
 }
 
@@ -97,36 +100,21 @@ fn reach_main(folded: &str) -> u64 {
     sum
 }
 
-fn strategy(of: &Value) -> StrategyQuality {
-    let mut quality = StrategyQuality {
-        samples: number(of, "samples"),
-        complete: number(of, "complete"),
-        ..StrategyQuality::default()
-    };
-    for class in ["truncated", "broken"] {
-        for (reason, n) in entries(of, class) {
-            quality.reasons.insert(format!("{class}: {reason}"), n.as_u64().unwrap_or(0));
-        }
+fn strategy(of: &summary::Quality) -> StrategyQuality {
+    let mut quality = StrategyQuality { samples: of.samples, complete: of.complete, ..StrategyQuality::default() };
+    for (class, counts) in [("truncated", &of.truncated), ("broken", &of.broken)] {
+        quality.reasons.extend(counts.iter().map(|(reason, &n)| (format!("{class}: {reason}"), n)));
     }
     quality
 }
 
-fn lost(summary: &Value) -> u64 {
-    let lost = entries(summary, "lost").filter_map(|(_, n)| n.as_u64());
-    lost.sum::<u64>().saturating_add(number(summary, "dropped"))
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn entries<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
-    value.get(key).and_then(Value::as_object).into_iter().flatten()
+fn lost(summary: &Summary) -> u64 {
+    summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n))
 }
 
 /// CPU time of the profiler against the time it recorded.
-fn cpu_percent(summary: &Value) -> Option<f64> {
-    summary.pointer("/cost/collector_cpu_percent")?.as_f64()
+fn cpu_percent(summary: &Summary) -> Option<f64> {
+    summary.cost.as_ref().map(|cost| cost.collector_cpu_percent)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio of counts")]

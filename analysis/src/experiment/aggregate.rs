@@ -44,6 +44,10 @@ pub struct Aggregate {
     pub collector_stop_cpu_s: Measured<Estimate>,
     /// Mean nanoseconds inside the BPF program for each tick.
     pub bpf_ns_per_sample: Measured<Estimate>,
+    /// What the recordings attribute to what hits the target itself, in per cent of its CPU time.
+    pub attributed_on_target_percent: Measured<Estimate>,
+    /// What they attribute to themselves altogether, likewise.
+    pub attributed_percent: Measured<Estimate>,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: Measured<Estimate>,
     /// How the stacks of the target's processes ended, by strategy, over all runs.
@@ -203,6 +207,10 @@ impl Aggregate {
             collector_cpu_percent: mean_of(runs, cpu_percent),
             collector_stop_cpu_s: mean_of(runs, |run| run.collector_stop_cpu_s.clone()),
             bpf_ns_per_sample: mean_of(runs, |run| run.bpf_ns_per_sample.clone()),
+            attributed_on_target_percent: mean_of(runs, |run| {
+                run.attributed.as_ref().map(|part| part.on_target_percent)
+            }),
+            attributed_percent: mean_of(runs, |run| run.attributed.as_ref().map(|part| part.all_percent)),
             max_rss_bytes: mean_of(runs, |run| as_f64(&run.max_rss_bytes)),
             stacks: stacks(runs),
         }

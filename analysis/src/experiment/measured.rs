@@ -33,6 +33,22 @@ impl<T> Measured<T> {
         }
     }
 
+    /// The same by reference.
+    pub fn as_ref(&self) -> Measured<&T> {
+        match self {
+            Self::Value(value) => Measured::Value(value),
+            Self::Missing(reason) => Measured::Missing(reason.clone()),
+        }
+    }
+
+    /// Another figure made of this one.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Measured<U> {
+        match self {
+            Self::Value(value) => Measured::Value(make(value)),
+            Self::Missing(reason) => Measured::Missing(reason),
+        }
+    }
+
     /// Why there is none.
     pub fn reason(&self) -> Option<&str> {
         match self {

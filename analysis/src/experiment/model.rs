@@ -1,6 +1,7 @@
 //! What was run, where, and what every run gave.
 
 use super::{Aggregate, Measured};
+use crate::overhead::Overhead;
 use crate::summary::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -158,6 +159,8 @@ pub struct Run {
     pub collector_stop_cpu_s: Measured<f64>,
     /// Mean nanoseconds inside the BPF program for each tick.
     pub bpf_ns_per_sample: Measured<f64>,
+    /// What the recording attributes to itself, in per cent of the target's CPU time.
+    pub attributed: Measured<Attributed>,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: Measured<u64>,
     /// How the stacks of the target's processes ended, one entry for each strategy.
@@ -186,9 +189,27 @@ impl Run {
             collector_cpu_s: none(reason),
             collector_stop_cpu_s: none(reason),
             bpf_ns_per_sample: none(reason),
+            attributed: none(reason),
             max_rss_bytes: none(reason),
             stacks: none(reason),
         }
+    }
+}
+
+/// What a recording attributes to itself, in per cent of the target's CPU time ([`crate::overhead::Overhead`]).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Attributed {
+    /// What hits the target itself: interrupts and BPF programs. A target that waits for its CPU is slower by this.
+    pub on_target_percent: f64,
+    /// With the collector's threads, which take from the target only where they share a CPU.
+    pub all_percent: f64,
+}
+
+impl Attributed {
+    /// What an overhead attributes; `None` where a part of it is not known.
+    #[must_use]
+    pub fn of(overhead: &Overhead) -> Option<Self> {
+        Some(Self { on_target_percent: overhead.on_target_percent?, all_percent: overhead.percent_of_target? })
     }
 }
 

@@ -1,5 +1,6 @@
 use super::{
-    Baselines, BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds, Stacks, Tool,
+    Attributed, Baselines, BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds,
+    Stacks, Tool,
 };
 use crate::experiment::Aggregate;
 use crate::statistics::Estimate;
@@ -22,6 +23,7 @@ fn run(repeat: u32, bytes: u64, metric: f64) -> Run {
         collector_cpu_s: Measured::Value(0.5),
         collector_stop_cpu_s: Measured::Value(0.1),
         bpf_ns_per_sample: Measured::Value(800.0),
+        attributed: Measured::Value(Attributed { on_target_percent: 1.5, all_percent: 2.5 }),
         max_rss_bytes: Measured::Value(1 << 20),
         ..Run::unrecorded(repeat, 10.0, Measured::Value(metric), "not in this test")
     }

@@ -27,6 +27,8 @@ pub(super) struct Line {
     pub(super) lost_chunks: Figure,
     pub(super) cpu: Figure,
     pub(super) bpf: Figure,
+    /// What the recordings attribute to themselves, in per cent of the target's CPU time.
+    pub(super) attributed: Figure,
     pub(super) metric: Figure,
     /// The metric against the baseline, for drawings.
     pub(super) ratio: Option<RatioEstimate>,
@@ -154,6 +156,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
             lost_chunks: empty(),
             cpu: empty(),
             bpf: empty(),
+            attributed: empty(),
             metric: metric(experiment, row, notes),
             ratio,
             stacks: Err(empty()),
@@ -174,6 +177,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
         lost_chunks: notes.figure(&sums.lost_chunks, |&chunks| plain(count(chunks))),
         cpu: cpu(row, notes),
         bpf: notes.figure(&sums.bpf_ns_per_sample, |time| plain(nanoseconds(time.mean))),
+        attributed: attributed(row, notes),
         metric: metric(experiment, row, notes),
         ratio,
         stacks: match &sums.stacks {
@@ -239,6 +243,15 @@ fn cpu(row: &Row, notes: &mut Notes) -> Figure {
             detail.push_str(&format!(" ({:.2} s after)", after.mean));
         }
         with_detail(format!("{} %", number(percent.mean)), detail)
+    })
+}
+
+/// `1.2 % to 3.5 %`: on the target itself, and with the collector.
+fn attributed(row: &Row, notes: &mut Notes) -> Figure {
+    let sums = &row.aggregate;
+    notes.figure(&sums.attributed_on_target_percent, |on_target| {
+        let all = sums.attributed_percent.value().map_or(on_target.mean, |all| all.mean);
+        plain(format!("{} % to {} %", number(on_target.mean), number(all)))
     })
 }
 

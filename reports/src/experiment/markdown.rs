@@ -42,11 +42,12 @@ fn main_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
         "collector CPU",
         "BPF a tick",
         &format!("{} against none", text(&sheet.metric)),
+        "attributed",
         "complete / truncated / broken",
         "flame graph",
     ];
     writeln!(out, "| {} |", titles.join(" | "))?;
-    writeln!(out, "|:--|--:|--:|--:|:--|--:|--:|--:|:--|:--|:--|")?;
+    writeln!(out, "|:--|--:|--:|--:|:--|--:|--:|--:|:--|:--|:--|:--|")?;
     for line in &sheet.lines {
         let mut cells = vec![text(&line.mode)];
         let figures = [&line.bytes, &line.bytes_per_sample, &line.times_fp, &line.samples, &line.lost_chunks];
@@ -54,6 +55,7 @@ fn main_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
         cells.push(figure(&line.cpu));
         cells.push(figure(&line.bpf));
         cells.push(figure(&line.metric));
+        cells.push(figure(&line.attributed));
         cells.push(ends(line));
         cells.push(flame_graphs(line));
         writeln!(out, "| {} |", cells.join(" | "))?;

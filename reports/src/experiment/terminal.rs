@@ -98,9 +98,11 @@ fn against_none(sheet: &Sheet) -> Table {
         Column::left("mode").shrinking(12),
         Column::right(&shown(&sheet.metric)).shrinking(10),
         Column::left("change").shrinking(12),
+        Column::left("attributed"),
     ]);
     for line in &sheet.lines {
-        table.row(vec![mode(line), figure(&line.metric), shown(&line.metric.detail).into()]);
+        let change = shown(&line.metric.detail);
+        table.row(vec![mode(line), figure(&line.metric), change.into(), figure(&line.attributed)]);
     }
     table
 }

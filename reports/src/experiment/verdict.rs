@@ -88,6 +88,7 @@ pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
     findings.extend(unusable(experiment));
     findings.extend(against_perf(experiment));
     findings.extend(slow_downs(experiment));
+    findings.extend(attribution(experiment));
     findings.extend(again(experiment));
     findings.extend(balance(experiment));
     findings
@@ -302,6 +303,41 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
         finding = finding.words(format!(" (n = {n}; these runs would have shown {size} with a chance of 80 %)"));
     }
     Some(finding.words("."))
+}
+
+/// Whether the slow-downs lie where the recordings attribute them: above what hits the target itself, and below that with
+/// the collector's threads.
+fn attribution(experiment: &Experiment) -> Option<Finding> {
+    let seen: Vec<_> = experiment.rows.iter().filter_map(|row| Some((row, compared(experiment, row)?))).collect();
+    let disagreeing: Vec<_> =
+        seen.iter().filter_map(|(row, words)| Some((row.mode.as_str(), words.clone()?))).collect();
+    let finding = Finding::new(if disagreeing.is_empty() { Judgement::Good } else { Judgement::Neutral });
+    match (seen.len(), disagreeing.is_empty()) {
+        (0, _) => None,
+        (_, true) => Some(finding.words(
+            "The slow-downs, as well as these runs know them, agree with what the recordings attribute to themselves.",
+        )),
+        (_, false) => {
+            Some(finding.words("Slow-down and attribution disagree: ").list(disagreeing).words(
+                ". More than attributed is what cold caches cost; less, a target that does not wait for its CPU.",
+            ))
+        }
+    }
+}
+
+/// In words how the slow-down of a row leaves out what is attributed, if it does; `None` where either is not known.
+fn compared(experiment: &Experiment, row: &Row) -> Option<Option<String>> {
+    let slow_down = slow_down(experiment, row).value()?;
+    let interval = slow_down.interval?;
+    let least = 1.0 + row.aggregate.attributed_on_target_percent.value()?.mean / 100.0;
+    let most = 1.0 + row.aggregate.attributed_percent.value()?.mean / 100.0;
+    let side = match interval {
+        above if above.low > most => "more",
+        below if below.high < least => "less",
+        _ => return Some(None),
+    };
+    let (seen, least, most) = (change_with_interval(slow_down), change(least), change(most));
+    Some(Some(format!(" {seen}, {side} than the {least} to {most} attributed")))
 }
 
 /// The baseline against itself, when it was run twice.

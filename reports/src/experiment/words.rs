@@ -40,7 +40,8 @@ pub(super) fn method(experiment: &Experiment) -> String {
          runs; samples, lost chunks and stacks are sums over runs. Ratios are geometric means of ratios taken within \
          a round, [in brackets] with their 95 % t interval. “× fp” is the size against the same tool's frame-pointer \
          row. CPU is the collector's, from its start to its end (after the last sample in parentheses), over the \
-         wall time, in per cent of one CPU. Lost chunks count runs of lost samples, as perf does; the samples themselves stand \
+         wall time, in per cent of one CPU. Attributed is what our recordings count of their own cost in per cent of the \
+         target's CPU time: interrupts and BPF, which hit the target itself, to those with the collector's threads. Lost chunks count runs of lost samples, as perf does; the samples themselves stand \
          beside recorded, by cause.",
         experiment.repeats
     )

@@ -2,7 +2,8 @@
 
 use super::profile::counts;
 use fpprof_analysis::experiment::{
-    BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds, Stacks, Tool, Version,
+    Attributed, BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds, Stacks,
+    Tool, Version,
 };
 use std::collections::BTreeMap;
 
@@ -87,6 +88,11 @@ fn run(mode: &Mode, repeat: usize) -> Run {
             Measured::Value(600.0 + mode.cpu_s * 4000.0)
         } else {
             Measured::missing("perf runs no BPF program")
+        },
+        attributed: if ours {
+            Measured::Value(Attributed { on_target_percent: 1.5, all_percent: 1.5 + mode.cpu_s * 10.0 })
+        } else {
+            Measured::missing("perf does not say what it costs")
         },
         max_rss_bytes: Measured::Value(40_000_000),
         stacks: Measured::Value(all),
