@@ -7,9 +7,9 @@
 //! target     = ticks that hit the target ÷ rate: its CPU time as sampled
 //! ```
 //!
-//! What hits the target itself, and slows it down even on a machine with idle CPUs, are interrupts and programs
-//! ([`Overhead::on_target_percent`]); the collector takes from it only where they share a CPU
-//! ([`Overhead::percent_of_target`] is all together). What cold caches cost afterwards is in neither.
+//! What hits the target itself, and slows it down even on a machine with idle CPUs, are the interrupts in it and the
+//! programs ([`Overhead::on_target_percent`]); the collector takes from it only where they share a CPU
+//! ([`Overhead::percent_of_target`] is both together). Interrupts in others cost the machine and not the target. What cold caches cost afterwards is in neither.
 
 use fpprof_recording::model::{Event, Meta, OwnCost, Sampling};
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,9 @@ pub struct Overhead {
     pub target_s: Option<f64>,
     /// All parts in per cent of the machine's CPU time.
     pub percent_of_machine: f64,
-    /// All parts in per cent of the target's CPU time.
+    /// Interrupts in the target, programs and collector in per cent of the target's CPU time.
     pub percent_of_target: Option<f64>,
-    /// Interrupts and programs only, in per cent of the target's CPU time; `None` too where either is not known.
+    /// Interrupts in the target and programs only, in per cent of the target's CPU time; `None` too where either is not known.
     pub on_target_percent: Option<f64>,
     /// Bytes the collector wrote, wherever to.
     pub written_bytes: Option<u64>,
@@ -87,7 +87,9 @@ impl Overhead {
         let target_s = setting.tick_s.map(|tick_s| on_target * tick_s).filter(|&target_s| target_s > 0.0);
         let percent = |of: f64, all: f64| if all > 0.0 { of / all * 100.0 } else { 0.0 };
         // Interrupts between which the target did not run hit somebody else.
-        let hit_target_s = own.interrupt_ns.map(|ns| seconds(ns) * on_target).zip(programs_s).map(|(a, b)| a + b);
+        let hits_s = own.interrupt_ns.map(|ns| seconds(ns) * on_target);
+        let hit_target_s = hits_s.zip(programs_s).map(|(hits_s, programs_s)| hits_s + programs_s);
+        let concerns_target_s = hits_s.unwrap_or(0.0) + programs_s.unwrap_or(0.0) + collector_s;
         Self {
             interrupts: ticks.fired,
             interrupt_ns: own.interrupt_ns,
@@ -98,7 +100,7 @@ impl Overhead {
             machine_s,
             target_s,
             percent_of_machine: percent(all_s, machine_s),
-            percent_of_target: target_s.map(|target_s| percent(all_s, target_s)),
+            percent_of_target: target_s.map(|target_s| percent(concerns_target_s, target_s)),
             on_target_percent: hit_target_s.zip(target_s).map(|(hit, target_s)| percent(hit, target_s)),
             written_bytes: own.written_bytes,
             to_disk_bytes: own.to_disk_bytes,
@@ -151,7 +153,7 @@ mod tests {
         near(Some(found.all_s), 0.24);
         near(Some(found.percent_of_machine), 1.2);
         near(found.target_s, 10.0);
-        near(found.percent_of_target, 2.4);
+        near(found.percent_of_target, 2.3);
         near(found.on_target_percent, 0.3);
         assert!(!found.is_partial());
     }
