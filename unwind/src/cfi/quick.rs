@@ -21,6 +21,11 @@ const MAX_REMEMBERED: usize = 4;
 /// Slots for common entries. A linker leaves one for each kind of function and compiler.
 const N_CIES: usize = 64;
 
+/// `DW_CFA_advance_loc`, `DW_CFA_offset` and `DW_CFA_restore`, each with six bits of operand.
+const ADVANCE_LOC: u8 = 0x40;
+const OFFSET: u8 = 0x80;
+const RESTORE: u8 = 0xc0;
+const LOW_BITS: u8 = 0x3f;
 /// `DW_CFA_remember_state`.
 const REMEMBER_STATE: u8 = 0x0a;
 /// `DW_CFA_restore_state`.
@@ -111,23 +116,29 @@ impl QuickCie {
         let mut n_remembered = 0;
         let mut row_start = fde.range.start;
         while let Some(opcode) = reader.opcode() {
-            if let Some(delta) = reader.advance(opcode)? {
-                row_start = row_start.checked_add(u64::from(delta).checked_mul(self.code_alignment)?)?;
-                if svma < row_start {
-                    return Some(state);
-                }
-                continue;
-            }
-            match opcode {
+            let delta = match opcode {
+                ADVANCE_LOC..OFFSET => u32::from(opcode & LOW_BITS),
+                0x02 => u32::from(reader.opcode()?),
+                0x03 => u32::from(u16::from_le_bytes(reader.chunk()?)),
+                0x04 => u32::from_le_bytes(reader.chunk()?),
                 REMEMBER_STATE => {
                     *remembered.get_mut(n_remembered)? = state;
                     n_remembered += 1;
+                    continue;
                 }
                 RESTORE_STATE => {
                     n_remembered = n_remembered.checked_sub(1)?;
                     state = *remembered.get(n_remembered)?;
+                    continue;
                 }
-                _ => self.define(opcode, &mut reader, spec, &mut state)?,
+                _ => {
+                    self.define(opcode, &mut reader, spec, &mut state)?;
+                    continue;
+                }
+            };
+            row_start = row_start.checked_add(u64::from(delta).checked_mul(self.code_alignment)?)?;
+            if svma < row_start {
+                return Some(state);
             }
         }
         Some(state)
@@ -137,50 +148,50 @@ impl QuickCie {
     ///
     /// # Sources
     /// DWARF 5 §6.4.2 and §7.24.
+    #[inline]
     fn define(&self, opcode: u8, reader: &mut Reader<'_>, spec: &Spec, state: &mut Needed) -> Option<()> {
-        let low = opcode & 0x3f;
-        match (opcode >> 6, low) {
-            (2, register) => {
+        match opcode {
+            OFFSET..RESTORE => {
                 let offset = self.factored(reader.uleb()?.cast_signed());
-                state.set(spec, register.into(), RegisterRule::Offset(offset));
+                state.set(spec, (opcode & LOW_BITS).into(), RegisterRule::Offset(offset));
             }
-            (3, register) => self.restore(spec, register.into(), state),
-            (0, 0x00) => {}
-            (0, 0x05) => {
+            RESTORE.. => self.restore(spec, (opcode & LOW_BITS).into(), state),
+            0x00 => {}
+            0x05 => {
                 let register = reader.register()?;
                 let offset = self.factored(reader.uleb()?.cast_signed());
                 state.set(spec, register, RegisterRule::Offset(offset));
             }
-            (0, 0x06) => self.restore(spec, reader.register()?, state),
-            (0, 0x07) => state.set(spec, reader.register()?, RegisterRule::Undefined),
-            (0, 0x08) => state.set(spec, reader.register()?, RegisterRule::SameValue),
-            (0, 0x09) => {
+            0x06 => self.restore(spec, reader.register()?, state),
+            0x07 => state.set(spec, reader.register()?, RegisterRule::Undefined),
+            0x08 => state.set(spec, reader.register()?, RegisterRule::SameValue),
+            0x09 => {
                 let register = reader.register()?;
                 state.set(spec, register, RegisterRule::Register(reader.register()?));
             }
-            (0, 0x0c) => {
+            0x0c => {
                 let register = reader.register()?;
                 state.cfa = CfaRule::RegisterOffset { register, offset: reader.uleb()?.cast_signed() };
             }
-            (0, 0x0d) => {
+            0x0d => {
                 let CfaRule::RegisterOffset { offset, .. } = state.cfa else { return None };
                 state.cfa = CfaRule::RegisterOffset { register: reader.register()?, offset };
             }
-            (0, 0x0e) => {
+            0x0e => {
                 let CfaRule::RegisterOffset { register, .. } = state.cfa else { return None };
                 state.cfa = CfaRule::RegisterOffset { register, offset: reader.uleb()?.cast_signed() };
             }
-            (0, 0x0f) => state.cfa = CfaRule::Expression(reader.expression()?),
-            (0, 0x10) => {
+            0x0f => state.cfa = CfaRule::Expression(reader.expression()?),
+            0x10 => {
                 let register = reader.register()?;
                 state.set(spec, register, RegisterRule::Expression(reader.expression()?));
             }
-            (0, 0x16) => {
+            0x16 => {
                 let register = reader.register()?;
                 state.set(spec, register, RegisterRule::ValExpression(reader.expression()?));
             }
             // DW_CFA_GNU_args_size, which no rule needs.
-            (0, 0x2e) => drop(reader.uleb()?),
+            0x2e => drop(reader.uleb()?),
             _ => return None,
         }
         Some(())
@@ -209,17 +220,6 @@ impl Reader<'_> {
         let (&byte, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(byte)
-    }
-
-    /// The factored delta of an instruction that ends a row; `Some(None)` for any other.
-    fn advance(&mut self, opcode: u8) -> Option<Option<u32>> {
-        Some(Some(match opcode {
-            0x40..0x80 => u32::from(opcode & 0x3f),
-            0x02 => u32::from(self.opcode()?),
-            0x03 => u32::from(u16::from_le_bytes(self.chunk()?)),
-            0x04 => u32::from_le_bytes(self.chunk()?),
-            _ => return Some(None),
-        }))
     }
 
     fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {

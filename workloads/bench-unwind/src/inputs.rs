@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Functions of the C file and types of the Rust file: some seconds of compiling.
-const C_FUNCTIONS: usize = 400;
+const C_FUNCTIONS: usize = 800;
 const RUST_TYPES: usize = 100;
 
 /// A program to record.

@@ -4,12 +4,17 @@
 //! and then again, so that no engine has a quieter machine than another, and so that memory and first touches are its
 //! own. What is timed is CPU time of one thread: the first pass with everything that must be read and built for it, and
 //! the best of the later passes. Loading the samples is not timed.
+//!
+//! Where the time goes shows `measure` under callgrind, which counts instructions and cache misses of the passes alone:
+//! `valgrind --tool=callgrind --cache-sim=yes --toggle-collect='*Engine*::pass' fpprof-bench measure ours FILE --warm 0`;
+//! `workloads/results/unwind-limits.md` has what it said.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod end_to_end;
 mod engines;
 mod generate;
+mod goals;
 mod inputs;
 mod load;
 mod measure;
@@ -37,9 +42,9 @@ enum Command {
         engine: Name,
         /// The recording
         file: PathBuf,
-        /// Where a hash of each stack goes
+        /// Where a hash of each stack goes, of a pass of its own that is not timed
         #[arg(long)]
-        hashes: PathBuf,
+        hashes: Option<PathBuf>,
         /// Passes after the first
         #[arg(long, default_value_t = 4)]
         warm: usize,
@@ -56,8 +61,8 @@ struct RunArgs {
     /// The fpprof that records, imports and exports
     #[arg(long, default_value = "target/release/fpprof")]
     fpprof: PathBuf,
-    /// How often each engine measures each input
-    #[arg(long, default_value_t = 3)]
+    /// How often each engine measures each input; engines take turns
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of the inputs that run as long as they are told
     #[arg(long, default_value_t = 8)]
@@ -74,7 +79,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Unwind(args) => run(&args),
         Command::Measure { engine, file, hashes, warm } => {
-            let measured = measure::measure(engine, &file, &hashes, warm)?;
+            let measured = measure::measure(engine, &file, hashes.as_deref(), warm)?;
             Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&measured)?)?)
         }
         Command::Collapse => end_to_end::collapse(),

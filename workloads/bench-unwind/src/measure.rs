@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::engines::{Name, Pass, make};
+use crate::goals;
 use crate::load::Input;
 use crate::report::{EngineResult, InputResult};
 use crate::say;
@@ -21,6 +22,8 @@ pub(crate) struct Measured {
     pub(crate) stack_bytes: u64,
     pub(crate) frames: u64,
     pub(crate) complete: u64,
+    /// Different addresses of frames; 0 where hashes were not asked for.
+    pub(crate) addresses: u64,
     /// CPU seconds of the first pass, with all that is read and built for it.
     pub(crate) cold_s: f64,
     /// CPU seconds of the best later pass.
@@ -33,7 +36,7 @@ pub(crate) struct Measured {
 }
 
 /// Measures an engine in this process.
-pub(crate) fn measure(name: Name, file: &Path, hashes: &Path, warm: usize) -> anyhow::Result<Measured> {
+pub(crate) fn measure(name: Name, file: &Path, hashes: Option<&Path>, warm: usize) -> anyhow::Result<Measured> {
     let input = Input::read(file)?;
     let before = clock::reset_peak()?;
     let timed = |run: &mut dyn FnMut() -> anyhow::Result<Pass>| -> anyhow::Result<(Pass, Duration, Duration)> {
@@ -60,14 +63,17 @@ pub(crate) fn measure(name: Name, file: &Path, hashes: &Path, warm: usize) -> an
     }
     let rss_bytes = clock::peak()?.saturating_sub(before);
     let mut pass = Pass { hashes: Some(Vec::new()), ..Pass::default() };
-    engine.pass(&input, &mut pass)?;
-    let bytes: Vec<u8> = pass.hashes.iter().flatten().flat_map(|hash| hash.to_le_bytes()).collect();
-    std::fs::write(hashes, bytes)?;
+    if let Some(path) = hashes {
+        engine.pass(&input, &mut pass)?;
+        let bytes: Vec<u8> = pass.hashes.iter().flatten().flat_map(|hash| hash.to_le_bytes()).collect();
+        std::fs::write(path, bytes)?;
+    }
     Ok(Measured {
         samples: input.samples.len() as u64,
         stack_bytes: input.samples.iter().map(|one| one.sample.stack.len() as u64).sum(),
         frames: first.frames,
         complete: first.complete,
+        addresses: pass.addresses.len() as u64,
         cold_s: cold.as_secs_f64(),
         warm_s: best.as_secs_f64(),
         cold_wall_s: cold_wall.as_secs_f64(),
@@ -91,9 +97,10 @@ pub(crate) fn compare(input: &str, file: &Path, dir: &Path, rounds: usize) -> an
         EngineResult::new(*name, results, &ours, &theirs).context("no result")
     });
     let engines = engines.collect::<anyhow::Result<Vec<_>>>()?;
+    let goals = goals::reached(&measured);
     let (_, results) = measured.first().context("no engine")?;
     let first = results.first().context("no result")?;
-    Ok(InputResult { name: input.to_owned(), samples: first.samples, stack_bytes: first.stack_bytes, engines })
+    Ok(InputResult { name: input.to_owned(), samples: first.samples, stack_bytes: first.stack_bytes, engines, goals })
 }
 
 fn in_child(name: Name, file: &Path, hashes: &Path) -> anyhow::Result<Measured> {

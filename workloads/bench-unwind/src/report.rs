@@ -2,6 +2,7 @@
 
 use crate::end_to_end::EndToEnd;
 use crate::engines::Name;
+use crate::goals::{self, Reached};
 use crate::measure::Measured;
 use anyhow::Context as _;
 use serde::Serialize;
@@ -24,6 +25,7 @@ pub(crate) struct InputResult {
     pub(crate) samples: u64,
     pub(crate) stack_bytes: u64,
     pub(crate) engines: Vec<EngineResult>,
+    pub(crate) goals: Vec<Reached>,
 }
 
 /// One engine over one input: the least of several processes.
@@ -42,8 +44,10 @@ pub(crate) struct EngineResult {
     pub(crate) cold_wall_s: f64,
     pub(crate) warm_wall_s: f64,
     pub(crate) rss_bytes: u64,
-    /// Cold CPU seconds of every process, so that the spread is seen.
-    pub(crate) cold_all_s: Vec<f64>,
+    /// Different addresses of frames.
+    pub(crate) addresses: u64,
+    /// What every process measured, so that the spread is seen.
+    pub(crate) rounds: Vec<Measured>,
 }
 
 impl EngineResult {
@@ -64,7 +68,8 @@ impl EngineResult {
             cold_wall_s: least(|one| one.cold_wall_s),
             warm_wall_s: least(|one| one.warm_wall_s),
             rss_bytes: results.iter().map(|one| one.rss_bytes).max().unwrap_or(0),
-            cold_all_s: results.iter().map(|one| one.cold_s).collect(),
+            addresses: first.addresses,
+            rounds: results.to_vec(),
         })
     }
 
@@ -143,6 +148,13 @@ impl InputResult {
                 one.rss_bytes as f64 / 1e6,
             );
         }
+        goals::write(&self.goals, text);
+        let _ = writeln!(
+            text,
+            "\n{} different addresses. Ours keeps 16 bytes for the row of each, in a table of 1 MiB for each thread, and \
+             nothing more for a module but its sections.",
+            ours.addresses
+        );
     }
 }
 

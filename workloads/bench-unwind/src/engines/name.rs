@@ -5,6 +5,7 @@ use super::opinion::Asked;
 use super::ours::Ours;
 use crate::load::Input;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Most frames of a stack, for every engine.
 pub(crate) const MAX_DEPTH: u32 = 1024;
@@ -58,6 +59,8 @@ pub(crate) struct Pass {
     pub(crate) complete: u64,
     /// Of each stack a hash of its addresses, the lowest bit saying that it is complete; where they are wanted.
     pub(crate) hashes: Option<Vec<u64>>,
+    /// Every address of a frame; where hashes are wanted.
+    pub(crate) addresses: HashSet<u64>,
 }
 
 impl Pass {
@@ -72,6 +75,7 @@ impl Pass {
                 for address in addresses {
                     hash = (hash ^ address).wrapping_mul(0x0100_0000_01b3);
                     hash ^= hash >> 32;
+                    self.addresses.insert(address);
                     n += 1;
                 }
                 hashes.push(hash & !1 | u64::from(is_complete));

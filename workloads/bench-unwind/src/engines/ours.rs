@@ -55,6 +55,7 @@ impl Engine for Ours<'_> {
             out.complete = out.complete.saturating_add(part.complete);
             if let (Some(all), Some(hashes)) = (&mut out.hashes, part.hashes) {
                 all.extend(hashes);
+                out.addresses.extend(part.addresses);
             }
         }
         Ok(())
