@@ -149,7 +149,8 @@ impl<'a, C: Collect> Worker<'a, C> {
         Replayed { collected: self.collected, malformed, refused: self.walker.into_refused() }
     }
 
-    fn take(&mut self, sample: &Sample) {
+    /// Takes a sample into the batch, and leaves one of an earlier batch for its memory.
+    fn take(&mut self, sample: &mut Sample) {
         let place = self.replay.timeline.place(sample.pid, sample.tid, sample.time_ns);
         let space = self.space(place.space);
         let n = self.batch.places.len();
@@ -157,10 +158,10 @@ impl<'a, C: Collect> Worker<'a, C> {
             self.batch.samples.push(Sample::default());
         }
         if let Some(slot) = self.batch.samples.get_mut(n) {
-            assign(slot, sample);
+            std::mem::swap(slot, sample);
+            self.batch.n_bytes = self.batch.n_bytes.saturating_add(slot.stack.len());
         }
         self.batch.places.push((place, space));
-        self.batch.n_bytes = self.batch.n_bytes.saturating_add(sample.stack.len());
         if self.batch.places.len() >= BATCH_SAMPLES || self.batch.n_bytes >= BATCH_BYTES {
             self.flush();
         }
@@ -195,32 +196,4 @@ impl<'a, C: Collect> Worker<'a, C> {
         places.clear();
         *n_bytes = 0;
     }
-}
-
-/// Copies a sample into another, keeping the memory of the other's vectors.
-fn assign(to: &mut Sample, from: &Sample) {
-    let Sample { mut user_fp, mut kernel, mut stack, mut stack_holes, .. } = std::mem::take(to);
-    user_fp.clone_from(&from.user_fp);
-    kernel.clone_from(&from.kernel);
-    stack.clone_from(&from.stack);
-    stack_holes.clone_from(&from.stack_holes);
-    *to = Sample {
-        time_ns: from.time_ns,
-        cpu: from.cpu,
-        pid: from.pid,
-        tid: from.tid,
-        event: from.event,
-        weight: from.weight,
-        cpu_fired: from.cpu_fired,
-        cpu_lost: from.cpu_lost,
-        in_kernel: from.in_kernel,
-        user_regs: from.user_regs,
-        user_fp,
-        fp_end: from.fp_end,
-        kernel,
-        stack,
-        stack_holes,
-        stack_end: from.stack_end,
-        shed_from: from.shed_from,
-    };
 }

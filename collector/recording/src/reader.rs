@@ -127,7 +127,7 @@ impl<R: Read + Seek> Recording<R> {
         let mut sample = Sample::default();
         for found in self.blocks_of(Kind::Samples) {
             let block = SampleBlock { header: found.header, stored: read_stored(&mut self.source, &found)? };
-            if let Err(Error::Malformed { sequence, item }) = block.decode_into(&mut sample, &mut visit) {
+            if let Err(Error::Malformed { sequence, item }) = block.decode_into(&mut sample, |sample| visit(sample)) {
                 let lost = u64::from(found.header.items) - item;
                 self.note_malformed(sequence, |damage| damage.lost_samples += lost);
             }
@@ -189,15 +189,16 @@ impl SampleBlock {
         self.header.first_item
     }
 
-    /// Visits its samples. The value is the same each time, filled anew.
+    /// Visits its samples. The value is the same each time, filled anew; a visitor may take what it wants of it, and
+    /// leave another sample for the memory of its vectors.
     ///
     /// # Errors
     /// [`Error::Malformed`] if the block makes no sense; the samples before that place have been visited.
-    pub fn decode(&self, visit: impl FnMut(&Sample)) -> Result<(), Error> {
+    pub fn decode(&self, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
         self.decode_into(&mut Sample::default(), visit)
     }
 
-    fn decode_into(&self, sample: &mut Sample, visit: impl FnMut(&Sample)) -> Result<(), Error> {
+    fn decode_into(&self, sample: &mut Sample, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
         let decoded = unpack(&self.header, &self.stored)
             .map_or(Err(0), |payload| decode_samples(&payload, self.header.items, sample, visit));
         decoded.map_err(|item| Error::Malformed { sequence: self.header.sequence, item })

@@ -11,13 +11,13 @@ use super::words::Words;
 use crate::model::{Abi, ChunkHole, FpFrame, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
 
-/// Fills `sample` with one sample of the payload after the other and calls `visit`. `Err` is the number of samples
+/// Fills `sample` with one sample of the payload after the other, whatever `visit` left in it, and calls `visit`. `Err` is the number of samples
 /// that made sense, all of which have been visited.
 pub(crate) fn decode_samples(
     payload: &Payload,
     items: u32,
     sample: &mut Sample,
-    mut visit: impl FnMut(&Sample),
+    mut visit: impl FnMut(&mut Sample),
 ) -> Result<(), u64> {
     let mut decoder = Decoder::new(payload).ok_or(0u64)?;
     for item in 0..items {

@@ -69,7 +69,7 @@ proptest! {
                 .map(|block| {
                     scope.spawn(|| {
                         let mut samples = Vec::new();
-                        block.decode(|sample| samples.push(sample.clone())).unwrap();
+                        block.decode(|sample| samples.push(std::mem::take(sample))).unwrap();
                         (block.first_sample(), samples)
                     })
                 })
