@@ -256,7 +256,7 @@ fn registers_and_bytes_are_enough() {
     let names = ["rip", "rsp", "rbp", "rbx", "r12", "r13", "r14", "r15"];
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", &format!("core-file {}", core.display())]);
-    gdb.args(["-ex", &format!("dump binary memory {} $sp $sp+1024", bytes.display())]);
+    gdb.args(["-ex", &format!("dump binary memory {} $sp $sp+2048", bytes.display())]);
     for name in names {
         gdb.args(["-ex", &format!("printf \"REG {name}=0x%lx\\n\", ${name}")]);
     }
