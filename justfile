@@ -32,10 +32,9 @@ check:
     cargo fmt --all --check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
 
-# The unwinder and its one line of unsafe code under Miri, with a nightly toolchain that has it.
+# The unwinder's one line of unsafe code under Miri, with a nightly toolchain that has it.
 miri:
     cargo +nightly miri test -p fpprof-prefetch
-    cargo +nightly miri test -p fpprof-unwind --test it -- arches batches broken chains roots truncated
 
 # Measure `unwind`: ours beside framehop, libdw, libunwind and perf, in target/bench-unwind.
 bench WHAT *ARGS: build
