@@ -231,7 +231,7 @@ struct cpu_control {
 
 /* What is known of a tracked process. */
 struct tracked {
-	/* Tells the process from a later one with the same pid; 0 when user space put it in. */
+	/* Tells the process from a later one with the same pid; 0 when user space put it in and it was not seen yet. */
 	__u64 start_boottime;
 	__u32 state;
 	__u32 pad;

@@ -309,6 +309,23 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 	return sizeof(control->gaps);
 }
 
+/*
+ * Whether a tracked process is still the one that was meant: a number is free for others before follow_free sees the
+ * process that had it.
+ */
+static __always_inline bool is_tracked(struct tracked *process, struct task_struct *task)
+{
+	__u64 start_boottime = filter == FILTER_THREADS ? task->start_boottime :
+							  task->group_leader->start_boottime;
+
+	if (!process || process->state != TRACKED_ACTIVE)
+		return false;
+	/* Put in by user space: the first that is seen. Other CPUs may write the same. */
+	if (!process->start_boottime)
+		process->start_boottime = start_boottime;
+	return process->start_boottime == start_boottime;
+}
+
 /* Counts a tick that is not to be sampled. */
 static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
 {
@@ -328,7 +345,7 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 			return true;
 	} else {
 		process = bpf_map_lookup_elem(&tracked, &key);
-		if (process && process->state == TRACKED_ACTIVE)
+		if (is_tracked(process, bpf_get_current_task_btf()))
 			return true;
 	}
 	control->counters[COUNT_SKIPPED_UNTRACKED]++;
@@ -416,7 +433,7 @@ int BPF_PROG(follow_fork, struct task_struct *parent, struct task_struct *child)
 	if (pid == parent_pid)
 		return 0;
 	process = bpf_map_lookup_elem(&tracked, &parent_pid);
-	if (!process || process->state != TRACKED_ACTIVE)
+	if (!is_tracked(process, parent))
 		return 0;
 	entry.start_boottime = child->start_boottime;
 	if (bpf_map_update_elem(&tracked, &pid, &entry, BPF_ANY)) {

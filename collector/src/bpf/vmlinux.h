@@ -113,6 +113,7 @@ struct task_struct {
 	unsigned int in_execve : 1;
 	pid_t pid;
 	pid_t tgid;
+	struct task_struct *group_leader;
 	__u64 start_boottime;
 	struct mm_struct *mm;
 	unsigned long sas_ss_sp;

@@ -2,7 +2,7 @@
 
 use crate::support::{Taken, assert_most, build, directory, run, take};
 use fpprof_collector::{Note, Request, Target};
-use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sideband};
+use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sampling, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -106,6 +106,31 @@ fn storms_of_processes() {
     assert!(unknown == 0 || lost > 0, "{unknown} samples of processes nobody told of");
     assert!(!taken.outcome.notes.iter().any(|note| matches!(note, Note::ProcessesNotFollowed(_))));
     assert!(taken.outcome.end.own_cost.max_rss_bytes < 256 << 20);
+}
+
+/// Check that a process of others that takes the number of a profiled one that ended is not profiled.
+#[test]
+fn strangers_with_a_reused_number_are_not_sampled() {
+    let directory = directory();
+    let program = build("strangers", &[], directory.path());
+    let fifo = |name: &str| {
+        let path = directory.path().join(name);
+        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+        path.to_str().expect("a path").to_owned()
+    };
+    let (to, from) = (fifo("to"), fifo("from"));
+    let mut host = Command::new(&program).args(["host", &to, &from]).spawn().expect("the program runs");
+    let request = run(&program, &["guest", &to, &from, "100"], CaptureMode::Dwarf { stack_bytes: 4096 });
+    let taken = take(&Request { sampling: Sampling::FrequencyHz(4999), ..request });
+    assert!(host.wait().expect("its end").success());
+    assert_eq!(
+        taken.outcome.end.reason,
+        fpprof_recording::model::EndReason::Exited(0),
+        "the numbers were not had again"
+    );
+    let is_marked = |sample: &&Sample| sample.user_regs.is_some_and(|regs| regs.ip() >> 12 == 0x1_2340_0000);
+    assert_eq!(taken.samples.iter().filter(is_marked).count(), 0, "of {} samples", taken.samples.len());
+    assert!(taken.samples.len() > 100, "{}", taken.samples.len());
 }
 
 /// Check that two processes that have the same number one after the other are told apart by time.
