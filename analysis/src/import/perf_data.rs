@@ -10,6 +10,7 @@ use super::records::{Head, Records, user, user_name};
 use super::rounds::Rounds;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, OwnCost, Sample, Sideband, SidebandLoss};
+use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -193,6 +194,9 @@ impl Import {
     }
 
     fn convert(&mut self, raw: &RawEventRecord<'_>, event: usize, sample: &mut Sample) -> Taken {
+        if has_overlong_build_id(raw) {
+            return Taken::Damaged;
+        }
         let (Ok(common), Ok(record)) = (raw.common_data(), raw.parse()) else { return Taken::Damaged };
         let build_ids: &BuildIds = &self.features.build_ids;
         let sideband = match record {
@@ -268,4 +272,16 @@ enum Taken {
     Counted,
     LeftOut,
     Damaged,
+}
+
+/// Whether a mapping's build id claims more bytes than its field has: the parser asserts that none does.
+///
+/// # Sources
+/// `include/uapi/linux/perf_event.h`, `PERF_RECORD_MMAP2`: pid, tid, addr, len, pgoff, then the length of the build id.
+fn has_overlong_build_id(raw: &RawEventRecord<'_>) -> bool {
+    const OFFSET: usize = 32;
+    const MAX: u8 = 20;
+    let is_build_id = raw.record_type == RecordType::MMAP2 && raw.misc & MISC_MMAP_BUILD_ID != 0;
+    is_build_id
+        && raw.data.get(OFFSET..OFFSET + 1).and_then(|mut byte| byte.read_u8().ok()).is_some_and(|len| len > MAX)
 }
