@@ -171,8 +171,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn stack(&mut self, sample: &mut Sample, has_stack: bool) -> Option<()> {
-        sample.stack.clear();
         if !has_stack {
+            sample.stack.clear();
             return Some(());
         }
         let start = chunk_start(sample);
@@ -192,6 +192,7 @@ impl<'a> Decoder<'a> {
                 address = address.wrapping_add(8);
             }
         }
+        // Not cleared before: every byte is written, and a chunk is large.
         sample.stack.resize(len, 0);
         self.memory.read(sample.pid, start, &mut sample.stack);
         let mut from = 0;
