@@ -252,9 +252,9 @@ fn child_of(pid: &str) -> Option<String> {
 
 /// What a process has used, to the hundredth of a second: fields 14 and 15 of its `stat`.
 fn cpu_time(pid: &str) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
-    Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().unwrap() * 10).sum())
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ').skip(11).take(2);
+    Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().expect("ticks") * 10).sum())
 }
 
 /// Check that perf can record beside us: what we ask of the kernel must not change what others get.

@@ -93,7 +93,7 @@ fn note(changes: &Changes, n_large: usize) -> Paragraph {
 
 fn percent(percent: f64) -> String {
     match percent {
-        none if none == 0.0 => "–".to_owned(),
+        0.0 => "–".to_owned(),
         small if small < 0.05 => "<0.1 %".to_owned(),
         percent => format!("{percent:.1} %"),
     }

@@ -210,6 +210,7 @@ pub(super) const PROGRAMS: &[Program] = &[
                 begins(&[Named("burn"), Named("recurse")], truncated("chunk_end")),
             ],
         )],
+        is_described: false,
         ..USUAL
     },
     Program {
