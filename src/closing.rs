@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn say_outcome(outcome: &Outcome, sampling: Sampling, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn say_outcome(outcome: &Outcome, sampling: Sampling, is_ebpf: bool, file: &Path) -> anyhow::Result<()> {
     let end = &outcome.end;
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (cause, n) in end.cpus.iter().flat_map(|cpu| &cpu.lost) {
@@ -41,6 +41,7 @@ pub(crate) fn say_outcome(outcome: &Outcome, sampling: Sampling, file: &Path) ->
         ring_bytes_per_sample: (recorded > 0).then(|| as_f64(end.own_cost.ring_bytes) / as_f64(recorded)),
         duration_s,
         cost: Some(&cost),
+        is_ebpf,
     };
     let mut text = Vec::new();
     closing(&words, &stderr_style(), &mut text)?;

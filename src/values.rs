@@ -27,6 +27,36 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
     }
 }
 
+/// How stacks are taken, and whether the size was typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallGraph {
+    mode: CaptureMode,
+    has_size: bool,
+}
+
+impl CallGraph {
+    /// The mode. A size that was not typed is the usual one, or `largest` if that is less.
+    pub(crate) fn up_to(self, largest: u32) -> CaptureMode {
+        match self.mode {
+            CaptureMode::Dwarf { stack_bytes } if !self.has_size => {
+                CaptureMode::Dwarf { stack_bytes: stack_bytes.min(largest) }
+            }
+            CaptureMode::Both { stack_bytes } if !self.has_size => {
+                CaptureMode::Both { stack_bytes: stack_bytes.min(largest) }
+            }
+            typed => typed,
+        }
+    }
+}
+
+/// As [`call_graph`], remembering whether a size was typed.
+///
+/// # Errors
+/// As [`call_graph`].
+pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
+    Ok(CallGraph { mode: call_graph(text)?, has_size: text.contains([',', ':']) })
+}
+
 /// Bytes of stack to copy at most.
 fn stack_bytes(text: &str) -> Result<u32, String> {
     let max = fpprof_collector::MAX_STACK_BYTES;
@@ -97,6 +127,16 @@ mod tests {
         assert_eq!(call_graph("dwarf,8192"), Ok(CaptureMode::Dwarf { stack_bytes: 8192 }));
         assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384 }));
         assert_eq!(call_graph("dwarf,4095"), Ok(CaptureMode::Dwarf { stack_bytes: 4096 }));
+    }
+
+    /// Check that a size that was typed stays, and one that was not gives way to what is possible.
+    #[test]
+    fn only_typed_sizes_stand() {
+        let up_to = |text, largest| sized_call_graph(text).map(|graph| graph.up_to(largest));
+        assert_eq!(up_to("both", 65_528), Ok(CaptureMode::Both { stack_bytes: 65_528 }));
+        assert_eq!(up_to("dwarf", u32::MAX), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
+        assert_eq!(up_to("dwarf,65536", 65_528), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
+        assert_eq!(up_to("fp", 8), Ok(CaptureMode::Fp));
     }
 
     /// Check that nonsense is refused with words.

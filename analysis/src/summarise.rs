@@ -4,7 +4,7 @@ use crate::overhead::{Overhead, Setting, Ticks};
 use crate::summary::{Cost, Environment, Summary, Volume};
 use crate::totals::Totals;
 use fpprof_recording::model::{
-    CaptureMode, Collector, CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sampling, Target,
+    CaptureMode, Collector, CpuCounters, End, EndReason, LossCause, Meta, NotCounted, OwnCost, Sampling, Target,
 };
 use fpprof_recording::{Recording, balance};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         chunk_sizes: Vec::new(),
         agreements: Vec::new(),
         hottest: Vec::new(),
-        warnings: cpus.iter().filter_map(imbalance).chain(shed(totals)).collect(),
+        warnings: warnings(meta, &cpus, totals),
     }
 }
 
@@ -96,6 +96,23 @@ fn shed(totals: &Totals) -> Option<String> {
 fn imbalance(cpu: &CpuCounters) -> Option<String> {
     let difference = unaccounted(cpu);
     (difference != 0).then(|| format!("CPU {}: {difference} of {} ticks are unaccounted for", cpu.cpu, cpu.fired))
+}
+
+fn warnings(meta: &Meta, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
+    let not_counted = meta.not_counted.iter().map(not_counted);
+    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).collect()
+}
+
+fn not_counted(what: &NotCounted) -> String {
+    match what {
+        NotCounted::KernelTicks => {
+            "ticks in the kernel were neither sampled nor counted: the recorder had no right to see them".to_string()
+        }
+        NotCounted::LastLosses => {
+            "samples lost at the very end of each CPU's ring were not counted: the kernel is older than 6.0".to_string()
+        }
+        _ => format!("not in the balance: {what:?}"),
+    }
 }
 
 fn ended(end: &End) -> String {

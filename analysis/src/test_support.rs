@@ -100,6 +100,7 @@ pub(crate) fn meta(mode: CaptureMode) -> Meta {
         kernel_stacks: true,
         scrubbed: false,
         target: Target::System,
+        not_counted: Vec::new(),
     }
 }
 

@@ -29,12 +29,12 @@ pub enum Verdict {
     Ok,
     /// Recording works without, but not as well.
     Reduced,
-    /// Recording does not work.
+    /// Recording with eBPF does not work; of the check without BPF: recording does not work at all.
     Missing,
 }
 
 impl Check {
-    /// Whether recording works as far as this goes.
+    /// Whether this is no obstacle.
     #[must_use]
     pub fn ok(&self) -> bool {
         self.verdict != Verdict::Missing
@@ -47,13 +47,22 @@ impl Check {
     }
 }
 
+const WITHOUT_BPF: &str = "without BPF (perf_event)";
+
+/// Whether anything can be recorded after these checks, be it without BPF.
+#[must_use]
+pub fn can_record(checks: &[Check]) -> bool {
+    let has_bpf = checks.iter().filter(|check| check.name != WITHOUT_BPF).all(Check::ok);
+    has_bpf || checks.iter().any(|check| check.name == WITHOUT_BPF && check.ok())
+}
+
 /// Tries everything that recording needs, down to loading the programs; nothing is left behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
     let mut checks = vec![kernel(), architecture(), btf(), pid_namespace()];
     checks.extend(capabilities());
     checks.extend([paranoid(), event(), max_sample_rate(), lockdown(), unprivileged_bpf()]);
-    checks.extend([programs(), process_events(), statistics(), kernel_symbols()]);
+    checks.extend([programs(), process_events(), statistics(), kernel_symbols(), without_bpf()]);
     checks
 }
 
@@ -189,6 +198,21 @@ fn statistics() -> Check {
     let has = StatisticsGuard::enable().is_some();
     let remedy = "without it, the cost of the BPF programs is not shown; run as root";
     Check::new("BPF run-time statistics", has, Verdict::Reduced, if has { "yes" } else { "refused" }, remedy)
+}
+
+/// What can be done by perf events alone.
+fn without_bpf() -> Check {
+    let name = WITHOUT_BPF;
+    let rights = crate::perf_event::Rights::now();
+    let detail = match (rights.may_sample_cpus(), rights.may_sample_kernel(), rights.may_sample_own()) {
+        (true, _, _) => "everything, with at most 65528 bytes of stack",
+        (_, true, _) => "own processes, user space and kernel",
+        (_, _, true) => "own processes, user space only",
+        _ => "nothing",
+    };
+    let remedy = "get CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=-1 (2 is enough for own processes)";
+    let otherwise = if rights.may_sample_own() { Verdict::Reduced } else { Verdict::Missing };
+    Check::new(name, rights.may_sample_cpus(), otherwise, detail, remedy)
 }
 
 fn kernel_symbols() -> Check {

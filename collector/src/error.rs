@@ -85,7 +85,10 @@ pub enum Error {
         max: u64,
     },
     /// Capabilities are missing.
-    #[error("recording with eBPF needs {missing}; run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE")]
+    #[error(
+        "recording with eBPF needs {missing}; run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE; \
+         without it, --collector perf-event records your own processes"
+    )]
     MissingCapability {
         /// Names, such as `CAP_BPF and CAP_PERFMON`.
         missing: &'static str,
@@ -124,6 +127,34 @@ pub enum Error {
         cpu: u32,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The collector without BPF may not do this.
+    #[error("the perf_event collector cannot {wish}: that needs {missing}")]
+    PerfEventRefused {
+        /// What was wanted.
+        wish: &'static str,
+        /// What would allow it.
+        missing: &'static str,
+    },
+    /// The kernel does not copy that much.
+    #[error(
+        "perf events cannot copy {asked} bytes of stack: give a multiple of 8 up to {max}, \
+         or record with eBPF, which has no such limit and needs CAP_BPF and CAP_PERFMON"
+    )]
+    PerfEventStackBytes {
+        /// What was asked for.
+        asked: u32,
+        /// The kernel's limit.
+        max: u32,
+    },
+    /// Even the smallest rings are more than this user may lock.
+    #[error(
+        "the kernel does not let this user lock {ring_bytes} bytes for each CPU's ring; take fewer bytes of stack or \
+         a smaller ring (-m), raise the limit (ulimit -l), or: sysctl kernel.perf_event_mlock_kb=4096"
+    )]
+    LockedMemory {
+        /// The smallest that was tried.
+        ring_bytes: usize,
     },
     /// Another system call failed.
     #[error("{what}: {source}")]

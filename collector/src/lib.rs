@@ -1,16 +1,17 @@
-//! The eBPF collector: it records what programs do on this machine.
+//! The collector: it records what programs do on this machine, with eBPF where it may, else by perf events alone.
 //!
 //! [`record`] takes a [`Request`] and a sink, and writes a recording ([`fpprof_recording`]) until the target ends, the time
 //! is over, or a [`StopFlag`] is set. [`doctor::probe`] says what of that this kernel and this user can do.
 //!
-//! **What you provide:** root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to the processes of
-//! others); a kernel of 5.17 or later with BTF, on x86-64; the sink, best the file itself.
+//! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to the processes of
+//! others); a kernel of 5.17 or later with BTF, on x86-64; the sink, best the file itself. Perf events
+//! alone need nothing for processes of one's own (`perf_event/` says what they lack).
 //!
 //! **What you get in turn:** nothing of the target runs if it cannot be recorded; samples from its first instruction on,
 //! and none of this process; every tick of every CPU in exactly one place of the balance; and a kernel without a trace of
 //! us afterwards.
 //!
-//! **How it works.** One event fires on each CPU, and a BPF program takes the sample: user registers, the stack from the
+//! **How it works.** With eBPF, one event fires on each CPU, and a BPF program takes the sample: user registers, the stack from the
 //! stack pointer up to its end or to a limit, a frame-pointer chain walked in that copy, and the kernel's chain. It writes
 //! them in place into the CPU's ring, which is shared memory. perf's process events come beside them. The reader joins
 //! all of it in the order of time, names files by device, inode and build id, and keeps those that are gone by the end.
@@ -21,11 +22,13 @@
 //! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod bpf;
 mod cgroup;
+mod choice;
 mod decode;
 pub mod doctor;
 mod error;
 mod host;
 mod modules;
+mod perf_event;
 mod perf_maps;
 mod plan;
 mod proc;
@@ -36,11 +39,13 @@ mod sideband;
 mod synthesis;
 mod sys;
 
+pub use choice::{choose, record};
 pub use error::Error;
 pub use plan::sampling_event;
-pub use request::{Note, Outcome, Progress, Request, Target, TargetStatus};
-pub use session::record;
+pub use request::{CollectorWish, Note, Outcome, Progress, Request, Target, TargetStatus};
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.
 pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;
+/// Likewise without BPF.
+pub const MAX_PERF_EVENT_STACK_BYTES: u32 = perf_event::MAX_STACK_BYTES;

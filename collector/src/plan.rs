@@ -70,7 +70,7 @@ impl From<LayoutError> for Error {
     }
 }
 
-fn check_target(target: &Target) -> Result<Option<Command>, Error> {
+pub(crate) fn check_target(target: &Target) -> Result<Option<Command>, Error> {
     match target {
         Target::System | Target::Cgroup { argv: None, .. } => Ok(None),
         Target::Threads(tids) if tids.is_empty() => Err(Error::NoProcess),
@@ -128,7 +128,7 @@ fn executable(path: &Path) -> Result<(), i32> {
     Ok(())
 }
 
-fn check_rate(sampling: Sampling) -> Result<(), Error> {
+pub(crate) fn check_rate(sampling: Sampling) -> Result<(), Error> {
     match sampling {
         Sampling::FrequencyHz(0) | Sampling::Period(0) => Err(Error::ZeroRate),
         Sampling::Period(_) => Ok(()),
@@ -148,7 +148,8 @@ fn check_rate(sampling: Sampling) -> Result<(), Error> {
 /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
 const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
 
-fn check_machine() -> Result<(), Error> {
+/// Whether this user on this kernel may use the BPF programs.
+pub(crate) fn check_machine() -> Result<(), Error> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));
     }
@@ -183,7 +184,6 @@ pub(crate) fn is_initial_pid_namespace() -> io::Result<bool> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PID_NAMESPACE)
 }
 
-/// Cycles where the processor counts them, else a timer.
 /// perf's name of the event that recordings of this machine sample by.
 ///
 /// # Errors
@@ -193,6 +193,7 @@ pub fn sampling_event() -> Result<&'static str, Error> {
     Ok(choose_event(cpu, Sampling::FrequencyHz(1))?.name())
 }
 
+/// Cycles where the processor counts them, else a timer.
 fn choose_event(cpu: u32, sampling: Sampling) -> Result<EventKind, Error> {
     match PerfEvent::sampling(cpu, EventKind::Cycles, sampling) {
         Ok(_) => Ok(EventKind::Cycles),

@@ -25,6 +25,8 @@ pub struct Request {
     pub exclude_self: bool,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
+    /// How samples are to be taken.
+    pub collector: CollectorWish,
 }
 
 impl Request {
@@ -40,8 +42,21 @@ impl Request {
             ring_bytes: None,
             exclude_self: true,
             keep_raw_stacks: false,
+            collector: CollectorWish::Auto,
         }
     }
+}
+
+/// How samples are to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CollectorWish {
+    /// With eBPF where this user and kernel allow it, else by perf events; see [`crate::choose`].
+    #[default]
+    Auto,
+    /// With eBPF, or not at all.
+    Ebpf,
+    /// By perf events alone.
+    PerfEvent,
 }
 
 /// Whom to record.
@@ -148,6 +163,10 @@ pub enum Note {
     StacksShed(u64),
     /// So many times of losses could not be written; the losses are counted.
     GapsDropped(u64),
+    /// Ticks in the kernel were neither sampled nor counted, as this user may not see them.
+    KernelNotSampled,
+    /// The rings of the CPUs are smaller than wanted, so many bytes each: this user may lock no more memory.
+    SmallRings(usize),
     /// Process events were given up because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -185,6 +204,16 @@ impl std::fmt::Display for Note {
                 write!(f, "{n} stacks were cut short because the ring buffer was filling up; a larger -m avoids that")
             }
             Self::GapsDropped(n) => write!(f, "the times of {n} losses could not be written"),
+            Self::KernelNotSampled => write!(
+                f,
+                "ticks in the kernel were neither sampled nor counted: that needs CAP_PERFMON \
+                 (or: sysctl kernel.perf_event_paranoid=1)"
+            ),
+            Self::SmallRings(bytes) => write!(
+                f,
+                "rings of only {bytes} bytes for each CPU: this user may lock no more (ulimit -l, \
+                 kernel.perf_event_mlock_kb)"
+            ),
             Self::ProcessEventsDropped(n) => write!(f, "{n} process events could not be written"),
         }
     }

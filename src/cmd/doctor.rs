@@ -10,14 +10,15 @@ use std::path::Path;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-/// Runs the subcommand; fails when recording is not possible.
+/// Runs the subcommand; fails when nothing can be recorded, not even without BPF.
 ///
 /// # Errors
 /// If stdout cannot be written.
 pub(crate) fn run(_args: &Args) -> anyhow::Result<u8> {
-    let checks: Vec<terminal::Check> = doctor::probe().into_iter().map(shown).collect();
+    let found = doctor::probe();
+    let can_record = doctor::can_record(&found);
+    let checks: Vec<terminal::Check> = found.into_iter().map(shown).collect();
     output::write_whole(Path::new("-"), |mut out| terminal::checks(&checks, &output::style(), &mut out))?;
-    let can_record = checks.iter().all(|check| check.status != CheckStatus::Missing);
     Ok(if can_record { DONE } else { FAILED })
 }
 

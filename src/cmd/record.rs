@@ -4,8 +4,8 @@ use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
-use fpprof_collector::{Error, Outcome, Request, StopFlag, Target, TargetStatus};
-use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
+use fpprof_collector::{CollectorWish, Error, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_recording::model::{CaptureMode, Collector, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,12 @@ pub(crate) struct Args {
     #[arg(long)]
     include_self: bool,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
-    #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::call_graph)]
-    call_graph: CaptureMode,
+    #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
+    call_graph: values::CallGraph,
+    /// How samples are taken: with eBPF, by perf events alone (own processes need no privilege; at most 65528 BYTES), or
+    /// with eBPF where that is allowed
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CollectorChoice::Auto)]
+    collector: CollectorChoice,
     /// Frame pointers, as perf's -g: the same as --call-graph fp
     #[arg(short = 'g', conflicts_with = "call_graph")]
     frame_pointers: bool,
@@ -81,12 +85,36 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// How samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CollectorChoice {
+    /// eBPF where this user may, else perf events
+    Auto,
+    /// eBPF or nothing
+    Ebpf,
+    /// Perf events alone
+    PerfEvent,
+}
+
+impl From<CollectorChoice> for CollectorWish {
+    fn from(choice: CollectorChoice) -> Self {
+        match choice {
+            CollectorChoice::Auto => Self::Auto,
+            CollectorChoice::Ebpf => Self::Ebpf,
+            CollectorChoice::PerfEvent => Self::PerfEvent,
+        }
+    }
+}
+
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
 /// If nothing could be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let request = request(args)?;
+    let (request, why_not_bpf) = request(args)?;
+    if let Some(reason) = why_not_bpf {
+        say(&format!("fpprof: samples come from perf events, not from eBPF: {reason}"));
+    }
     if args.dry_run {
         say(&format!("{request:#?}"));
         return Ok(DONE);
@@ -102,7 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     };
     line.clear();
     match recorded {
-        Ok(outcome) => closed(args, &outcome),
+        Ok(outcome) => closed(args, request.collector == CollectorWish::Ebpf, &outcome),
         Err(error) => {
             undo.undo();
             Ok(refused(error))
@@ -110,7 +138,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-fn request(args: &Args) -> anyhow::Result<Request> {
+/// What was asked for, by the collector that will do it, and why that is not the eBPF one where nothing was said.
+fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
     let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
     let command = (!args.command.is_empty()).then(|| args.command.clone());
     let target = match (command, args.all_cpus) {
@@ -127,16 +156,21 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         }
     };
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
-    Ok(Request {
+    let (collector, why_not_bpf) = fpprof_collector::choose(args.collector.into());
+    let has_bpf = collector == Collector::Ebpf;
+    let largest = if has_bpf { u32::MAX } else { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES };
+    let request = Request {
         sampling: Sampling::FrequencyHz(args.freq),
-        mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph },
+        mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph.up_to(largest) },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
         exclude_self: args.exclude_self || !args.include_self,
+        collector: if has_bpf { CollectorWish::Ebpf } else { CollectorWish::PerfEvent },
         ..Request::new(target)
-    })
+    };
+    Ok((request, why_not_bpf))
 }
 
 /// Nothing was recorded: the shell's exit statuses for commands that do not start.
@@ -147,9 +181,9 @@ fn refused(error: Error) -> u8 {
 }
 
 /// Says how it went, and gives the exit status.
-fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
+fn closed(args: &Args, is_ebpf: bool, outcome: &Outcome) -> anyhow::Result<u8> {
     if !args.quiet {
-        crate::closing::say_outcome(outcome, Sampling::FrequencyHz(args.freq), &args.output)?;
+        crate::closing::say_outcome(outcome, Sampling::FrequencyHz(args.freq), is_ebpf, &args.output)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);

@@ -137,6 +137,7 @@ pub(super) fn meta() -> Meta {
         kernel_stacks: false,
         scrubbed: false,
         target: Target::System,
+        not_counted: Vec::new(),
     }
 }
 

@@ -94,6 +94,7 @@ impl History {
             kernel_stacks: false,
             scrubbed: false,
             target: Target::Pids(vec![PID]),
+            not_counted: Vec::new(),
         }
     }
 }

@@ -22,13 +22,26 @@ const MAX_STORED_BYTES: u32 = MAX_RAW_BYTES + (1 << 12);
 /// What a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// The description.
     Meta = 1,
+    /// Process events.
     Sideband = 2,
+    /// Samples.
     Samples = 3,
+    /// The balance so far.
     Checkpoint = 4,
+    /// The end.
     End = 5,
+    /// When samples were lost.
     Gaps = 6,
+}
+
+/// What the block at the start of `bytes` holds; `None` if there is no intact header. A sink of a
+/// [`crate::RecordingWriter`] gets one block with each call, and can tell by this what to do with it.
+#[must_use]
+pub fn block_kind(bytes: &[u8]) -> Option<Kind> {
+    Header::parse(bytes.first_chunk()?).ok().map(|header| header.kind)
 }
 
 impl Kind {

@@ -18,7 +18,8 @@
 //! # let host = Host { arch: "x86_64".into(), kernel: String::new(), cpu_model: String::new(), cpus_online: 1,
 //! #     memory_bytes: 0, distribution: String::new() };
 //! # let meta = Meta { tool_version: "0.1.0".into(), start_ns: 0, start_unix_ns: 0, host, collector: Collector::Ebpf,
-//! #     events: Vec::new(), mode: CaptureMode::Fp, kernel_stacks: true, scrubbed: true, target: Target::System };
+//! #     events: Vec::new(), mode: CaptureMode::Fp, kernel_stacks: true, scrubbed: true, target: Target::System,
+//! #     not_counted: Vec::new() };
 //! let mut writer = RecordingWriter::new(Vec::new(), &meta)?;
 //! for fired in 1..=3 {
 //!     writer.sample(&Sample { cpu_fired: fired, kernel: vec![0xffff_ffff_8100_0000], ..Sample::default() }, None)?;
@@ -49,7 +50,7 @@ mod scrub;
 mod writer;
 
 pub use balance::{CpuSeen, Tally, balance};
-pub use block::{FORMAT_VERSION, MAX_RAW_BYTES};
+pub use block::{FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_kind};
 pub use codec::{MAX_CHAIN_FRAMES, MAX_EVENT_BYTES, MAX_HOLES, MAX_STACK_BYTES};
 pub use damage::Damage;
 pub use error::{Error, LooksLike};

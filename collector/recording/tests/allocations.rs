@@ -47,6 +47,7 @@ fn meta() -> Meta {
         kernel_stacks: true,
         scrubbed: true,
         target: Target::System,
+        not_counted: Vec::new(),
     }
 }
 

@@ -6,14 +6,21 @@ use std::path::Path;
 /// Field 22 of `/proc/PID/stat`: start time in clock ticks since boot.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_ticks(&text)
+    field_after_name(&text, 19)
 }
 
 /// The name in parentheses may hold anything, parentheses and blanks too: what counts comes behind the last one.
-fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
+fn field_after_name(stat: &[u8], nth: usize) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    fields.split_ascii_whitespace().nth(nth)?.parse().ok()
+}
+
+/// Field 28 of `/proc/PID/stat`: where the first thread's stack begins, above which lie arguments and environment.
+/// `None` when it is not ours to know.
+pub(crate) fn start_stack(pid: u32) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    field_after_name(&text, 25).filter(|&start| start > 1)
 }
 
 /// The process that a thread belongs to; `None` when there is no such thread.
@@ -120,9 +127,9 @@ mod tests {
     #[test]
     fn start_ticks_survive_hostile_names() {
         let stat = b"7 (a) 1 2 (b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3\n";
-        assert_eq!(parse_start_ticks(stat), Some(987_654));
-        assert_eq!(parse_start_ticks(b"7 (a"), None);
-        assert_eq!(parse_start_ticks(b""), None);
+        assert_eq!(field_after_name(stat, 19), Some(987_654));
+        assert_eq!(field_after_name(b"7 (a", 19), None);
+        assert_eq!(field_after_name(b"", 19), None);
     }
 
     /// Check that lists of CPUs are read, and rubbish gives none.

@@ -113,11 +113,18 @@ impl<W: Write> Session<'_, W> {
 
     fn add_notes(&mut self, files_not_kept: u64, end: &End) {
         let reader = &self.reader;
+        let is_timer = self.plan.event == EventKind::CpuClock;
+        let sampled_ns = end.time_ns.saturating_sub(self.started_ns);
+        let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
+        // Nothing is missing of a CPU that was not there.
+        let all_along = |cpu: &&CpuCounters| !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
+        let cpus: Vec<_> = end.cpus.iter().filter(all_along).cloned().collect();
+        let missing = if is_timer { missing_ticks(self.request.sampling, sampled_ns, &cpus) } else { 0 };
         let counted = [
             (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
             (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
-            (self.missing_ticks(end), Note::TicksMissing),
+            (missing, Note::TicksMissing),
             (self.new_cpus(), Note::CpusNotSampled),
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
@@ -132,27 +139,19 @@ impl<W: Write> Session<'_, W> {
     fn new_cpus(&self) -> u64 {
         online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count() as u64
     }
+}
 
-    /// Ticks of the timer that never reached the program, when they are more than one in a hundred: nothing counts them,
-    /// but time and rate say how many there should have been.
-    fn missing_ticks(&self, end: &End) -> u64 {
-        if self.plan.event != EventKind::CpuClock {
-            return 0;
-        }
-        let expected_of_cpu = ticks_in(end.time_ns.saturating_sub(self.started_ns), self.request.sampling);
-        let missing_of = |cpu: &CpuCounters| expected_of_cpu.saturating_sub(cpu.fired);
-        let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
-        // Nothing is missing of a CPU that was not there.
-        let all_along = |cpu: &&CpuCounters| !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
-        let cpus: Vec<_> = end.cpus.iter().filter(all_along).collect();
-        let missing: u64 = cpus.iter().copied().map(missing_of).sum();
-        let expected = expected_of_cpu.saturating_mul(cpus.len() as u64);
-        if missing > expected / 100 + cpus.len() as u64 { missing } else { 0 }
-    }
+/// Ticks of a CPU's timer that never reached the sampling code, when they are more than one in a hundred: nothing counts
+/// them, but time and rate say how many there should have been.
+pub(crate) fn missing_ticks(sampling: Sampling, sampled_ns: u64, cpus: &[CpuCounters]) -> u64 {
+    let expected_of_cpu = ticks_in(sampled_ns, sampling);
+    let missing: u64 = cpus.iter().map(|cpu| expected_of_cpu.saturating_sub(cpu.fired)).sum();
+    let expected = expected_of_cpu.saturating_mul(cpus.len() as u64);
+    if missing > expected / 100 + cpus.len() as u64 { missing } else { 0 }
 }
 
 /// Ticks that fire in that time, taking a period for one in nanoseconds. (With a period in cycles there is no saying.)
-fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
+pub(crate) fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
     let ticks = match sampling {
         Sampling::FrequencyHz(hz) => u128::from(time_ns) * u128::from(hz) / 1_000_000_000,
         Sampling::Period(period_ns) => u128::from(time_ns / period_ns.max(1)),

@@ -2,13 +2,12 @@
 
 use super::target::Running;
 use crate::host::host;
-use crate::plan::Plan;
 use crate::request::{Request, Target};
-use crate::sys::{monotonic_ns, realtime_ns};
+use crate::sys::{EventKind, monotonic_ns, realtime_ns};
 use fpprof_recording::model::{self, Collector, Event, Meta};
 
 /// What was asked for, and where and when it is recorded.
-pub(super) fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
+pub(crate) fn meta(request: &Request, event: EventKind, running: &Running) -> Meta {
     let target = match &request.target {
         Target::Command { argv } => model::Target::Command {
             argv: argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
@@ -25,10 +24,11 @@ pub(super) fn meta(request: &Request, plan: &Plan, running: &Running) -> Meta {
         start_unix_ns: realtime_ns(),
         host: host(),
         collector: Collector::Ebpf,
-        events: vec![Event { name: plan.event.name().to_owned(), sampling: request.sampling }],
+        events: vec![Event { name: event.name().to_owned(), sampling: request.sampling }],
         mode: request.mode,
         kernel_stacks: request.kernel_stacks,
         scrubbed: !request.keep_raw_stacks,
         target,
+        not_counted: Vec::new(),
     }
 }

@@ -10,4 +10,8 @@ mod record;
 mod samplers;
 mod target;
 
-pub use record::record;
+pub(crate) use closing::{missing_ticks, ticks_in};
+pub(crate) use meta::meta;
+pub(crate) use reader::{note, write_event};
+pub(crate) use record::{FLUSH, POLL, SETTLE_NS, record_with_bpf};
+pub(crate) use target::Running;

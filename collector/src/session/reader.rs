@@ -195,7 +195,8 @@ impl<W: Write> Reader<W> {
     }
 }
 
-fn write_event<W: Write>(
+/// Writes an event; adds what only this process can find out.
+pub(crate) fn write_event<W: Write>(
     writer: &mut RecordingWriter<W>,
     modules: &mut Modules,
     mut event: Sideband,
@@ -209,7 +210,7 @@ fn write_event<W: Write>(
 }
 
 /// Keeps the first failure to write. What could not be written is counted by the writer.
-fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording::Error>) {
+pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording::Error>) {
     if let Err(error) = result {
         let errno = match &error {
             fpprof_recording::Error::Write(source) => source.raw_os_error(),

@@ -24,23 +24,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// The reader looks at the rings at least so often; fuller rings wake it earlier.
-const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// What was collected is on the disk after so long.
-const FLUSH: Duration = Duration::from_secs(1);
+pub(crate) const FLUSH: Duration = Duration::from_secs(1);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
-const SETTLE_NS: u64 = 2_000_000;
+pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
-/// Records what `request` asks for into `sink` until the target ends, the time is over, or `stop` is set.
-///
-/// Give it the file itself: whole blocks are written. `progress` is called some times a second. Nothing of a command runs
-/// before everything that can be known to fail has been tried.
-///
-/// A sink that fails does not end the recording: it is tried again with each block, and what it did not take is counted
-/// as dropped.
-///
-/// # Errors
-/// See [`Error`]; in all cases the target has not been touched, but for a command that could not be executed.
-pub fn record<W: Write>(
+/// Records with our BPF program, see [`crate::record`].
+pub(crate) fn record_with_bpf<W: Write>(
     request: &Request,
     sink: W,
     stop: &StopFlag,
@@ -61,12 +52,18 @@ pub fn record<W: Write>(
     sideband.enable()?;
     programs.follow().map_err(Error::bpf("following processes"))?;
     let running = match (&request.target, &plan.command) {
-        (Target::Pids(pids), _) => Running::attach(pids, &programs)?,
-        (Target::Threads(tids), _) => Running::attach_threads(tids, &programs)?,
-        (_, Some(command)) => Running::hold(command, &open_files, &programs, plan.wish.filter != Filter::Tracked)?,
+        (Target::Pids(pids), _) => {
+            Running::attach(pids, |pid| programs.track(pid, true).map_err(Error::bpf("tracking a process")))?
+        }
+        (Target::Threads(tids), _) => {
+            Running::attach_threads(tids, |tid| programs.track(tid, true).map_err(Error::bpf("tracking a thread")))?
+        }
+        (_, Some(command)) => Running::hold(command, &open_files, plan.wish.filter != Filter::Tracked, |pid| {
+            programs.track(pid, false).map_err(Error::bpf("tracking the command"))
+        })?,
         _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
     };
-    let writer = RecordingWriter::new(sink, &meta(request, &plan, &running))?;
+    let writer = RecordingWriter::new(sink, &meta(request, plan.event, &running))?;
     let tracker = Tracker::new(running.follows_all());
     let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files.limit()) };
     let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);

@@ -1,6 +1,5 @@
 //! The processes that are profiled: starting, attaching to, and the end of them.
 
-use crate::bpf::Programs;
 use crate::error::Error;
 use crate::plan::Command;
 use crate::proc::start_ticks;
@@ -15,7 +14,7 @@ const TERMINATION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a recording is about, and ends with.
 #[derive(Debug)]
-pub(super) enum Running {
+pub(crate) enum Running {
     /// A command of ours; its status once it has ended.
     Command { child: HeldChild, pidfd: OwnedFd, status: Option<TargetStatus>, is_all: bool },
     /// Processes of others.
@@ -29,25 +28,25 @@ pub(super) enum Running {
 }
 
 impl Running {
-    /// Forks the command and holds it. It is tracked from its `execve` on.
-    /// With `is_all` everything else is profiled too while it runs.
-    pub(super) fn hold(
+    /// Forks the command and holds it, and gives it to `track`, which sees to it that it is profiled from its `execve`
+    /// on. With `is_all` everything is profiled anyway while it runs.
+    pub(crate) fn hold(
         command: &Command,
         open_files: &OpenFiles,
-        programs: &Programs<'_>,
         is_all: bool,
+        track: impl FnOnce(u32) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let child = HeldChild::spawn(&command.program, &command.arguments, open_files)
             .map_err(|error| explain(error, command))?;
         if !is_all {
-            programs.track(child.pid(), false).map_err(Error::bpf("tracking the command"))?;
+            track(child.pid())?;
         }
         let pidfd = open_pidfd(child.pid()).map_err(Error::system("watching the command"))?;
         Ok(Self::Command { child, pidfd, status: None, is_all })
     }
 
-    /// Takes running processes into the profile.
-    pub(super) fn attach(pids: &[u32], programs: &Programs<'_>) -> Result<Self, Error> {
+    /// Takes running processes into the profile, by giving each to `track` while its number is held.
+    pub(crate) fn attach(pids: &[u32], mut track: impl FnMut(u32) -> Result<(), Error>) -> Result<Self, Error> {
         let mut watched = Vec::with_capacity(pids.len());
         for &pid in pids {
             watched.push(open_pidfd(pid).map_err(|error| match error.raw_os_error() {
@@ -55,23 +54,23 @@ impl Running {
                 Some(libc::ESRCH | libc::EINVAL) => Error::NoSuchProcess(pid),
                 _ => Error::System { what: "watching a process", source: error },
             })?);
-            programs.track(pid, true).map_err(Error::bpf("tracking a process"))?;
+            track(pid)?;
         }
         Ok(Self::Attached(watched))
     }
 
-    /// Takes running threads into the profile.
-    pub(super) fn attach_threads(tids: &[u32], programs: &Programs<'_>) -> Result<Self, Error> {
+    /// Likewise running threads.
+    pub(crate) fn attach_threads(tids: &[u32], track: impl Fn(u32) -> Result<(), Error>) -> Result<Self, Error> {
         let attach = |&tid: &u32| {
             let started = start_ticks(tid).ok_or(Error::NoSuchThread(tid))?;
-            programs.track(tid, true).map_err(Error::bpf("tracking a thread"))?;
+            track(tid)?;
             Ok((tid, started))
         };
         tids.iter().map(attach).collect::<Result<_, _>>().map(Self::Threads)
     }
 
     /// Wakes `poller` when a process ends.
-    pub(super) fn watch(&self, poller: &Poller) -> Result<(), Error> {
+    pub(crate) fn watch(&self, poller: &Poller) -> Result<(), Error> {
         let descriptors: &[OwnedFd] = match self {
             Self::Command { pidfd, .. } => std::slice::from_ref(pidfd),
             Self::Attached(pidfds) => pidfds,
@@ -82,18 +81,18 @@ impl Running {
     }
 
     /// Lets a held command run.
-    pub(super) fn release(&mut self, command: Option<&Command>) -> Result<(), Error> {
+    pub(crate) fn release(&mut self, command: Option<&Command>) -> Result<(), Error> {
         let (Self::Command { child, .. }, Some(command)) = (self, command) else { return Ok(()) };
         child.release().map_err(|error| explain(error, command))
     }
 
     /// Whether everything is profiled.
-    pub(super) fn follows_all(&self) -> bool {
+    pub(crate) fn follows_all(&self) -> bool {
         matches!(self, Self::System | Self::Cgroup(_) | Self::Command { is_all: true, .. })
     }
 
     /// The pid of the command.
-    pub(super) fn command_pid(&self) -> Option<u32> {
+    pub(crate) fn command_pid(&self) -> Option<u32> {
         match self {
             Self::Command { child, .. } => Some(child.pid()),
             Self::Attached(_) | Self::Threads(_) | Self::Cgroup(_) | Self::System => None,
@@ -101,7 +100,7 @@ impl Running {
     }
 
     /// Whether all that was to be profiled has ended.
-    pub(super) fn has_ended(&mut self) -> Result<bool, Error> {
+    pub(crate) fn has_ended(&mut self) -> Result<bool, Error> {
         match self {
             Self::Command { child, status, .. } => {
                 if status.is_none() {
@@ -124,7 +123,7 @@ impl Running {
     }
 
     /// How the command ended.
-    pub(super) fn status(&self) -> Option<TargetStatus> {
+    pub(crate) fn status(&self) -> Option<TargetStatus> {
         match self {
             Self::Command { status, .. } => *status,
             Self::Attached(_) | Self::Threads(_) | Self::Cgroup(_) | Self::System => None,
@@ -132,7 +131,7 @@ impl Running {
     }
 
     /// Ends a command that still runs, as perf does: SIGTERM, and some patience. Says whether it has ended.
-    pub(super) fn terminate(&mut self) -> Result<bool, Error> {
+    pub(crate) fn terminate(&mut self) -> Result<bool, Error> {
         if self.has_ended()? {
             return Ok(true);
         }

@@ -13,5 +13,7 @@ mod source;
 mod throttling;
 mod tracker;
 
+pub(crate) use parse::{Body, Records};
 pub(crate) use source::{SidebandSource, Throttled};
+pub(crate) use throttling::Throttling;
 pub(crate) use tracker::{Tracker, Verdict};

@@ -29,6 +29,8 @@ struct CpuSource {
     /// Dropped before the events it belongs to.
     ring: PerfRing,
     event: PerfEvent,
+    /// Of further threads, writing into the same ring.
+    others: Vec<PerfEvent>,
     throttling: Throttling,
 }
 
@@ -45,6 +47,27 @@ impl SidebandSource {
     pub(crate) fn open(cpus: &[u32]) -> Result<Self, Error> {
         let cpus = cpus.iter().map(|&cpu| CpuSource::open(cpu)).collect::<Result<_, _>>()?;
         Ok(Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), bytes: Vec::new() })
+    }
+
+    /// Opens the events of one thread and all that will descend from it, disabled, with rings of `ring_bytes`.
+    pub(crate) fn open_thread(tid: u32, cpus: &[u32], ring_bytes: usize) -> std::io::Result<Self> {
+        let wakeup_bytes = u32::try_from(ring_bytes / 4).unwrap_or(WAKEUP_BYTES);
+        let open = |&cpu: &u32| {
+            let event = PerfEvent::thread_sideband(tid, cpu, wakeup_bytes)?;
+            CpuSource::with_ring(cpu, event, ring_bytes)
+        };
+        let cpus = cpus.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), bytes: Vec::new() })
+    }
+
+    /// Adds a thread to those of [`Self::open_thread`].
+    pub(crate) fn add_thread(&mut self, tid: u32) -> std::io::Result<()> {
+        for source in &mut self.cpus {
+            let event = PerfEvent::thread_sideband(tid, source.cpu, WAKEUP_BYTES)?;
+            event.set_output(&source.event)?;
+            source.others.push(event);
+        }
+        Ok(())
     }
 
     /// Lets a sampling event report throttling into its CPU's ring.
@@ -83,7 +106,10 @@ impl SidebandSource {
     }
 
     fn each(&self, act: impl Fn(&PerfEvent) -> std::io::Result<()>) -> std::io::Result<()> {
-        self.cpus.iter().try_for_each(|source| act(&source.event))
+        self.cpus.iter().try_for_each(|source| {
+            act(&source.event)?;
+            source.others.iter().try_for_each(&act)
+        })
     }
 
     /// Descriptors that become readable when a ring is a quarter full.
@@ -127,8 +153,12 @@ impl CpuSource {
     fn open(cpu: u32) -> Result<Self, Error> {
         let failed = |source| Error::PerfEvent { event: "dummy (process events)", cpu, source };
         let event = PerfEvent::sideband(cpu, WAKEUP_BYTES).map_err(failed)?;
-        let ring = PerfRing::new(&event, RING_BYTES).map_err(failed)?;
-        Ok(Self { cpu, ring, event, throttling: Throttling::default() })
+        Self::with_ring(cpu, event, RING_BYTES).map_err(failed)
+    }
+
+    fn with_ring(cpu: u32, event: PerfEvent, ring_bytes: usize) -> std::io::Result<Self> {
+        let ring = PerfRing::new(&event, ring_bytes)?;
+        Ok(Self { cpu, ring, event, others: Vec::new(), throttling: Throttling::default() })
     }
 
     fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, lost: &mut SidebandLoss) {

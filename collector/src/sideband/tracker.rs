@@ -96,6 +96,11 @@ impl Tracker {
         }
     }
 
+    /// Whether there is something to know of the process.
+    pub(crate) fn knows(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
         if self.follows_all {
             return Some(self.processes.entry(pid).or_insert_with(|| Process { n_threads: 1, ..Process::default() }));

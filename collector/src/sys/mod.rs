@@ -5,6 +5,7 @@ mod child;
 mod epoll;
 mod perf;
 mod perf_ring;
+mod perf_stacks;
 mod process;
 mod shared_map;
 mod signal;
@@ -15,6 +16,7 @@ pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
 pub(crate) use perf::{EventKind, PerfEvent};
 pub(crate) use perf_ring::PerfRing;
+pub(crate) use perf_stacks::StackEvent;
 pub(crate) use process::{
     OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, realtime_ns, rusage, terminate, try_wait,
 };

@@ -40,7 +40,7 @@ const SAMPLE_ID: u64 = (bindings::PERF_SAMPLE_TID
 impl PerfEvent {
     /// Opens the sampling event of a CPU, disabled.
     pub(crate) fn sampling(cpu: u32, kind: EventKind, sampling: Sampling) -> io::Result<Self> {
-        Self::open(&mut Self::sampling_attr(kind, sampling), cpu)
+        Self::open(&mut Self::sampling_attr(kind, sampling), None, cpu)
     }
 
     /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
@@ -48,7 +48,7 @@ impl PerfEvent {
         Self::open_for(&mut Self::sampling_attr(kind, sampling), 0, -1)
     }
 
-    fn sampling_attr(kind: EventKind, sampling: Sampling) -> bindings::perf_event_attr {
+    pub(super) fn sampling_attr(kind: EventKind, sampling: Sampling) -> bindings::perf_event_attr {
         let mut attr = Self::attr();
         (attr.type_, attr.config) = match kind {
             EventKind::Cycles => (bindings::PERF_TYPE_HARDWARE, u64::from(bindings::PERF_COUNT_HW_CPU_CYCLES)),
@@ -66,6 +66,19 @@ impl PerfEvent {
 
     /// Opens an event of a CPU that does nothing but report what processes do, disabled.
     pub(crate) fn sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
+        Self::open(&mut Self::sideband_attr(wakeup_bytes), None, cpu)
+    }
+
+    /// Likewise for one thread on that CPU and all that will descend from it. Any user may, for processes of theirs.
+    pub(crate) fn thread_sideband(tid: u32, cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
+        let mut attr = Self::sideband_attr(wakeup_bytes);
+        attr.set_inherit(1);
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        Self::open(&mut attr, Some(tid), cpu)
+    }
+
+    fn sideband_attr(wakeup_bytes: u32) -> bindings::perf_event_attr {
         let mut attr = Self::attr();
         attr.type_ = bindings::PERF_TYPE_SOFTWARE;
         attr.config = u64::from(bindings::PERF_COUNT_SW_DUMMY);
@@ -77,10 +90,10 @@ impl PerfEvent {
         attr.set_task(1);
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = wakeup_bytes;
-        Self::open(&mut attr, cpu)
+        attr
     }
 
-    fn attr() -> bindings::perf_event_attr {
+    pub(super) fn attr() -> bindings::perf_event_attr {
         let mut attr = bindings::perf_event_attr::default();
         attr.size = u32::try_from(size_of_val(&attr)).unwrap_or(u32::MAX);
         attr.set_disabled(1);
@@ -91,9 +104,12 @@ impl PerfEvent {
         attr
     }
 
-    fn open(attr: &mut bindings::perf_event_attr, cpu: u32) -> io::Result<Self> {
-        let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        Self::open_for(attr, -1, cpu)
+    /// Of one thread on a CPU, or of all that runs there.
+    pub(super) fn open(attr: &mut bindings::perf_event_attr, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
+        let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+        let cpu = i32::try_from(cpu).map_err(invalid)?;
+        let tid = tid.map_or(Ok(-1), i32::try_from).map_err(invalid)?;
+        Self::open_for(attr, tid, cpu)
     }
 
     /// `pid` and `cpu` as the system call takes them.

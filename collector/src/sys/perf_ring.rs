@@ -33,7 +33,7 @@ impl PerfRing {
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: both callers give offsets of aligned words in the first page, which lives as long as the value.
+        // SAFETY: all callers give offsets of aligned words in the first page, which lives as long as the value.
         let word = unsafe { self.start.as_ptr().add(offset) };
         // SAFETY: as above; the kernel too accesses these words whole.
         unsafe { AtomicU64::from_ptr(word.cast()) }
@@ -51,6 +51,51 @@ impl PerfRing {
         out.extend_from_slice(self.data(first, before_wrap));
         out.extend_from_slice(self.data(0, pending - before_wrap));
         tail_word.store(head, Ordering::Release);
+    }
+
+    /// Up to where the kernel has written, counted from the beginning.
+    pub(crate) fn head(&self) -> u64 {
+        self.control(offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire)
+    }
+
+    /// Up to where the room was given back.
+    pub(crate) fn tail(&self) -> u64 {
+        self.control(offset_of!(perf_event_mmap_page, data_tail)).load(Ordering::Relaxed)
+    }
+
+    /// The record at `at`, which lies before `head`; in `scratch` if the ring's end cuts it in two. `None` if there is
+    /// none, or what is there cannot be one.
+    pub(crate) fn record<'a>(&'a self, at: u64, head: u64, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        const HEADER_BYTES: usize = 8;
+        let left = usize::try_from(head.checked_sub(at)?).ok()?.min(self.data_bytes);
+        let first = usize::try_from(at).ok()? & (self.data_bytes - 1);
+        if left < HEADER_BYTES || self.data_bytes - first < HEADER_BYTES {
+            return None;
+        }
+        // The size is the last of the header's fields.
+        let size = self.data(first, HEADER_BYTES).last_chunk::<2>()?;
+        let size = usize::from(u16::from_ne_bytes(*size));
+        if !(HEADER_BYTES..=left).contains(&size) {
+            return None;
+        }
+        let before_wrap = size.min(self.data_bytes - first);
+        if before_wrap == size {
+            return Some(self.data(first, size));
+        }
+        scratch.clear();
+        scratch.extend_from_slice(self.data(first, before_wrap));
+        scratch.extend_from_slice(self.data(0, size - before_wrap));
+        Some(scratch)
+    }
+
+    /// Gives what lies before `at` back to the kernel. Taken by `&mut`: no record is borrowed any more.
+    pub(crate) fn release(&mut self, at: u64) {
+        self.control(offset_of!(perf_event_mmap_page, data_tail)).store(at, Ordering::Release);
+    }
+
+    /// Bytes of data it holds at most.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data_bytes
     }
 
     fn data(&self, offset: usize, len: usize) -> &[u8] {

@@ -6,6 +6,7 @@ mod balance;
 mod chain;
 mod ending;
 mod hard_cases;
+mod perf_event;
 mod processes;
 mod refusals;
 mod stacks;

@@ -33,6 +33,8 @@ pub struct Closing<'a> {
     pub duration_s: f64,
     /// What recording cost; `None` when the recording does not say (it was cut).
     pub cost: Option<&'a Cost>,
+    /// Whether a BPF program took the samples, whose time is then worth a word.
+    pub is_ebpf: bool,
 }
 
 impl<'a> From<&'a Summary> for Closing<'a> {
@@ -49,6 +51,7 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
+            is_ebpf: summary.environment.collector == "ebpf",
         }
     }
 }
@@ -63,7 +66,7 @@ pub(super) const INDENT: usize = 10;
 pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io::Result<()> {
     balance(closing).write(style, out)?;
     volume(closing).write(style, out)?;
-    own_cost(closing.cost).write(style, out)?;
+    own_cost(closing).write(style, out)?;
     closing.cost.map_or(Ok(()), |cost| overhead(&cost.overhead, style, out))
 }
 
@@ -122,9 +125,9 @@ fn volume(closing: &Closing<'_>) -> Paragraph {
     line
 }
 
-fn own_cost(cost: Option<&Cost>) -> Paragraph {
+fn own_cost(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("own cost", INDENT);
-    let Some(cost) = cost else {
+    let Some(cost) = closing.cost else {
         line.words(Tone::Warn, "unknown: the recording has no end block");
         return line;
     };
@@ -134,7 +137,10 @@ fn own_cost(cost: Option<&Cost>) -> Paragraph {
         .part(Tone::Plain, format!("· {} resident at most", byte_count(cost.max_rss_bytes)));
     match cost.bpf_ns_per_tick {
         Some(ns) => line.part(Tone::Plain, format!("· {} in BPF a tick", nanoseconds(ns))),
-        None => line.part(Tone::Dim, "· BPF time unknown: the kernel's BPF statistics could not be enabled"),
+        None if closing.is_ebpf => {
+            line.part(Tone::Dim, "· BPF time unknown: the kernel's BPF statistics could not be enabled")
+        }
+        None => &mut line,
     };
     line
 }

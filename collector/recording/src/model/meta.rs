@@ -25,6 +25,20 @@ pub struct Meta {
     pub scrubbed: bool,
     /// What was profiled.
     pub target: Target,
+    /// What of the balance nothing counts; empty when every tick is in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_counted: Vec<NotCounted>,
+}
+
+/// Ticks that are in no place of the balance, `fired` included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum NotCounted {
+    /// Ticks in the kernel: the event excludes them, as those of ordinary users must.
+    KernelTicks,
+    /// Samples lost after the last one that was read from a CPU's ring: the kernel is older than 6.0 and does not count.
+    LastLosses,
 }
 
 /// The recorded machine.

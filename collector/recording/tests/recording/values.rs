@@ -26,6 +26,7 @@ pub(crate) fn meta() -> Meta {
         kernel_stacks: true,
         scrubbed: false,
         target: Target::Command { argv: vec!["true".into()], pid: 7 },
+        not_counted: Vec::new(),
     }
 }
 

@@ -1,0 +1,180 @@
+//! Samples of a perf ring.
+
+use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
+use perf_event_open_sys::bindings;
+
+/// What samples hold, see `sys::StackEvent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SampleLayout {
+    pub(super) has_chain: bool,
+    pub(super) has_stack: bool,
+    /// Longest chain the kernel walks.
+    pub(super) max_frames: u64,
+}
+
+/// A record that does not hold what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BadRecord;
+
+/// Kind of a record; 0 for what is none.
+pub(super) fn kind(record: &[u8]) -> u32 {
+    record.first_chunk::<4>().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// The time of a record, for merging CPUs.
+pub(super) fn time_ns(record: &[u8]) -> Option<u64> {
+    let at = match kind(record) {
+        // Behind header, identifier, instruction and thread.
+        bindings::PERF_RECORD_SAMPLE => 32,
+        // Before CPU and identifier.
+        _ => record.len().checked_sub(24)?,
+    };
+    let bytes = record.get(at..)?.first_chunk::<8>()?;
+    Some(u64::from_ne_bytes(*bytes))
+}
+
+/// Fills `sample` from a record; its vectors keep their capacity. Counters and the end of the stack are the caller's.
+///
+/// # Sources
+/// The order of parts: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h`.
+pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -> Result<(), BadRecord> {
+    let mut fields = Fields(record);
+    let (_kind, misc) = (fields.u32()?, fields.u16()?);
+    let _size = fields.u16()?;
+    let (_identifier, _ip) = (fields.u64()?, fields.u64()?);
+    (sample.pid, sample.tid) = (fields.u32()?, fields.u32()?);
+    sample.time_ns = fields.u64()?;
+    sample.cpu = fields.u32()?;
+    fields.u32()?;
+    sample.event = 0;
+    sample.weight = fields.u64()?;
+    let mode = u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK;
+    sample.in_kernel = mode == bindings::PERF_RECORD_MISC_KERNEL;
+    sample.user_fp.clear();
+    sample.kernel.clear();
+    sample.fp_end = FpEnd::Unknown;
+    if layout.has_chain {
+        let n = fields.u64()?;
+        chain(fields.words(n)?, layout.max_frames, sample);
+    }
+    sample.user_regs = None;
+    sample.stack.clear();
+    sample.stack_holes.clear();
+    (sample.stack_end, sample.shed_from) = (None, None);
+    if layout.has_stack {
+        sample.user_regs = user_regs(&mut fields)?;
+        let bytes = fields.u64()?;
+        if bytes > 0 {
+            let stack = fields.bytes(bytes)?;
+            let copied = usize::try_from(fields.u64()?).map_err(|_| BadRecord)?;
+            sample.stack.extend_from_slice(stack.get(..copied).ok_or(BadRecord)?);
+        }
+        place_frames(sample);
+    }
+    Ok(())
+}
+
+/// Splits a chain at the kernel's marks.
+fn chain(addresses: impl Iterator<Item = u64>, max_frames: u64, sample: &mut Sample) {
+    let mut part = 0;
+    let mut n_frames = 0;
+    for address in addresses {
+        if address >= bindings::PERF_CONTEXT_MAX {
+            part = address;
+            continue;
+        }
+        n_frames += 1;
+        match part {
+            bindings::PERF_CONTEXT_KERNEL => sample.kernel.push(address),
+            bindings::PERF_CONTEXT_USER => sample.user_fp.push(FpFrame { address, frame_address: 0 }),
+            _ => {}
+        }
+    }
+    if n_frames >= max_frames {
+        sample.fp_end = FpEnd::MaxDepth;
+    }
+}
+
+/// From the kernel's order to DWARF's.
+///
+/// # Sources
+/// `enum perf_event_x86_regs` in `arch/x86/include/uapi/asm/perf_regs.h`; System V psABI for AMD64, figure 3.36.
+fn user_regs(fields: &mut Fields<'_>) -> Result<Option<UserRegs>, BadRecord> {
+    const ABI_NONE: u64 = bindings::PERF_SAMPLE_REGS_ABI_NONE as u64;
+    const ABI_32: u64 = bindings::PERF_SAMPLE_REGS_ABI_32 as u64;
+    let abi = match fields.u64()? {
+        ABI_NONE => return Ok(None),
+        ABI_32 => Abi::Bits32,
+        _ => Abi::Bits64,
+    };
+    let mut word = || fields.u64();
+    let (ax, bx, cx, dx, si, di) = (word()?, word()?, word()?, word()?, word()?, word()?);
+    let (bp, sp, ip) = (word()?, word()?, word()?);
+    let mut values = [ax, dx, cx, bx, si, di, bp, sp, 0, 0, 0, 0, 0, 0, 0, 0, ip];
+    for value in values.iter_mut().skip(8).take(8) {
+        *value = word()?;
+    }
+    Ok(Some(UserRegs { abi, values }))
+}
+
+/// Finds in the copied stack where the frames of the kernel's chain lie: as far as both say the same.
+fn place_frames(sample: &mut Sample) {
+    let Some(regs) = sample.user_regs else { return };
+    let word_bytes = if regs.abi == Abi::Bits32 { 4 } else { 8 };
+    let mut fp = regs.fp();
+    let mut frames = sample.user_fp.iter_mut().skip(1);
+    let is_whole = frames.all(|frame| {
+        let word = |address: u64| word_at(&sample.stack, address.checked_sub(regs.sp())?, word_bytes);
+        let (next, return_address) = (word(fp), fp.checked_add(word_bytes as u64).and_then(word));
+        if return_address != Some(frame.address) {
+            return false;
+        }
+        frame.frame_address = fp;
+        fp = next.unwrap_or(0);
+        true
+    });
+    if is_whole && fp == 0 && !sample.user_fp.is_empty() && sample.fp_end == FpEnd::Unknown {
+        sample.fp_end = FpEnd::Zero;
+    }
+}
+
+fn word_at(stack: &[u8], offset: u64, bytes: usize) -> Option<u64> {
+    let at = usize::try_from(offset).ok()?;
+    let word = stack.get(at..at.checked_add(bytes)?)?;
+    match bytes {
+        4 => Some(u64::from(u32::from_ne_bytes(word.try_into().ok()?))),
+        _ => Some(u64::from_ne_bytes(word.try_into().ok()?)),
+    }
+}
+
+/// Little by little from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: u64) -> Result<&'a [u8], BadRecord> {
+        let len = usize::try_from(len).map_err(|_| BadRecord)?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn words(&mut self, n: u64) -> Result<impl Iterator<Item = u64> + use<'a>, BadRecord> {
+        let bytes = self.bytes(n.checked_mul(8).ok_or(BadRecord)?)?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)))
+    }
+
+    fn u16(&mut self) -> Result<u16, BadRecord> {
+        Ok(u16::from_ne_bytes(self.bytes(2)?.try_into().map_err(|_| BadRecord)?))
+    }
+
+    fn u32(&mut self) -> Result<u32, BadRecord> {
+        Ok(u32::from_ne_bytes(self.bytes(4)?.try_into().map_err(|_| BadRecord)?))
+    }
+
+    fn u64(&mut self) -> Result<u64, BadRecord> {
+        Ok(u64::from_ne_bytes(self.bytes(8)?.try_into().map_err(|_| BadRecord)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

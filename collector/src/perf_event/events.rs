@@ -1,0 +1,167 @@
+//! Opening events: for threads and what descends from them, or for whole CPUs.
+
+use super::plan::Plan;
+use crate::error::Error;
+use crate::proc::threads;
+use crate::sideband::SidebandSource;
+use crate::sys::{PerfEvent, PerfRing, StackEvent};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Room for the process events of a thread's CPU. Smaller than for whole CPUs: with the samples' rings it has to be
+/// within what an ordinary user may lock.
+const THREAD_SIDEBAND_BYTES: usize = 128 << 10;
+
+/// The sampling events of all CPUs, with a ring for each, and the process events beside them.
+#[derive(Debug)]
+pub(super) struct Events {
+    pub(super) cpus: Vec<CpuEvents>,
+    pub(super) sideband: SidebandSource,
+    template: StackEvent,
+    has_threads: bool,
+}
+
+/// What samples on one CPU.
+#[derive(Debug)]
+pub(super) struct CpuEvents {
+    pub(super) cpu: u32,
+    /// Dropped before the events it belongs to.
+    pub(super) ring: PerfRing,
+    /// The first has the ring, the others write into it.
+    events: Vec<PerfEvent>,
+}
+
+impl Events {
+    /// For all that runs on every CPU, disabled.
+    pub(super) fn open_cpus(plan: &Plan) -> Result<Self, Error> {
+        let sideband = SidebandSource::open(&plan.cpus)?;
+        Self::open(plan, None, sideband)
+    }
+
+    /// For one thread and what will descend from it, disabled or to start with its exec.
+    pub(super) fn open_thread(plan: &Plan, pid: u32) -> Result<Self, Error> {
+        let sideband = SidebandSource::open_thread(pid, &plan.cpus, THREAD_SIDEBAND_BYTES);
+        let sideband = sideband.map_err(|error| refused(plan, pid, error))?;
+        Self::open(plan, Some(pid), sideband)
+    }
+
+    /// For running processes, disabled.
+    pub(super) fn open_pids(plan: &Plan, pids: &[u32]) -> Result<Self, Error> {
+        let mut known = BTreeSet::new();
+        let mut events: Option<Self> = None;
+        for &pid in pids {
+            // A thread that is made by one that has events inherits them; so what is to be found is found in the end.
+            loop {
+                let new: Vec<u32> = threads(pid).into_iter().filter(|&tid| known.insert(tid)).collect();
+                if new.is_empty() {
+                    break;
+                }
+                for tid in new {
+                    match &mut events {
+                        None => events = Some(Self::open_thread(plan, tid)?),
+                        Some(events) => events.add(plan, tid)?,
+                    }
+                }
+            }
+        }
+        events.ok_or(Error::NoSuchProcess(pids.first().copied().unwrap_or(0)))
+    }
+
+    /// Adds a thread; one that ended meanwhile is no error.
+    fn add(&mut self, plan: &Plan, tid: u32) -> Result<(), Error> {
+        let add = || -> io::Result<()> {
+            self.sideband.add_thread(tid)?;
+            for cpu in &mut self.cpus {
+                let event = PerfEvent::stacks(&self.template, Some(tid), cpu.cpu)?;
+                if let Some(first) = cpu.events.first() {
+                    event.set_output(first)?;
+                }
+                cpu.events.push(event);
+            }
+            Ok(())
+        };
+        let mut add = add;
+        match add() {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other.map_err(|error| refused(plan, tid, error)),
+        }
+    }
+
+    /// With the largest rings the kernel lets this user lock.
+    fn open(plan: &Plan, tid: Option<u32>, sideband: SidebandSource) -> Result<Self, Error> {
+        let mut last = None;
+        for &ring_bytes in &plan.ring_bytes {
+            let template = StackEvent { wakeup_bytes: u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX), ..plan.event };
+            let open = |&cpu: &u32| -> io::Result<CpuEvents> {
+                let event = PerfEvent::stacks(&template, tid, cpu)?;
+                let ring = PerfRing::new(&event, ring_bytes)?;
+                Ok(CpuEvents { cpu, ring, events: vec![event] })
+            };
+            match plan.cpus.iter().map(open).collect::<io::Result<Vec<_>>>() {
+                Ok(cpus) => return Ok(Self { cpus, sideband, template, has_threads: tid.is_some() }),
+                // More than may be locked.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => last = Some(ring_bytes),
+                Err(error) => {
+                    return Err(match tid {
+                        Some(tid) => refused(plan, tid, error),
+                        None => Error::PerfEvent { event: plan.event.kind.name(), cpu: 0, source: error },
+                    });
+                }
+            }
+        }
+        Err(Error::LockedMemory { ring_bytes: last.unwrap_or(0) })
+    }
+
+    /// Starts all that does not start by itself.
+    pub(super) fn enable(&self) -> Result<(), Error> {
+        if self.template.starts_on_exec {
+            return Ok(());
+        }
+        self.each(PerfEvent::enable).map_err(Error::system("starting to sample"))
+    }
+
+    /// Stops sampling; when this returns, no sample is taken any more.
+    pub(super) fn disable(&self) -> Result<(), Error> {
+        self.each(PerfEvent::disable).map_err(Error::system("stopping to sample"))
+    }
+
+    fn each(&self, act: impl Fn(&PerfEvent) -> io::Result<()>) -> io::Result<()> {
+        self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(act)
+    }
+
+    /// Descriptors that become readable when a ring is a quarter full.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let samples = self.cpus.iter().filter_map(|cpu| cpu.events.first()).map(PerfEvent::as_fd);
+        samples.chain(self.sideband.descriptors())
+    }
+
+    /// Whether the events belong to threads, rather than to CPUs.
+    pub(super) fn has_threads(&self) -> bool {
+        self.has_threads
+    }
+
+    /// Bytes of each CPU's ring.
+    pub(super) fn ring_bytes(&self) -> usize {
+        self.cpus.first().map_or(0, |cpu| cpu.ring.data_bytes())
+    }
+}
+
+impl CpuEvents {
+    /// What found no room, as the kernel counts it; `None` where it does not.
+    pub(super) fn lost(&self) -> Option<u64> {
+        self.events.iter().map(PerfEvent::lost).try_fold(0u64, |sum, lost| Some(sum.saturating_add(lost?)))
+    }
+}
+
+/// What the kernel means by its refusal.
+fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => Error::NoSuchProcess(tid),
+        Some(libc::EACCES | libc::EPERM) => Error::PerfEventRefused {
+            wish: "sample processes of other users, or ones that changed their user",
+            missing: "CAP_PERFMON and CAP_SYS_PTRACE",
+        },
+        _ => Error::PerfEvent { event: plan.event.kind.name(), cpu: 0, source: error },
+    }
+}

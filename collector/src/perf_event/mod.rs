@@ -1,0 +1,31 @@
+//! The collector without BPF: the kernel's own samples, read from the rings of perf events.
+//!
+//! What any user may do for processes of theirs, where `kernel.perf_event_paranoid` is at most 2. The kernel copies at
+//! most 65,528 bytes of stack for a sample, all of them or up to the first page that is not there, and walks frame
+//! pointers without saying where the frames lie or why it stopped; what of that can be seen in the copied bytes is
+//! added (`decode`, `stack_ends`).
+//!
+//! One event for each CPU and profiled thread, inherited by what descends from it, or one for each CPU alone. The samples
+//! of a CPU share one ring, its process events another, so that samples never take the room of a mapping.
+//!
+//! **The balance.** Every tick that reaches the kernel's sampling code becomes a sample or is counted as lost, so what
+//! fired is what was read and what was lost. Ticks the event excludes (in the kernel, for ordinary users) are nowhere
+//! counted, and the recording says so ([`fpprof_recording::model::Meta::not_counted`]).
+
+mod decode;
+mod events;
+mod plan;
+mod reader;
+mod rights;
+mod session;
+mod stack_ends;
+
+pub(crate) use rights::Rights;
+pub(crate) use session::record;
+
+/// Most bytes of stack that can be asked for. A whole sample is below 64 KiB, so that of so many bytes the kernel leaves
+/// away as many as head, registers and chain take (some 300).
+///
+/// # Sources
+/// `kernel/events/core.c`: `perf_copy_attr` (below `USHRT_MAX`, a multiple of 8) and `perf_sample_ustack_size`.
+pub(crate) const MAX_STACK_BYTES: u32 = 65_528;

@@ -1,0 +1,132 @@
+//! What can be known to fail before anything runs.
+
+use super::{MAX_STACK_BYTES, Rights};
+use crate::error::Error;
+use crate::plan::{Command, check_rate, check_target};
+use crate::proc::online_cpus;
+use crate::request::{Request, Target};
+use crate::sys::{EventKind, PerfEvent, StackEvent};
+use fpprof_recording::model::CaptureMode;
+
+/// A request that was found possible as far as one can know beforehand.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) cpus: Vec<u32>,
+    pub(super) command: Option<Command>,
+    /// As it is opened first; the ring decides the mark that wakes the reader.
+    pub(super) event: StackEvent,
+    pub(super) is_system: bool,
+    /// Sizes of a CPU's ring to try, largest first.
+    pub(super) ring_bytes: Vec<usize>,
+}
+
+/// Room for a sample beside its stack: head, registers, and a chain of 127 frames with its marks. Rounded up.
+const OTHER_BYTES: u64 = 2048;
+/// Rings no larger than this are asked for by default: 250 samples of 64 KiB.
+const LARGEST_DEFAULT_RING: u64 = 16 << 20;
+/// As the eBPF collector takes.
+const LARGEST_RING: u64 = 256 << 20;
+
+impl Plan {
+    pub(super) fn new(request: &Request) -> Result<Self, Error> {
+        let command = check_target(&request.target)?;
+        if matches!(request.target, Target::Threads(_) | Target::Cgroup { .. }) {
+            let wish = "sample single threads or control groups, which is for eBPF";
+            return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
+        }
+        check_rate(request.sampling)?;
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));
+        }
+        let stack_bytes = stack_bytes(request.mode)?;
+        let ring_bytes = ring_sizes(request.ring_bytes.map(|bytes| bytes as u64), u64::from(stack_bytes))?;
+        let rights = Rights::now();
+        let is_system = matches!(request.target, Target::System | Target::SystemWhile { .. });
+        rights.check(is_system)?;
+        let cpus = online_cpus();
+        let excludes_kernel = !rights.may_sample_kernel();
+        let event = StackEvent {
+            kind: EventKind::CpuClock,
+            sampling: request.sampling,
+            mode: request.mode,
+            kernel_stacks: request.kernel_stacks && !excludes_kernel,
+            excludes_kernel,
+            starts_on_exec: matches!(request.target, Target::Command { .. }),
+            wakeup_bytes: 0,
+            counts_lost: true,
+        };
+        let event = choose(event, cpus.first().copied().unwrap_or(0))?;
+        Ok(Self { cpus, command, event, is_system, ring_bytes })
+    }
+}
+
+fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
+    match mode {
+        CaptureMode::Fp => Ok(0),
+        CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => {
+            let is_possible = stack_bytes <= MAX_STACK_BYTES && stack_bytes > 0 && stack_bytes.is_multiple_of(8);
+            let refused = || Error::PerfEventStackBytes { asked: stack_bytes, max: MAX_STACK_BYTES };
+            is_possible.then_some(stack_bytes).ok_or_else(refused)
+        }
+    }
+}
+
+/// What was asked for, rounded up; or powers of two from the largest useful one down to what two samples need.
+fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error> {
+    let needed = (2 * (stack_bytes + OTHER_BYTES)).next_power_of_two();
+    let sizes = match asked {
+        Some(asked) if asked < needed => return Err(Error::RingTooSmall { asked, needed }),
+        Some(asked) if asked > LARGEST_RING => return Err(Error::RingTooLarge { asked, max: LARGEST_RING }),
+        Some(asked) => vec![asked.next_power_of_two()],
+        None => {
+            let largest = (256 * (stack_bytes + OTHER_BYTES)).next_power_of_two().min(LARGEST_DEFAULT_RING);
+            std::iter::successors(Some(largest), |size| Some(size / 2)).take_while(|&size| size >= needed).collect()
+        }
+    };
+    Ok(sizes.into_iter().filter_map(|size| usize::try_from(size).ok()).collect())
+}
+
+/// Tries on this very thread what the kernel knows: cycles, else a timer; and whether it counts what it loses.
+fn choose(mut event: StackEvent, cpu: u32) -> Result<StackEvent, Error> {
+    let mut refused = None;
+    for kind in [EventKind::Cycles, EventKind::CpuClock] {
+        for counts_lost in [true, false] {
+            event = StackEvent { kind, counts_lost, ..event };
+            match PerfEvent::stacks(&event, Some(0), cpu) {
+                Ok(_) => return Ok(event),
+                Err(source) => refused = Some(Error::PerfEvent { event: kind.name(), cpu, source }),
+            }
+        }
+    }
+    Err(refused.unwrap_or(Error::NoProcess))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that two samples fit the smallest ring, that sizes fall by halves, and that what is asked for stands alone.
+    #[test]
+    fn rings_hold_two_samples() {
+        let sizes = ring_sizes(None, 65_528).expect("sizes");
+        assert_eq!((sizes.first(), sizes.last()), (Some(&(16 << 20)), Some(&(256 << 10))));
+        assert!(sizes.windows(2).all(|pair| pair[0] == 2 * pair[1]));
+        assert_eq!(ring_sizes(Some(300_000), 65_528).expect("sizes"), [512 << 10]);
+        assert!(matches!(ring_sizes(Some(4096), 65_528), Err(Error::RingTooSmall { needed: 262_144, .. })));
+        assert!(matches!(ring_sizes(Some(1 << 30), 0), Err(Error::RingTooLarge { .. })));
+        assert!(ring_sizes(None, 0).expect("sizes").iter().all(|size| size.is_multiple_of(4096)));
+    }
+
+    /// Check that the kernel's limit of bytes is kept, and its step.
+    #[test]
+    fn the_kernels_limit_is_ours() {
+        let dwarf = |stack_bytes| stack_bytes_of(CaptureMode::Dwarf { stack_bytes });
+        assert_eq!((dwarf(8), dwarf(65_528)), (Some(8), Some(65_528)));
+        assert_eq!((dwarf(0), dwarf(65_536), dwarf(100)), (None, None, None));
+        assert_eq!(stack_bytes_of(CaptureMode::Fp), Some(0));
+    }
+
+    fn stack_bytes_of(mode: CaptureMode) -> Option<u32> {
+        stack_bytes(mode).ok()
+    }
+}

@@ -1,0 +1,278 @@
+//! From the rings into the recording.
+
+use super::decode::{SampleLayout, decode, kind, time_ns};
+use super::events::Events;
+use super::stack_ends::StackEnds;
+use crate::modules::Modules;
+use crate::session::{note, ticks_in, write_event};
+use crate::sideband::{Body, Records, Throttling, Tracker, Verdict};
+use crate::sys::PerfRing;
+use fpprof_recording::RecordingWriter;
+use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
+use perf_event_open_sys::bindings;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Reads all rings, joins them in the order of time, and writes.
+pub(super) struct Reader<W> {
+    pub(super) writer: RecordingWriter<W>,
+    pub(super) events: Events,
+    pub(super) tracker: Tracker,
+    pub(super) modules: Modules,
+    pub(super) stack_ends: StackEnds,
+    pub(super) options: Options,
+    /// First failure to write, by its errno.
+    pub(super) write_failed: Option<i32>,
+    /// Bytes of all samples.
+    pub(super) ring_bytes: u64,
+    counts: BTreeMap<u32, Counts>,
+    cursors: Vec<Cursor>,
+    scratch: Vec<u8>,
+    sample: Sample,
+}
+
+/// What becomes of samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) layout: SampleLayout,
+    pub(super) sampling: Sampling,
+    pub(super) keeps_raw_stacks: bool,
+    /// Its samples are skipped.
+    pub(super) excluded_pid: Option<u32>,
+}
+
+/// What a CPU's ring said so far.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Samples read, whatever became of them.
+    read: u64,
+    /// Of those, in something that is not to be profiled.
+    skipped: u64,
+    /// What found no room, as records say.
+    lost: u64,
+    /// Ticks that throttling suppressed, as far as it is over.
+    throttled: u64,
+    throttling: Throttling,
+    /// Time of the last record.
+    last_ns: u64,
+}
+
+/// Where in a ring reading has come to.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    at: u64,
+    head: u64,
+    /// Of the record at `at`; `None` at the end.
+    time_ns: Option<u64>,
+}
+
+impl Cursor {
+    fn new(ring: &PerfRing, at: u64, head: u64, scratch: &mut Vec<u8>) -> Self {
+        let record = ring.record(at, head, scratch);
+        Self { at, head, time_ns: record.map(|record| time_ns(record).unwrap_or(0)) }
+    }
+}
+
+impl<W: Write> Reader<W> {
+    pub(super) fn new(writer: RecordingWriter<W>, events: Events, modules: Modules, options: Options) -> Self {
+        let tracker = Tracker::new(!events.has_threads());
+        Self {
+            writer,
+            events,
+            tracker,
+            modules,
+            stack_ends: StackEnds::default(),
+            options,
+            write_failed: None,
+            ring_bytes: 0,
+            counts: BTreeMap::new(),
+            cursors: Vec::new(),
+            scratch: Vec::new(),
+            sample: Sample::default(),
+        }
+    }
+
+    /// Reads what happened up to `cut_ns`. Heads are looked at first and read last: so whatever a process did before a
+    /// sample of its has been read when the sample is.
+    pub(super) fn read(&mut self, cut_ns: u64) {
+        let mut cursors = std::mem::take(&mut self.cursors);
+        let scratch = &mut self.scratch;
+        let cursor = |cpu: &super::events::CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
+        cursors.extend(self.events.cpus.iter().map(cursor));
+        let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
+        let (write_failed, stack_ends) = (&mut self.write_failed, &mut self.stack_ends);
+        self.events.sideband.drain(cut_ns, |event| {
+            if tracker.apply(&event) == Verdict::Keep {
+                stack_ends.apply(&event);
+                note(write_failed, write_event(writer, modules, event));
+            }
+        });
+        while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
+            let next = self.read_record(i, cursor);
+            if let Some(slot) = cursors.get_mut(i) {
+                *slot = next;
+            }
+        }
+        cursors.clear();
+        self.cursors = cursors;
+        self.tracker.forget_ended();
+        let tracker = &self.tracker;
+        self.stack_ends.forget_ended(|pid| tracker.knows(pid));
+    }
+
+    fn read_record(&mut self, i: usize, cursor: Cursor) -> Cursor {
+        let Some(cpu) = self.events.cpus.get_mut(i) else { return Cursor { time_ns: None, ..cursor } };
+        let counts = self.counts.entry(cpu.cpu).or_default();
+        let Some(record) = cpu.ring.record(cursor.at, cursor.head, &mut self.scratch) else {
+            return Cursor { time_ns: None, ..cursor };
+        };
+        let record_bytes = record.len() as u64;
+        if kind(record) == bindings::PERF_RECORD_SAMPLE {
+            counts.read += 1;
+            self.ring_bytes += record_bytes;
+            match decode(record, self.options.layout, &mut self.sample) {
+                // The idle task, or what is not to be profiled.
+                Ok(()) if self.sample.tid == 0 || self.options.excluded_pid == Some(self.sample.pid) => {
+                    counts.skipped += 1;
+                }
+                Ok(()) => {
+                    let sample = &mut self.sample;
+                    (sample.cpu_fired, sample.cpu_lost) = (counts.read + counts.lost, counts.lost);
+                    end_stack(sample, &self.stack_ends);
+                    let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
+                    let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
+                    note(&mut self.write_failed, self.writer.sample(sample, scrub));
+                }
+                // Cannot be; it counts as dropped.
+                Err(_) => {}
+            }
+        } else {
+            let time_ns = cursor.time_ns.unwrap_or(0);
+            for gap in counts.take(cpu.cpu, time_ns, (Records { bytes: record }).next(), self.options.sampling) {
+                note(&mut self.write_failed, self.writer.gap(&gap));
+            }
+        }
+        counts.last_ns = cursor.time_ns.unwrap_or(counts.last_ns);
+        let at = cursor.at + record_bytes;
+        cpu.ring.release(at);
+        Cursor::new(&cpu.ring, at, cursor.head, &mut self.scratch)
+    }
+
+    /// Writes an event that no ring holds.
+    pub(super) fn write_event(&mut self, event: Sideband) {
+        self.tracker.apply(&event);
+        self.stack_ends.apply(&event);
+        let written = write_event(&mut self.writer, &mut self.modules, event);
+        note(&mut self.write_failed, written);
+    }
+
+    /// Brings to the disk what was collected.
+    pub(super) fn flush(&mut self) {
+        let flushed = self.writer.flush();
+        note(&mut self.write_failed, flushed);
+    }
+
+    /// Writes the balance so far, and all that it is about.
+    pub(super) fn checkpoint(&mut self, time_ns: u64) {
+        let sideband_lost = self.events.sideband.lost();
+        let checkpoint = Checkpoint { time_ns, cpus: self.counters(false), sideband_lost };
+        let written = self.writer.checkpoint(&checkpoint);
+        note(&mut self.write_failed, written);
+        self.flush();
+    }
+
+    /// Counts what no record told of: throttling that still lasts, and by the kernel's own count what was lost last. No
+    /// sample may be on its way any more.
+    pub(super) fn close_balance(&mut self, stopped_ns: u64) {
+        for cpu in &self.events.cpus {
+            let counts = self.counts.entry(cpu.cpu).or_default();
+            let lost = cpu.lost().unwrap_or(counts.lost).saturating_sub(counts.lost);
+            let end_of_throttling = counts.throttling.open_since_ns().map(|_| Body::Unthrottle { time_ns: stopped_ns });
+            let end_of_losses = (lost > 0).then_some(Body::Lost(lost));
+            for body in [end_of_throttling, end_of_losses] {
+                for gap in counts.take(cpu.cpu, stopped_ns, body, self.options.sampling) {
+                    note(&mut self.write_failed, self.writer.gap(&gap));
+                }
+            }
+        }
+    }
+
+    /// The balance of every CPU: `fired` is what was read, what was lost, and what was throttled. At the end nothing is on
+    /// its way any more: what was read and is not in the recording was dropped.
+    pub(super) fn counters(&self, is_end: bool) -> Vec<CpuCounters> {
+        let none = Counts::default();
+        let of_cpu = |cpu: &super::events::CpuEvents| {
+            let counts = self.counts.get(&cpu.cpu).unwrap_or(&none);
+            let tally = self.writer.tallies().get(&cpu.cpu).copied().unwrap_or_default();
+            let causes = [(LossCause::RingFull, counts.lost), (LossCause::Throttled, counts.throttled)];
+            let recorded = tally.written;
+            let not_recorded = counts.read.saturating_sub(counts.skipped).saturating_sub(recorded);
+            CpuCounters {
+                cpu: cpu.cpu,
+                fired: counts.read + counts.lost + counts.throttled,
+                recorded,
+                lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
+                skipped: counts.skipped,
+                dropped: if is_end { not_recorded } else { tally.unwritten },
+            }
+        };
+        self.events.cpus.iter().map(of_cpu).collect()
+    }
+
+    /// Samples handed to the recording, lost, and not written, so far.
+    pub(super) fn totals(&self) -> (u64, u64, u64) {
+        let samples: u64 = self.counts.values().map(|counts| counts.read - counts.skipped).sum();
+        let lost = self.counts.values().map(|counts| counts.lost).sum();
+        let unwritten = self.writer.tallies().values().map(|tally| tally.unwritten).sum();
+        (samples.saturating_sub(unwritten), lost, unwritten)
+    }
+
+    /// Whether a ring is a quarter full: what was read last time was too young to be taken out, or much has come since.
+    pub(super) fn is_filling(&self) -> bool {
+        self.events.cpus.iter().any(|cpu| {
+            let filled = cpu.ring.head().wrapping_sub(cpu.ring.tail());
+            filled >= cpu.ring.data_bytes() as u64 / 4
+        })
+    }
+}
+
+impl Counts {
+    /// Counts a record that is no sample; gives what it says was lost, and when.
+    fn take(&mut self, cpu: u32, time_ns: u64, body: Option<Body>, sampling: Sampling) -> Vec<Gap> {
+        match body {
+            Some(Body::Lost(lost)) => {
+                self.lost = self.lost.saturating_add(lost);
+                let start_ns = if self.last_ns > 0 { self.last_ns.min(time_ns) } else { time_ns };
+                return vec![Gap { cpu, start_ns, end_ns: time_ns, lost, cause: LossCause::RingFull }];
+            }
+            Some(Body::Throttle { time_ns }) => self.throttling.begin(time_ns),
+            Some(Body::Unthrottle { time_ns }) => self.throttling.end(time_ns),
+            _ => {}
+        }
+        let mut gaps = Vec::new();
+        for (start_ns, end_ns) in self.throttling.take_ended() {
+            let lost = ticks_in(end_ns.saturating_sub(start_ns), sampling);
+            self.throttled = self.throttled.saturating_add(lost);
+            let gap = Gap { cpu, start_ns, end_ns, lost, cause: LossCause::Throttled };
+            gaps.extend((lost > 0).then_some(gap));
+        }
+        gaps
+    }
+}
+
+fn earliest(cursors: &[Cursor], cut_ns: u64) -> Option<(usize, Cursor)> {
+    let timed = cursors.iter().enumerate().filter_map(|(i, cursor)| Some((cursor.time_ns?, i, *cursor)));
+    let (_, i, cursor) =
+        timed.filter(|&(time_ns, _, _)| time_ns <= cut_ns).min_by_key(|&(time_ns, i, _)| (time_ns, i))?;
+    Some((i, cursor))
+}
+
+/// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
+fn end_stack(sample: &mut Sample, stack_ends: &StackEnds) {
+    let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
+    sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns);
+    if let Some(end) = sample.stack_end {
+        let depth = usize::try_from(end.address.saturating_sub(sp)).unwrap_or(usize::MAX);
+        sample.stack.truncate(depth);
+    }
+}

@@ -1,0 +1,256 @@
+//! Making a recording.
+
+use super::decode::SampleLayout;
+use super::events::Events;
+use super::plan::Plan;
+use super::reader::{Options, Reader};
+use crate::error::Error;
+use crate::modules::{Modules, vdso};
+use crate::proc::{online_cpus, processes, read_number};
+use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
+use crate::session::{FLUSH, POLL, Running, SETTLE_NS, meta, missing_ticks};
+use crate::synthesis::synthesize;
+use crate::sys::{EventKind, OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
+use fpprof_recording::RecordingWriter;
+use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Records with perf events alone, see [`crate::record`].
+pub(crate) fn record<W: Write>(
+    request: &Request,
+    sink: W,
+    stop: &StopFlag,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, Error> {
+    let plan = Plan::new(request)?;
+    let before = rusage();
+    let open_files = OpenFiles::raise();
+    let mut events = None;
+    let running = match (&request.target, &plan.command) {
+        (Target::Pids(pids), _) => {
+            let running = Running::attach(pids, |_| Ok(()))?;
+            events = Some(Events::open_pids(&plan, pids)?);
+            running
+        }
+        (_, Some(command)) => Running::hold(command, &open_files, plan.is_system, |pid| {
+            events = Some(Events::open_thread(&plan, pid)?);
+            Ok(())
+        })?,
+        _ => Running::System,
+    };
+    let events = events.map_or_else(|| Events::open_cpus(&plan), Ok)?;
+    // Before `/proc` is read, so that nothing falls between.
+    events.sideband.enable()?;
+    let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
+    let mut session = Session {
+        request,
+        notes: notes_of(&plan, &events),
+        reader: Reader::new(writer, events, Modules::new(open_files.limit()), options(request, &plan)),
+        plan: &plan,
+        running,
+        stop,
+        started_ns: 0,
+    };
+    session.start()?;
+    let reason = session.run(progress)?;
+    session.finish(reason, &before)
+}
+
+fn description(request: &Request, plan: &Plan, running: &Running) -> Meta {
+    let excluded = plan.event.excludes_kernel.then_some(NotCounted::KernelTicks);
+    let uncounted = (!plan.event.counts_lost).then_some(NotCounted::LastLosses);
+    Meta {
+        collector: Collector::PerfEvent,
+        kernel_stacks: plan.event.kernel_stacks,
+        not_counted: excluded.into_iter().chain(uncounted).collect(),
+        ..meta(request, plan.event.kind, running)
+    }
+}
+
+fn options(request: &Request, plan: &Plan) -> Options {
+    let max_frames = read_number("/proc/sys/kernel/perf_event_max_stack");
+    let layout = SampleLayout {
+        has_chain: plan.event.kernel_stacks || !matches!(request.mode, CaptureMode::Dwarf { .. }),
+        has_stack: request.mode != CaptureMode::Fp,
+        max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
+    };
+    let excludes_self = plan.is_system && request.exclude_self;
+    let excluded_pid = excludes_self.then(std::process::id);
+    Options { layout, sampling: request.sampling, keeps_raw_stacks: request.keep_raw_stacks, excluded_pid }
+}
+
+fn notes_of(plan: &Plan, events: &Events) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if plan.event.excludes_kernel {
+        notes.push(Note::KernelNotSampled);
+    }
+    if plan.ring_bytes.first() != Some(&events.ring_bytes()) {
+        notes.push(Note::SmallRings(events.ring_bytes()));
+    }
+    notes
+}
+
+/// A recording under way.
+struct Session<'a, W> {
+    request: &'a Request,
+    plan: &'a Plan,
+    reader: Reader<W>,
+    running: Running,
+    stop: &'a StopFlag,
+    started_ns: u64,
+    notes: Vec<Note>,
+}
+
+impl<W: Write> Session<'_, W> {
+    /// What exists already, then samples, then the command.
+    fn start(&mut self) -> Result<(), Error> {
+        self.describe_existing();
+        self.started_ns = monotonic_ns();
+        self.reader.events.enable()?;
+        self.running.release(self.plan.command.as_ref())
+    }
+
+    fn describe_existing(&mut self) {
+        let now_ns = monotonic_ns();
+        if let Some(module) = vdso() {
+            self.reader.write_event(Sideband::Module(module));
+        }
+        let existing = match &self.request.target {
+            Target::Command { .. } => {
+                let pid = self.running.command_pid();
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, 1, now_ns));
+                return;
+            }
+            Target::Pids(pids) => pids.clone(),
+            // The plan takes neither threads nor control groups.
+            Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes(),
+        };
+        let mut unreadable = 0;
+        for pid in existing {
+            self.reader.tracker.add(pid, 1, now_ns);
+            self.reader.stack_ends.add(pid);
+            let reader = &mut self.reader;
+            match synthesize(pid, now_ns, &mut |event| reader.write_event(event)) {
+                Ok(n_threads) => self.reader.tracker.add(pid, n_threads, now_ns),
+                Err(_) => unreadable += 1,
+            }
+        }
+        if unreadable > 0 {
+            self.notes.push(Note::ProcessesUnreadable(unreadable));
+        }
+    }
+
+    fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
+        let started = Instant::now();
+        let mut last_flush = started;
+        let failed = Error::system;
+        let poller = Poller::new().map_err(failed("waiting for samples"))?;
+        poller.add(self.stop.as_fd()).map_err(failed("waiting for signals"))?;
+        for fd in self.reader.events.descriptors() {
+            poller.add(fd).map_err(failed("waiting for samples"))?;
+        }
+        self.running.watch(&poller)?;
+        loop {
+            let left = self.request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
+            if let Some(reason) = self.end_reason(left)? {
+                return Ok(reason);
+            }
+            // A ring wakes us when it passes its mark, not while it stays above.
+            let pause = if self.reader.is_filling() { Duration::from_nanos(SETTLE_NS) } else { POLL };
+            poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(failed("waiting for samples"))?;
+            self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));
+            if last_flush.elapsed() >= FLUSH {
+                last_flush = Instant::now();
+                self.reader.checkpoint(monotonic_ns());
+            }
+            let (samples, lost, dropped) = self.reader.totals();
+            let bytes_written = self.reader.writer.bytes_written();
+            progress(&Progress { elapsed: started.elapsed(), samples, lost, dropped, bytes_written });
+        }
+    }
+
+    fn end_reason(&mut self, left: Option<Duration>) -> Result<Option<EndReason>, Error> {
+        if self.running.has_ended()? {
+            return Ok(Some(match self.running.status() {
+                Some(TargetStatus::Exited(status)) => EndReason::Exited(status),
+                Some(TargetStatus::Killed(signal)) => EndReason::Killed(signal),
+                None => EndReason::TargetsGone,
+            }));
+        }
+        if let Some(signal) = self.stop.signal() {
+            return Ok(Some(EndReason::Signal(signal)));
+        }
+        Ok(left.filter(Duration::is_zero).map(|_| EndReason::Duration))
+    }
+
+    /// Stops sampling, reads all that is left, and closes the recording.
+    fn finish(mut self, reason: EndReason, before: &Rusage) -> Result<Outcome, Error> {
+        self.reader.events.disable()?;
+        let stopped_ns = monotonic_ns();
+        let at_stop = rusage();
+        if !self.running.terminate()? {
+            self.notes.push(Note::TargetStillRuns);
+        }
+        self.reader.events.sideband.disable()?;
+        self.reader.read(u64::MAX);
+        self.reader.close_balance(stopped_ns);
+        let modules = std::mem::replace(&mut self.reader.modules, Modules::new(0));
+        let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
+        self.reader.flush();
+        let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
+        let end = End {
+            time_ns: stopped_ns,
+            reason: still_fails.map_or(reason, EndReason::WriteFailed),
+            cpus: self.reader.counters(true),
+            sideband_lost: self.reader.events.sideband.lost(),
+            own_cost: self.own_cost(before, &at_stop),
+        };
+        if let Err(error) = self.reader.writer.finish(&end) {
+            let errno = match &error {
+                fpprof_recording::Error::Write(source) => source.raw_os_error(),
+                _ => None,
+            };
+            self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
+        }
+        let sampled_ns = stopped_ns.saturating_sub(self.started_ns);
+        self.add_notes(not_kept, sampled_ns, &end);
+        Ok(Outcome {
+            samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
+            end,
+            target_status: self.running.status(),
+            sampled_for: Duration::from_nanos(sampled_ns),
+            bytes_written: self.reader.writer.bytes_written(),
+            notes: self.notes,
+        })
+    }
+
+    fn own_cost(&self, before: &Rusage, at_stop: &Rusage) -> OwnCost {
+        let now = rusage();
+        let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
+        OwnCost {
+            user_ns: now.user_ns.saturating_sub(before.user_ns),
+            system_ns: now.system_ns.saturating_sub(before.system_ns),
+            after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
+            max_rss_bytes: now.max_rss_bytes,
+            ring_bytes: self.reader.ring_bytes,
+            ..OwnCost::default()
+        }
+    }
+
+    /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
+    fn add_notes(&mut self, files_not_kept: u64, sampled_ns: u64, end: &End) {
+        let has_rate = self.plan.is_system && self.plan.event.kind == EventKind::CpuClock;
+        let missing = if has_rate { missing_ticks(self.request.sampling, sampled_ns, &end.cpus) } else { 0 };
+        let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
+        let counted = [
+            (missing, Note::TicksMissing as fn(u64) -> Note),
+            (new_cpus as u64, Note::CpusNotSampled),
+            (files_not_kept, Note::FilesNotKept),
+            (self.reader.writer.gaps_dropped(), Note::GapsDropped),
+            (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
+        ];
+        self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+    }
+}

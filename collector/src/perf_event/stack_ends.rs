@@ -1,0 +1,173 @@
+//! Where stacks end, which the kernel's samples do not say.
+
+use crate::proc::start_stack;
+use fpprof_recording::model::{Comm, Mmap, Sideband, StackEnd, StackEndSource};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The ends of the mappings of all profiled processes, and of their first threads' stacks.
+///
+/// A mapping's end is right until it is unmapped or changed, which nothing tells of; what is mapped over it is.
+#[derive(Debug, Default)]
+pub(super) struct StackEnds {
+    processes: FxHashMap<u32, Process>,
+    /// First threads that ended: others of their processes may live on, and samples still come.
+    ended: Vec<u32>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Process {
+    /// End by start, not overlapping. Shared until one of the sharers changes it.
+    mappings: Rc<BTreeMap<u64, u64>>,
+    /// Where the kernel put arguments and environment at the last exec: the outer end of the first thread's stack.
+    first_stack: Option<u64>,
+    /// The last exec: what was mapped before is gone.
+    since_ns: u64,
+}
+
+/// A first thread's stack is no larger; beyond it lies something else.
+///
+/// # Sources
+/// Twice the usual limit (`_STK_LIM` in `include/uapi/linux/resource.h`).
+const LARGEST_FIRST_STACK: u64 = 16 << 20;
+
+impl StackEnds {
+    /// Takes note of an event of a profiled process.
+    ///
+    /// Of a process that executes one program right after another, `/proc` may tell of the second when the first is asked
+    /// for. Stacks are placed at random, so what it says is then too far away to be taken for the end of one.
+    pub(super) fn apply(&mut self, event: &Sideband) {
+        match event {
+            Sideband::Mmap(mmap) => self.mmap(mmap),
+            Sideband::Comm(comm) if comm.exec => self.exec(comm),
+            Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
+                let parent = self.processes.get(&fork.parent_pid).cloned().unwrap_or_default();
+                self.processes.insert(fork.pid, parent);
+            }
+            Sideband::Exit(exit) if exit.pid == exit.tid => {
+                self.ended.push(exit.pid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets processes that have ended: call it when all samples up to the last event have been seen.
+    pub(super) fn forget_ended(&mut self, is_alive: impl Fn(u32) -> bool) {
+        for pid in self.ended.drain(..).filter(|&pid| !is_alive(pid)) {
+            self.processes.remove(&pid);
+        }
+    }
+
+    /// Takes note of a process that exists already.
+    pub(super) fn add(&mut self, pid: u32) {
+        self.processes.entry(pid).or_default().first_stack = start_stack(pid);
+    }
+
+    /// The end of the stack that `sp` lay in at `time_ns`, where it is known.
+    pub(super) fn end(&self, pid: u32, sp: u64, time_ns: u64) -> Option<StackEnd> {
+        let process = self.processes.get(&pid).filter(|process| time_ns >= process.since_ns)?;
+        if let Some(first) = process.first_stack
+            && first.checked_sub(sp).is_some_and(|depth| depth > 0 && depth <= LARGEST_FIRST_STACK)
+        {
+            return Some(StackEnd { address: first, source: StackEndSource::StartStack });
+        }
+        let (_, &end) = process.mappings.range(..=sp).next_back()?;
+        (end > sp).then_some(StackEnd { address: end, source: StackEndSource::Mapping })
+    }
+
+    fn exec(&mut self, comm: &Comm) {
+        let now = Process { first_stack: start_stack(comm.pid), since_ns: comm.time_ns, ..Process::default() };
+        self.processes.insert(comm.pid, now);
+    }
+
+    fn mmap(&mut self, mmap: &Mmap) {
+        // The kernel tells of a first stack before it moves it.
+        if mmap.path == b"[stack]" {
+            return;
+        }
+        let process = self.processes.entry(mmap.pid).or_default();
+        insert(Rc::make_mut(&mut process.mappings), mmap.start, mmap.start.saturating_add(mmap.len));
+    }
+}
+
+/// Adds `start..end`, cutting away what it covers.
+fn insert(mappings: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    if start >= end {
+        return;
+    }
+    if let Some((_, below)) = mappings.range_mut(..start).next_back()
+        && *below > start
+    {
+        let rest = std::mem::replace(below, start);
+        if rest > end {
+            mappings.insert(end, rest);
+        }
+    }
+    while let Some((&covered, &covered_end)) = mappings.range(start..end).next() {
+        mappings.remove(&covered);
+        if covered_end > end {
+            mappings.insert(end, covered_end);
+        }
+    }
+    mappings.insert(start, end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::FileIdentity;
+
+    fn mmap(start: u64, len: u64) -> Sideband {
+        Sideband::Mmap(Mmap {
+            time_ns: 1,
+            pid: 7,
+            tid: 7,
+            start,
+            len,
+            file_offset: 0,
+            prot: 3,
+            flags: 2,
+            path: b"//anon".to_vec(),
+            identity: FileIdentity::default(),
+            synthesized: false,
+        })
+    }
+
+    fn end(ends: &StackEnds, sp: u64) -> Option<u64> {
+        ends.end(7, sp, 5).map(|end| end.address)
+    }
+
+    /// Check that a stack ends where its mapping does, that neighbours stay apart, that what is mapped later covers what
+    /// was there, and that nothing is said where nothing is mapped.
+    #[test]
+    fn mappings_end_where_they_end() {
+        let mut ends = StackEnds::default();
+        for event in [mmap(0x1000, 0x1000), mmap(0x2000, 0x1000), mmap(0x8000, 0x4000)] {
+            ends.apply(&event);
+        }
+        assert_eq!(
+            [0xfff, 0x1000, 0x1fff, 0x2000, 0x3000].map(|sp| end(&ends, sp)),
+            [None, Some(0x2000), Some(0x2000), Some(0x3000), None]
+        );
+        ends.apply(&mmap(0x9000, 0x1000));
+        assert_eq!([0x8800, 0x9800, 0xa000].map(|sp| end(&ends, sp)), [Some(0x9000), Some(0xa000), Some(0xc000)]);
+        ends.apply(&mmap(0, 0x10000));
+        assert_eq!(end(&ends, 0x1800), Some(0x10000));
+        ends.apply(&mmap(u64::MAX - 1, 100));
+        assert_eq!(end(&ends, u64::MAX - 1), Some(u64::MAX));
+    }
+
+    /// Check that a first stack's end is its start address, for this very process, and not for what lies far from it.
+    #[test]
+    fn first_stacks_end_at_their_start() {
+        let mut ends = StackEnds::default();
+        let pid = std::process::id();
+        ends.add(pid);
+        let start = start_stack(pid).expect("of one's own process it is known");
+        let said = ends.end(pid, start - 64, 5).expect("an end");
+        assert_eq!(said, StackEnd { address: start, source: StackEndSource::StartStack });
+        assert_eq!(ends.end(pid, start, 5), None);
+        assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5), None);
+    }
+}

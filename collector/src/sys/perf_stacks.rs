@@ -1,0 +1,83 @@
+//! Perf events that write samples with stacks into their ring.
+
+use super::{EventKind, PerfEvent};
+use fpprof_recording::model::{CaptureMode, Sampling};
+use perf_event_open_sys::bindings;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// What a sampling event with stacks is to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StackEvent {
+    pub(crate) kind: EventKind,
+    pub(crate) sampling: Sampling,
+    pub(crate) mode: CaptureMode,
+    /// Take the kernel's chain too.
+    pub(crate) kernel_stacks: bool,
+    /// Do not fire in the kernel at all: all that ordinary users may.
+    pub(crate) excludes_kernel: bool,
+    /// Begin with the thread's next exec, rather than by [`PerfEvent::enable`].
+    pub(crate) starts_on_exec: bool,
+    /// So many bytes in the ring wake the reader.
+    pub(crate) wakeup_bytes: u32,
+    /// Let the kernel count what it loses (since 6.0); else only its records say so.
+    pub(crate) counts_lost: bool,
+}
+
+/// What a sample holds, in the order of the bits of `enum perf_event_sample_format` but for the first, see
+/// `perf_event::decode`.
+const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_IDENTIFIER
+    | bindings::PERF_SAMPLE_IP
+    | bindings::PERF_SAMPLE_TID
+    | bindings::PERF_SAMPLE_TIME
+    | bindings::PERF_SAMPLE_CPU
+    | bindings::PERF_SAMPLE_PERIOD) as u64;
+
+/// The general registers and the instruction pointer, without flags and segments.
+///
+/// # Sources
+/// `enum perf_event_x86_regs` in `arch/x86/include/uapi/asm/perf_regs.h`.
+const USER_REGS: u64 = 0x00ff_01ff;
+
+impl PerfEvent {
+    /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
+    /// It is disabled.
+    pub(crate) fn stacks(wish: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
+        let mut attr = Self::sampling_attr(wish.kind, wish.sampling);
+        let (takes_chain, stack_bytes) = match wish.mode {
+            CaptureMode::Fp => (true, None),
+            CaptureMode::Dwarf { stack_bytes } => (false, Some(stack_bytes)),
+            CaptureMode::Both { stack_bytes } => (true, Some(stack_bytes)),
+        };
+        attr.sample_type = SAMPLE_TYPE;
+        if takes_chain || wish.kernel_stacks {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
+            attr.set_exclude_callchain_user(u64::from(!takes_chain));
+            attr.set_exclude_callchain_kernel(u64::from(!wish.kernel_stacks));
+        }
+        if let Some(bytes) = stack_bytes {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_USER | bindings::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = USER_REGS;
+            attr.sample_stack_user = bytes;
+        }
+        if wish.counts_lost {
+            attr.read_format = u64::from(bindings::PERF_FORMAT_LOST);
+        }
+        attr.set_inherit(u64::from(tid.is_some()));
+        attr.set_enable_on_exec(u64::from(wish.starts_on_exec));
+        attr.set_exclude_kernel(u64::from(wish.excludes_kernel));
+        attr.set_exclude_hv(u64::from(wish.excludes_kernel));
+        attr.set_watermark(1);
+        attr.__bindgen_anon_2.wakeup_watermark = wish.wakeup_bytes;
+        Self::open(&mut attr, tid, cpu)
+    }
+
+    /// Records of this event, and of all that inherited it, that found no room. `None` where the kernel does not count.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        // The event's value, then what was lost.
+        let mut values = [0u64; 2];
+        // SAFETY: sixteen writable bytes, and the descriptor is ours.
+        let n = unsafe { libc::read(self.as_fd().as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
+        (n == 16).then_some(values[1])
+    }
+}

@@ -1,0 +1,193 @@
+//! The collector without BPF, as an ordinary user has it, and beside the eBPF one.
+
+mod support;
+
+use fpprof_workloads::{Program, build, programs};
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use support::{Ran, assert_balance, number, ran, report};
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// How much ordinary users may, as kernels have it unless somebody changed it. For the time of a test; one at a time.
+struct Paranoid {
+    before: String,
+    _one: MutexGuard<'static, ()>,
+}
+
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+impl Paranoid {
+    fn usual() -> Self {
+        static ONE: Mutex<()> = Mutex::new(());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::fs::read_to_string(PARANOID).expect("the level");
+        std::fs::write(PARANOID, "2").expect("these tests run as root");
+        Self { before, _one: one }
+    }
+}
+
+impl Drop for Paranoid {
+    fn drop(&mut self) {
+        std::fs::write(PARANOID, self.before.trim()).expect("the level as it was");
+    }
+}
+
+/// A directory that an ordinary user can write to, with a copy of the program under test in it.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its rights");
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
+        std::fs::copy(env!("CARGO_BIN_EXE_fpprof"), path.join("fpprof")).expect("a copy of the program");
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs the program under test as an ordinary user without a single capability.
+    fn as_nobody(&self, arguments: &[&str]) -> Ran {
+        let options = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
+        let mut command = Command::new("setpriv");
+        ran(command.args(options).arg(self.path("fpprof")).args(arguments).current_dir(self.directory.path()))
+    }
+}
+
+fn program(name: &str) -> &'static Program {
+    programs().iter().find(|program| program.name == name).expect("a program of this name")
+}
+
+/// Outermost functions of the complete stacks, for all that hold at least one sample in fifty.
+fn roots(file: &Path) -> BTreeSet<String> {
+    let folded = ran(support::fpprof().arg("export").arg(file).args(["--format", "folded", "--strategy", "dwarf"]));
+    assert_eq!(folded.status, 0, "{}", folded.stderr);
+    let mut samples = std::collections::BTreeMap::<String, u64>::new();
+    for line in folded.stdout.lines() {
+        let (frames, n) = line.rsplit_once(' ').expect("a folded line");
+        let root: Vec<&str> = frames.split(';').skip(1).take(2).collect();
+        *samples.entry(root.join(";")).or_default() += n.parse::<u64>().expect("a number");
+    }
+    let all: u64 = samples.values().sum();
+    samples.into_iter().filter(|(_, n)| n * 50 >= all).map(|(root, _)| root).collect()
+}
+
+/// Wilson's interval of a share, with 99.9 %.
+fn interval(part: u64, all: u64) -> (f64, f64) {
+    let (z, n) = (3.29, all as f64);
+    let p = part as f64 / n;
+    let centre = p + z * z / (2.0 * n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    ((centre - half) / (1.0 + z * z / n), (centre + half) / (1.0 + z * z / n))
+}
+
+/// Check that an ordinary user without any capability gets stacks of programs of theirs, in every mode and without being
+/// asked to choose; that they reach the same roots as the eBPF collector's, as often; and that what is not in the balance
+/// is said.
+#[test]
+fn ordinary_users_get_the_same_stacks() {
+    let _paranoid = Paranoid::usual();
+    let place = Place::new();
+    for name in ["leaf_with_frame", "threads"] {
+        let built = build(program(name), &place.path("programs")).expect("the program builds");
+        let (with_bpf, without) = (place.path(&format!("{name}-ebpf")), place.path(&format!("{name}-perf")));
+        let command = [built.to_str().expect("a path"), "1.5"];
+        support::record(&with_bpf, &["--collector", "ebpf", "-F", "499"], &command);
+        let file = without.to_str().expect("a path");
+        let recorded = place.as_nobody(&["record", "-F", "499", "-o", file, "--", command[0], command[1]]);
+        assert_eq!(recorded.status, 0, "{}", recorded.stderr);
+        assert!(recorded.stderr.contains("samples come from perf events, not from eBPF"), "{}", recorded.stderr);
+        assert!(recorded.stderr.contains("CAP_BPF and CAP_PERFMON"), "{}", recorded.stderr);
+        let [bpf, perf] = [&with_bpf, &without].map(|file| report(file, &["--strategy", "dwarf"]));
+        for summary in [&bpf, &perf] {
+            assert_balance(summary);
+        }
+        assert_eq!(perf["environment"]["collector"], "perf_event");
+        assert!(
+            perf["warnings"].to_string().contains("ticks in the kernel were neither sampled nor counted"),
+            "{perf}"
+        );
+        assert!(!bpf["warnings"].to_string().contains("neither sampled nor counted"));
+        let [(low, high), (perf_low, perf_high)] = [&bpf, &perf].map(|summary| {
+            let quality = summary.pointer("/strategies/dwarf").expect("dwarf was analysed");
+            let (complete, samples) = (number(quality, "complete"), number(quality, "samples"));
+            assert!(samples >= 100, "{name}: only {samples} samples");
+            interval(complete, samples)
+        });
+        assert!(low <= perf_high && perf_low <= high, "{name}: {low}..{high} and {perf_low}..{perf_high}");
+        assert_eq!(roots(&with_bpf), roots(&without), "{name}");
+    }
+}
+
+/// Check that every mode works for an ordinary user, that the chain and the chunk of one sample agree, and that a process
+/// that runs already can be attached to.
+#[test]
+fn every_mode_works_for_ordinary_users() {
+    let _paranoid = Paranoid::usual();
+    let place = Place::new();
+    let built = build(program("leaf_with_frame"), &place.path("programs")).expect("the program builds");
+    let built = built.to_str().expect("a path");
+    let file = place.path("recording");
+    let name = file.to_str().expect("a path");
+    for mode in ["fp", "dwarf,4096", "dwarf,65528", "both,16384"] {
+        let arguments = ["record", "--collector", "perf-event", "--call-graph", mode, "-o", name, "--", built, "0.7"];
+        let recorded = place.as_nobody(&arguments);
+        assert_eq!(recorded.status, 0, "{mode}: {}", recorded.stderr);
+        assert!(!recorded.stderr.contains("not from eBPF"), "what was asked for needs no explanation");
+        let summary = report(&file, &[]);
+        assert_balance(&summary);
+        for (strategy, quality) in summary["strategies"].as_object().expect("strategies") {
+            let (complete, samples) = (number(quality, "complete"), number(quality, "samples"));
+            let is_exact = strategy == "dwarf";
+            assert!(samples >= 100 && (!is_exact || complete * 100 >= samples * 99), "{mode} {strategy}: {quality}");
+        }
+    }
+    let options = ["--reuid=65534", "--regid=65534", "--clear-groups", built, "10"];
+    let mut running = Command::new("setpriv").args(options).spawn().expect("the program runs");
+    let pid = running.id().to_string();
+    let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+    while std::fs::read_link(&exe).is_ok_and(|path| !path.ends_with("program")) {
+        std::thread::yield_now();
+    }
+    let attached = place.as_nobody(&["record", "-p", &pid, "--duration", "0.7", "-o", name]);
+    running.kill().expect("it runs");
+    running.wait().expect("its end");
+    assert_eq!(attached.status, 0, "{}", attached.stderr);
+    let summary = report(&file, &["--strategy", "dwarf"]);
+    let quality = summary.pointer("/strategies/dwarf").expect("dwarf was analysed");
+    assert!(number(quality, "complete") * 100 >= number(quality, "samples") * 99, "{quality}");
+}
+
+/// Check that what an ordinary user may not do is refused with the capability that would allow it, before anything runs;
+/// and that `doctor` says what they may do.
+#[test]
+fn refusals_name_the_capability() {
+    let _paranoid = Paranoid::usual();
+    let place = Place::new();
+    let file = place.path("recording");
+    let name = file.to_str().expect("a path");
+    let refused = |arguments: &[&str], word: &str| {
+        let ran = place.as_nobody(arguments);
+        assert_eq!(ran.status, 1, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
+        assert!(!file.exists());
+    };
+    refused(&["record", "-a", "--duration", "1", "-o", name], "CAP_PERFMON");
+    refused(&["record", "-p", "1", "--duration", "1", "-o", name], "CAP_SYS_PTRACE");
+    refused(&["record", "--collector", "ebpf", "-o", name, "--", "true"], "CAP_BPF and CAP_PERFMON");
+    refused(&["record", "--call-graph", "dwarf,128K", "-o", name, "--", "true"], "65528");
+    let doctor = place.as_nobody(&["doctor"]);
+    assert_eq!(doctor.status, 0, "an ordinary user can record: {}", doctor.stdout);
+    let line = doctor.stdout.lines().find(|line| line.contains("without BPF")).expect("a line");
+    assert!(line.contains("own processes, user space only"), "{line}");
+}
