@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{assert_balance, fpprof, number, ran, record, report};
+use support::{Ended, assert_balance, fpprof, number, ran, record, report};
 
 /// A shell loop: busy for a while, in several processes one after the other.
 const BUSY: &str = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; /bin/ls -R /usr/share/doc > /dev/null";
@@ -53,13 +53,15 @@ fn a_killed_recorder_leaves_what_it_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("killed");
     let endless = "while :; do : killed; done";
-    let mut recorder = fpprof()
-        .args(["record", "-F", "1999", "-o"])
-        .arg(&file)
-        .args(["--", "timeout", "20", "sh", "-c", endless])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut recorder = Ended(
+        fpprof()
+            .args(["record", "-F", "1999", "-o"])
+            .arg(&file)
+            .args(["--", "timeout", "20", "sh", "-c", endless])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
     wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
     recorder.kill().unwrap();
     recorder.wait().unwrap();
@@ -110,13 +112,15 @@ fn a_full_disk_loses_nothing_written_before() {
 fn sigint_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("interrupted");
-    let mut recorder = fpprof()
-        .args(["record", "-o"])
-        .arg(&file)
-        .args(["--", "timeout", "20", "sh", "-c", "while :; do : interrupted; done"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut recorder = Ended(
+        fpprof()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--", "timeout", "20", "sh", "-c", "while :; do : interrupted; done"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
     wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
     let pid = recorder.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -133,7 +137,7 @@ fn sigint_ends_in_order() {
 fn attaching_leaves_the_process_running() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("attached");
-    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut busy = Ended(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
     let pid = busy.id().to_string();
     let ran = ran(fpprof().args(["record", "--duration", "1", "-p", &pid, "-o"]).arg(&file));
     let still_running = busy.try_wait().unwrap().is_none();
@@ -155,7 +159,7 @@ fn attaching_leaves_the_process_running() {
 fn threads_and_control_groups() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("thread");
-    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut busy = Ended(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
     let tid = busy.id().to_string();
     let thread = ran(fpprof().args(["record", "--duration", "1", "-t", &tid, "-o"]).arg(&file));
     busy.kill().unwrap();
@@ -202,15 +206,16 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             .args(["--", "true"]));
         let smallest = too_small.stderr.split("at least ").nth(1).and_then(|rest| rest.split(' ').next());
         let smallest = smallest.unwrap_or_else(|| panic!("the smallest ring is not said: {}", too_small.stderr));
-        let recorder = fpprof()
-            .args(["record", "-q", "-F", "4999", "-m", smallest, "--call-graph", &format!("both,{chunk}"), "-o"])
-            .arg(&file)
-            .args(["--", "timeout", "60", "sh", "-c", "while :; do : stopped; done"])
-            .spawn()
-            .unwrap();
+        let mut recorder = Ended(
+            fpprof()
+                .args(["record", "-q", "-F", "4999", "-m", smallest, "--call-graph", &format!("both,{chunk}"), "-o"])
+                .arg(&file)
+                .args(["--", "timeout", "60", "sh", "-c", "while :; do : stopped; done"])
+                .spawn()
+                .unwrap(),
+        );
         wait_until(Duration::from_secs(15), || fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
-        let mut recorder = Ended(recorder);
-        let pid = recorder.0.id().to_string();
+        let pid = recorder.id().to_string();
         let tell = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         tell("-STOP");
         // So many ticks fill the ring many times, however busy the machine is.
@@ -220,7 +225,7 @@ fn a_stopped_recorder_accounts_for_every_tick() {
         wait_until(Duration::from_secs(50), || cpu_time(&shell) >= enough);
         tell("-CONT");
         tell("-INT");
-        recorder.0.wait().unwrap();
+        recorder.wait().unwrap();
         let report = report(&file, &[]);
         assert_balance(&report);
         let lost = number(&report["lost"], "ring_full");
@@ -231,16 +236,6 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             |gap: &fpprof_recording::model::Gap| gap.cause == fpprof_recording::model::LossCause::RingFull;
         recording.gaps(|gap| in_gaps += if is_ring_full(gap) { gap.lost } else { 0 }).unwrap();
         assert_eq!(in_gaps, lost, "round {round}");
-    }
-}
-
-/// A process that is ended with the test, however that goes: one that is stopped would stay for ever.
-struct Ended(std::process::Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -261,7 +256,8 @@ fn cpu_time(pid: &str) -> Duration {
 #[test]
 fn perf_records_beside_us() {
     let dir = tempfile::tempdir().unwrap();
-    let mut beside = fpprof().args(["record", "-q", "-a", "-o"]).arg(dir.path().join("ours")).spawn().unwrap();
+    let beside = fpprof().args(["record", "-q", "-a", "-o"]).arg(dir.path().join("ours")).spawn();
+    let mut beside = Ended(beside.unwrap());
     wait_until(Duration::from_secs(15), || dir.path().join("ours").exists());
     let perf = ran(Command::new("perf")
         .args(["record", "-q", "-F", "999", "--call-graph", "fp", "-o"])

@@ -127,7 +127,8 @@ fn foreign_files_are_named_for_what_they_are() {
     assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
 }
 
-/// Check that without the right to sample, fpprof says which capability is missing and writes no empty profile.
+/// Check that without the right to load BPF programs, a wish for them is answered with the capabilities that are missing, and
+/// no empty profile is written.
 #[test]
 fn without_privilege_the_missing_capability_is_named() {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
@@ -140,7 +141,7 @@ fn without_privilege_the_missing_capability_is_named() {
     let plain = ran(std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
         .arg(&program)
-        .args(["record", "-o"])
+        .args(["record", "--collector", "ebpf", "-o"])
         .arg(&file)
         .args(["--", "true"]));
     assert_refused(&plain, 1, &["CAP_BPF", "CAP_PERFMON"]);

@@ -111,6 +111,10 @@ fn not_counted(what: &NotCounted) -> String {
         NotCounted::LastLosses => {
             "samples lost at the very end of each CPU's ring were not counted: the kernel is older than 6.0".to_string()
         }
+        NotCounted::FirstPeriods => {
+            "new threads were not sampled before they had run for a period: of those that end sooner there is nothing"
+                .to_string()
+        }
         _ => format!("not in the balance: {what:?}"),
     }
 }

@@ -3,8 +3,9 @@
 
 pub(crate) mod stacks;
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 /// The program under test.
 pub(crate) fn fpprof() -> Command {
@@ -17,6 +18,30 @@ pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// A process that is ended with the test, however that goes.
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Deref for Ended {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Ended {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Runs `command` to its end.

@@ -73,6 +73,7 @@ impl Events {
             kernel_stacks: true,
             scrubbed: false,
             target: Target::Command { argv: features.argv.clone(), pid: 0 },
+            not_counted: Vec::new(),
         }
     }
 }

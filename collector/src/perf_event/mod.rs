@@ -10,7 +10,8 @@
 //!
 //! **The balance.** Every tick that reaches the kernel's sampling code becomes a sample or is counted as lost, so what
 //! fired is what was read and what was lost. Ticks the event excludes (in the kernel, for ordinary users) are nowhere
-//! counted, and the recording says so ([`fpprof_recording::model::Meta::not_counted`]).
+//! counted, and the recording says so ([`fpprof_recording::model::Meta::not_counted`]). Nor are there any of a thread that
+//! ran less than a period: the clock of an inherited event starts with its thread.
 
 mod decode;
 mod events;

@@ -61,10 +61,11 @@ pub(crate) fn record<W: Write>(
 fn description(request: &Request, plan: &Plan, running: &Running) -> Meta {
     let excluded = plan.event.excludes_kernel.then_some(NotCounted::KernelTicks);
     let uncounted = (!plan.event.counts_lost).then_some(NotCounted::LastLosses);
+    let unseen = (!plan.is_system).then_some(NotCounted::FirstPeriods);
     Meta {
         collector: Collector::PerfEvent,
         kernel_stacks: plan.event.kernel_stacks,
-        not_counted: excluded.into_iter().chain(uncounted).collect(),
+        not_counted: excluded.into_iter().chain(uncounted).chain(unseen).collect(),
         ..meta(request, plan.event.kind, running)
     }
 }

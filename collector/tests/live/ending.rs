@@ -1,6 +1,6 @@
 //! How recordings end.
 
-use crate::support::{build, directory, run, take, take_with};
+use crate::support::{Ended, build, directory, run, take, take_with};
 use fpprof_collector::{Request, StopFlag, Target, TargetStatus};
 use fpprof_recording::model::{CaptureMode, EndReason};
 use std::process::Command;
@@ -44,7 +44,7 @@ fn attached_processes() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
     let mut children =
-        ["200", "400", "1500"].map(|ms| Command::new(&program).arg(ms).spawn().expect("the program runs"));
+        ["200", "400", "1500"].map(|ms| Ended(Command::new(&program).arg(ms).spawn().expect("the program runs")));
     let [first, second, third] = &children;
     let gone = take(&Request::new(Target::Pids(vec![first.id(), second.id()]))).outcome;
     assert_eq!((gone.end.reason, gone.target_status), (EndReason::TargetsGone, None));

@@ -1,6 +1,6 @@
 //! Processes that other profilers lose: of other users, namespaces and names, gone or replaced.
 
-use crate::support::{Taken, assert_most, build, directory, run, take};
+use crate::support::{Ended, Taken, assert_most, build, directory, run, take};
 use fpprof_collector::{Note, Request, Target};
 use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sampling, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ fn undumpable_processes() {
     let directory = directory();
     let program = build("undumpable", &[], directory.path());
     let witness = directory.path().join("witness");
-    let mut child = Command::new(&program).arg("60000").arg(&witness).spawn().expect("the program runs");
+    let child = Ended(Command::new(&program).arg("60000").arg(&witness).spawn().expect("the program runs"));
     let began = Instant::now();
     while !witness.exists() {
         assert!(began.elapsed() < Duration::from_secs(20), "the program runs");
@@ -76,8 +76,6 @@ fn undumpable_processes() {
         mode: CaptureMode::Dwarf { stack_bytes: 4096 },
         ..Request::new(Target::Pids(vec![child.id()]))
     });
-    child.kill().expect("it runs");
-    child.wait().expect("its end");
     assert_most(n_in(&taken, "/undumpable", |_| true), taken.samples.len(), "samples in the program");
 }
 
@@ -118,7 +116,7 @@ fn strangers_with_a_reused_number_are_not_sampled() {
         path.to_str().expect("a path").to_owned()
     };
     let (to, from) = (fifo("to"), fifo("from"));
-    let mut host = Command::new(&program).args(["host", &to, &from]).spawn().expect("the program runs");
+    let mut host = Ended(Command::new(&program).args(["host", &to, &from]).spawn().expect("the program runs"));
     let request = run(&program, &["guest", &to, &from, "100"], CaptureMode::Dwarf { stack_bytes: 4096 });
     let taken = take(&Request { sampling: Sampling::FrequencyHz(4999), ..request });
     assert!(host.wait().expect("its end").success());

@@ -1,6 +1,8 @@
 //! The collector without BPF.
 
-use crate::support::{assert_balanced, assert_most, build, directory, hex_numbers, refuse, run, take, take_with};
+use crate::support::{
+    Ended, assert_balanced, assert_most, build, directory, hex_numbers, refuse, run, take, take_with,
+};
 use fpprof_collector::{CollectorWish, Error, Request, StopFlag, Target};
 use fpprof_recording::model::{CaptureMode, Collector, FpFrame, LossCause, Sample, Sampling, Sideband, StackEndSource};
 use std::collections::BTreeSet;
@@ -98,7 +100,7 @@ fn running_threads_are_attached_to() {
     let directory = directory();
     let program = build("tree", &[], directory.path());
     let file = directory.path().join("truth");
-    let mut child = Command::new(&program).arg("1500").arg(&file).spawn().expect("the program runs");
+    let mut child = Ended(Command::new(&program).arg("1500").arg(&file).spawn().expect("the program runs"));
     let numbers = loop {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let numbers: Vec<u32> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
@@ -154,11 +156,9 @@ fn losses_are_counted() {
 fn whole_system() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
-    let mut child = Command::new(&program).arg("60000").spawn().expect("the program runs");
+    let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
     let request = Request { duration: Some(Duration::from_millis(400)), ..Request::new(Target::System) };
     let taken = take(&without_bpf(request));
-    child.kill().expect("it runs");
-    child.wait().expect("its end");
     assert!(taken.samples.iter().any(|sample| sample.pid == child.id()));
     assert!(taken.samples.iter().all(|sample| sample.tid != 0 && sample.pid != std::process::id()));
     let in_kernel: Vec<_> = taken.samples.iter().filter(|sample| sample.in_kernel).collect();

@@ -1,6 +1,6 @@
 //! Whose samples are taken, and what is said of processes.
 
-use crate::support::{Taken, build, directory, run, take};
+use crate::support::{Ended, Taken, build, directory, run, take};
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ fn mappings_carry_their_identity() {
     let program = build("burn", &["-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233"], directory.path());
     let metadata = std::fs::metadata(&program).expect("the program");
     let launched = take(&run(&program, &["100"], CaptureMode::Fp));
-    let mut child = Command::new(&program).arg("600").spawn().expect("the program runs");
+    let mut child = Ended(Command::new(&program).arg("600").spawn().expect("the program runs"));
     let attached = take(&Request::new(Target::Pids(vec![child.id()])));
     assert!(child.wait().expect("its end").success());
     for (taken, synthesized) in [(&launched, false), (&attached, true)] {
@@ -127,7 +127,7 @@ fn programs_that_are_gone_are_kept() {
 fn whole_system() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
-    let mut child = Command::new(&program).arg("60000").spawn().expect("the program runs");
+    let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
     for exclude_self in [true, false] {
         let duration = Some(Duration::from_millis(300));
         let mut busy = 0u64;
@@ -150,6 +150,4 @@ fn whole_system() {
             taken.sideband.iter().any(|e| matches!(e, Sideband::Mmap(m) if m.pid == child.id() && m.synthesized));
         assert!(init, "what runs already is described");
     }
-    child.kill().expect("it runs");
-    child.wait().expect("its end");
 }

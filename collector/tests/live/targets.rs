@@ -1,6 +1,6 @@
 //! Single threads, and control groups of both versions.
 
-use crate::support::{Taken, build, directory, hex_numbers, refuse, take, take_with};
+use crate::support::{Ended, Taken, build, directory, hex_numbers, refuse, take, take_with};
 use fpprof_collector::{Error, Request, StopFlag, Target};
 use fpprof_recording::model::{CaptureMode, EndReason, Sideband};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,6 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(began.elapsed() < Duration::from_secs(20), "{what}");
         std::thread::yield_now();
-    }
-}
-
-/// A process that is ended with the test, however that goes.
-struct Busy(Child);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -47,7 +37,7 @@ fn single_threads() {
     let directory = directory();
     let program = build("threads", &[], directory.path());
     let truth = directory.path().join("truth");
-    let mut child = Busy(Command::new(&program).arg("2000").arg(&truth).spawn().expect("the program runs"));
+    let mut child = Ended(Command::new(&program).arg("2000").arg(&truth).spawn().expect("the program runs"));
     let done = directory.path().join("truth.done");
     wait_for("the program wrote its file", || done.exists());
     let [first, second] = hex_numbers(&done)[..] else { panic!("two numbers") };
@@ -57,13 +47,13 @@ fn single_threads() {
         ..Request::new(Target::Threads(vec![second]))
     });
     assert_eq!(one.outcome.end.reason, EndReason::Signal(libc::SIGINT));
-    assert!(one.samples.iter().all(|sample| (sample.pid, sample.tid) == (child.0.id(), second)));
+    assert!(one.samples.iter().all(|sample| (sample.pid, sample.tid) == (child.id(), second)));
     assert!(skipped(&one) > 0, "the other threads' ticks are skipped");
     let mapped = one.sideband.iter().any(|e| matches!(e, Sideband::Mmap(m) if m.path.ends_with(b"/threads")));
     assert!(mapped, "the process is described");
     let until_its_end = take(&Request::new(Target::Threads(vec![first])));
     assert_eq!(until_its_end.outcome.end.reason, EndReason::TargetsGone);
-    assert!(child.0.try_wait().expect("its state").is_none(), "the process lives on");
+    assert!(child.try_wait().expect("its state").is_none(), "the process lives on");
     drop(child);
     assert!(matches!(refuse(&Request::new(Target::Threads(vec![first]))), Error::NoSuchThread(_)));
     assert!(matches!(refuse(&Request::new(Target::Threads(Vec::new()))), Error::NoProcess));
@@ -127,7 +117,7 @@ fn mounts() -> Vec<(bool, bool, PathBuf)> {
 fn control_groups_of_both_versions() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
-    let [inside, _outside] = [(); 2].map(|()| Busy(Command::new(&program).arg("60000").spawn().expect("it runs")));
+    let [inside, _outside] = [(); 2].map(|()| Ended(Command::new(&program).arg("60000").spawn().expect("it runs")));
     let mounts = mounts();
     assert!(mounts.iter().any(|mount| mount.0), "version 2 must be mounted for this test");
     for (is_unified, has_controllers, mount) in mounts {
@@ -136,7 +126,7 @@ fn control_groups_of_both_versions() {
         let request =
             |path: &Path| Request { duration, ..Request::new(Target::Cgroup { path: path.to_path_buf(), argv: None }) };
         if is_unified || has_controllers {
-            group.add(&inside.0);
+            group.add(&inside);
             for path in [&group.outer, &group.inner, &group.inner.strip_prefix(&mount).expect("below").to_path_buf()] {
                 if path.is_relative() && !is_unified {
                     // The name is that of a group in several hierarchies, of which the first counts.
@@ -144,7 +134,7 @@ fn control_groups_of_both_versions() {
                 }
                 let taken = take_some(&request(path));
                 let pids: std::collections::BTreeSet<_> = taken.samples.iter().map(|sample| sample.pid).collect();
-                assert_eq!(pids, [inside.0.id()].into(), "{}", path.display());
+                assert_eq!(pids, [inside.id()].into(), "{}", path.display());
                 assert!(skipped(&taken) > 0, "{}", path.display());
             }
         } else {

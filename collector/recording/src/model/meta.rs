@@ -39,6 +39,9 @@ pub enum NotCounted {
     KernelTicks,
     /// Samples lost after the last one that was read from a CPU's ring: the kernel is older than 6.0 and does not count.
     LastLosses,
+    /// The first sampling period of every thread that began meanwhile: each has a clock of its own, and one that ends
+    /// sooner is not seen.
+    FirstPeriods,
 }
 
 /// The recorded machine.
