@@ -242,7 +242,8 @@ impl Counts {
         match body {
             Some(Body::Lost(lost)) => {
                 self.lost = self.lost.saturating_add(lost);
-                let start_ns = if self.last_ns > 0 { self.last_ns.min(time_ns) } else { time_ns };
+                // After the last record, which can be one of losses itself.
+                let start_ns = if self.last_ns > 0 { self.last_ns.saturating_add(1).min(time_ns) } else { time_ns };
                 return vec![Gap { cpu, start_ns, end_ns: time_ns, lost, cause: LossCause::RingFull }];
             }
             Some(Body::Throttle { time_ns }) => self.throttling.begin(time_ns),
