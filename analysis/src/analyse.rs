@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::Timeline;
+use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
 use crate::fold::{Folder, Labels, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
@@ -10,7 +11,7 @@ use crate::modules::{ModuleTable, Resolver};
 use crate::quality::QualityCounter;
 use crate::replay::Replay;
 use crate::strategy::Strategy;
-use crate::summarise::summarise;
+use crate::summarise::{lost_in_the_end, summarise};
 use crate::summary::Summary;
 use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
 use crate::totals::Totals;
@@ -33,6 +34,8 @@ pub struct Options<'a> {
     pub is_this_machine: bool,
     /// How much is said of an address.
     pub detail: Detail,
+    /// Also make what a page shows ([`Analysis::detail`]).
+    pub page: bool,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
@@ -42,7 +45,14 @@ impl<'a> Options<'a> {
     #[must_use]
     pub fn new(resolver: &'a dyn Resolver) -> Self {
         let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { strategies: Vec::new(), resolver, is_this_machine: true, detail: Detail::default(), n_threads }
+        Self {
+            strategies: Vec::new(),
+            resolver,
+            is_this_machine: true,
+            detail: Detail::default(),
+            page: false,
+            n_threads,
+        }
     }
 }
 
@@ -57,6 +67,8 @@ pub struct Analysis {
     pub default_strategy: String,
     /// What chunks of other sizes would have given, over all processes and for each; where `dwarf` was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<ProcessChunkSizes>)>,
+    /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
+    pub detail: Option<detail::Detail>,
 }
 
 /// Unwinds all samples of a recording under all asked strategies, names and folds the stacks, and sums up.
@@ -73,11 +85,13 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
     let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
+    let pair = pair_of(&strategies);
     let replayed = replay.run(recording, options.n_threads, || {
         let accuracy = (AgreementCounter::new(&strategies), full.map(ChunkSizeCounter::new));
-        ((Folder::default(), QualityCounter::default()), (Totals::default(), accuracy))
+        let page = options.page.then(|| (PairCounter::new(pair), OverTimeCounter::new(pair, meta.start_ns)));
+        ((Folder::default(), QualityCounter::default()), ((Totals::default(), page), accuracy))
     })?;
-    let ((folder, quality), (totals, (agreement, chunk_sizes))) = replayed.collected;
+    let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
     let (addresses, has_kernel) = wanted(&folder, &modules);
     let read_kernel = || kernel_symbols(&timeline, &meta, options.is_this_machine);
@@ -103,7 +117,12 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
-    Ok(Analysis { summary, folded, default_strategy, chunk_sizes })
+    let detail = page.map(|(pairs, over_time)| {
+        let (stacks, processes) = paired_stacks(&pairs, &labels, &timeline, &names, pair);
+        let (lost, end_ns) = lost_in_the_end(recording, &totals);
+        detail::Detail { stacks, over_time: over_time.over_time(&processes, &lost, end_ns) }
+    });
+    Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
 }
 
 /// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.

@@ -20,6 +20,7 @@ pub mod audit;
 pub mod cfi;
 pub mod changes;
 pub mod core_dump;
+pub mod detail;
 pub mod experiment;
 pub mod flags;
 pub mod fold;

@@ -17,8 +17,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
     let cpus = balance(end, checkpoint, &totals.tally);
     let damage = recording.damage();
-    let last_ns = end.map(|end| end.time_ns).or(checkpoint.map(|checkpoint| checkpoint.time_ns)).unwrap_or(0);
-    let duration_ns = last_ns.max(totals.last_ns).saturating_sub(meta.start_ns);
+    let duration_ns = end_ns(recording).max(totals.last_ns).saturating_sub(meta.start_ns);
     let sideband_lost = end.map(|end| end.sideband_lost).or(checkpoint.map(|checkpoint| checkpoint.sideband_lost));
     let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
     let (recorded, duration_s) = (sum(|cpu| cpu.recorded), seconds(duration_ns));
@@ -49,6 +48,18 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         hottest: Vec::new(),
         warnings: warnings(meta, &cpus, totals),
     }
+}
+
+/// What each CPU lost in the end, by the kernel's side, and when the recording ended as far as it says.
+pub(crate) fn lost_in_the_end<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> (Vec<(u32, u64)>, u64) {
+    let cpus = balance(recording.end(), recording.checkpoint(), &totals.tally);
+    (cpus.iter().map(|cpu| (cpu.cpu, lost_by_kernel(cpu))).collect(), end_ns(recording))
+}
+
+/// 0 where the file does not say.
+fn end_ns<R: Read + Seek>(recording: &Recording<R>) -> u64 {
+    let checkpoint = recording.checkpoint().map(|checkpoint| checkpoint.time_ns);
+    recording.end().map(|end| end.time_ns).or(checkpoint).unwrap_or(0)
 }
 
 /// Samples that the kernel's side says it lost, and not those that the reader of the file misses.

@@ -68,7 +68,8 @@ impl ChunkSizes {
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    /// Adds what other stacks need.
+    pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.without_depth += other.without_depth;
         merge(&mut self.needed_bytes, &other.needed_bytes);

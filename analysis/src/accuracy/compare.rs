@@ -106,6 +106,15 @@ impl Comparison {
     }
 }
 
+/// For each frame of `other`, the index of the same frame in `reference`; the leaves, which are the sampled instruction
+/// under every strategy, are the same.
+pub(crate) fn same_frames(reference: &[Frame], other: &[Frame]) -> Vec<Option<usize>> {
+    let has_places = has_places(reference) && has_places(other);
+    let leaf = other.first().map(|_| (!reference.is_empty()).then_some(0));
+    let callers = align(reference, other, has_places).into_iter().map(|index| index?.checked_add(1));
+    leaf.into_iter().chain(callers).collect()
+}
+
 /// A caller's frame: its return address, and the CFA it was found below; 0 where that is not known.
 type Identity = (u64, u64);
 

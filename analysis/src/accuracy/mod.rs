@@ -10,6 +10,7 @@ pub use agreement::{Agreement, AgreementCounter, Function};
 pub use chunk_needs::{Around, chunk_needs};
 pub(crate) use chunk_sizes::needed_bytes;
 pub use chunk_sizes::{ChunkSizeCounter, ChunkSizes, ProcessChunkSizes};
+pub(crate) use compare::same_frames;
 pub use compare::{Comparison, Difference, Relation};
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+mod detail;
+
 /// Three frames whose rows are known: `leaf` at its first instruction has the return address at sp; `middle` has 24
 /// bytes of its own below it; `_start` says that it has no caller.
 const SOURCE: &str = "

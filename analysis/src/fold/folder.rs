@@ -1,5 +1,6 @@
 //! Counting equal stacks.
 
+use super::Interned;
 use crate::address_space::{CommIx, FileIx};
 use crate::folded::Origin;
 use crate::replay::{Collect, PlacedSpace, Seen};
@@ -53,33 +54,11 @@ pub struct Folder {
     current: Vec<u32>,
 }
 
-/// Values and their numbers, in order of first use.
-#[derive(Debug)]
-struct Interned<T> {
-    values: Vec<T>,
-    numbers: FxHashMap<T, u32>,
-}
-
-impl<T> Default for Interned<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), numbers: FxHashMap::default() }
-    }
-}
-
-impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
-    fn number(&mut self, value: T) -> u32 {
-        *self.numbers.entry(value).or_insert_with(|| {
-            self.values.push(value);
-            u32::try_from(self.values.len()).unwrap_or(u32::MAX).saturating_sub(1)
-        })
-    }
-}
-
 impl Folder {
     /// Distinct frames; lists of frames refer to them by number.
     #[must_use]
     pub fn frames(&self) -> &[FrameKey] {
-        &self.frames.values
+        self.frames.values()
     }
 
     /// Lists of frames, leaf first, by their number.
@@ -134,7 +113,7 @@ impl Collect for Folder {
     }
 
     fn merge(&mut self, other: Self) {
-        let numbers: Vec<u32> = other.frames.values.iter().map(|&frame| self.frames.number(frame)).collect();
+        let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
         let mut by_stack: Vec<Vec<(StackKey, u64)>> = other.stacks.iter().map(|_| Vec::new()).collect();
         for (key, n) in other.counts {
             if let Some(keys) = by_stack.get_mut(key.stack as usize) {
@@ -164,7 +143,8 @@ pub fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
     }
 }
 
-fn origin(frame: &Frame) -> Origin {
+/// How a frame was found, as shown.
+pub(crate) fn origin(frame: &Frame) -> Origin {
     match frame.source {
         FrameSource::Registers => Origin::Leaf,
         _ if frame.flags.fp_fallback => Origin::FramePointer,

@@ -68,6 +68,13 @@ impl Labels {
         })
     }
 
+    /// The labels at a place that some folded stack went through, by their ranks, outermost first. How the first was
+    /// found says nothing here: another stack may have found it otherwise.
+    #[must_use]
+    pub(crate) fn at(&self, place: Where) -> &[u32] {
+        self.at.get(&place).map_or(&[], |&frame| self.of(frame))
+    }
+
     /// The label of a rank.
     #[must_use]
     pub fn label(&self, rank: u32) -> FrameLabel {

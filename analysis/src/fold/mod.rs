@@ -4,12 +4,15 @@
 //! many processes is one frame and memory grows with distinct stacks only.
 
 mod folder;
+mod interned;
 mod label;
 mod roots;
 mod shown;
 
+pub(crate) use folder::origin;
 pub use folder::{Folder, FrameKey, Where, locate};
+pub(crate) use interned::Interned;
 pub use label::Labels;
 pub(crate) use label::wanted;
-pub(crate) use roots::name_roots;
+pub(crate) use roots::{is_unnamed, name_roots, root_name};
 pub use shown::{fold, shown_comm};

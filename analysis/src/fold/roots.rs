@@ -10,12 +10,7 @@ use rustc_hash::FxHashMap;
 pub(crate) fn name_roots(folded: &mut Folded) {
     let mut named: FxHashMap<(u32, &'static str), u32> = FxHashMap::default();
     for stack in &mut folded.stacks {
-        let name = match stack.stop {
-            StopReason::Complete(Root::Start) => "_start",
-            StopReason::Complete(Root::ThreadStart) => "[thread start]",
-            StopReason::Complete(Root::StartContext) => "__start_context",
-            _ => continue,
-        };
+        let Some(name) = root_name(stack.stop) else { continue };
         let Some(outermost) = stack.frames.first_mut() else { continue };
         let Some(label) = folded.frames.get(*outermost as usize) else { continue };
         if !is_unnamed(label) {
@@ -30,8 +25,18 @@ pub(crate) fn name_roots(folded: &mut Folded) {
     }
 }
 
+/// What the outermost frame of a stack that ended so is called where it has no name.
+pub(crate) fn root_name(stop: StopReason) -> Option<&'static str> {
+    match stop {
+        StopReason::Complete(Root::Start) => Some("_start"),
+        StopReason::Complete(Root::ThreadStart) => Some("[thread start]"),
+        StopReason::Complete(Root::StartContext) => Some("__start_context"),
+        _ => None,
+    }
+}
+
 /// `[module+0xoffset]`, see [`FrameLabel::name`].
-fn is_unnamed(label: &FrameLabel) -> bool {
+pub(crate) fn is_unnamed(label: &FrameLabel) -> bool {
     !label.module.is_empty() && label.name.starts_with('[') && label.name.contains("+0x")
 }
 

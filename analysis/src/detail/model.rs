@@ -1,0 +1,127 @@
+//! The model.
+
+use super::Gap;
+use crate::accuracy::Relation;
+use crate::folded::Origin;
+use fpprof_unwind::StopReason;
+
+/// What a page shows beyond the summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detail {
+    /// Stacks of two strategies.
+    pub stacks: PairedStacks,
+    /// Samples and losses by time.
+    pub over_time: OverTime,
+}
+
+/// The stacks of all samples under one or two strategies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PairedStacks {
+    /// The strategy taken for the reference.
+    pub reference: String,
+    /// The strategy beside it; `None` where there is but one.
+    pub other: Option<String>,
+    /// Processes, most samples first.
+    pub processes: Vec<Process>,
+    /// Threads by process.
+    pub threads: Vec<Thread>,
+    /// Names of functions and base names of modules, distinct: what [`Node::label`] counts.
+    pub labels: Vec<(String, String)>,
+    /// The frames of all stacks as one tree; parents stand before their children.
+    pub nodes: Vec<Node>,
+    /// Samples by thread and pair of stacks.
+    pub rows: Vec<Row>,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its last name.
+    pub comm: String,
+    /// Its samples.
+    pub samples: u64,
+}
+
+/// A thread under one of its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Index of its process.
+    pub process: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name at the time of the samples.
+    pub comm: String,
+}
+
+/// A frame under its callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// The node of its caller; `None` for the outermost frame.
+    pub parent: Option<u32>,
+    /// Index of its label.
+    pub label: u32,
+    /// How it was found.
+    pub origin: Origin,
+    /// Whether the other strategy has it too.
+    pub mark: Mark,
+}
+
+/// Whether two strategies both have a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mark {
+    /// Both have it; also the sampled instruction, kernel frames, and every frame where there is one strategy.
+    Same,
+    /// Only the reference has it.
+    Missing,
+    /// Only the other has it, and it is wrong: the reference went on without it.
+    Wrong,
+    /// Only the other has it, beyond the end of a reference that did not reach its root.
+    Beyond,
+}
+
+/// Samples of a thread with the same two stacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Index of the thread.
+    pub thread: u32,
+    /// The leaf of the reference's stack; `None` for an empty one.
+    pub reference: Option<u32>,
+    /// The leaf of the other's stack.
+    pub other: Option<u32>,
+    /// How the reference's stack ended.
+    pub reference_end: StopReason,
+    /// How the other's stack ended.
+    pub other_end: Option<StopReason>,
+    /// What the other is to the reference; `None` where there is one strategy, or neither has a user frame.
+    pub relation: Option<Relation>,
+    /// How many.
+    pub samples: u64,
+}
+
+/// Samples and losses by time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OverTime {
+    /// Length of the recording, nanoseconds.
+    pub duration_ns: u64,
+    /// Length of a slice, nanoseconds.
+    pub slice_ns: u64,
+    /// Slices with samples, ascending by number and process.
+    pub slices: Vec<Slice>,
+    /// Where samples were lost, by CPU and time.
+    pub gaps: Vec<Gap>,
+}
+
+/// Samples of a process in a slice of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Number of the slice.
+    pub number: u32,
+    /// Index of the process in [`PairedStacks::processes`].
+    pub process: u32,
+    /// Complete, truncated and broken stacks of the reference.
+    pub reference: [u64; 3],
+    /// The same of the other; zeros where there is none.
+    pub other: [u64; 3],
+}

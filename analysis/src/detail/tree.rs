@@ -1,0 +1,200 @@
+//! From counted pairs to the tree that is shown.
+
+use super::Mark;
+use super::model::{Node, PairedStacks, Process, Row, Thread};
+use super::pairs::{PairCounter, PairIndex, PairKey, Side, Who};
+use crate::accuracy::Relation;
+use crate::address_space::Timeline;
+use crate::fold::{Labels, is_unnamed, root_name, shown_comm};
+use crate::folded::Origin;
+use fpprof_unwind::StopReason;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A frame as shown. The order is that of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Cell {
+    /// Rank of its label.
+    rank: u32,
+    /// Its name where its label has none and the end of the stack tells one.
+    renamed: Option<&'static str>,
+    origin: Origin,
+    mark: Mark,
+}
+
+/// What rows are shown by, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Shown {
+    process: u32,
+    tid: u32,
+    comm: String,
+    reference: (Rc<[Cell]>, StopReason),
+    other: Option<(Rc<[Cell]>, StopReason)>,
+    relation: Option<Relation>,
+}
+
+/// The stacks that were counted, with names, and their processes in the order of [`PairedStacks::processes`].
+///
+/// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
+/// however the samples were read.
+pub(crate) fn paired_stacks(
+    counter: &PairCounter,
+    labels: &Labels,
+    timeline: &Timeline,
+    names: &[String],
+    pair: PairIndex,
+) -> (PairedStacks, Vec<Who>) {
+    let (whos, processes) = processes(counter, timeline);
+    let numbers: FxHashMap<Who, u32> = whos.iter().copied().zip(0..).collect();
+    let mut cells = Cells::new(counter, labels);
+    let mut shown: BTreeMap<Shown, u64> = BTreeMap::new();
+    for (key, &n) in &counter.counts {
+        let row = Shown {
+            process: numbers.get(&key.who).copied().unwrap_or(0),
+            tid: key.tid,
+            comm: thread_comm(key, timeline),
+            reference: (cells.of(key.reference), key.reference.end),
+            other: key.other.map(|side| (cells.of(side), side.end)),
+            relation: key.relation,
+        };
+        let total = shown.entry(row).or_default();
+        *total = total.saturating_add(n);
+    }
+    let name = |index: usize| names.get(index).cloned().unwrap_or_default();
+    let stacks = PairedStacks {
+        reference: name(pair.reference),
+        other: pair.other.map(name),
+        processes,
+        ..PairedStacks::default()
+    };
+    let mut tree = Tree { stacks, labels, label_numbers: FxHashMap::default(), children: FxHashMap::default() };
+    for (row, samples) in shown {
+        tree.push(row, samples);
+    }
+    (tree.stacks, whos)
+}
+
+fn thread_comm(key: &PairKey, timeline: &Timeline) -> String {
+    shown_comm(key.comm.map_or(&[], |comm| timeline.comm(comm)), key.tid)
+}
+
+/// Most samples first.
+fn processes(counter: &PairCounter, timeline: &Timeline) -> (Vec<Who>, Vec<Process>) {
+    let mut samples: BTreeMap<Who, u64> = BTreeMap::new();
+    for (key, &n) in &counter.counts {
+        let total = samples.entry(key.who).or_default();
+        *total = total.saturating_add(n);
+    }
+    let mut all: Vec<(Who, u64)> = samples.into_iter().collect();
+    all.sort_by_key(|&(_, samples)| std::cmp::Reverse(samples));
+    let process = |&(who, samples): &(Who, u64)| {
+        let (pid, comm) = match who {
+            Who::Process(process) => (timeline.pid(process), timeline.last_comm(process)),
+            Who::Unnamed(pid) => (pid, timeline.place(pid, pid, u64::MAX).comm),
+        };
+        Process { pid, comm: shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid), samples }
+    };
+    (all.iter().map(|&(who, _)| who).collect(), all.iter().map(process).collect())
+}
+
+/// Lists of frames as they are shown, root first, made once each.
+struct Cells<'a> {
+    counter: &'a PairCounter,
+    labels: &'a Labels,
+    lists: Vec<&'a [u32]>,
+    made: FxHashMap<(u32, Option<&'static str>), Rc<[Cell]>>,
+}
+
+impl<'a> Cells<'a> {
+    fn new(counter: &'a PairCounter, labels: &'a Labels) -> Self {
+        let mut lists: Vec<&[u32]> = vec![&[]; counter.stacks.len()];
+        for (frames, &number) in &counter.stacks {
+            if let Some(slot) = lists.get_mut(number as usize) {
+                *slot = frames;
+            }
+        }
+        Self { counter, labels, lists, made: FxHashMap::default() }
+    }
+
+    fn of(&mut self, side: Side) -> Rc<[Cell]> {
+        let root = root_name(side.end);
+        if let Some(made) = self.made.get(&(side.stack, root)) {
+            return Rc::clone(made);
+        }
+        let made: Rc<[Cell]> = self.make(side.stack, root).into();
+        self.made.insert((side.stack, root), Rc::clone(&made));
+        made
+    }
+
+    fn make(&self, stack: u32, root: Option<&'static str>) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &frame in self.lists.get(stack as usize).copied().unwrap_or_default().iter().rev() {
+            let Some(marked) = self.counter.frames.values().get(frame as usize) else { continue };
+            let origins = std::iter::once(marked.origin).chain(std::iter::repeat(Origin::Inlined));
+            for (&rank, origin) in self.labels.at(marked.place).iter().zip(origins) {
+                cells.push(Cell { rank, renamed: None, origin, mark: marked.mark });
+            }
+        }
+        let outermost = cells.first_mut().filter(|cell| is_unnamed(&self.labels.label(cell.rank)));
+        if let Some(outermost) = outermost {
+            outermost.renamed = root;
+        }
+        cells
+    }
+}
+
+struct Tree<'a> {
+    stacks: PairedStacks,
+    labels: &'a Labels,
+    label_numbers: FxHashMap<(String, String), u32>,
+    children: FxHashMap<(Option<u32>, Cell), u32>,
+}
+
+impl Tree<'_> {
+    fn push(&mut self, row: Shown, samples: u64) {
+        let thread = Thread { process: row.process, tid: row.tid, comm: row.comm };
+        if self.stacks.threads.last() != Some(&thread) {
+            self.stacks.threads.push(thread);
+        }
+        let row = Row {
+            thread: index_of_last(self.stacks.threads.len()),
+            reference: self.leaf(&row.reference.0),
+            other: row.other.as_ref().and_then(|(cells, _)| self.leaf(cells)),
+            reference_end: row.reference.1,
+            other_end: row.other.map(|(_, end)| end),
+            relation: row.relation,
+            samples,
+        };
+        self.stacks.rows.push(row);
+    }
+
+    /// The node of a stack's leaf.
+    fn leaf(&mut self, cells: &[Cell]) -> Option<u32> {
+        let mut at = None;
+        for &cell in cells {
+            at = Some(match self.children.get(&(at, cell)) {
+                Some(&node) => node,
+                None => self.add(at, cell),
+            });
+        }
+        at
+    }
+
+    fn add(&mut self, parent: Option<u32>, cell: Cell) -> u32 {
+        let label = self.labels.label(cell.rank);
+        let name = cell.renamed.map_or(label.name, str::to_owned);
+        let label = *self.label_numbers.entry((name, label.module)).or_insert_with_key(|label| {
+            self.stacks.labels.push(label.clone());
+            index_of_last(self.stacks.labels.len())
+        });
+        self.stacks.nodes.push(Node { parent, label, origin: cell.origin, mark: cell.mark });
+        let node = index_of_last(self.stacks.nodes.len());
+        self.children.insert((parent, cell), node);
+        node
+    }
+}
+
+fn index_of_last(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX).saturating_sub(1)
+}

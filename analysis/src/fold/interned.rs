@@ -1,0 +1,31 @@
+//! Small numbers for values that come again and again.
+
+use rustc_hash::FxHashMap;
+
+/// Values and their numbers, in order of first use.
+#[derive(Debug)]
+pub(crate) struct Interned<T> {
+    values: Vec<T>,
+    numbers: FxHashMap<T, u32>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), numbers: FxHashMap::default() }
+    }
+}
+
+impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
+    /// The number of a value; a new one for a new value.
+    pub(crate) fn number(&mut self, value: T) -> u32 {
+        *self.numbers.entry(value).or_insert_with(|| {
+            self.values.push(value);
+            u32::try_from(self.values.len()).unwrap_or(u32::MAX).saturating_sub(1)
+        })
+    }
+
+    /// Every value, at its number.
+    pub(crate) fn values(&self) -> &[T] {
+        &self.values
+    }
+}
