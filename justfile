@@ -52,6 +52,17 @@ verify-ten:
 bless:
     FPPROF_BLESS=1 cargo test --release -p fpprof-reports
 
+# Bundle the script and style of the HTML pages again, from reports/page; wants node and npm, which nothing else does.
+assets:
+    npm ci --prefix reports/page --ignore-scripts
+    node reports/page/build.mjs
+
+# Check that the committed bundle is what its sources give, byte by byte.
+assets-check:
+    npm ci --prefix reports/page --ignore-scripts
+    node reports/page/build.mjs target/assets
+    diff -r reports/assets target/assets
+
 # Format Rust and BPF C.
 fmt:
     cargo fmt --all
