@@ -39,6 +39,14 @@ impl Source {
     /// # Errors
     /// If the file cannot be read or is no recording, or a strategy is not supported by it.
     pub(crate) fn analyse(&self, strategies: &[Strategy]) -> anyhow::Result<Analysis> {
+        self.analyse_for(strategies, false)
+    }
+
+    /// The same, with the detail that a page shows if it is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::analyse`].
+    pub(crate) fn analyse_for(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
         let mut recording = self.open()?;
         let modules = self.modules();
         let mut options = Options::new(&modules);
@@ -48,6 +56,7 @@ impl Source {
             (_, true) => Detail::Lines,
             _ => Detail::Inlines,
         };
+        options.page = page;
         options.is_this_machine = self.symfs.is_none() && is_this_kernel(&recording.meta().host.kernel);
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
     }

@@ -60,18 +60,48 @@ impl Formatter for Harmless {
     }
 
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        let mut start = 0;
         let mut before = '\0';
-        for (at, c) in fragment.char_indices() {
-            if is_obeyed(c) || (before == '<' && c == '/') {
-                writer.write_all(fragment.as_bytes().get(start..at).unwrap_or_default())?;
-                write_escaped(writer, c)?;
-                start = at + c.len_utf8();
-            }
+        write_fragment(writer, fragment, |c| {
+            let is_end_tag = before == '<' && c == '/';
             before = c;
-        }
-        writer.write_all(fragment.as_bytes().get(start..).unwrap_or_default())
+            is_end_tag || is_obeyed(c)
+        })
     }
+}
+
+/// Any model of ours as compact JSON for an element of a page: no `<` is left, so that nothing in it can end the element
+/// or begin a comment.
+///
+/// # Sources
+/// HTML Living Standard, 13.2.5.17 to 13.2.5.31 (the states of script data).
+pub(crate) fn for_page(value: &impl Serialize) -> io::Result<String> {
+    let mut out = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut out, ForPage))?;
+    String::from_utf8(out).map_err(io::Error::other)
+}
+
+struct ForPage;
+
+impl Formatter for ForPage {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        write_fragment(writer, fragment, |c| c == '<' || is_obeyed(c))
+    }
+}
+
+fn write_fragment<W: ?Sized + Write>(
+    writer: &mut W,
+    fragment: &str,
+    mut escape: impl FnMut(char) -> bool,
+) -> io::Result<()> {
+    let mut start = 0;
+    for (at, c) in fragment.char_indices() {
+        if escape(c) {
+            writer.write_all(fragment.as_bytes().get(start..at).unwrap_or_default())?;
+            write_escaped(writer, c)?;
+            start = at + c.len_utf8();
+        }
+    }
+    writer.write_all(fragment.as_bytes().get(start..).unwrap_or_default())
 }
 
 fn write_escaped<W: ?Sized + Write>(writer: &mut W, c: char) -> io::Result<()> {

@@ -4,9 +4,11 @@ use crate::exit::{DONE, FAILED};
 use crate::gate::Gate;
 use crate::output::{self, say};
 use crate::recordings::Source;
+use anyhow::Context as _;
+use fpprof_analysis::Analysis;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_reports::{json, terminal};
-use std::path::Path;
+use fpprof_reports::{json, page, terminal};
+use std::path::{Path, PathBuf};
 
 /// Say what a recording holds: balance, volume, cost, how its stacks end, hottest functions
 #[derive(Debug, clap::Args)]
@@ -17,6 +19,7 @@ Examples:
   fpprof report run.fpprof
   fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
+  fpprof report run.fpprof --html run.html     # verdict, curves, losses by time, flame graphs; opens offline
   fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
   fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99"
 )]
@@ -29,6 +32,9 @@ pub(crate) struct Args {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Write everything as one page that opens offline in any browser, instead of printing; `-` is stdout
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    html: Option<PathBuf>,
     /// Fail unless so many per cent of the stacks are complete, such as complete=95 or fp:complete=50, or have the same
     /// frames as under the best strategy, such as agreement=99 or elfutils:agreement=99
     #[arg(long = "fail-below", value_name = "[S:]complete|agreement=PERCENT", value_delimiter = ',')]
@@ -43,7 +49,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the recording cannot be read.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let analysis = args.source.analyse(&args.strategies)?;
+    let analysis = args.source.analyse_for(&args.strategies, args.html.is_some())?;
     let summary = &analysis.summary;
     // A gate with nothing to judge is wrong usage, which is said instead of a report.
     let mut failures = Vec::new();
@@ -51,12 +57,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         failures.extend(gate.failures(summary, &analysis.default_strategy)?);
     }
     failures.extend(args.max_lost.and_then(|max| crate::gate::summary_lost_failure(summary, max)));
-    output::write_whole(Path::new("-"), |mut out| match args.json {
-        true => json::summary(summary, &mut out),
-        false => terminal::summary(summary, &output::style(), &mut out),
-    })?;
+    if let Some(path) = &args.html {
+        write_page(&analysis, path)?;
+    } else {
+        output::write_whole(Path::new("-"), |mut out| match args.json {
+            true => json::summary(summary, &mut out),
+            false => terminal::summary(summary, &output::style(), &mut out),
+        })?;
+    }
     for failure in &failures {
         say(&format!("fpprof: {failure}"));
     }
     Ok(if failures.is_empty() { DONE } else { FAILED })
+}
+
+/// Writes the page, and says how large it is.
+fn write_page(analysis: &Analysis, path: &Path) -> anyhow::Result<()> {
+    output::write_whole(path, |mut out| page::html(analysis, &mut out))?;
+    if path != Path::new("-") {
+        let bytes = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
+        say(&format!("wrote {}: one page of {} kB", path.display(), bytes.div_ceil(1000)));
+    }
+    Ok(())
 }

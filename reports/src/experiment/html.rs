@@ -3,10 +3,11 @@
 use super::cells::{Figure, Line, ProcessLine, Sheet, StrategyLine, note_letter, shares};
 use super::link::beside;
 use super::marks::{Scale, bar, interval};
-use super::verdict::{Finding, Judgement, Piece, RULE, findings, pictured};
+use super::verdict::{RULE, findings, pictured};
 use super::words::{environment, method};
 use crate::escape::shown;
-use crate::figures::{share, unbroken};
+use crate::figures::share;
+use crate::finding::{Finding, class, sentence, text};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fpprof_analysis::experiment::Experiment;
@@ -94,30 +95,6 @@ fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {
                     }
                 }
                 p.method { (text(&method(experiment))) }
-            }
-        }
-    }
-}
-
-/// Text in which a figure and its unit stay on one line.
-fn text(raw: &str) -> String {
-    unbroken(&shown(raw))
-}
-
-fn class(judgement: Judgement) -> &'static str {
-    match judgement {
-        Judgement::Good => "good",
-        Judgement::Neutral => "neutral",
-        Judgement::Bad => "bad",
-    }
-}
-
-fn sentence(finding: &Finding) -> Markup {
-    html! {
-        @for piece in &finding.pieces {
-            @match piece {
-                Piece::Words(words) => (text(words)),
-                Piece::Name(name) => code { (shown(name)) },
             }
         }
     }

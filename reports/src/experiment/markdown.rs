@@ -2,9 +2,10 @@
 
 use super::cells::{Figure, Line, Sheet, note_letter, shares};
 use super::link::beside;
-use super::verdict::{Finding, Piece, RULE, findings};
+use super::verdict::{RULE, findings};
 use super::words::{environment, method};
 use crate::escape::shown;
+use crate::finding::{Finding, Piece};
 use fpprof_analysis::experiment::Experiment;
 use std::io::{self, Write};
 

@@ -1,10 +1,11 @@
 //! The experiment as text.
 
 use super::cells::{Figure, Line, Sheet, note_letter, shares};
-use super::verdict::{Finding, Judgement, Piece, RULE, findings};
+use super::verdict::{RULE, findings};
 use super::words::{environment, method};
 use crate::escape::shown;
 use crate::figures::{count, percent};
+use crate::finding::{Finding, Judgement, Piece};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::experiment::Experiment;
 use std::io::{self, Write};

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::figures::{bytes, change, number, share};
+use crate::finding::{Finding, Judgement};
 use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks, Tool};
 use fpprof_analysis::statistics::RatioEstimate;
 
@@ -30,56 +31,6 @@ pub(super) const RULE: &str = "A mode is usable when at least 99 % of the stacks
      holds in every run where it can be checked. The verdict is the usable mode with the fewest bytes a sample. \
      A slow-down counts only when its 95 % interval leaves out “none”. “Complete” says that a stack reached its root; \
      a frame-pointer stack can be complete and still lack the caller of its leaf.";
-
-/// How a finding is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
-    Good,
-    Neutral,
-    Bad,
-}
-
-/// A sentence, in pieces.
-#[derive(Debug, Clone)]
-pub(super) struct Finding {
-    pub(super) judgement: Judgement,
-    pub(super) pieces: Vec<Piece>,
-}
-
-/// Part of a sentence.
-#[derive(Debug, Clone)]
-pub(super) enum Piece {
-    /// Words of ours and figures.
-    Words(String),
-    /// A name that came with the data.
-    Name(String),
-}
-
-impl Finding {
-    fn new(judgement: Judgement) -> Self {
-        Self { judgement, pieces: Vec::new() }
-    }
-
-    fn words(mut self, text: impl Into<String>) -> Self {
-        self.pieces.push(Piece::Words(text.into()));
-        self
-    }
-
-    fn name(mut self, name: &str) -> Self {
-        self.pieces.push(Piece::Name(name.to_owned()));
-        self
-    }
-
-    fn list<'a>(mut self, items: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        for (index, (name, words)) in items.into_iter().enumerate() {
-            if index > 0 {
-                self = self.words(", ");
-            }
-            self = self.name(name).words(words);
-        }
-        self
-    }
-}
 
 /// The sentences, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {

@@ -2,6 +2,8 @@
 #![expect(dead_code, reason = "every test binary uses a part of it")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what helps a test fails by panicking")]
 
+pub(crate) mod browser;
+pub(crate) mod detail;
 pub(crate) mod experiment;
 pub(crate) mod names;
 pub(crate) mod profile;

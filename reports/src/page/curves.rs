@@ -1,0 +1,88 @@
+//! What chunks of every size would have given, as points of a curve.
+
+use super::names::Named;
+use fpprof_analysis::accuracy::ChunkSizes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The smallest chunk of the curve, bytes.
+const SMALLEST: u64 = 512;
+/// Points for each doubling.
+const STEPS: u32 = 8;
+/// The curve ends here, whatever a stack claims to need: 2^this bytes.
+const MOST_DOUBLINGS: u32 = 24;
+/// Per cent of the stacks that a size is looked for.
+pub(super) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
+
+/// The curve of a process name.
+#[derive(Debug, Serialize)]
+pub(super) struct Curve {
+    /// The name as shown; empty for all processes.
+    pub(super) name: String,
+    /// Stacks.
+    pub(super) samples: u64,
+    /// Chunk size in bytes, complete stacks, mean bytes copied for a sample.
+    pub(super) points: Vec<(u64, u64, f64)>,
+    /// The smallest size for so many per cent, as far as the recording shows one.
+    pub(super) smallest: Vec<(u8, Option<u64>)>,
+    /// Depth of stacks from, to (excluded), how many.
+    pub(super) depths: Vec<(f64, f64, u64)>,
+    /// Stacks whose depth is not known.
+    pub(super) without_depth: u64,
+}
+
+/// The smallest chunk that completes so many per cent of the stacks.
+pub(super) fn smallest(sizes: &ChunkSizes, percent: u8) -> Option<u64> {
+    sizes.smallest_for(f64::from(percent) / 100.0)
+}
+
+/// The curve of a name, under the name given.
+pub(super) fn curve(named: &Named, shown: String) -> Curve {
+    let sizes = &named.sizes;
+    let points = chunk_sizes(sizes).into_iter().map(|size| (size, sizes.complete_at(size), sizes.mean_copied_at(size)));
+    Curve {
+        name: shown,
+        samples: sizes.samples,
+        points: if sizes.samples == 0 { Vec::new() } else { points.collect() },
+        smallest: PERCENTS.into_iter().map(|percent| (percent, smallest(sizes, percent))).collect(),
+        depths: depths(sizes),
+        without_depth: sizes.without_depth,
+    }
+}
+
+/// Steps of a doubling from the smallest chunk to beyond what was needed, and the exact sizes at which the shares are
+/// reached, so that a curve drawn in steps passes through them.
+fn chunk_sizes(sizes: &ChunkSizes) -> Vec<u64> {
+    let largest = sizes.needed_bytes.keys().next_back().copied().unwrap_or(0);
+    let mut all: Vec<u64> = PERCENTS.into_iter().filter_map(|percent| smallest(sizes, percent)).collect();
+    all.retain(|&size| size >= SMALLEST);
+    for step in 0..=MOST_DOUBLINGS.saturating_mul(STEPS) {
+        let size = edge(step);
+        all.push(size);
+        if size >= largest.max(SMALLEST) {
+            break;
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The size a number of steps above the smallest.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "2^24 times 512 fits")]
+fn edge(step: u32) -> u64 {
+    (SMALLEST as f64 * (f64::from(step) / f64::from(STEPS)).exp2()).round() as u64
+}
+
+/// Depths by bins of half a doubling.
+fn depths(sizes: &ChunkSizes) -> Vec<(f64, f64, u64)> {
+    let mut bins: BTreeMap<u32, u64> = BTreeMap::new();
+    for (&depth, &n) in &sizes.depth_bytes {
+        let bin = (depth.max(8) as f64).log2().mul_add(2.0, 0.0).floor().clamp(0.0, 127.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "held within 0 to 127")]
+        let total = bins.entry(bin as u32).or_default();
+        *total = total.saturating_add(n);
+    }
+    let edge = |bin: u32| (f64::from(bin) / 2.0).exp2();
+    bins.into_iter().map(|(bin, n)| (edge(bin), edge(bin.saturating_add(1)), n)).collect()
+}

@@ -1,0 +1,127 @@
+//! What one sees first: the verdict, four figures, and what was measured how.
+
+use super::data::per_minute;
+use super::verdict::{Case, RULE, chunk_words, findings, strategy_words};
+use crate::escape::shown;
+use crate::figures::{bytes, count, number, percent, seconds, share};
+use crate::finding::{class, sentence, text};
+use maud::{Markup, html};
+
+/// A figure that is read at a glance.
+struct Tile {
+    is_good: Option<bool>,
+    what: String,
+    figure: String,
+    words: String,
+}
+
+/// The first screen.
+pub(super) fn first_screen(case: &Case<'_>) -> Markup {
+    let findings = findings(case);
+    html! {
+        div.first {
+            section.card aria-labelledby="verdict" {
+                h2 #verdict { "Verdict" }
+                @if let Some((headline, rest)) = findings.split_first() {
+                    p class={ "headline " (class(headline.judgement)) } { (sentence(headline)) }
+                    div.tiles { @for tile in tiles(case) { (drawn(&tile)) } }
+                    ul.findings {
+                        @for finding in rest { li class=(class(finding.judgement)) { (sentence(finding)) } }
+                    }
+                }
+                p.rule { b { "Rule. " } (text(RULE)) }
+            }
+            section.card aria-labelledby="method" {
+                h2 #method { "Method and environment" }
+                dl { @for (label, value) in method(case) { dt { (label) } dd { (text(&value)) } } }
+            }
+        }
+    }
+}
+
+fn drawn(tile: &Tile) -> Markup {
+    let class = match tile.is_good {
+        Some(true) => "tile good",
+        Some(false) => "tile bad",
+        None => "tile",
+    };
+    html! {
+        div class=(class) { span.what { (text(&tile.what)) } b { (text(&tile.figure)) } span { (text(&tile.words)) } }
+    }
+}
+
+fn tiles(case: &Case<'_>) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    if let Some(other) = case.other {
+        let (right, compared) = (case.all.compared().saturating_sub(case.all.worse()), case.all.compared());
+        tiles.push(Tile {
+            is_good: case.other_is_right(),
+            what: strategy_words(other).to_owned(),
+            figure: share(right, compared),
+            words: format!("of the stacks are right, by {}", strategy_words(case.reference)),
+        });
+    }
+    if let Some(ends) = case.ends(case.reference) {
+        tiles.push(Tile {
+            is_good: Some(percent(ends.complete, ends.samples) >= 99.0),
+            what: strategy_words(case.reference).to_owned(),
+            figure: share(ends.complete, ends.samples),
+            words: "of the stacks reach their root".to_owned(),
+        });
+    }
+    if case.all.sizes.samples > 0 {
+        let chunk = case.chunk();
+        let copied = chunk.map(|chunk| case.copied(chunk));
+        tiles.push(Tile {
+            is_good: Some(chunk.is_some()),
+            what: "chunk for 99 % in every process".to_owned(),
+            figure: chunk.map_or("none".to_owned(), chunk_words),
+            words: copied.map_or("up to the recorded size".to_owned(), |(sample, minute)| {
+                format!("copies {} a sample, {} a minute", bytes(sample), bytes(minute))
+            }),
+        });
+    }
+    let (lost, all) = case.lost();
+    tiles.push(Tile {
+        is_good: Some(percent(lost, all) <= 0.1),
+        what: "samples lost".to_owned(),
+        figure: share(lost, all),
+        words: format!("{} of {}", count(lost), count(all)),
+    });
+    tiles
+}
+
+fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
+    let summary = &case.analysis.summary;
+    let environment = &summary.environment;
+    let system = match environment.distribution.as_str() {
+        "" => format!("Linux {}", environment.kernel),
+        distribution => format!("Linux {}, {distribution}", environment.kernel),
+    };
+    let rate = per_minute(summary.recorded, summary.duration_s) / 60.0;
+    let strategies: Vec<&str> = summary.strategies.keys().map(String::as_str).collect();
+    let rows = [
+        ("command", shown(&environment.target).into_owned()),
+        ("mode", environment.mode.clone()),
+        (
+            "sampling",
+            format!("{} at {} on each CPU, by {}", environment.event, environment.rate, environment.collector),
+        ),
+        (
+            "n",
+            format!(
+                "{} samples in {} ({} a second)",
+                count(summary.recorded),
+                seconds(summary.duration_s),
+                number(rate)
+            ),
+        ),
+        ("processes", count(summary.processes.len() as u64)),
+        ("strategies", format!("{}: the same samples through each", strategies.join(", "))),
+        ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),
+        ("system", system),
+        ("ended", summary.ended.clone()),
+        ("program", format!("fpprof {}", env!("CARGO_PKG_VERSION"))),
+    ];
+    rows.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}

@@ -1,0 +1,166 @@
+//! The page as a whole.
+
+use super::assets::{SCRIPT, STYLE, bundled, policy};
+use super::data::{Data, data};
+use super::figures::{figure, filters, flames};
+use super::first_screen::first_screen;
+use super::names::names;
+use super::verdict::{Case, strategy_words};
+use super::{processes, tables};
+use crate::escape::shown;
+use crate::figures::count;
+use crate::finding::text;
+use crate::json::for_page;
+use fpprof_analysis::Analysis;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::io::{self, Write};
+
+/// The analysis was made without what a page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the analysis has no detail, which a page needs")]
+pub struct MissingDetail;
+
+/// Writes the page.
+///
+/// # Errors
+/// [`MissingDetail`] within [`io::Error`] for an analysis that was made without [`Analysis::detail`]; else those of the
+/// writer.
+pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
+    let detail = analysis.detail.as_ref().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, MissingDetail))?;
+    let (all, names) = names(analysis, detail);
+    let data = data(analysis, detail, &all, &names);
+    let case = Case {
+        analysis,
+        reference: &detail.stacks.reference,
+        other: detail.stacks.other.as_deref(),
+        all: &all,
+        names: &names,
+    };
+    let json = for_page(&data)?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy());
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                title { "fpprof: " (shown(&analysis.summary.environment.target)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p.over { "fpprof report" }
+                    h1 { "Which stacks can be trusted, and what they cost" }
+                    p.command { code { (shown(&analysis.summary.environment.target)) } }
+                }
+                main { (body(&case, &data)) }
+                (footer())
+                script #data type="application/json" { (PreEscaped(json)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    out.write_all(page.into_string().as_bytes())?;
+    writeln!(out)
+}
+
+fn body(case: &Case<'_>, data: &Data) -> Markup {
+    html! {
+        (first_screen(case))
+        (filters())
+        @if case.all.sizes.samples > 0 { (chunks(case)) }
+        h2 { "Samples by time" }
+        p.lead { (text(LOSSES)) }
+        (figure("timeline"))
+        h2 { "Where the time goes, and what each way sees of it" }
+        (flames(case))
+        (left_out(data))
+        h2 { "Strategies" }
+        p.lead { "The same samples, unwound in every way: what differs is the way alone." }
+        (tables::strategies(case))
+        (broken_chains(case))
+        h2 { "Processes" }
+        (processes::processes(case))
+        (warnings(case))
+    }
+}
+
+const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Losses stand below where they were: \
+     between two samples of their CPU, which count them.";
+
+fn chunks(case: &Case<'_>) -> Markup {
+    html! {
+        div.figures {
+            div {
+                h2 { "What chunks of other sizes would have given" }
+                p.lead {
+                    "Solid: stacks that would reach their root. Dashed: bytes copied for a sample and in a minute at "
+                    "this rate, before compression, on the right. From this one recording; no other run is needed."
+                }
+                (figure("what-if"))
+            }
+            div {
+                h2 { "How deep stacks really are" }
+                p.lead { "From the stack pointer to the end of the stack. Dashed: the recorded chunk." }
+                (figure("depth"))
+                h2 { "Smallest chunk that completes …" }
+                (tables::sizes(case))
+            }
+        }
+    }
+}
+
+fn left_out(data: &Data) -> Markup {
+    html! {
+        @if data.left_out_below > 0 {
+            p.lead {
+                "Frames in fewer than " (count(data.left_out_below)) " samples are left out of the flame graphs, which "
+                "hold " (count(data.n_nodes as u64)) " frames; their samples are counted at their callers."
+            }
+        }
+    }
+}
+
+fn broken_chains(case: &Case<'_>) -> Markup {
+    let pair = |other: &str| {
+        case.analysis.summary.agreements.iter().find(|pair| pair.reference == case.reference && pair.other == other)
+    };
+    let agreement = case.other.and_then(|other| Some((other, pair(other)?)));
+    html! {
+        @if let Some((other, agreement)) = agreement.filter(|(_, agreement)| !agreement.functions.is_empty()) {
+            h2 { "What broke the chain" }
+            p.lead {
+                "Functions whose caller " (strategy_words(other)) " missed first, against "
+                (strategy_words(case.reference)) "."
+            }
+            (tables::culprits(agreement))
+        }
+    }
+}
+
+fn warnings(case: &Case<'_>) -> Markup {
+    let summary = &case.analysis.summary;
+    let notes: Vec<&String> = summary.damage.iter().chain(&summary.warnings).collect();
+    html! {
+        @if !notes.is_empty() {
+            h2 { "Left out, missing or damaged" }
+            ul.notes { @for note in notes { li { (shown(note)) } } }
+        }
+    }
+}
+
+fn footer() -> Markup {
+    html! {
+        footer {
+            p {
+                "Written by fpprof " (env!("CARGO_PKG_VERSION")) ". This file needs nothing else and asks for nothing: it "
+                "may be kept, sent and opened offline."
+            }
+            details {
+                summary { "Libraries in this page" }
+                ul.notes { @for package in bundled() { li { (package) } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is said of each process name: the processes of a name are one here, as in every verdict of ours.
+
+use fpprof_analysis::Analysis;
+use fpprof_analysis::accuracy::{ChunkSizes, Relation};
+use fpprof_analysis::detail::{Detail, PairedStacks};
+use fpprof_analysis::experiment::StackEnds;
+use std::collections::BTreeMap;
+
+/// All processes of a name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Named {
+    /// The name; empty for all processes.
+    pub(super) name: String,
+    /// Index of the first of them in the detail's list.
+    pub(super) first: usize,
+    /// How many processes.
+    pub(super) processes: u64,
+    /// Their samples.
+    pub(super) samples: u64,
+    /// How their stacks ended, by strategy.
+    pub(super) ends: BTreeMap<String, StackEnds>,
+    /// What the pair's other is to its reference, by samples.
+    pub(super) relations: BTreeMap<Relation, u64>,
+    /// What chunks they need.
+    pub(super) sizes: ChunkSizes,
+}
+
+impl Named {
+    /// Samples whose two stacks were compared.
+    pub(super) fn compared(&self) -> u64 {
+        self.relations.values().fold(0, |sum, &n| sum.saturating_add(n))
+    }
+
+    /// Samples of a relation.
+    pub(super) fn n(&self, relation: Relation) -> u64 {
+        self.relations.get(&relation).copied().unwrap_or(0)
+    }
+
+    /// Samples in which the other lacks frames of the reference, or has wrong ones.
+    pub(super) fn worse(&self) -> u64 {
+        let worse = [
+            Relation::WrongFrame,
+            Relation::ExtraFrame,
+            Relation::LeafCallerMissing,
+            Relation::FrameMissing,
+            Relation::Prefix,
+        ];
+        worse.iter().fold(0, |sum, &relation| sum.saturating_add(self.n(relation)))
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.processes = self.processes.saturating_add(other.processes);
+        self.samples = self.samples.saturating_add(other.samples);
+        for (strategy, ends) in &other.ends {
+            self.ends.entry(strategy.clone()).or_default().add(ends);
+        }
+        for (&relation, &n) in &other.relations {
+            let total = self.relations.entry(relation).or_default();
+            *total = total.saturating_add(n);
+        }
+        self.sizes.merge(&other.sizes);
+    }
+}
+
+/// All processes together, and each name, most samples first.
+pub(super) fn names(analysis: &Analysis, detail: &Detail) -> (Named, Vec<Named>) {
+    let mut by_name: BTreeMap<String, Named> = BTreeMap::new();
+    for process in &analysis.summary.processes {
+        let ends = process.strategies.iter().map(|(strategy, quality)| (strategy.clone(), quality.into())).collect();
+        let more = Named { processes: 1, samples: process.samples, ends, ..Named::default() };
+        by_name.entry(process.comm.clone()).or_default().add(&more);
+    }
+    for (name, relations) in relations(&detail.stacks) {
+        by_name.entry(name).or_default().add(&Named { relations, ..Named::default() });
+    }
+    for process in analysis.chunk_sizes.iter().flat_map(|(_, each)| each) {
+        let more = Named { sizes: process.sizes.clone(), ..Named::default() };
+        by_name.entry(process.comm.clone()).or_default().add(&more);
+    }
+    let mut all = Named::default();
+    let first = |name: &str| detail.stacks.processes.iter().position(|process| process.comm == name).unwrap_or(0);
+    let mut names: Vec<Named> = by_name
+        .into_iter()
+        .map(|(name, named)| {
+            all.add(&named);
+            Named { first: first(&name), name, ..named }
+        })
+        .collect();
+    names.sort_by_key(|named| std::cmp::Reverse(named.samples));
+    (all, names)
+}
+
+fn relations(stacks: &PairedStacks) -> BTreeMap<String, BTreeMap<Relation, u64>> {
+    let mut by_name: BTreeMap<String, BTreeMap<Relation, u64>> = BTreeMap::new();
+    for row in &stacks.rows {
+        let process = stacks.threads.get(row.thread as usize).map(|thread| thread.process);
+        let process = process.and_then(|process| stacks.processes.get(process as usize));
+        let (Some(process), Some(relation)) = (process, row.relation) else { continue };
+        let relations = by_name.entry(process.comm.clone()).or_default();
+        let total = relations.entry(relation).or_default();
+        *total = total.saturating_add(row.samples);
+    }
+    by_name
+}

@@ -1,0 +1,168 @@
+//! Tables that need no script: strategies, sizes of chunks, and what broke the chain.
+
+use super::curves::{PERCENTS, smallest};
+use super::names::Named;
+use super::verdict::{Case, chunk_words};
+use crate::escape::shown;
+use crate::figures::{count, number, percent, share};
+use crate::finding::text;
+use fpprof_analysis::accuracy::{Agreement, Relation};
+use fpprof_analysis::experiment::StackEnds;
+use maud::{Markup, html};
+
+/// Process names with rows of their own.
+pub(super) const MAX_NAMES: usize = 12;
+/// Functions listed as those behind which chains break.
+const MAX_CULPRITS: usize = 15;
+
+/// Every strategy over all processes, and over each of the larger ones.
+pub(super) fn strategies(case: &Case<'_>) -> Markup {
+    html! {
+        div.wrap {
+            table {
+                thead { tr {
+                    th { "strategy" } th { "process" } th.n { "samples" } th { "stacks" } th.n { "complete" }
+                    th.n { "truncated" } th.n { "broken" } th.n { "frames a stack" } th.n { "same as reference" }
+                    th { "why not complete" }
+                } }
+                @for strategy in case.all.ends.keys() {
+                    tbody {
+                        (row(case, strategy, case.all, true))
+                        @if case.names.len() > 1 {
+                            @for named in case.large().take(MAX_NAMES) { (row(case, strategy, named, false)) }
+                        }
+                    }
+                }
+            }
+        }
+        (key())
+    }
+}
+
+fn row(case: &Case<'_>, strategy: &str, named: &Named, is_all: bool) -> Markup {
+    let ends = named.ends.get(strategy).cloned().unwrap_or_default();
+    let quality = case.analysis.summary.strategies.get(strategy).filter(|_| is_all);
+    let frames = quality.map(|quality| number(quality.frames as f64 / quality.samples.max(1) as f64));
+    html! {
+        tr {
+            td.name { @if is_all { (shown(strategy)) } }
+            td { @if is_all { "all" } @else { code { (shown(&named.name)) } } }
+            td.n { (count(ends.samples)) }
+            td.bar { (bar(&ends)) }
+            td.n { (text(&share(ends.complete, ends.samples))) }
+            td.n { (text(&share(ends.n_truncated(), ends.samples))) }
+            td.n { (text(&share(ends.n_broken(), ends.samples))) }
+            td.n { (frames.unwrap_or_default()) }
+            td.n { (same(case, strategy, named, is_all)) }
+            td.words { (text(&reasons(&ends))) }
+        }
+    }
+}
+
+/// The share of samples with the same frames as the reference.
+fn same(case: &Case<'_>, strategy: &str, named: &Named, is_all: bool) -> String {
+    if strategy == case.reference {
+        return "reference".to_owned();
+    }
+    let is_pair = |pair: &&Agreement| pair.reference == case.reference && pair.other == strategy;
+    let agreement = case.analysis.summary.agreements.iter().find(is_pair).filter(|_| is_all);
+    if let Some(agreement) = agreement {
+        let same = agreement.relations.get(&Relation::Same).copied().unwrap_or(0);
+        return text(&share(same, agreement.samples));
+    }
+    if case.other == Some(strategy) {
+        return text(&share(named.n(Relation::Same), named.compared()));
+    }
+    String::new()
+}
+
+/// The commonest reasons for stacks that did not reach their root.
+pub(super) fn reasons(ends: &StackEnds) -> String {
+    let mut all: Vec<(&String, u64)> = ends.truncated.iter().chain(&ends.broken).map(|(name, &n)| (name, n)).collect();
+    all.retain(|&(_, n)| n > 0);
+    all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+    let words: Vec<String> =
+        all.iter().take(4).map(|(name, n)| format!("{name} {}", share(*n, ends.samples))).collect();
+    words.join(", ")
+}
+
+/// A bar of complete, truncated and broken stacks; the figures stand beside it.
+pub(super) fn bar(ends: &StackEnds) -> Markup {
+    let parts = [("complete", ends.complete), ("truncated", ends.n_truncated()), ("broken", ends.n_broken())];
+    let label: Vec<String> = parts.iter().map(|(class, n)| format!("{} {class}", share(*n, ends.samples))).collect();
+    let mut x = 0.0;
+    let placed = parts.map(|(class, n)| {
+        let width = percent(n, ends.samples);
+        let start = x;
+        x += width;
+        (class, start, width)
+    });
+    html! {
+        svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label.join(", ")) {
+            @for (class, start, width) in placed {
+                @if width > 0.0 {
+                    rect class=(class) x=(format!("{start:.3}")) width=(format!("{width:.3}")) height="1" {}
+                }
+            }
+        }
+    }
+}
+
+fn key() -> Markup {
+    html! {
+        div.key {
+            @for (class, words) in [
+                ("complete", "complete: reached the outermost frame"),
+                ("truncated", "truncated: there is more, but it cannot be seen"),
+                ("broken", "broken: what was found cannot be right"),
+            ] {
+                span { svg viewBox="0 0 1 1" aria-hidden="true" { rect class=(class) width="1" height="1" {} } (words) }
+            }
+        }
+    }
+}
+
+/// The smallest chunks, by process name.
+pub(super) fn sizes(case: &Case<'_>) -> Markup {
+    let rows = std::iter::once(("all", case.all)).chain(case.names.iter().map(|named| (named.name.as_str(), named)));
+    html! {
+        div.wrap {
+            table {
+                thead { tr {
+                    th { "process" } th.n { "stacks" }
+                    @for percent in PERCENTS { th.n { (text(&format!("{percent} %"))) } }
+                } }
+                tbody {
+                    @for (name, named) in rows.filter(|(_, named)| named.sizes.samples > 0).take(MAX_NAMES) {
+                        tr {
+                            td.name { (shown(name)) } td.n { (count(named.sizes.samples)) }
+                            @for percent in PERCENTS {
+                                td.n { (text(&smallest(&named.sizes, percent).map_or("–".to_owned(), chunk_words))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The functions behind which the other strategy misses the caller first.
+pub(super) fn culprits(agreement: &Agreement) -> Markup {
+    html! {
+        div.wrap {
+            table {
+                thead { tr { th { "function" } th { "module" } th.n { "samples" } th.n { "share" } } }
+                tbody {
+                    @for culprit in agreement.functions.iter().take(MAX_CULPRITS) {
+                        tr {
+                            td { code { (shown(&culprit.name)) } } td { (shown(&culprit.module)) }
+                            td.n { (count(culprit.samples)) }
+                            td.n { (text(&share(culprit.samples, agreement.samples))) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The verdict on one recording: sentences computed from its figures by a rule that is printed with them.
+//!
+//! ```text
+//! complete(strategy) = every process name with >= 1 % of the samples has >= 99 % of its stacks complete
+//! right(fp)          = ... and >= 99 % of them with all the frames of the reference, and no wrong one
+//! verdict            = frame pointers where right(fp); else the smallest chunk with complete(dwarf@chunk)
+//! ```
+
+use super::curves::smallest;
+use super::data::per_minute;
+use super::names::Named;
+use crate::figures::{byte_count, bytes, count, nanoseconds, number, percent, share};
+use crate::finding::{Finding, Judgement};
+use fpprof_analysis::Analysis;
+use fpprof_analysis::accuracy::{Agreement, Relation};
+use fpprof_analysis::experiment::StackEnds;
+
+/// Least share of good stacks, per cent.
+const MIN_GOOD: u8 = 99;
+/// Largest share of samples that may be lost, per cent.
+const MAX_LOST: f64 = 0.1;
+/// Functions named as those behind which chains break.
+const MAX_CULPRITS: usize = 3;
+
+/// The rule in words.
+pub(super) const RULE: &str = "A way to take stacks is good enough when at least 99 % of them reach their root in every \
+     process name that has 1 % of the samples or more; frame pointers only if as many also have every frame that the \
+     reference has, and no wrong one. The verdict is the cheapest that is good enough: frame pointers, or else the \
+     smallest chunk of copied stack. The reference is unwinding by call frame information over all that was copied.";
+
+/// What verdicts are made from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) analysis: &'a Analysis,
+    pub(super) reference: &'a str,
+    pub(super) other: Option<&'a str>,
+    pub(super) all: &'a Named,
+    pub(super) names: &'a [Named],
+}
+
+impl<'a> Case<'a> {
+    /// The process names that are asked for a share of good stacks.
+    pub(super) fn large(&self) -> impl Iterator<Item = &'a Named> {
+        let all = u128::from(self.all.samples);
+        self.names.iter().filter(move |named| u128::from(named.samples) * 100 >= all && named.samples > 0)
+    }
+
+    /// How all stacks of a strategy ended.
+    pub(super) fn ends(&self, strategy: &str) -> Option<&'a StackEnds> {
+        self.all.ends.get(strategy)
+    }
+
+    /// Whether the other is as good as the reference asks for; `None` where there is no other.
+    pub(super) fn other_is_right(&self) -> Option<bool> {
+        let other = self.other?;
+        let is_right = |named: &Named| {
+            let right = named.compared().saturating_sub(named.worse());
+            is_good(right, named.compared())
+                && named.ends.get(other).is_some_and(|ends| is_good(ends.complete, ends.samples))
+        };
+        Some(self.all.compared() > 0 && self.large().all(is_right))
+    }
+
+    /// The smallest chunk that is good enough for every large process name.
+    pub(super) fn chunk(&self) -> Option<u64> {
+        if self.all.sizes.samples == 0 {
+            return None;
+        }
+        let large = self.large().filter(|named| named.sizes.samples > 0);
+        large.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
+    }
+
+    /// Bytes copied a sample and a minute with chunks of this size.
+    pub(super) fn copied(&self, chunk: u64) -> (f64, f64) {
+        let summary = &self.analysis.summary;
+        let mean = self.all.sizes.mean_copied_at(chunk);
+        (mean, mean * per_minute(summary.recorded, summary.duration_s))
+    }
+
+    /// Samples lost or dropped, and all that should be there.
+    pub(super) fn lost(&self) -> (u64, u64) {
+        let summary = &self.analysis.summary;
+        let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
+        (lost, summary.recorded.saturating_add(lost))
+    }
+
+    fn agreement(&self) -> Option<&'a Agreement> {
+        let other = self.other?;
+        self.analysis.summary.agreements.iter().find(|pair| pair.reference == self.reference && pair.other == other)
+    }
+}
+
+/// A chunk size as people ask for it.
+pub(super) fn chunk_words(bytes: u64) -> String {
+    if bytes < 1024 { format!("{bytes} B") } else { format!("{} KiB", number(bytes as f64 / 1024.0)) }
+}
+
+/// A strategy in words.
+pub(super) fn strategy_words(name: &str) -> &str {
+    match name {
+        "fp" => "frame pointers",
+        "dwarf" => "call frame information",
+        other => other,
+    }
+}
+
+fn is_good(part: u64, whole: u64) -> bool {
+    whole == 0 || u128::from(part) * 100 >= u128::from(whole) * u128::from(MIN_GOOD)
+}
+
+/// The sentences, the most important first.
+pub(super) fn findings(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = vec![headline(case)];
+    findings.extend(by_process(case));
+    findings.extend(how_it_breaks(case));
+    findings.extend(what_breaks(case));
+    findings.extend(reference_ends(case));
+    findings.extend(sizes(case));
+    findings.push(cost(case));
+    findings.push(losses(case));
+    findings
+}
+
+fn capital(words: &str) -> String {
+    let mut chars = words.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn headline(case: &Case<'_>) -> Finding {
+    if case.all.samples == 0 {
+        return Finding::new(Judgement::Bad).words("There are no samples to judge.");
+    }
+    let other = case.other.map(strategy_words).unwrap_or_default();
+    let broken = share(case.all.worse(), case.all.compared());
+    match (case.other_is_right(), case.chunk()) {
+        (Some(true), _) => Finding::new(Judgement::Good).words(format!(
+            "{} are enough for this workload: {} of their stacks have every frame, and no wrong one.",
+            capital(other),
+            share(case.all.compared().saturating_sub(case.all.worse()), case.all.compared())
+        )),
+        (Some(false), Some(chunk)) => Finding::new(Judgement::Good).words(format!(
+            "{} break {broken} of the stacks. Copy {} of stack instead: at least {MIN_GOOD} % of the stacks of every \
+             process then reach their root.",
+            capital(other),
+            chunk_words(chunk)
+        )),
+        (None, Some(chunk)) => Finding::new(Judgement::Good).words(format!(
+            "Chunks of {} are enough: at least {MIN_GOOD} % of the stacks of every process reach their root.",
+            chunk_words(chunk)
+        )),
+        (Some(false), None) => Finding::new(Judgement::Bad).words(format!(
+            "{} break {broken} of the stacks, and no chunk up to the recorded size is enough: {}.",
+            capital(other),
+            worst(case)
+        )),
+        (None, None) => alone(case),
+    }
+}
+
+/// The process with the smallest share of complete stacks by the reference.
+fn worst(case: &Case<'_>) -> String {
+    let of = |named: &Named| named.ends.get(case.reference).map_or(0.0, |ends| percent(ends.complete, ends.samples));
+    let worst = case.large().min_by(|a, b| of(a).total_cmp(&of(b)));
+    let ends = worst.and_then(|named| Some((named, named.ends.get(case.reference)?)));
+    ends.map_or_else(
+        || "no process is large enough to be judged".to_owned(),
+        |(named, ends)| format!("of {} only {} reach their root", named.name, share(ends.complete, ends.samples)),
+    )
+}
+
+fn alone(case: &Case<'_>) -> Finding {
+    let ends = case.ends(case.reference).cloned().unwrap_or_default();
+    let is_good = is_good(ends.complete, ends.samples);
+    let finding = Finding::new(if is_good { Judgement::Neutral } else { Judgement::Bad }).words(format!(
+        "{} of the stacks by {} reach their root",
+        share(ends.complete, ends.samples),
+        strategy_words(case.reference)
+    ));
+    match case.reference {
+        "fp" => finding
+            .words(". Whether their frames are right, this recording cannot tell: record with ")
+            .name("--call-graph both")
+            .words("."),
+        _ => finding.words(format!("; {}.", worst(case))),
+    }
+}
+
+fn by_process(case: &Case<'_>) -> Option<Finding> {
+    let other = case.other?;
+    if case.all.worse() == 0 || case.large().count() < 2 {
+        return None;
+    }
+    let each = case.large().map(|named| (named.name.as_str(), format!(" {}", share(named.worse(), named.compared()))));
+    let start = format!("Stacks that {} break, by process: ", strategy_words(other));
+    Some(Finding::new(Judgement::Bad).words(start).list(each).words("."))
+}
+
+fn how_it_breaks(case: &Case<'_>) -> Option<Finding> {
+    let kinds = [
+        (Relation::LeafCallerMissing, "the caller of the sampled function is missing in"),
+        (Relation::WrongFrame, "there is a wrong frame in"),
+        (Relation::ExtraFrame, "there is a frame too many in"),
+        (Relation::FrameMissing, "frames further out are missing in"),
+        (Relation::Prefix, "the chain ends early in"),
+    ];
+    let mut parts: Vec<(u64, &str)> = kinds.iter().map(|&(relation, words)| (case.all.n(relation), words)).collect();
+    parts.retain(|&(n, _)| n > 0);
+    parts.sort_by_key(|&(n, _)| std::cmp::Reverse(n));
+    let words: Vec<String> =
+        parts.iter().map(|(n, words)| format!("{words} {}", share(*n, case.all.compared()))).collect();
+    (!words.is_empty()).then(|| Finding::new(Judgement::Bad).words(format!("How: {}.", words.join("; "))))
+}
+
+fn what_breaks(case: &Case<'_>) -> Option<Finding> {
+    let agreement = case.agreement()?;
+    let worst: Vec<_> = agreement.functions.iter().take(MAX_CULPRITS).collect();
+    if worst.is_empty() {
+        return None;
+    }
+    let each = worst.into_iter().map(|culprit| {
+        let module = if culprit.module.is_empty() { String::new() } else { format!(" in {}", culprit.module) };
+        (culprit.name.as_str(), format!("{module} ({})", share(culprit.samples, agreement.samples)))
+    });
+    Some(Finding::new(Judgement::Neutral).words("Where: the caller is missed first after ").list(each).words("."))
+}
+
+fn reference_ends(case: &Case<'_>) -> Option<Finding> {
+    let ends = case.ends(case.reference)?;
+    case.other?;
+    let good = is_good(ends.complete, ends.samples);
+    let finding = Finding::new(if good { Judgement::Good } else { Judgement::Bad }).words(format!(
+        "{} brings {} of the stacks to their root over chunks as recorded",
+        capital(strategy_words(case.reference)),
+        share(ends.complete, ends.samples)
+    ));
+    let worst = ends.truncated.iter().chain(&ends.broken).max_by_key(|&(_, &n)| n).filter(|&(_, &n)| n > 0);
+    Some(match worst {
+        Some((reason, &n)) => {
+            finding.words("; the commonest other end is ").name(reason).words(format!(" ({}).", share(n, ends.samples)))
+        }
+        None => finding.words("."),
+    })
+}
+
+fn sizes(case: &Case<'_>) -> Option<Finding> {
+    if case.all.sizes.samples == 0 {
+        return None;
+    }
+    let part = |percent: u8| {
+        let size = smallest(&case.all.sizes, percent).map_or("no size recorded here".to_owned(), chunk_words);
+        format!("{percent} % of all stacks: {size}")
+    };
+    let parts: Vec<String> = super::curves::PERCENTS.into_iter().map(part).collect();
+    let finding = Finding::new(Judgement::Neutral).words(format!("The chunk that completes {}.", parts.join("; ")));
+    let Some(chunk) = case.chunk().filter(|_| case.other_is_right() != Some(true)) else { return Some(finding) };
+    let (sample, minute) = case.copied(chunk);
+    Some(
+        finding
+            .words(format!(
+                " Chunks of {} copy {} a sample, {} a minute at this rate and before compression: ",
+                chunk_words(chunk),
+                bytes(sample),
+                bytes(minute)
+            ))
+            .name(&format!("--call-graph dwarf,{}", chunk.max(8).next_multiple_of(8)))
+            .words("."),
+    )
+}
+
+fn cost(case: &Case<'_>) -> Finding {
+    let summary = &case.analysis.summary;
+    let volume = &summary.volume;
+    let finding = Finding::new(Judgement::Neutral).words(format!(
+        "This recording took {} a sample and {} a minute ({} a sample before compression)",
+        bytes(volume.bytes_per_sample),
+        bytes(volume.bytes_per_minute),
+        bytes(volume.ring_bytes_per_sample)
+    ));
+    let Some(cost) = &summary.cost else { return finding.words("; what it cost in CPU is not known.") };
+    let bpf = cost.bpf_ns_per_tick.map_or_else(String::new, |ns| format!(" and {} in BPF a tick", nanoseconds(ns)));
+    finding.words(format!(
+        ", {} % of one CPU for collecting{bpf}, and {} of memory at most.",
+        number(cost.collector_cpu_percent),
+        byte_count(cost.max_rss_bytes)
+    ))
+}
+
+fn losses(case: &Case<'_>) -> Finding {
+    let summary = &case.analysis.summary;
+    let (lost, all) = case.lost();
+    let balance = match summary.unaccounted {
+        0 => "fired = recorded + lost + skipped + dropped holds exactly".to_owned(),
+        n => format!("{n} of {} ticks are unaccounted for", count(summary.fired)),
+    };
+    let is_good = percent(lost, all) <= MAX_LOST && summary.unaccounted == 0 && summary.ended_in_order;
+    let finding = Finding::new(if is_good { Judgement::Good } else { Judgement::Bad });
+    let causes: Vec<String> = summary.lost.iter().map(|(cause, &n)| format!("{cause} {}", count(n))).collect();
+    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+    let end = if summary.ended_in_order { String::new() } else { format!(" The recording {}.", summary.ended) };
+    finding.words(format!("{} of {} samples were lost{causes}; {balance}.{end}", count(lost), count(all)))
+}

@@ -1,0 +1,300 @@
+//! The page of a recording in a real browser: it draws, it is steered, and nothing in it runs that is not its own.
+#![expect(clippy::unwrap_used, reason = "what helps a test fails by panicking")]
+
+mod support;
+
+use fpprof_analysis::Analysis;
+use fpprof_reports::page;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use support::browser::Browser;
+use support::{detail, written};
+
+/// The frames that are drawn on one side: name, width in pixels, whether a search found them.
+const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
+     [g.getAttribute('name'), g.__data__.x1 - g.__data__.x0, !!g.__data__.highlight, +g.getAttribute('width')])";
+
+struct Page {
+    browser: Browser,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Page {
+    fn open(analysis: &Analysis) -> Self {
+        Self::open_at(analysis, 1280, 900)
+    }
+
+    fn open_at(analysis: &Analysis, width: u32, height: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("page.html");
+        let mut page = Self { browser: Browser::start(width, height), file, _dir: dir };
+        page.load(analysis);
+        page
+    }
+
+    /// Writes the page of another analysis, and opens it instead.
+    fn load(&mut self, analysis: &Analysis) {
+        std::fs::write(&self.file, written(|out| page::html(analysis, out))).unwrap();
+        self.browser.open(&self.file);
+    }
+
+    fn names(&mut self, side: &str) -> Vec<String> {
+        let frames = self.browser.eval(&format!("({FRAMES})('{side}')"));
+        let frames = frames.as_array().unwrap();
+        frames.iter().filter(|frame| frame[3].as_f64() > Some(0.0)).map(|f| f[0].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn width(&mut self, side: &str, name: &str) -> f64 {
+        let frames = self.browser.eval(&format!("({FRAMES})('{side}')"));
+        let frame = frames.as_array().unwrap().iter().find(|frame| frame[0] == json!(name));
+        frame.unwrap_or_else(|| panic!("no frame {name} on the {side}"))[3].as_f64().unwrap()
+    }
+
+    fn choose(&mut self, select: &str, text: &str) {
+        let chosen = self.browser.eval(&format!(
+            "(() => {{ const s = document.getElementById('{select}'); \
+             const o = [...s.options].find(o => o.text.startsWith('{text}')); if (!o) return [...s.options].map(o => o.text); \
+             s.value = o.value; s.dispatchEvent(new Event('change')); return true; }})()"
+        ));
+        assert_eq!(chosen, json!(true), "{select} has no {text}");
+    }
+
+    fn text(&mut self, id: &str) -> String {
+        let text = self.browser.eval(&format!("document.getElementById('{id}').textContent"));
+        text.as_str().unwrap().to_owned()
+    }
+
+    /// Nothing failed, nothing was refused, and nothing but the file itself was asked for.
+    fn assert_quiet(&mut self) {
+        self.browser.eval("1");
+        assert!(self.browser.errors.is_empty(), "{:#?}", self.browser.errors);
+        let own = format!("file://{}", self.file.display());
+        assert_eq!(self.browser.requests, [own]);
+    }
+}
+
+fn frame(side: &str, name: &str) -> String {
+    format!("document.querySelector('#flame-{side} g.frame[name=\"{name}\"] rect')")
+}
+
+/// Check that the page draws its curves, its losses by time and both flame graphs, without an error or a request.
+#[test]
+fn draws_everything_offline() {
+    let mut page = Page::open(&detail::analysis());
+    for figure in ["what-if", "depth", "timeline"] {
+        let drawn =
+            page.browser.eval(&format!("document.querySelectorAll('#{figure} svg path, #{figure} svg rect').length"));
+        assert!(drawn.as_u64() > Some(3), "{figure}: {drawn}");
+    }
+    assert!(page.names("left").contains(&"copy_user".to_owned()));
+    assert!(!page.names("left").contains(&"worker_main".to_owned()), "frame pointers never saw it");
+    assert!(page.names("right").contains(&"worker_main".to_owned()));
+    assert_eq!(page.text("title-left"), "fp");
+    assert_eq!(page.text("title-right"), "dwarf");
+    let lanes = page.browser.eval("document.querySelector('#timeline').textContent");
+    assert!(lanes.as_str().unwrap().contains("CPU 1"), "losses stand in lanes by CPU: {lanes}");
+    page.assert_quiet();
+}
+
+/// Check that a click zooms both graphs to the frame, and that the zoom can be undone.
+#[test]
+fn click_zooms_and_reset_undoes() {
+    let mut page = Page::open(&detail::analysis());
+    let before = page.width("right", "nbd_send");
+    page.browser.click(&frame("right", "fio"));
+    let zoomed = page.width("right", "nbd_send");
+    assert!(zoomed > before * 1.5, "{before} → {zoomed}");
+    assert!(!page.names("left").contains(&"nbdkit".to_owned()), "the graph beside follows");
+    page.browser.click("document.getElementById('reset')");
+    assert!((page.width("right", "nbd_send") - before).abs() < 1.0);
+    page.assert_quiet();
+}
+
+/// Check that `/` leads to the search, that it marks what it finds in both graphs and says its share.
+#[test]
+fn search_highlights() {
+    let mut page = Page::open(&detail::analysis());
+    page.browser.key("/");
+    assert_eq!(page.browser.eval("document.activeElement.id"), json!("search"));
+    page.browser.type_text("COPY_u");
+    let found = |frames: &Value| -> Vec<String> {
+        let found = frames.as_array().unwrap().iter().filter(|frame| frame[2] == json!(true));
+        found.map(|frame| frame[0].as_str().unwrap().to_owned()).collect()
+    };
+    for side in ["left", "right"] {
+        let frames = page.browser.eval(&format!("({FRAMES})('{side}')"));
+        let found = found(&frames);
+        assert!(!found.is_empty() && found.iter().all(|name| name == "copy_user"), "{side}: {found:?}");
+    }
+    let words = page.text("found");
+    assert!(words.contains("48.8\u{a0}% of the samples"), "{words}");
+    page.assert_quiet();
+}
+
+/// Check that filters of process and thread leave only what is theirs, in graphs and figures.
+#[test]
+fn filters_by_process_and_thread() {
+    let mut page = Page::open(&detail::analysis());
+    let curve = "document.querySelector('#what-if svg').getAttribute('aria-label') ?? \
+                 document.querySelector('#what-if [aria-label]').getAttribute('aria-label')";
+    let all = page.browser.eval(curve);
+    page.choose("filter-process", "nbdkit");
+    assert!(page.names("right").contains(&"serve".to_owned()));
+    assert!(!page.names("right").contains(&"fio".to_owned()));
+    assert_ne!(page.browser.eval(curve), all, "the curve is that of the process");
+    page.choose("filter-process", "fio");
+    page.choose("filter-thread", "worker");
+    let names = page.names("right");
+    assert!(names.contains(&"worker_main".to_owned()) && !names.contains(&"nbd_send".to_owned()), "{names:?}");
+    page.choose("filter-process", "all");
+    page.browser.click("document.querySelector('button.only[data-process=\"1\"]')");
+    assert!(!page.names("right").contains(&"fio".to_owned()), "the button of a process filters too");
+    page.assert_quiet();
+}
+
+/// Check that the graphs can be walked, zoomed and left with the keyboard alone.
+#[test]
+fn keyboard_walks_and_zooms() {
+    let mut page = Page::open(&detail::analysis());
+    page.browser.eval("document.getElementById('flame-right').focus()");
+    let before = page.width("right", "fio");
+    page.browser.key("ArrowDown");
+    assert!(page.text("flame-details").starts_with("fio"), "the widest child: {}", page.text("flame-details"));
+    page.browser.key("ArrowRight");
+    assert!(page.text("flame-details").starts_with("nbdkit"));
+    page.browser.key("ArrowLeft");
+    page.browser.key("Enter");
+    assert!(page.width("right", "fio") > before * 1.5);
+    page.browser.key("Escape");
+    assert!((page.width("right", "fio") - before).abs() < 1.0);
+    page.assert_quiet();
+}
+
+/// Check that the difference and the colours of agreement say what the two strategies see.
+#[test]
+fn difference_and_agreement_are_coloured() {
+    let mut page = Page::open(&detail::analysis());
+    let fill =
+        |page: &mut Page, name: &str| page.browser.eval(&format!("{}.getAttribute('fill')", frame("left", name)));
+    page.choose("view", "difference");
+    assert_eq!(fill(&mut page, "worker_main"), json!("var(--diff-reference-3)"));
+    page.choose("view", "dwarf");
+    page.choose("color", "agreement");
+    assert_eq!(fill(&mut page, "worker_main"), json!("var(--missing-2)"));
+    assert_eq!(fill(&mut page, "nbd_send"), json!("var(--same)"));
+    let painted = page.browser.eval(&format!("getComputedStyle({}).fill", frame("left", "worker_main")));
+    assert!(painted.as_str().unwrap().starts_with("rgb("), "the variable is a colour: {painted}");
+    page.assert_quiet();
+}
+
+/// Check that dark, light and paper have inks and grounds that can be told apart, and that paper is light.
+#[test]
+fn dark_light_and_paper() {
+    let mut page = Page::open(&detail::analysis());
+    let colors = "[getComputedStyle(document.body).color, getComputedStyle(document.querySelector('.card')).backgroundColor]\
+                  .map(text => text.match(/[\\d.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3)";
+    let mut ink_and_ground = |medium: &str, scheme: &str| {
+        page.browser.medium(medium, scheme);
+        let colors = page.browser.eval(colors);
+        (colors[0].as_f64().unwrap(), colors[1].as_f64().unwrap())
+    };
+    let (ink, ground) = ink_and_ground("screen", "dark");
+    assert!(ink > 180.0 && ground < 60.0, "dark: {ink} on {ground}");
+    for (medium, scheme) in [("screen", "light"), ("print", "dark")] {
+        let (ink, ground) = ink_and_ground(medium, scheme);
+        assert!(ink < 60.0 && ground > 220.0, "{medium}, {scheme}: {ink} on {ground}");
+    }
+    page.assert_quiet();
+}
+
+/// Check that names which are markup or script are shown as they are and run nothing, whatever is done to them.
+#[test]
+fn hostile_names_run_nothing() {
+    let names = [
+        "</script><script>window.ran = 1</script>",
+        "<!--<script>",
+        "<img src=x onerror=\"window.ran = 2\">",
+        "\"><svg onload='window.ran = 3'>",
+        "javascript:window.ran=4",
+        "]]></style><script>window.ran = 5</script>",
+        "__proto__",
+        "constructor",
+    ];
+    let mut page = Page::open(&detail::analysis());
+    for name in names {
+        page.load(&detail::analysis_with(name, name));
+        assert!(page.names("right").contains(&name.to_owned()), "{name}");
+        page.browser.eval(
+            "document.querySelectorAll('g.frame').forEach(g => g.dispatchEvent(new MouseEvent('mouseover', {bubbles: true})))",
+        );
+        for side in ["left", "right"] {
+            page.browser.eval(&format!(
+                "[...document.querySelectorAll('#flame-{side} g.frame')].at(-1).dispatchEvent(new MouseEvent('click'))"
+            ));
+        }
+        page.browser.eval(
+            "document.querySelectorAll('select').forEach(s => [...s.options].forEach(o => { \
+            s.value = o.value; s.dispatchEvent(new Event('change')); }))",
+        );
+        assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null, "{name}");
+        assert_eq!(page.browser.eval("document.querySelectorAll('img, main script').length"), json!(0), "{name}");
+        page.assert_quiet();
+    }
+}
+
+/// Check that a script which is not the page's own would be refused: its policy is in force.
+#[test]
+fn foreign_scripts_are_refused() {
+    let mut page = Page::open(&detail::analysis());
+    page.browser.eval(
+        "(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); })()",
+    );
+    assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null);
+    let refused = "fetch('https://example.invalid/').then(() => 'loaded', () => 'refused')";
+    assert_eq!(page.browser.eval(refused), json!("refused"));
+    assert!(page.browser.errors.iter().any(|error| error.contains("Content Security Policy")));
+}
+
+/// Check that of 100,000 frames those are drawn that can be seen, and that they can be zoomed, searched and viewed anew.
+#[test]
+fn a_hundred_thousand_frames_are_usable() {
+    let mut page = Page::open(&detail::large(100_000));
+    let load = page.browser.eval("performance.now()").as_f64().unwrap();
+    let drawn = page.browser.eval("document.querySelectorAll('g.frame').length").as_u64().unwrap();
+    let timed = |page: &mut Page, what: &str| {
+        let ms = page
+            .browser
+            .eval(&format!("(() => {{ const t = performance.now(); {what}; return performance.now() - t; }})()"));
+        ms.as_f64().unwrap()
+    };
+    let zoom = timed(
+        &mut page,
+        "document.querySelector('#flame-right g.frame[name=\"nbdkit\"]').dispatchEvent(new MouseEvent('click'))",
+    );
+    let search = timed(
+        &mut page,
+        "const s = document.getElementById('search'); s.value = 'function_39'; s.dispatchEvent(new Event('input'))",
+    );
+    let view = timed(
+        &mut page,
+        "const v = document.getElementById('view'); v.value = 'reference'; v.dispatchEvent(new Event('change'))",
+    );
+    let bytes = std::fs::metadata(&page.file).unwrap().len();
+    println!("100,000 frames: page of {bytes} bytes, {drawn} of them wide enough to be drawn");
+    println!("load {load:.0} ms, zoom {zoom:.0} ms, search {search:.0} ms, view {view:.0} ms");
+    assert!(page.text("found").contains("frames"), "{}", page.text("found"));
+    // What makes it usable is that nothing is drawn that cannot be seen: times depend on what else the machine does.
+    assert!((500..30_000).contains(&drawn), "{drawn} frames were drawn");
+    assert!(bytes < 10_000_000, "{bytes}");
+    page.assert_quiet();
+}
+
+/// Check that nothing stands beside a narrow screen.
+#[test]
+fn narrow_screens_need_no_scrolling_sideways() {
+    let mut page = Page::open_at(&detail::analysis(), 400, 800);
+    let overflow = page.browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    assert!(overflow.as_i64() <= Some(0), "{overflow} pixels too wide");
+    page.assert_quiet();
+}

@@ -1,0 +1,185 @@
+//! A real browser without a window, driven over its own debugging protocol: two pipes, one JSON message after another.
+//!
+//! # Sources
+//! Chrome `DevTools` Protocol, <https://chromedevtools.github.io/devtools-protocol/>; `--remote-debugging-pipe` reads
+//! from descriptor 3 and writes to descriptor 4, each message ended by a NUL.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// A browser that says nothing for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// A browser with one page.
+pub(crate) struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    session: String,
+    n_sent: u64,
+    /// What went wrong in the page: exceptions, errors of the console, refusals of its policy.
+    pub(crate) errors: Vec<String>,
+    /// What the page asked for, itself first.
+    pub(crate) requests: Vec<String>,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> PathBuf {
+    let chosen = std::env::var_os("FPPROF_BROWSER").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        || std::env::split_paths(&path).flat_map(|dir| PROGRAMS.map(|name| dir.join(name))).find(|file| file.is_file());
+    chosen
+        .or_else(found)
+        .expect("these tests need chromium: install it, or name a browser of its kind in FPPROF_BROWSER")
+}
+
+impl Browser {
+    /// Starts a browser with an empty page of this size.
+    pub(crate) fn start(width: u32, height: u32) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        // The shell gives the browser its descriptors 3 and 4, which std cannot.
+        command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"]).arg(program());
+        command.args(["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run", "--mute-audio"]);
+        command.args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]);
+        command.arg(format!("--user-data-dir={}", profile.path().display()));
+        command.arg(format!("--window-size={width},{height}"));
+        if is_root() {
+            // Chromium refuses to run its sandbox as root.
+            command.arg("--no-sandbox");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (to, out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, from) = channel();
+        std::thread::spawn(move || {
+            let mut messages = BufReader::new(out).split(0);
+            while let Some(Ok(message)) = messages.next() {
+                if sender.send(serde_json::from_slice(&message).unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let (errors, requests) = (Vec::new(), Vec::new());
+        let session = String::new();
+        let mut browser = Self { child, to, from, session, n_sent: 0, errors, requests, _profile: profile };
+        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].as_str().unwrap().to_owned();
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        browser.call("Emulation.setDeviceMetricsOverride", size);
+        browser
+    }
+
+    /// Opens a file and waits until its script is done.
+    pub(crate) fn open(&mut self, file: &Path) {
+        self.requests.clear();
+        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        assert!(opened.get("errorText").is_none(), "{opened}");
+        let ready = "new Promise(done => { const look = () => \
+                     document.documentElement?.dataset.ready ? done(true) : \
+                     document.readyState === 'complete' ? done(document.documentElement.dataset.ready === 'yes') : \
+                     setTimeout(look, 10); look(); })";
+        assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
+    }
+
+    /// Prefers dark, light, or is paper.
+    pub(crate) fn medium(&mut self, medium: &str, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call("Emulation.setEmulatedMedia", json!({ "media": medium, "features": features }));
+    }
+
+    /// The value of an expression; a promise is awaited.
+    pub(crate) fn eval(&mut self, expression: &str) -> Value {
+        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let result = self.call("Runtime.evaluate", params);
+        assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
+        result["result"]["value"].clone()
+    }
+
+    /// Presses and releases a key such as `Enter`, `ArrowDown` or `a`.
+    pub(crate) fn key(&mut self, key: &str) {
+        let mut down = json!({ "type": "keyDown", "key": key, "code": key });
+        if key.chars().count() == 1 {
+            down["text"] = json!(key);
+        }
+        self.call("Input.dispatchKeyEvent", down);
+        self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key, "code": key }));
+    }
+
+    /// Types text where the focus is.
+    pub(crate) fn type_text(&mut self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Clicks in the middle of what an expression gives: an element.
+    pub(crate) fn click(&mut self, element: &str) {
+        let at = self.middle(element);
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": at.0, "y": at.1, "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", params);
+        }
+    }
+
+    fn middle(&mut self, element: &str) -> (f64, f64) {
+        let place = self.eval(&format!(
+            "(() => {{ const e = {element}; e.scrollIntoView({{block: 'center', inline: 'center'}}); \
+             const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"
+        ));
+        (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.n_sent += 1;
+        let mut message = json!({ "id": self.n_sent, "method": method, "params": params });
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
+        }
+        self.to.write_all(message.to_string().as_bytes()).unwrap();
+        self.to.write_all(&[0]).unwrap();
+        loop {
+            let answer = self.from.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{method}: {error}"));
+            if answer["id"] == json!(self.n_sent) {
+                assert!(answer.get("error").is_none(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            self.note(&answer);
+        }
+    }
+
+    fn note(&mut self, event: &Value) {
+        let params = &event["params"];
+        match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" => self.errors.push(params["exceptionDetails"].to_string()),
+            "Runtime.consoleAPICalled" => self.errors.push(params.to_string()),
+            "Log.entryAdded" => self.errors.push(params["entry"].to_string()),
+            "Page.javascriptDialogOpening" => self.errors.push(format!("a dialog: {params}")),
+            "Network.requestWillBeSent" => {
+                self.requests.push(params["request"]["url"].as_str().unwrap_or_default().to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the tests run as root, by the owner of this process in /proc.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
