@@ -29,5 +29,6 @@ pub(crate) enum Command {
     Audit(cmd::audit::Args),
     Flags(cmd::flags::Args),
     Import(cmd::import::Args),
+    Top(cmd::top::Args),
     Doctor(cmd::doctor::Args),
 }

@@ -11,6 +11,7 @@ mod gate;
 mod output;
 mod progress;
 mod recordings;
+mod top;
 mod values;
 mod verify;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         cli::Command::Audit(args) => cmd::audit::run(&args),
         cli::Command::Flags(args) => cmd::flags::run(&args),
         cli::Command::Import(args) => cmd::import::run(&args),
+        cli::Command::Top(args) => cmd::top::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };
     exit::code(result)

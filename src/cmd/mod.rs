@@ -11,5 +11,6 @@ pub(crate) mod flamegraph;
 pub(crate) mod import;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod top;
 pub(crate) mod unwind;
 pub(crate) mod verify;

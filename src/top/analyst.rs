@@ -1,0 +1,52 @@
+//! Makes counts of a second of a recording.
+
+use super::stream::{Feed, Second};
+use super::table::{Counts, count};
+use fpprof_analysis::modules::FileModules;
+use fpprof_analysis::{Analysis, Options, analyse};
+use fpprof_recording::Recording;
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::num::NonZeroUsize;
+use std::sync::mpsc::Sender;
+
+/// What became of a second.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Counts by strategy.
+    Counted {
+        by_strategy: BTreeMap<String, Counts>,
+        /// Blocks that found no room and are not in the counts.
+        left_out: u64,
+        /// In words: how and by what is recorded.
+        how: String,
+    },
+    /// It could not be made sense of.
+    Failed(String),
+}
+
+/// Works until the feed ends or nobody listens. One thread: the profiled programs need the other processors.
+pub(crate) fn work(feed: &Feed, news: &Sender<News>) {
+    while let Some(second) = feed.next() {
+        let left_out = second.left_out;
+        let told = match counted(second) {
+            Ok((by_strategy, how)) => News::Counted { by_strategy, left_out, how },
+            Err(error) => News::Failed(format!("{error:#}")),
+        };
+        if news.send(told).is_err() {
+            return;
+        }
+    }
+}
+
+fn counted(second: Second) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
+    let mut recording = Recording::open(Cursor::new(second.bytes))?;
+    let modules = FileModules::new();
+    let options = Options { n_threads: NonZeroUsize::MIN, ..Options::new(&modules) };
+    let Analysis { summary, folded, .. } = analyse(&mut recording, &options)?;
+    let by_strategy =
+        folded.iter().map(|(name, folded)| (name.clone(), count(folded, summary.strategies.get(name)))).collect();
+    let environment = &summary.environment;
+    let how = [&environment.mode, &environment.event, &environment.rate, &environment.collector];
+    Ok((by_strategy, how.map(String::as_str).join(" · ")))
+}

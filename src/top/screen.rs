@@ -1,0 +1,56 @@
+//! The terminal: taken for the view, and given back as it was.
+
+use anyhow::Context as _;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The terminal while it is ours. Dropped, also in a panic, it is as it was.
+///
+/// The profiled command has standard streams too, and would write over the view and read our keys: ours point nowhere
+/// meanwhile, the view goes to a copy, and keys come from `/dev/tty`.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    pub(crate) terminal: Terminal<CrosstermBackend<File>>,
+    streams: [OwnedFd; 3],
+}
+
+impl Screen {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn take() -> anyhow::Result<Self> {
+        let copy = || std::io::stdout().as_fd().try_clone_to_owned().context("copying stdout");
+        let streams = [
+            std::io::stdin().as_fd().try_clone_to_owned().context("copying stdin")?,
+            copy()?,
+            std::io::stderr().as_fd().try_clone_to_owned().context("copying stderr")?,
+        ];
+        let terminal = Terminal::new(CrosstermBackend::new(File::from(copy()?))).context("drawing on the terminal")?;
+        let mut screen = Self { terminal, streams };
+        let nowhere = File::options().read(true).write(true).open("/dev/null").context("opening /dev/null")?;
+        rustix::stdio::dup2_stdin(&nowhere).context("detaching stdin")?;
+        rustix::stdio::dup2_stdout(&nowhere).context("detaching stdout")?;
+        rustix::stdio::dup2_stderr(&nowhere).context("detaching stderr")?;
+        enable_raw_mode().context("taking the terminal")?;
+        execute!(screen.terminal.backend_mut(), EnterAlternateScreen, Hide).context("taking the terminal")?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Each as far as it goes: a terminal that is gone needs nothing, and nobody could be told.
+        let _ = execute!(self.terminal.backend_mut(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+        let [stdin, stdout, stderr] = &self.streams;
+        let _ = rustix::stdio::dup2_stdin(stdin);
+        let _ = rustix::stdio::dup2_stdout(stdout);
+        let _ = rustix::stdio::dup2_stderr(stderr);
+    }
+}

@@ -1,0 +1,140 @@
+//! Records, listens to keys and to the analyst, and draws, until one of them ends it.
+
+use super::analyst::{News, work};
+use super::draw::draw;
+use super::screen::Screen;
+use super::stream;
+use super::view::{Cost, View, Wanted};
+use crate::output::RecordingFile;
+use anyhow::Context as _;
+use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use ratatui::crossterm::event::{Event, KeyEventKind, poll, read};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What to show.
+#[derive(Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) request: Request,
+    /// In words.
+    pub(crate) target: String,
+    pub(crate) window_seconds: usize,
+    /// Where the recording goes, if it is to be kept.
+    pub(crate) output: Option<&'a Path>,
+}
+
+/// How long a key may take to be seen, and news to be shown.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The screen is drawn anew so often without news: time and losses go on.
+const DRAW_EVERY: Duration = Duration::from_secs(1);
+
+/// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns.
+///
+/// # Errors
+/// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
+pub(crate) fn run(wish: &Wish<'_>, stop: &StopFlag) -> anyhow::Result<Result<Outcome, Error>> {
+    let file = wish.output.map(RecordingFile::new);
+    let undo = file.as_ref().map(RecordingFile::undo);
+    let (mut sink, feed) = stream::pair(file);
+    let (tell, news) = channel();
+    let progress = Mutex::new(Progress::default());
+    let mut screen = Screen::take()?;
+    let (shown, recorded) = std::thread::scope(|scope| {
+        let analyst = feed.clone();
+        scope.spawn(move || work(&analyst, &tell));
+        let recorder = scope.spawn(|| {
+            let mut note = |now: &Progress| *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now;
+            let outcome = fpprof_collector::record(&wish.request, &mut sink, stop, &mut note);
+            feed.end();
+            outcome
+        });
+        let mut view = View::new(wish.target.clone(), wish.window_seconds);
+        let shown = show(&mut view, &mut screen, &news, &progress, || recorder.is_finished());
+        stop.stop(nix::libc::SIGTERM);
+        (shown, recorder.join())
+    });
+    drop(screen);
+    let recorded = recorded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if let (Err(_), Some(undo)) = (&recorded, undo) {
+        undo.undo();
+    }
+    shown?;
+    Ok(recorded)
+}
+
+fn show(
+    view: &mut View,
+    screen: &mut Screen,
+    news: &Receiver<News>,
+    progress: &Mutex<Progress>,
+    is_over: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let mut meter = Meter::new();
+    let mut drawn: Option<Instant> = None;
+    while !is_over() {
+        let mut is_new = drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EVERY);
+        while let Ok(one) = news.try_recv() {
+            view.hear(one);
+            is_new = true;
+        }
+        if is_new {
+            view.progress = *progress.lock().unwrap_or_else(PoisonError::into_inner);
+            view.cost = meter.cost(view.cost);
+            screen.terminal.draw(|frame| draw(view, frame)).context("drawing")?;
+            drawn = Some(Instant::now());
+        }
+        if !poll(LOOK_EVERY).context("waiting for a key")? {
+            continue;
+        }
+        match read().context("reading a key")? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                if view.press(key) == Wanted::Quit {
+                    return Ok(());
+                }
+                drawn = None;
+            }
+            Event::Resize(..) => drawn = None,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What this process uses, from one look to the next.
+struct Meter {
+    at: Instant,
+    cpu_ms: i64,
+}
+
+impl Meter {
+    fn new() -> Self {
+        Self { at: Instant::now(), cpu_ms: cpu_ms() }
+    }
+
+    /// Since the last look, if that is long enough ago to tell.
+    fn cost(&mut self, last: Cost) -> Cost {
+        let elapsed = self.at.elapsed();
+        if elapsed < DRAW_EVERY / 2 {
+            return last;
+        }
+        let now_ms = cpu_ms();
+        let used_ms = u32::try_from(now_ms.saturating_sub(self.cpu_ms)).unwrap_or(0);
+        (self.at, self.cpu_ms) = (Instant::now(), now_ms);
+        Cost { cpu_percent: f64::from(used_ms) / 10.0 / elapsed.as_secs_f64(), rss_bytes: rss_bytes().unwrap_or(0) }
+    }
+}
+
+fn cpu_ms() -> i64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF);
+    usage.map_or(0, |usage| usage.user_time().num_milliseconds() + usage.system_time().num_milliseconds())
+}
+
+fn rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}

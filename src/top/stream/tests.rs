@@ -1,0 +1,134 @@
+//! Recordings in memory.
+
+use super::*;
+use fpprof_recording::model::{CaptureMode, Collector, Comm, Exit, FileIdentity, Fork, Host, Mmap, Sample, Target};
+
+fn meta() -> Meta {
+    Meta {
+        tool_version: String::new(),
+        start_ns: 0,
+        start_unix_ns: 0,
+        host: Host {
+            arch: String::new(),
+            kernel: String::new(),
+            cpu_model: String::new(),
+            cpus_online: 1,
+            memory_bytes: 0,
+            distribution: String::new(),
+        },
+        collector: Collector::Ebpf,
+        events: Vec::new(),
+        mode: CaptureMode::Fp,
+        kernel_stacks: false,
+        scrubbed: true,
+        target: Target::System,
+        not_counted: Vec::new(),
+    }
+}
+
+fn mmap(pid: u32, start: u64) -> Sideband {
+    Sideband::Mmap(Mmap {
+        time_ns: 1,
+        pid,
+        tid: pid,
+        start,
+        len: 4096,
+        file_offset: 0,
+        prot: 5,
+        flags: 2,
+        path: b"/a".to_vec(),
+        identity: FileIdentity::default(),
+        synthesized: false,
+    })
+}
+
+fn exec(pid: u32) -> Sideband {
+    Sideband::Comm(Comm { time_ns: 1, pid, tid: pid, comm: b"x".to_vec(), exec: true, start_ticks: 0 })
+}
+
+fn fork(parent_pid: u32, pid: u32) -> Sideband {
+    Sideband::Fork(Fork { time_ns: 1, pid, tid: pid, parent_pid, parent_tid: parent_pid })
+}
+
+fn exit(pid: u32) -> Sideband {
+    Sideband::Exit(Exit { time_ns: 1, pid, tid: pid })
+}
+
+fn opened(second: Second) -> (Vec<Sideband>, usize) {
+    let mut recording = Recording::open(Cursor::new(second.bytes)).expect("a second is a recording");
+    let (mut events, mut samples) = (Vec::new(), 0);
+    recording.sideband(|event| events.push(event.clone())).expect("events");
+    recording.samples(|_| samples += 1).expect("samples");
+    (events, samples)
+}
+
+/// Check that each second has its own samples and all events so far, that the file gets everything, and that the end is
+/// seen.
+#[test]
+fn seconds_have_their_samples_and_all_events() {
+    let mut file = Vec::new();
+    let (sink, feed) = pair(Some(&mut file));
+    let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
+    let sample = Sample { user_fp: Vec::new(), kernel: vec![1 << 63], ..Sample::default() };
+    for second in 1..=3_u32 {
+        writer.sideband(&mmap(second, 4096)).expect("an event");
+        for _ in 0..second {
+            writer.sample(&sample, None).expect("a sample");
+        }
+        writer.flush().expect("a flush");
+        let (events, samples) = opened(feed.next().expect("a second"));
+        assert_eq!((events.len(), samples), (second as usize, second as usize));
+    }
+    feed.end();
+    assert!(feed.next().is_none());
+    drop(writer);
+    let mut all = Recording::open(Cursor::new(file)).expect("the file is a recording");
+    let mut samples = 0;
+    all.samples(|_| samples += 1).expect("samples");
+    assert_eq!(samples, 6);
+}
+
+/// Check that samples beyond the room are left out and said to be, and that events are not.
+#[test]
+fn memory_is_bounded() {
+    let (mut sink, feed) = pair::<Vec<u8>>(None);
+    let mut writer = RecordingWriter::new(Kept::default(), &meta()).expect("a sink that takes all");
+    writer.sample(&Sample::default(), None).expect("a sample");
+    writer.flush().expect("a flush");
+    let blocks = writer.into_inner().0;
+    let (_, samples) = blocks.iter().find(|(kind, _)| *kind == BlockKind::Samples).expect("a block of samples");
+    let fits = MAX_SAMPLE_BYTES / samples.len();
+    for _ in 0..fits + 5 {
+        sink.write_all(samples).expect("it takes all");
+    }
+    sink.flush().expect("a flush");
+    let second = feed.next().expect("a second");
+    assert_eq!((second.left_out, second.bytes.len()), (5, fits * samples.len()));
+}
+
+/// Check that of the processes that ended nothing is kept but what the living have from them by fork.
+#[test]
+fn the_dead_are_forgotten() {
+    let events = [
+        mmap(1, 0x1000),
+        fork(1, 2),
+        exec(2),
+        mmap(2, 0x2000),
+        exit(2),
+        fork(1, 3),
+        exec(3),
+        mmap(3, 0x3000),
+        fork(3, 4),
+        exit(3),
+        exec(1),
+        mmap(1, 0x4000),
+    ];
+    let mut writer = RecordingWriter::new(Vec::new(), &meta()).expect("a sink that takes all");
+    events.iter().for_each(|event| writer.sideband(event).expect("an event"));
+    writer.flush().expect("a flush");
+    let kept = without_the_dead(writer.into_inner()).expect("it can be read");
+    let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
+    let (left, _) = opened(Second { bytes, left_out: 0 });
+    let expected = [fork(1, 3), exec(3), mmap(3, 0x3000), fork(3, 4), exit(3), exec(1), mmap(1, 0x4000)];
+    assert_eq!(left, expected);
+}

@@ -1,0 +1,218 @@
+//! `fpprof top` in a real terminal.
+
+mod support;
+
+use fpprof_workloads::{build, programs};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use support::{fpprof, ran};
+
+/// A terminal of tmux's, with a shell in it, on a server of its own.
+struct Terminal {
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// How long anything may take to be seen, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Terminal {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let terminal = Self { socket: directory.path().join("tmux"), _directory: directory };
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "30", "env", "PS1=ready> ", "sh"]);
+        terminal.wait("a shell", |screen| screen.contains("ready>"));
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Output {
+        let output = Command::new("tmux").arg("-S").arg(&self.socket).args(arguments).output();
+        let output = output.expect("these tests need tmux");
+        assert!(output.status.success(), "tmux {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).stdout).into_owned()
+    }
+
+    fn type_line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]);
+        self.tmux(&["send-keys", "Enter"]);
+    }
+
+    fn press(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    /// Waits until the screen is as `is_it` wants it, and gives it.
+    fn wait(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if is_it(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "{what} is not seen:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Checks that the shell has its terminal back: the main screen, echo, lines, a cursor, and the status of what ran.
+    fn assert_restored(&self) {
+        self.type_line("echo status=$?; stty -a");
+        let screen = self.wait("the shell", |screen| screen.contains("status=0") && screen.contains("extproc"));
+        for flag in ["icanon", "echo", "isig", "icrnl", "opost"] {
+            assert!(screen.split_whitespace().any(|word| word == flag), "{flag}: {screen}");
+        }
+        let state = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
+        assert_eq!(String::from_utf8_lossy(&state.stdout).trim(), "0 1", "screen and cursor");
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+    }
+}
+
+fn chain(directory: &Path) -> PathBuf {
+    let program = programs().iter().find(|program| program.name == "leaf_with_frame").expect("a program of this name");
+    build(program, directory).expect("the program builds")
+}
+
+/// The pid of the fpprof that runs in the terminal, from its command line.
+fn fpprof_pid(marker: &str) -> Option<i32> {
+    let is_it = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+        words.get(1) == Some(&b"top".as_slice()) && words.contains(&marker.as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
+}
+
+/// BPF programs that a process has open.
+fn kernel_objects(pid: i32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+    let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.map(|link| link.display().to_string()).filter(|link| link.contains("bpf-prog")).collect()
+}
+
+/// The second share of each row.
+fn totals(screen: &str) -> Vec<f64> {
+    let words = screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let second = |words: Vec<&str>| match words[..] {
+        [_, "%", total, "%", ..] => Some(total.parse().expect("a share")),
+        _ => None,
+    };
+    words.filter_map(second).collect()
+}
+
+/// What the kernel holds of our BPF programs by id, from the process that loaded them.
+fn program_ids(pid: i32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
+    let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    texts
+        .filter_map(|text| Some(text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().to_owned()))
+        .collect()
+}
+
+fn is_loaded(id: &str) -> bool {
+    let output = Command::new("bpftool").args(["prog", "show", "id", id]).output().expect("these tests need bpftool");
+    output.status.success()
+}
+
+/// Check that the hot function of a known program is seen, by both kinds of stacks and with the keys that switch; that a
+/// filter takes rows away; and that `q` ends it, the program too, and gives the terminal back with nothing left loaded.
+#[test]
+fn shows_the_hot_function_and_obeys_keys() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = chain(directory.path());
+    let terminal = Terminal::new();
+    let marker = program.to_str().expect("a path");
+    terminal.type_line(&format!("cd {}", directory.path().display()));
+    terminal.type_line(&format!("{} top -F 499 -- {marker} 600", env!("CARGO_BIN_EXE_fpprof")));
+    let row = |screen: &str, name: &str| {
+        let is_it = |line: &&str| line.split_whitespace().any(|word| word == name) && line.contains(" % ");
+        screen.lines().find(is_it).map(str::to_owned)
+    };
+    let screen = terminal.wait("the hot function", |screen| row(screen, "burn").is_some());
+    let burn = row(&screen, "burn").expect("just seen");
+    let own: f64 = burn.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a share");
+    assert!(own >= 80.0, "{burn}");
+    for words in ["dwarf: complete", "fp: complete", "0 lost", "own cost", "q quit", marker] {
+        assert!(screen.contains(words), "{words}: {screen}");
+    }
+    let pid = fpprof_pid(marker).expect("it runs");
+    let programs = program_ids(pid);
+    assert!(!programs.is_empty() && !kernel_objects(pid).is_empty(), "it records with eBPF");
+
+    terminal.press("t");
+    terminal.wait("rows in the order of the second share", |screen| {
+        let totals = totals(screen);
+        screen.contains("total▼") && row(screen, "_start").is_some() && totals.is_sorted_by(|a, b| a >= b)
+    });
+    terminal.press("f");
+    terminal.wait("stacks by frame pointers, without a root", |screen| {
+        row(screen, "burn").is_some() && row(screen, "_start").is_none()
+    });
+    terminal.press("d");
+    terminal.wait("the root again", |screen| row(screen, "_start").is_some());
+    terminal.press("p");
+    terminal.wait("the process", |screen| {
+        screen.contains("process") && row(screen, "burn").is_some_and(|row| row.contains(" program "))
+    });
+    terminal.press("/");
+    terminal.tmux(&["send-keys", "-l", "outer"]);
+    terminal.press("Enter");
+    terminal.wait("outer alone", |screen| row(screen, "outer").is_some() && row(screen, "burn").is_none());
+    terminal.press("q");
+    terminal.wait("the end", |screen| screen.contains("ready>") && !screen.contains("own cost"));
+    terminal.assert_restored();
+    let deadline = Instant::now() + PATIENCE;
+    while programs.iter().any(|id| is_loaded(id)) {
+        assert!(Instant::now() < deadline, "BPF programs are left behind: {programs:?}");
+        std::thread::yield_now();
+    }
+    let left: Vec<_> = std::fs::read_dir(directory.path()).expect("the directory").flatten().collect();
+    let names: Vec<_> = left.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(names, ["leaf_with_frame"], "no recording without -o");
+}
+
+/// Check that SIGTERM gives the terminal back like `q` does, and that with -o the recording is there and whole.
+#[test]
+fn sigterm_restores_the_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = chain(directory.path());
+    let terminal = Terminal::new();
+    let marker = program.to_str().expect("a path");
+    let file = directory.path().join("kept");
+    terminal.type_line(&format!("{} top -o {} -- {marker} 600", env!("CARGO_BIN_EXE_fpprof"), file.display()));
+    terminal
+        .wait("the hot function", |screen| screen.lines().any(|line| line.contains("burn") && line.contains(" % ")));
+    let pid = fpprof_pid(marker).expect("it runs");
+    let killed = Command::new("kill").arg(pid.to_string()).status().expect("kill");
+    assert!(killed.success());
+    terminal.wait("the end", |screen| screen.contains("ready>") && screen.contains("recorded"));
+    terminal.assert_restored();
+    let summary = support::report(&file, &[]);
+    support::assert_balance(&summary);
+    assert!(support::number(&summary, "recorded") > 0);
+}
+
+/// Check that without a terminal there is a clear error, and that nothing has run; and that wrong usage is told.
+#[test]
+fn needs_a_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let witness = directory.path().join("witness");
+    let refused = ran(fpprof().args(["top", "--", "touch"]).arg(&witness));
+    assert_eq!(refused.status, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("terminal") && refused.stderr.contains("fpprof record"), "{}", refused.stderr);
+    assert!(!witness.exists(), "the command ran");
+    let help = ran(fpprof().args(["top", "--help"]));
+    for words in ["q quit", "-p", "--call-graph", "Examples"] {
+        assert!(help.stdout.contains(words), "{words}: {}", help.stdout);
+    }
+}
