@@ -36,9 +36,9 @@ check:
 miri:
     cargo +nightly miri test -p fpprof-prefetch
 
-# Measure `unwind`: ours beside framehop, libdw, libunwind and perf, in target/bench-unwind.
+# Measure `unwind` (beside framehop, libdw, libunwind, perf) or `collect` (beside perf, bpftrace, samply) in target/bench-*.
 bench WHAT *ARGS: build
-    cargo run --quiet --release -p fpprof-bench --features {{features}} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
+    cargo run --quiet --release {{ if WHAT == "collect" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
 # Programs of known stacks under every strategy: one table, in target/truth.
 truth:

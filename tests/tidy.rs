@@ -14,6 +14,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("analysis", &["unwind", "opinions", "recording"]),
     ("reports", &["analysis", "unwind"]),
     ("workloads", &[]),
+    // Measures collectors by running them; nothing depends on it.
+    ("workloads/bench-collect", &["analysis"]),
     // Measures our unwinder beside others'; nothing depends on it.
     ("workloads/bench-unwind", &["analysis", "opinions", "recording", "unwind"]),
     (".", &["analysis", "collector", "recording", "reports", "unwind", "opinions"]),

@@ -86,7 +86,7 @@ fn bare(wish: &Wish, repeat: u32, watched: &Watched, printed: &str) -> Run {
     };
     Run {
         repeat,
-        wall_s: watched.wall_s,
+        wall_s: watched.wall_s(),
         metric,
         bytes: Measured::missing(NO_PROFILER),
         fired: Measured::missing(NO_PROFILER),

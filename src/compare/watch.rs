@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use std::fs;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a profiler process cost, its children excluded.
@@ -11,12 +12,19 @@ use std::time::{Duration, Instant};
 pub(crate) struct Watched {
     /// How it ended.
     pub(crate) status: ExitStatus,
-    /// Wall time, seconds.
-    pub(crate) wall_s: f64,
     /// CPU of the process itself with all its threads, its children excluded, seconds; in steps of 1/100 s.
     pub(crate) own_cpu_s: f64,
     /// Largest resident set seen, bytes; looked at every 20 ms.
     pub(crate) max_rss_bytes: u64,
+    /// When it was started, and when it had ended.
+    pub(crate) times: (Instant, Instant),
+}
+
+impl Watched {
+    /// Wall time, seconds.
+    pub(crate) fn wall_s(&self) -> f64 {
+        (self.times.1 - self.times.0).as_secs_f64()
+    }
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -32,22 +40,35 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<Watched> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
-    let mut max_rss_bytes = 0;
-    while !has_ended(&child)? {
-        max_rss_bytes = max_rss_bytes.max(peak_rss_bytes(child.id()).unwrap_or(0));
-        std::thread::sleep(LOOK_EVERY);
-    }
-    let wall_s = start.elapsed().as_secs_f64();
+    let is_over = AtomicBool::new(false);
+    let (ended, max_rss_bytes) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch_memory(child.id(), &is_over));
+        let ended = await_end(&child).map(|()| Instant::now());
+        is_over.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
+        (ended, watcher.join().unwrap_or(0))
+    });
+    let end = ended?;
     let own_cpu_s = own_cpu_s(child.id()).with_context(|| format!("reading the CPU time of {program}"))?;
     let status = child.wait().with_context(|| format!("waiting for {program}"))?;
-    Ok(Watched { status, wall_s, own_cpu_s, max_rss_bytes })
+    Ok(Watched { status, own_cpu_s, max_rss_bytes, times: (start, end) })
 }
 
-/// Whether the child has ended; it is left to be reaped.
-fn has_ended(child: &Child) -> anyhow::Result<bool> {
-    let pid = Pid::from_child(child);
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-    Ok(rustix::process::waitid(WaitId::Pid(pid), options).context("waitid")?.is_some())
+/// Waits for the child's end; it is left to be reaped.
+fn await_end(child: &Child) -> anyhow::Result<()> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), options).context("waitid")?;
+    Ok(())
+}
+
+/// The largest peak seen, bytes.
+fn watch_memory(pid: u32, is_over: &AtomicBool) -> u64 {
+    let mut max_bytes = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        max_bytes = max_bytes.max(peak_rss_bytes(pid).unwrap_or(0));
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    max_bytes
 }
 
 /// `VmHWM` of `/proc/PID/status`, bytes; `None` once the memory is gone.
@@ -96,6 +117,6 @@ mod tests {
         assert!(alone.status.success());
         assert!(alone.own_cpu_s < 0.1, "timeout itself burns nothing: {alone:?}");
         let busy = run(Command::new("sh").args(["-c", burn])).unwrap();
-        assert!(busy.wall_s >= 0.3 && busy.max_rss_bytes > 100_000, "{busy:?}");
+        assert!(busy.wall_s() >= 0.3 && busy.max_rss_bytes > 100_000, "{busy:?}");
     }
 }

@@ -1,0 +1,136 @@
+//! What collecting costs: ours in every mode beside `perf record`, bpftrace and samply, on nbdkit and fio, in one run.
+//!
+//! Every round runs every mode once, each time beginning with another one, so that a slow change of the machine hits all
+//! alike. The profiled command says when it begins and ends, so that what a profiler takes before and after is known.
+//! Whose file it is, ours or perf's, the stacks in it are judged by one unwinder: ours. What is compared are collectors.
+//!
+//! Then our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes.
+#![forbid(unsafe_code)]
+
+mod bpf_cost;
+mod judge;
+mod modes;
+mod report;
+mod run;
+mod summary;
+mod target;
+/// Runs a profiler and says what it cost, as `fpprof compare` does.
+#[path = "../../../src/compare/watch.rs"]
+mod watch;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use modes::Mode;
+use run::{Run, Wish};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// Measures collectors.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs everything by turns and writes collect.json and collect.md
+    Collect(Box<CollectArgs>),
+    /// Runs a command and writes into a file when it began and ended
+    Target {
+        /// The file
+        times: PathBuf,
+        /// The command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Makes a flame graph of the text of perf script: from stdin to stdout
+    Svg,
+}
+
+#[derive(Debug, clap::Args)]
+struct CollectArgs {
+    /// Where recordings are kept for a while and results go
+    #[arg(long, default_value = "target/bench-collect")]
+    dir: PathBuf,
+    /// The fpprof that records
+    #[arg(long, default_value = "target/release/fpprof")]
+    fpprof: PathBuf,
+    /// The workload; it is given the seconds to run and prints `N IOPS`
+    #[arg(long, default_value = "workloads/nbdkit-fio.sh")]
+    workload: PathBuf,
+    /// Samples a second and CPU
+    #[arg(long, value_delimiter = ',', default_values_t = [99, 999, 4999])]
+    rates: Vec<u64>,
+    /// How often each mode runs at each rate
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Every size of chunk at every rate, rather than at 999 Hz only
+    #[arg(long)]
+    all: bool,
+    /// Only modes whose name contains one of these, and `none`
+    #[arg(long, value_delimiter = ',')]
+    modes: Vec<String>,
+    /// One round of a second at 999 Hz in the main modes, to see that all of it works
+    #[arg(long)]
+    quick: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Command::Collect(args) => collect(*args),
+        Command::Target { times, command } => std::process::exit(target::run(&times, &command)?),
+        Command::Svg => judge::svg(),
+    }
+}
+
+fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
+    if args.quick {
+        (args.rates, args.rounds, args.seconds) = (vec![999], 1, 1);
+    }
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
+    let wish = Wish {
+        fpprof: args.fpprof.canonicalize().context("finding fpprof; build it first, or give --fpprof")?,
+        workload: args.workload.canonicalize().context("finding the workload")?,
+        dir: args.dir.canonicalize()?,
+        seconds: args.seconds,
+    };
+    let mut runs: Vec<Run> = Vec::new();
+    for &rate in &args.rates {
+        let modes = chosen(&args, rate);
+        for round in 0..args.rounds.max(1) {
+            let turn = round as usize % modes.len().max(1);
+            for &mode in modes.iter().cycle().skip(turn).take(modes.len()) {
+                say(&format!("{rate} Hz, round {} of {}: {mode}", round + 1, args.rounds));
+                runs.push(run::run(&wish, mode, rate, round));
+            }
+        }
+    }
+    let costs = bpf_cost::measure(&wish, args.quick)?;
+    let report = report::Report::new(&args.rates, args.rounds, args.seconds, &runs, costs)?;
+    let mut json = serde_json::to_string_pretty(&report)?;
+    json.push('\n');
+    std::fs::write(args.dir.join("collect.json"), json)?;
+    let text = report.markdown();
+    std::fs::write(args.dir.join("collect.md"), &text)?;
+    Ok(write!(std::io::stdout(), "{text}")?)
+}
+
+fn chosen(args: &CollectArgs, rate: u64) -> Vec<Mode> {
+    let every_size = args.all || (rate == 999 && !args.quick);
+    let is_wanted = |mode: &Mode| {
+        let name = mode.to_string();
+        args.modes.is_empty() || *mode == Mode::None || args.modes.iter().any(|wanted| name.contains(wanted.as_str()))
+    };
+    modes::all(every_size).into_iter().filter(is_wanted).collect()
+}
+
+/// Says one line on stderr.
+fn say(line: &str) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(std::io::stderr(), "bench-collect: {line}");
+}

@@ -1,0 +1,165 @@
+//! What was measured, as JSON and as Markdown.
+
+use crate::bpf_cost::{BpfCost, MODES};
+use crate::modes::is_installed;
+use crate::run::Run;
+use crate::summary::{Row, median, rows};
+use fpprof_analysis::statistics::RatioEstimate;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) cpu_model: String,
+    pub(crate) kernel: String,
+    pub(crate) cpus: usize,
+    /// Tasks ready to run over the last minute, when it ended: more than `cpus` means that others were at work.
+    pub(crate) load: String,
+    pub(crate) versions: Vec<String>,
+    /// Profilers that were not there.
+    pub(crate) not_installed: Vec<&'static str>,
+    pub(crate) rounds: u32,
+    pub(crate) seconds: u64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) bpf: Vec<BpfCost>,
+    pub(crate) runs: Vec<Run>,
+}
+
+const OTHERS: [&str; 3] = ["perf", "bpftrace", "samply"];
+
+impl Report {
+    pub(crate) fn new(
+        rates: &[u64],
+        rounds: u32,
+        seconds: u64,
+        runs: &[Run],
+        bpf: Vec<BpfCost>,
+    ) -> anyhow::Result<Self> {
+        let info = std::fs::read_to_string("/proc/cpuinfo")?;
+        let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+        let version = |program: &&str| -> Option<String> {
+            let output = Command::new(program).arg("--version").output().ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
+        };
+        Ok(Self {
+            cpu_model: model.trim_start_matches(['\t', ' ', ':']).to_owned(),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            cpus: std::thread::available_parallelism()?.get(),
+            load: std::fs::read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
+            versions: OTHERS.iter().filter_map(version).collect(),
+            not_installed: OTHERS.into_iter().filter(|program| !is_installed(program)).collect(),
+            rounds,
+            seconds,
+            rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
+            bpf,
+            runs: runs.to_vec(),
+        })
+    }
+
+    /// Tables.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!(
+            "# What collecting costs\n\nnbdkit + fio, {} s a run, {} interleaved rounds; {}, {} CPUs, Linux {}, load {}. {}.",
+            self.seconds,
+            self.rounds,
+            self.cpu_model,
+            self.cpus,
+            self.kernel,
+            self.load,
+            self.versions.join(", ")
+        );
+        if !self.not_installed.is_empty() {
+            // Writing to a string does not fail, here and below.
+            let _ = write!(text, " Not installed, so not measured: {}.", self.not_installed.join(", "));
+        }
+        text.push_str(
+            "\n\nComplete: of the user stacks of nbdkit and fio in the first round, whoever took them, unwound by fpprof \
+             (bpftrace's by the name of the outermost function). CPU: of the profiler without its children. Slow-down: \
+             IOPS without a profiler in the same round to IOPS with it, with its 95 % interval. Start and stop: before \
+             the command's first instruction and after its end. –: not known, or not measured.\n",
+        );
+        let mut rate = None;
+        for row in &self.rows {
+            if rate != Some(row.rate) {
+                rate = Some(row.rate);
+                let _ = write!(
+                    text,
+                    "\n## {} Hz\n\n| | B/sample | complete | lost | CPU s | slow-down | RSS MB | start s | stop s | SVG s | BPF ns a tick |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                    row.rate
+                );
+            }
+            row.write(&mut text);
+        }
+        self.write_bpf(&mut text);
+        let errors = self.rows.iter().flat_map(|row| row.errors.iter().map(move |error| (row, error)));
+        for (row, error) in errors {
+            let _ = write!(text, "\n- {} at {} Hz: {error}", row.mode, row.rate);
+        }
+        text.push('\n');
+        text
+    }
+
+    fn write_bpf(&self, text: &mut String) {
+        let _ = write!(
+            text,
+            "\n## Our BPF program: ns for a sample\n\nA chain of 23 frames above so many bytes of stack, 4999 Hz, medians of \
+             the rounds. memcpy: as many bytes from the caches into 64 MiB in turn, and (hot) into the same place.\n\n\
+             | stack | {} | bytes in the ring | memcpy | memcpy, hot |\n|--:|--:|--:|--:|--:|--:|--:|\n",
+            MODES.join(" | ")
+        );
+        for cost in &self.bpf {
+            let middle = |values: &[f64]| figure(median(values.to_vec()), 0);
+            let modes: Vec<String> = cost.ns_per_sample.iter().map(|values| middle(values)).collect();
+            let _ = writeln!(
+                text,
+                "| {} | {} | {:.0} | {} | {} |",
+                cost.stack_bytes,
+                modes.join(" | "),
+                cost.record_bytes,
+                middle(&cost.memcpy_ns),
+                middle(&cost.hot_memcpy_ns)
+            );
+        }
+    }
+}
+
+impl Row {
+    fn write(&self, text: &mut String) {
+        let lost = match (self.lost, self.lost_percent) {
+            (Some(0), _) => "0".to_owned(),
+            (Some(lost), Some(percent)) => format!("{percent:.2} % ({lost})"),
+            _ => "–".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {lost} | {} | {} | {:.1} | {} | {} | {} | {} |",
+            self.mode,
+            figure(self.bytes_per_sample, 1),
+            self.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
+            figure(self.cpu_s.map(|cpu| cpu.mean), 2),
+            self.slow_down.map_or("–".to_owned(), slow_down),
+            self.max_rss_bytes as f64 / 1e6,
+            figure(self.start_s, 2),
+            figure(self.stop_s, 2),
+            figure(self.svg_s, 2),
+            figure(self.bpf_ns_per_tick, 0),
+        );
+    }
+}
+
+fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn slow_down(ratio: RatioEstimate) -> String {
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    match ratio.interval {
+        Some(interval) => {
+            format!("{:+.1} % ({:+.1} to {:+.1})", percent(ratio.ratio), percent(interval.low), percent(interval.high))
+        }
+        None => format!("{:+.1} % (one run)", percent(ratio.ratio)),
+    }
+}

@@ -1,0 +1,158 @@
+//! One run of one mode.
+
+use crate::judge::{self, Judged};
+use crate::modes::{Collector, Mode};
+use crate::{target, watch};
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What all runs share.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) fpprof: PathBuf,
+    pub(crate) workload: PathBuf,
+    pub(crate) dir: PathBuf,
+    pub(crate) seconds: u64,
+}
+
+/// One run, or why there are no figures of it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Run {
+    #[serde(skip)]
+    pub(crate) key: Mode,
+    pub(crate) mode: String,
+    pub(crate) rate: u64,
+    pub(crate) round: u32,
+    pub(crate) figures: Option<Figures>,
+    pub(crate) error: Option<String>,
+}
+
+/// What one run cost and gave.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Figures {
+    /// Operations a second of the workload, by its own account.
+    pub(crate) iops: f64,
+    /// From the profiler's start to the command's first instruction, seconds.
+    pub(crate) start_s: f64,
+    /// From the command's end to the profiler's, seconds.
+    pub(crate) stop_s: f64,
+    /// CPU of the profiler, its children excluded, seconds.
+    pub(crate) cpu_s: f64,
+    pub(crate) max_rss_bytes: u64,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+    #[serde(flatten)]
+    pub(crate) judged: Judged,
+    /// From the file to a flame graph, seconds of wall time; in the first round only.
+    pub(crate) svg_s: Option<f64>,
+}
+
+/// Runs a mode once. What fails is told in the result: one profiler must not end the bench of the others.
+pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32) -> Run {
+    let result = figures(wish, mode, rate, round);
+    let (figures, error) = match result {
+        Ok(figures) => (Some(figures), None),
+        Err(error) => {
+            crate::say(&format!("{mode}: {error:#}"));
+            (None, Some(format!("{error:#}")))
+        }
+    };
+    Run { key: mode, mode: mode.to_string(), rate, round, figures, error }
+}
+
+fn figures(wish: &Wish, mode: Mode, rate: u64, round: u32) -> anyhow::Result<Figures> {
+    let file = wish.dir.join(if mode == Mode::Samply { "recording.json.gz" } else { "recording" });
+    let (times, output) = (wish.dir.join("times"), wish.dir.join("output.txt"));
+    for old in [&file, &times] {
+        if old.exists() {
+            std::fs::remove_file(old)?;
+        }
+    }
+    let mut command = command(wish, mode, rate, &file, &times)?;
+    let out = File::create(&output)?;
+    command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+    let started_s = target::now_s()?;
+    let watched = watch::run(&mut command)?;
+    let ended_s = started_s + watched.wall_s();
+    let printed = std::fs::read_to_string(&output)?;
+    ensure!(watched.status.success(), "{}: {}", watched.status, printed.lines().last().unwrap_or("it printed nothing"));
+    let (began_s, over_s) = target::read(&times)?;
+    let mut figures = Figures {
+        iops: iops(&printed).context("the workload printed no IOPS")?,
+        start_s: began_s - started_s,
+        stop_s: ended_s - over_s,
+        cpu_s: watched.own_cpu_s,
+        max_rss_bytes: watched.max_rss_bytes,
+        ..Figures::default()
+    };
+    if mode != Mode::None {
+        figures.bytes = std::fs::metadata(&file)?.len();
+        figures.judged = judge::judge(wish, mode, &file, round == 0)?;
+        // Of perf's largest files, perf script alone takes minutes.
+        figures.svg_s = if round == 0 && rate == 999 { judge::time_to_svg(wish, mode, &file)? } else { None };
+        std::fs::remove_file(&file)?;
+    }
+    Ok(figures)
+}
+
+fn command(wish: &Wish, mode: Mode, rate: u64, file: &Path, times: &Path) -> anyhow::Result<Command> {
+    let this = std::env::current_exe()?;
+    let rate = rate.to_string();
+    let mut command = match mode {
+        Mode::None => Command::new(&this),
+        Mode::Ours { collector, call_graph } => {
+            let mut command = Command::new(&wish.fpprof);
+            let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };
+            command.args(["record", "--quiet", "-F", &rate, "--call-graph", &call_graph.to_string()]);
+            command.args(["--collector", collector, "-o"]).arg(file).arg("--").arg(&this);
+            command
+        }
+        Mode::Perf { call_graph, zips } => {
+            let mut command = Command::new("perf");
+            command.args(["record", "--quiet", "-F", &rate, "--call-graph", &call_graph.to_string()]);
+            command.args(zips.then_some("-z")).arg("-o").arg(file).arg("--").arg(&this);
+            command
+        }
+        Mode::Samply => {
+            let mut command = Command::new("samply");
+            command.args(["record", "--save-only", "--rate", &rate, "-o"]).arg(file).arg("--").arg(&this);
+            command
+        }
+        Mode::Bpftrace => return Ok(bpftrace(wish, &rate, file, &this, times)),
+    };
+    command.arg("target").arg(times).arg("--").arg(&wish.workload).arg(wish.seconds.to_string());
+    Ok(command)
+}
+
+/// It takes its command as one string.
+fn bpftrace(wish: &Wish, rate: &str, file: &Path, this: &Path, times: &Path) -> Command {
+    let script = format!(
+        "profile:hz:{rate} /comm == \"nbdkit\" || comm == \"fio\"/ {{ @[comm, ustack(perf, 127)] = count(); }}"
+    );
+    let target =
+        format!("{} target {} -- {} {}", this.display(), times.display(), wish.workload.display(), wish.seconds);
+    let mut command = Command::new("bpftrace");
+    command.arg("-o").arg(file).args(["-e", &script, "-c", &target]);
+    command
+}
+
+/// The number before ` IOPS`.
+fn iops(printed: &str) -> Option<f64> {
+    let (before, _) = printed.split_once(" IOPS")?;
+    before.rsplit(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the workload's figure is found among what else is printed.
+    #[test]
+    fn the_workloads_figure() {
+        assert_eq!(iops("warning: 3 things\nfio: 12345 IOPS\n"), Some(12345.0));
+        assert_eq!(iops("nothing"), None);
+    }
+}

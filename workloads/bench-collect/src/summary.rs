@@ -1,0 +1,144 @@
+//! All rounds of a mode at a rate, summed up.
+
+use crate::modes::Mode;
+use crate::run::{Figures, Run};
+use fpprof_analysis::statistics::{Estimate, RatioEstimate, mean, paired_ratio};
+use serde::Serialize;
+
+/// One row of a table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) mode: String,
+    pub(crate) rate: u64,
+    pub(crate) runs: usize,
+    /// Why some rounds gave nothing.
+    pub(crate) errors: Vec<String>,
+    pub(crate) bytes_per_sample: Option<f64>,
+    pub(crate) recorded: u64,
+    pub(crate) lost: Option<u64>,
+    pub(crate) lost_percent: Option<f64>,
+    /// Of the stacks of nbdkit and fio, in the first round.
+    pub(crate) complete_percent: Option<f64>,
+    pub(crate) stacks_judged: Option<u64>,
+    pub(crate) cpu_s: Option<Estimate>,
+    /// IOPS without a profiler in the same round, to IOPS with it: 1.05 is 5 % slower.
+    pub(crate) slow_down: Option<RatioEstimate>,
+    pub(crate) max_rss_bytes: u64,
+    /// Medians.
+    pub(crate) start_s: Option<f64>,
+    pub(crate) stop_s: Option<f64>,
+    pub(crate) svg_s: Option<f64>,
+    pub(crate) bpf_ns_per_tick: Option<f64>,
+}
+
+/// The rows of one rate, in the order in which modes first ran.
+pub(crate) fn rows(runs: &[Run], rate: u64) -> Vec<Row> {
+    let of_rate: Vec<&Run> = runs.iter().filter(|run| run.rate == rate).collect();
+    let mut modes: Vec<Mode> = Vec::new();
+    for run in &of_rate {
+        if !modes.contains(&run.key) {
+            modes.push(run.key);
+        }
+    }
+    let of_mode = |mode: Mode| of_rate.iter().copied().filter(|run| run.key == mode).collect::<Vec<_>>();
+    let none = of_mode(Mode::None);
+    modes.into_iter().map(|mode| row(mode, rate, &of_mode(mode), &none)).collect()
+}
+
+fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
+    let figures: Vec<&Figures> = runs.iter().filter_map(|run| run.figures.as_ref()).collect();
+    let sum = |of: fn(&Figures) -> Option<u64>| figures.iter().filter_map(|one| of(one)).reduce(|a, b| a + b);
+    let median_of = |of: fn(&Figures) -> Option<f64>| median(figures.iter().filter_map(|one| of(one)).collect());
+    let (recorded, lost) = (sum(|one| one.judged.recorded).unwrap_or(0), sum(|one| one.judged.lost));
+    let (stacks, complete) = (sum(|one| one.judged.stacks), sum(|one| one.judged.complete));
+    let bytes = sum(|one| Some(one.bytes)).unwrap_or(0);
+    let cpu: Vec<f64> = figures.iter().map(|one| one.cpu_s).collect();
+    Row {
+        mode: mode.to_string(),
+        rate,
+        runs: figures.len(),
+        errors: runs.iter().filter_map(|run| run.error.clone()).collect(),
+        bytes_per_sample: (recorded > 0).then(|| bytes as f64 / recorded as f64),
+        recorded,
+        lost,
+        lost_percent: lost.filter(|lost| recorded + lost > 0).map(|lost| percent(lost, recorded + lost)),
+        complete_percent: stacks.zip(complete).filter(|&(all, _)| all > 0).map(|(all, part)| percent(part, all)),
+        stacks_judged: stacks,
+        cpu_s: if mode == Mode::None { None } else { mean(&cpu).ok() },
+        slow_down: if mode == Mode::None { None } else { slow_down(runs, none) },
+        max_rss_bytes: figures.iter().map(|one| one.max_rss_bytes).max().unwrap_or(0),
+        start_s: median_of(|one| Some(one.start_s)),
+        stop_s: median_of(|one| Some(one.stop_s)),
+        svg_s: median_of(|one| one.svg_s),
+        bpf_ns_per_tick: median_of(|one| one.judged.bpf_ns_per_tick),
+    }
+}
+
+/// Within rounds, so that what changes from round to round cancels out.
+fn slow_down(runs: &[&Run], none: &[&Run]) -> Option<RatioEstimate> {
+    let iops = |run: &Run| run.figures.as_ref().map(|figures| figures.iops);
+    let pairs = runs.iter().filter_map(|run| {
+        let alone = none.iter().find(|alone| alone.round == run.round)?;
+        Some((iops(run)?, iops(alone)?))
+    });
+    paired_ratio(&pairs.collect::<Vec<_>>()).ok()
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64 * 100.0
+}
+
+/// The middle one; the mean of the two middle ones.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 { Some(upper) } else { values.get(middle - 1).map(|lower| f64::midpoint(*lower, upper)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Judged;
+    use crate::modes::CallGraph;
+
+    fn run(key: Mode, round: u32, iops: f64, bytes: u64, recorded: u64, lost: u64) -> Run {
+        let judged = Judged {
+            recorded: Some(recorded),
+            lost: Some(lost),
+            stacks: (round == 0).then_some(recorded),
+            complete: (round == 0).then_some(recorded / 2),
+            ..Judged::default()
+        };
+        let figures = Some(Figures { iops, bytes, cpu_s: 0.5, judged, ..Figures::default() });
+        Run { key, mode: key.to_string(), rate: 999, round, figures, error: None }
+    }
+
+    /// Check that sums are over rounds, shares over what was judged, and slow-downs within a round.
+    #[test]
+    fn rounds_are_summed_up() {
+        let perf = Mode::Perf { call_graph: CallGraph::Fp, zips: true };
+        let mut runs = vec![
+            run(Mode::None, 0, 200.0, 0, 0, 0),
+            run(perf, 0, 100.0, 3000, 90, 10),
+            run(Mode::None, 1, 400.0, 0, 0, 0),
+            run(perf, 1, 200.0, 5000, 110, 0),
+        ];
+        runs.push(Run { figures: None, error: Some("it broke".to_owned()), ..run(perf, 2, 0.0, 0, 0, 0) });
+        let rows = rows(&runs, 999);
+        let [none, perf] = &rows[..] else { panic!("two rows: {rows:?}") };
+        assert_eq!((none.slow_down, none.cpu_s, none.bytes_per_sample), (None, None, None));
+        assert_eq!((perf.bytes_per_sample, perf.complete_percent), (Some(40.0), Some(50.0)));
+        assert_eq!((perf.lost, perf.stacks_judged, perf.runs, perf.errors.len()), (Some(10), Some(90), 2, 1));
+        assert!((perf.slow_down.expect("pairs").ratio - 2.0).abs() < 1e-9);
+        assert!((perf.lost_percent.expect("a share") - 100.0 * 10.0 / 210.0).abs() < 1e-9);
+    }
+
+    /// Check the middle of odd, even and no values.
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}
