@@ -139,10 +139,22 @@ fn page_with_pictures() {
         pictures.insert(file.to_owned(), svg);
     }
     pictures.insert("other.svg".to_owned(), b"<svg/>".to_vec());
-    let page = written(|out| experiment::html_with_pictures(&sample, &pictures, out));
+    let page = written(|out| experiment::html_with(&sample, &pictures, None, out));
     let page = String::from_utf8(page).unwrap();
     assert_eq!(page.matches("<img src=\"data:image/svg+xml;base64,").count(), 2);
     golden("experiment-pictures.html", page.as_bytes());
+}
+
+/// Check that the page of a recording is set into a frame that it cannot end, and that only the bundled script may run.
+#[test]
+fn page_with_a_recording() {
+    let sample = support::experiment::experiment();
+    let inner = "<script>\"'</iframe>&";
+    let page = written(|out| experiment::html_with(&sample, &experiment::Pictures::new(), Some(inner), out));
+    let page = String::from_utf8(page).unwrap();
+    assert_eq!((page.matches("<iframe").count(), page.matches("</iframe>").count()), (1, 1));
+    assert!(page.contains("; script-src 'sha256-") && !page.contains("script-src 'unsafe"), "{page}");
+    assert!(!page.contains("<script>"), "{page}");
 }
 
 /// Check that results.json keeps its keys, and that it can be read back.

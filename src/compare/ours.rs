@@ -3,12 +3,17 @@
 use super::run::Wish;
 use super::watch::Watched;
 use crate::cmd::flamegraph::draw;
+use crate::output;
 use crate::recordings::Source;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::experiment::{Attributed, Measured, Run, StackEnds, Stacks};
 use fpprof_recording::model::CaptureMode;
+use fpprof_reports::page;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The page of the first round's recording with both kinds of stack.
+pub(super) const STACKS: &str = "stacks.html";
 
 /// Fills the figures of one run from its recording; draws its flame graphs in the first round.
 ///
@@ -22,7 +27,11 @@ pub(crate) fn fill(
     watched: &Watched,
     run: &mut Run,
 ) -> anyhow::Result<()> {
-    let analysis = Source::here(recording).analyse(&[])?;
+    let shows_both = run.repeat == 0 && matches!(mode, CaptureMode::Both { .. });
+    let analysis = Source::here(recording).analyse_for(&[], shows_both)?;
+    if shows_both {
+        output::write_whole(&wish.dir.join(STACKS), |mut out| page::html(&analysis, &mut out))?;
+    }
     let summary = &analysis.summary;
     run.bytes = Measured::Value(summary.file_bytes);
     run.fired = Measured::Value(summary.fired);

@@ -1,8 +1,9 @@
 //! The files of a report.
 
+use super::ours::STACKS;
 use crate::output;
 use anyhow::Context as _;
-use fpprof_analysis::experiment::Experiment;
+use fpprof_analysis::experiment::{Experiment, Method, Row};
 use fpprof_reports::experiment::Pictures;
 use fpprof_reports::{experiment, json};
 use std::fs;
@@ -16,14 +17,25 @@ pub(crate) fn write(results: &Experiment, dir: &Path) -> anyhow::Result<()> {
     output::write_whole(&dir.join("results.json"), |mut out| json::value(results, &mut out))?;
     output::write_whole(&dir.join("report.md"), |mut out| experiment::markdown(results, &mut out))?;
     let pictures = pictures(results, dir)?;
+    let recording = recording(results, dir)?;
     let page = dir.join("report.html");
-    output::write_whole(&page, |mut out| experiment::html_with_pictures(results, &pictures, &mut out))?;
+    output::write_whole(&page, |mut out| experiment::html_with(results, &pictures, recording.as_deref(), &mut out))?;
     output::write_whole(Path::new("-"), |mut out| experiment::terminal(results, &output::style(), &mut out))?;
     output::say(&format!(
         "\nreport: {}\nopen it with: xdg-open {0}  (or any browser; it needs no network)",
         page.display()
     ));
     Ok(())
+}
+
+/// The page of the first round's recording with both kinds of stack; `None` if there was none.
+fn recording(results: &Experiment, dir: &Path) -> anyhow::Result<Option<String>> {
+    let is_first = |row: &Row| row.method == Method::Both && row.runs.iter().any(|run| run.repeat == 0);
+    if !results.rows.iter().any(is_first) {
+        return Ok(None);
+    }
+    let path = dir.join(STACKS);
+    Ok(Some(fs::read_to_string(&path).with_context(|| path.display().to_string())?))
 }
 
 /// The flame graphs that were drawn, by file name.

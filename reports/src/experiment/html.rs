@@ -1,4 +1,5 @@
-//! The experiment as one page that opens offline: no script, no request, every name escaped by the template.
+//! The experiment as one page that opens offline: no request, every name escaped by the template, and no script but that
+//! of the page of a recording, which may be set into it.
 
 use super::cells::{Figure, Line, ProcessLine, Sheet, StrategyLine, note_letter, shares};
 use super::link::beside;
@@ -8,6 +9,7 @@ use super::words::{environment, method};
 use crate::escape::shown;
 use crate::figures::share;
 use crate::finding::{Finding, class, sentence, text};
+use crate::page;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fpprof_analysis::experiment::Experiment;
@@ -27,15 +29,22 @@ pub type Pictures = BTreeMap<String, Vec<u8>>;
 /// # Errors
 /// Those of the writer.
 pub fn html(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
-    html_with_pictures(experiment, &Pictures::new(), out)
+    html_with(experiment, &Pictures::new(), None, out)
 }
 
 /// Writes the page with pictures of the two flame graphs that say most: that of frame pointers and that of the most
 /// complete copied stacks. They are pictures only; the links lead to the files, which can be searched and zoomed.
+/// `recording` is the page of a recording of both kinds of stack ([`crate::page::html`]): its curves, losses by time and
+/// flame graphs are set into a frame of this page.
 ///
 /// # Errors
 /// Those of the writer.
-pub fn html_with_pictures(experiment: &Experiment, pictures: &Pictures, out: &mut impl Write) -> io::Result<()> {
+pub fn html_with(
+    experiment: &Experiment,
+    pictures: &Pictures,
+    recording: Option<&str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
     let findings = findings(experiment);
     let command = experiment.command.join(" ");
@@ -44,7 +53,7 @@ pub fn html_with_pictures(experiment: &Experiment, pictures: &Pictures, out: &mu
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy(recording.is_some()));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="referrer" content="no-referrer";
                 title { "fpprof: " (shown(&command)) }
@@ -63,6 +72,7 @@ pub fn html_with_pictures(experiment: &Experiment, pictures: &Pictures, out: &mu
                     (key())
                     (notes(&sheet, experiment))
                     (figures(experiment, pictures))
+                    @if let Some(page) = recording { (stacks(page)) }
                 }
                 footer { "Raw values of every run stand in results.json beside this page." }
             }
@@ -70,6 +80,23 @@ pub fn html_with_pictures(experiment: &Experiment, pictures: &Pictures, out: &mu
     };
     out.write_all(page.into_string().as_bytes())?;
     writeln!(out)
+}
+
+/// What the page may load and run. A page within inherits what this one may do.
+fn policy(has_recording: bool) -> String {
+    if has_recording { format!("{POLICY}; {}", page::script_policy()) } else { POLICY.to_owned() }
+}
+
+/// The page of a recording, in a frame of its own: it inherits what this page may do, which is to run that one script.
+fn stacks(page: &str) -> Markup {
+    html! {
+        h2 { "The same samples, both ways" }
+        p.soft {
+            "One recording with both kinds of stack in every sample: chunks of other sizes, losses by time, flame graphs "
+            "side by side and as a difference."
+        }
+        iframe.recording srcdoc=(page) title="report of the recording with both kinds of stack" {}
+    }
 }
 
 fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {

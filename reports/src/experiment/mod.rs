@@ -12,6 +12,6 @@ mod terminal;
 mod verdict;
 mod words;
 
-pub use html::{Pictures, html, html_with_pictures};
+pub use html::{Pictures, html, html_with};
 pub use markdown::markdown;
 pub use terminal::terminal;

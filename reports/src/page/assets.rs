@@ -19,7 +19,13 @@ pub(super) fn bundled() -> Vec<&'static str> {
 /// What the page may load and run. Styles of drawings are set by the script, hence `unsafe-inline` for them alone.
 pub(super) fn policy() -> String {
     format!(
-        "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; connect-src 'none'; \
-         img-src 'none'; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; {}; style-src 'unsafe-inline'; connect-src 'none'; img-src 'none'; base-uri 'none'; \
+         form-action 'none'",
+        script_policy()
     )
+}
+
+/// The part of it that lets the script run.
+pub(crate) fn script_policy() -> String {
+    format!("script-src 'sha256-{SCRIPT_HASH}'")
 }

@@ -17,4 +17,5 @@ mod prune;
 mod tables;
 mod verdict;
 
+pub(crate) use assets::script_policy;
 pub use html::{MissingDetail, html};
