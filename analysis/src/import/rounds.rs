@@ -3,8 +3,10 @@
 //! perf writes what each CPU's buffer holds, one after the other, and then says that a round is over. A record of one
 //! round may be older than one of the round before, but not older than all of that round:
 //!
-//!     CPU 0 ── 1 4 ┐        CPU 0 ── 7 8 ┐
-//!     CPU 1 ── 2 6 ┴ round  CPU 1 ── 5 9 ┴ round: 1 2 4 5 6 are complete now, and in order
+//! ```text
+//! CPU 0 ── 1 4 ┐        CPU 0 ── 7 8 ┐
+//! CPU 1 ── 2 6 ┴ round  CPU 1 ── 5 9 ┴ round: 1 2 4 5 6 are complete now, and in order
+//! ```
 //!
 //! # Sources
 //! `tools/perf/util/ordered-events.c` (`OE_FLUSH__ROUND`), whose comment shows the same.
