@@ -72,6 +72,10 @@ fmt:
 flags-quick: build
     setsid -w {{fpprof}} flags run workloads/corpus/quick.toml -o target/flags-quick
 
+# A slow-down of 3 % planted in three programs: is it found? Some ten minutes; resumable.
+flags-planted: build
+    setsid -w {{fpprof}} flags run workloads/corpus/planted.toml -o target/flags-planted
+
 # Build flags on the whole corpus, which takes hours; resumable.
 flags-full: build
     setsid -w {{fpprof}} flags run workloads/corpus/full.toml -o target/flags-full
