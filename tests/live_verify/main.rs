@@ -73,14 +73,14 @@ fn subjects(dir: &Path) -> Vec<Subject> {
                select b, count(*), sum(a) from t group by b order by 2 desc, 1 limit 3;";
     let script = "my %n; for my $i (1..1000) { $n{$i % 97} .= chr(65 + $i % 26) } \
                   print join(',', map { length } @n{sort keys %n}), \"\\n\"";
-    let fio = ["fio", "--name=null", "--ioengine=null", "--size=1g", "--number_ios=100000", "--thread"];
+    let fio = ["fio", "--name=null", "--ioengine=null", "--size=1g", "--runtime=1", "--time_based", "--thread"];
     vec![
         subject("ls", 100, &["ls", "-l", "/usr/include"]),
         subject("grep -r", 100, &["grep", "-rn", "burn(void)", sources]),
         subject("sqlite3", 1000, &["sqlite3", ":memory:", sql]),
         subject("python3", 4000, &["/usr/bin/python3", "-c", "print(sum(i * i for i in range(1000)))"]),
         subject("gzip", 300, &["gzip", "-c", file]),
-        subject("fio", 20_000, &fio),
+        subject("fio", 4000, &fio),
         subject("C++ exception", 50, &[exception, "2"]),
         subject("sort", 1000, &["sort", "--parallel=1", file]),
         subject("perl", 1000, &["perl", "-e", script]),
