@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 ///
 /// The true stack is kept by following calls, returns and signals; it needs neither frame pointers nor unwind
 /// information. All threads of the command are stepped, and it is followed through exec; processes it makes run
-/// freely and are counted. Stepping takes some ten microseconds an
-/// instruction; with `--leap` most of the program runs some hundred times faster. Without `-o` the command's standard output
-/// goes to standard error, so that only the report is on standard output.
+/// freely and are counted. The command shares one CPU with us. Stepping takes some ten microseconds an instruction; with
+/// `--leap` most of the program runs some hundred times faster. Without `-o` the command's standard output goes to
+/// standard error, so that only the report is on standard output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof verify -- ls -l

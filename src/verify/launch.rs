@@ -4,6 +4,7 @@
 //! command: a child that asks to be traced, goes without address space randomisation, and stops.
 
 use anyhow::Context as _;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::personality::{self, Persona};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -41,12 +42,21 @@ fn try_become(command: &[OsString]) -> anyhow::Result<std::convert::Infallible> 
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
+/// Keeps us, and what we start, on the CPU we are on: one of us always waits for the other, and to wake another CPU for
+/// each stop takes several times as long as the stop.
+fn share_a_cpu() -> anyhow::Result<()> {
+    let mut cpu = CpuSet::new();
+    cpu.set(sched_getcpu().context("asking for the CPU")?).context("a CPU of too high a number")?;
+    sched_setaffinity(Pid::from_raw(0), &cpu).context("staying on one CPU")
+}
+
 /// Starts `command`, stopped before its first instruction. Its standard output goes to our standard error if
 /// `is_stdout_ours`.
 ///
 /// # Errors
 /// If it cannot be started or traced. The message of a command that cannot be run is its own.
 pub(super) fn launch(command: &[OsString], is_stdout_ours: bool) -> anyhow::Result<Pid> {
+    share_a_cpu()?;
     let own = std::env::current_exe().context("finding our own program")?;
     let mut helper = Command::new(own);
     helper.args(["verify", "--stepped", "--"]).args(command);

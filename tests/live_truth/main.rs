@@ -9,7 +9,7 @@ mod judge;
 mod support;
 mod table;
 
-use folded::{chain_faults, stacks};
+use folded::chain_faults;
 use fpprof_analysis::oracle::check_strategy;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_workloads::{Compiler, Program, build_with, programs};
@@ -17,6 +17,7 @@ use judge::{Verdict, judge};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use support::stacks::stacks;
 use support::{assert_balance, fpprof, number, ran, report};
 use table::{Counts, Row, Table};
 
