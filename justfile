@@ -46,7 +46,7 @@ truth:
 
 # Ten real programs against their true stacks, ours beside libdw and libunwind: one table, in target/verify-ten.
 verify-ten:
-    cargo test --quiet --release --features {{features}} --test live_verify -- --nocapture ten_programs
+    FPPROF_FIO_OPERATIONS=400000 cargo test --quiet --release --features {{features}} --test live_verify -- --nocapture ten_programs
 
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:

@@ -12,8 +12,14 @@ use std::process::Command;
 use support::{fpprof, number, ran};
 use table::Table;
 
-/// The least share of exact stacks of ours, per cent of those whose frames all have call frame information.
+/// The least share of exact stacks of ours, per cent.
 const LEAST_EXACT: f64 = 99.8;
+/// Operations of fio in a run of the tests. They are few: `just verify-ten` asks for more.
+const FEW_OPERATIONS: &str = "10000";
+/// The variable that asks for more of them, and then for `LEAST_EXACT` of all stacks. fio does some five million in a
+/// second of its own; in a short run most of what is stepped is its start and its end, through start-up code of some
+/// hundred libraries that has no call frame information.
+const OPERATIONS: &str = "FPPROF_FIO_OPERATIONS";
 /// The fewest instructions that say anything about a program.
 const LEAST_CHECKED: u64 = 20_000;
 
@@ -73,7 +79,9 @@ fn subjects(dir: &Path) -> Vec<Subject> {
                select b, count(*), sum(a) from t group by b order by 2 desc, 1 limit 3;";
     let script = "my %n; for my $i (1..1000) { $n{$i % 97} .= chr(65 + $i % 26) } \
                   print join(',', map { length } @n{sort keys %n}), \"\\n\"";
-    let fio = ["fio", "--name=null", "--ioengine=null", "--size=1g", "--runtime=1", "--time_based", "--thread"];
+    let operations = std::env::var(OPERATIONS).unwrap_or_else(|_| FEW_OPERATIONS.to_owned());
+    let operations = format!("--number_ios={operations}");
+    let fio = ["fio", "--name=null", "--ioengine=null", "--size=100g", &operations, "--thread"];
     vec![
         subject("ls", 100, &["ls", "-l", "/usr/include"]),
         subject("grep -r", 100, &["grep", "-rn", "burn(void)", sources]),
@@ -81,7 +89,7 @@ fn subjects(dir: &Path) -> Vec<Subject> {
         subject("python3", 4000, &["/usr/bin/python3", "-c", "print(sum(i * i for i in range(1000)))"]),
         subject("gzip", 300, &["gzip", "-c", file]),
         subject("fio", 4000, &fio),
-        subject("C++ exception", 50, &[exception, "2"]),
+        subject("C++ exception", 400, &[exception, "8"]),
         subject("sort", 1000, &["sort", "--parallel=1", file]),
         subject("perl", 1000, &["perl", "-e", script]),
         subject("cc1", 8000, &[&compiler, "-quiet", "-O1", source, "-o", "/dev/null"]),
@@ -110,8 +118,8 @@ fn verify(subject: &Subject, options: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{}: {error}: {}", subject.name, ran.stdout))
 }
 
-/// Check that ours is exact nearly everywhere in ten real programs, but for code without call frame information, where it
-/// says so; and that it is nowhere wrong in silence.
+/// Check that ours is exact nearly everywhere in ten real programs, and nowhere wrong in silence. In the short run of fio
+/// code without call frame information, where ours says so, does not count.
 #[test]
 fn ten_programs_are_exact() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -124,7 +132,9 @@ fn ten_programs_are_exact() {
     table.publish();
     let mut faults = Vec::new();
     for row in table.rows() {
-        let (exact, wrong) = (row.exact_where_described("dwarf"), row.wrong("dwarf"));
+        let is_short = row.name == "fio" && std::env::var_os(OPERATIONS).is_none();
+        let exact = if is_short { row.exact_where_described("dwarf") } else { row.exact("dwarf") };
+        let wrong = row.wrong("dwarf");
         if exact < LEAST_EXACT || wrong > 0 || row.checked < LEAST_CHECKED {
             faults.push(format!("{}: {exact:.3} % of {} exact, {wrong} wrong", row.name, row.checked));
         }

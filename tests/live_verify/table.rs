@@ -28,7 +28,7 @@ impl Row {
     }
 
     /// Per cent of the stacks that are exact.
-    fn exact(&self, strategy: &str) -> f64 {
+    pub(crate) fn exact(&self, strategy: &str) -> f64 {
         percent(number(self.verdicts(strategy), "exact"), self.checked)
     }
 
