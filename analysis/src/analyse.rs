@@ -117,11 +117,15 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
-    let detail = page.map(|(pairs, over_time)| {
+    let mut detail = None;
+    if let Some((pairs, over_time)) = page {
+        let mut recorded = Vec::new();
+        recording.gaps(|gap| recorded.push(*gap))?;
         let (stacks, processes) = paired_stacks(&pairs, &labels, &timeline, &names, pair);
         let (lost, end_ns) = lost_in_the_end(recording, &totals);
-        detail::Detail { stacks, over_time: over_time.over_time(&processes, &lost, end_ns) }
-    });
+        let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
+        detail = Some(detail::Detail { stacks, over_time: over_time.over_time(&around) });
+    }
     Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
 }
 

@@ -10,6 +10,6 @@ mod tree;
 
 pub use model::{Detail, Mark, Node, OverTime, PairedStacks, Process, Row, Slice, Thread};
 pub use over_time::Gap;
-pub(crate) use over_time::OverTimeCounter;
+pub(crate) use over_time::{Around, OverTimeCounter};
 pub(crate) use pairs::{PairCounter, pair_of};
 pub(crate) use tree::paired_stacks;

@@ -1,12 +1,13 @@
 //! Samples by slice of time, and losses between two samples of a CPU.
 //!
-//! Every sample says how many samples its CPU had lost before it. So the losses between two samples of a CPU are known
-//! and lie between their times. Slices widen by doubling as the recording turns out longer: the slices of all threads
+//! A recording says when samples were lost, and why. Where it does not, or not of all that its CPU lost, each sample still
+//! says how many its CPU had lost before it: then the losses lie between two samples. Slices widen by doubling as the recording turns out longer: the slices of all threads
 //! of the analysis nest, and their sum does not depend on the order of samples.
 
 use super::model::{OverTime, Slice};
 use super::pairs::{PairIndex, Who};
 use crate::replay::{Collect, Seen};
+use fpprof_recording::model::{self, LossCause};
 use fpprof_unwind::{StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ const MAX_SLICES: u64 = 512;
 /// Slices begin at 2^this nanoseconds, some millisecond.
 const FIRST_SHIFT: u32 = 20;
 
-/// Samples that a CPU lost between two moments.
+/// Samples that a CPU lost between two moments. Losses for one cause that are less than a slice apart are one gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// The CPU.
@@ -27,6 +28,22 @@ pub struct Gap {
     pub to_ns: u64,
     /// How many.
     pub lost: u64,
+    /// Why ([`LossCause::name`]). `None` where the recording does not say when: then the moments are those of the samples
+    /// around it.
+    pub cause: Option<&'static str>,
+}
+
+/// What of a recording goes into a picture of it by time, beside its samples.
+#[derive(Debug)]
+pub(crate) struct Around<'a> {
+    /// Whose slices are wanted.
+    pub(crate) processes: &'a [Who],
+    /// What each CPU lost in the end.
+    pub(crate) lost: &'a [(u32, u64)],
+    /// When the recording says samples were lost, for each CPU and cause in the order of time.
+    pub(crate) recorded: &'a [model::Gap],
+    /// When the recording ended, as it counts time.
+    pub(crate) end_ns: u64,
 }
 
 /// Counts samples by time.
@@ -67,21 +84,49 @@ impl OverTimeCounter {
         }
     }
 
-    /// What was counted. `lost` is what each CPU lost in the end, `end_ns` when the recording ended.
-    pub(crate) fn over_time(&self, processes: &[Who], lost: &[(u32, u64)], end_ns: u64) -> OverTime {
-        let numbers: FxHashMap<Who, u32> = processes.iter().copied().zip(0..).collect();
+    /// What was counted.
+    pub(crate) fn over_time(&self, around: &Around<'_>) -> OverTime {
+        let numbers: FxHashMap<Who, u32> = around.processes.iter().copied().zip(0..).collect();
         let slice = |(&(number, who), &[reference, other]): (&(u64, Who), &[[u64; 3]; 2])| {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             Some(Slice { number, process: *numbers.get(&who)?, reference, other })
         };
         let mut slices: Vec<Slice> = self.counts.iter().filter_map(slice).collect();
         slices.sort_unstable_by_key(|slice| (slice.number, slice.process));
-        let duration_ns = end_ns.max(self.last_ns).saturating_sub(self.start_ns);
-        let gaps = self.gaps(lost, duration_ns);
-        OverTime { duration_ns, slice_ns: 1_u64.checked_shl(self.shift).unwrap_or(u64::MAX), slices, gaps }
+        let duration_ns = around.end_ns.max(self.last_ns).saturating_sub(self.start_ns);
+        let slice_ns = 1_u64.checked_shl(self.shift).unwrap_or(u64::MAX);
+        let mut gaps = self.recorded_gaps(around.recorded, slice_ns);
+        let mut told: FxHashMap<u32, u64> = FxHashMap::default();
+        for gap in &gaps {
+            let told = told.entry(gap.cpu).or_default();
+            *told = told.saturating_add(gap.lost);
+        }
+        let is_told = |cpu: u32| around.lost.contains(&(cpu, told.get(&cpu).copied().unwrap_or(0)));
+        gaps.retain(|gap| is_told(gap.cpu));
+        gaps.extend(self.counted_gaps(around.lost, duration_ns).into_iter().filter(|gap| !is_told(gap.cpu)));
+        gaps.sort_by_key(|gap| (gap.cpu, gap.from_ns));
+        OverTime { duration_ns, slice_ns, slices, gaps }
     }
 
-    fn gaps(&self, lost: &[(u32, u64)], duration_ns: u64) -> Vec<Gap> {
+    /// Gaps as they were recorded, those together that no picture tells apart.
+    fn recorded_gaps(&self, recorded: &[model::Gap], slice_ns: u64) -> Vec<Gap> {
+        let mut together: BTreeMap<(u32, LossCause), Vec<Gap>> = BTreeMap::new();
+        for gap in recorded {
+            let [from_ns, to_ns] = [gap.start_ns, gap.end_ns].map(|time| time.saturating_sub(self.start_ns));
+            let lane = together.entry((gap.cpu, gap.cause)).or_default();
+            match lane.last_mut().filter(|last| from_ns.saturating_sub(last.to_ns) < slice_ns) {
+                Some(last) => {
+                    last.to_ns = last.to_ns.max(to_ns);
+                    last.lost = last.lost.saturating_add(gap.lost);
+                }
+                None => lane.push(Gap { cpu: gap.cpu, from_ns, to_ns, lost: gap.lost, cause: Some(gap.cause.name()) }),
+            }
+        }
+        together.into_values().flatten().collect()
+    }
+
+    /// Gaps between samples that count what was lost before them.
+    fn counted_gaps(&self, lost: &[(u32, u64)], duration_ns: u64) -> Vec<Gap> {
         let mut by_cpu: BTreeMap<u32, BTreeMap<u64, Counters>> =
             lost.iter().map(|&(cpu, _)| (cpu, BTreeMap::new())).collect();
         for (&(number, cpu), &counters) in &self.cpus {
@@ -96,7 +141,8 @@ impl OverTimeCounter {
             let end = in_the_end.get(&cpu).map(|&lost| (duration_ns, lost));
             for (time, lost) in moments.chain(end) {
                 if lost > before.1 {
-                    gaps.push(Gap { cpu, from_ns: before.0, to_ns: time, lost: lost.saturating_sub(before.1) });
+                    let lost = lost.saturating_sub(before.1);
+                    gaps.push(Gap { cpu, from_ns: before.0, to_ns: time, lost, cause: None });
                 }
                 before = (time, lost.max(before.1));
             }

@@ -146,9 +146,9 @@ export function timeline(figure, data, filter) {
   put(figure, box, data.gaps.length ? "Samples by time, and where samples were lost" : "Samples by time; none was lost");
 }
 
-/** A lane for each CPU that lost samples; a gap is as wide as it is uncertain. */
+/** A lane for each CPU that lost samples; a gap without a cause is as wide as it is uncertain. */
 function lost(figure, data, x, seconds) {
-  const gaps = data.gaps.map(([cpu, from, to, n]) => ({ cpu: `CPU ${cpu}`, from, to, n }));
+  const gaps = data.gaps.map(([cpu, from, to, n, cause]) => ({ cpu: `CPU ${cpu}`, from, to, n, cause }));
   const lanes = [...new Set(gaps.map((gap) => gap.cpu))];
   return Plot.plot(common(figure, {
     height: 46 + 22 * lanes.length,
@@ -161,7 +161,7 @@ function lost(figure, data, x, seconds) {
       Plot.tickX(gaps, {
         x: (gap) => seconds(gap.to), y: "cpu", stroke: "var(--bad)", strokeWidth: 2,
         tip: { fill: "var(--card)", stroke: "var(--line)" },
-        title: (gap) => `${number(gap.n)} lost on ${gap.cpu}\nbetween ${seconds(gap.from).toFixed(3)} s and ${seconds(gap.to).toFixed(3)} s`,
+        title: (gap) => `${number(gap.n)} lost on ${gap.cpu}: ${gap.cause ?? "cause unknown, between two samples"}\n${seconds(gap.from).toFixed(3)} s to ${seconds(gap.to).toFixed(3)} s`,
       }),
     ],
   }));

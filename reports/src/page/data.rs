@@ -6,7 +6,7 @@ use super::prune::{MAX_NODES, kept};
 use crate::escape::shown;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::Relation;
-use fpprof_analysis::detail::{Detail, Mark, Node, PairedStacks};
+use fpprof_analysis::detail::{Detail, Gap, Mark, Node, PairedStacks};
 use fpprof_analysis::folded::Origin;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub(super) struct Data {
     rows: Rows,
     relations: Vec<Relation>,
     slices: Slices,
-    /// CPU, from, to in milliseconds, how many.
-    gaps: Vec<(u32, f64, f64, u64)>,
+    /// CPU, from, to in milliseconds, how many, why if that is known.
+    gaps: Vec<(u32, f64, f64, u64, Option<&'static str>)>,
     curves: Vec<Curve>,
     /// The largest chunk of the recording, bytes.
     chunk_bytes: Option<u64>,
@@ -116,7 +116,7 @@ pub(super) fn data(analysis: &Analysis, detail: &Detail, all: &Named, names: &[N
         rows,
         relations: RELATIONS.to_vec(),
         slices: slices(detail),
-        gaps: detail.over_time.gaps.iter().map(|gap| (gap.cpu, ms(gap.from_ns), ms(gap.to_ns), gap.lost)).collect(),
+        gaps: detail.over_time.gaps.iter().map(lost).collect(),
         curves: std::iter::once(curve(all, String::new())).chain(named).collect(),
         chunk_bytes: chunk_bytes(&summary.environment.mode),
         samples_per_minute: per_minute(summary.recorded, summary.duration_s),
@@ -133,6 +133,11 @@ const RELATIONS: [Relation; 7] = [
     Relation::Longer,
     Relation::Same,
 ];
+
+/// A run of losses as [`Data::gaps`] has it.
+fn lost(gap: &Gap) -> (u32, f64, f64, u64, Option<&'static str>) {
+    (gap.cpu, ms(gap.from_ns), ms(gap.to_ns), gap.lost, gap.cause)
+}
 
 /// Samples a minute of a recording of this length.
 pub(super) fn per_minute(samples: u64, duration_s: f64) -> f64 {

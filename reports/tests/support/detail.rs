@@ -91,12 +91,15 @@ fn over_time() -> OverTime {
         other: [2, 1, 57 + u64::from(number % 7)],
     };
     let slices = (0..100).flat_map(|number| [slice(number, 0), slice(number, 1)]);
-    let gap = |cpu, from_ns, to_ns, lost| Gap { cpu, from_ns, to_ns, lost };
+    let gap = |cpu, from_ns, to_ns, lost, cause| Gap { cpu, from_ns, to_ns, lost, cause };
     OverTime {
         duration_ns: 8_020_000_000,
         slice_ns: 80_200_000,
         slices: slices.collect(),
-        gaps: vec![gap(0, 3_000_000_000, 3_100_000_000, 40), gap(1, 6_500_000_000, 6_510_000_000, 4)],
+        gaps: vec![
+            gap(0, 3_000_000_000, 3_100_000_000, 40, Some("ring_full")),
+            gap(1, 6_500_000_000, 6_510_000_000, 4, None),
+        ],
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Program, meta, record};
 use crate::accuracy::Relation;
 use crate::analyse::{Options, analyse};
-use crate::detail::{Detail, Gap, Mark};
+use crate::detail::{Detail, Gap, Mark, OverTime};
 use crate::modules::FileModules;
 use crate::test_support::end;
 use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, LossCause, Sample};
@@ -83,10 +83,9 @@ fn the_detail_does_not_depend_on_threads() {
     assert!(time.gaps.is_empty());
 }
 
-/// Check that losses stand between the two samples of their CPU that count them, those at the end included, and that
-/// they sum up to what the CPUs lost.
-#[test]
-fn losses_stand_where_they_were() {
+/// What a recording says of losses: CPU 0 loses 5 between its second and its third sample; CPU 1 loses 2 before its first
+/// and 3 after its last.
+fn over_time_with(recorded: &[fpprof_recording::model::Gap]) -> OverTime {
     let program = Program::new();
     let sample = |n: u64, cpu, lost| Sample {
         time_ns: 1_000 + n * 100_000_000,
@@ -95,13 +94,13 @@ fn losses_stand_where_they_were() {
         cpu_fired: n + 1 + lost,
         ..program.sample(1, n)
     };
-    // CPU 0 loses 5 between its second and its third sample; CPU 1 loses 2 before its first and 3 after its last.
     let samples = [sample(1, 0, 0), sample(2, 0, 0), sample(3, 1, 2), sample(6, 0, 5), sample(7, 1, 2)];
     let mut writer = RecordingWriter::new(Vec::new(), &meta(CaptureMode::Dwarf { stack_bytes: 4096 })).unwrap();
     for event in program.sideband(1, "prog") {
         writer.sideband(&event).unwrap();
     }
     samples.iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    recorded.iter().for_each(|gap| writer.gap(gap).unwrap());
     let counters = |cpu, recorded, lost| CpuCounters {
         cpu,
         fired: recorded + lost,
@@ -110,8 +109,41 @@ fn losses_stand_where_they_were() {
         ..CpuCounters::default()
     };
     writer.finish(&end(vec![counters(0, 3, 5), counters(1, 2, 5)])).unwrap();
-    let time = detail(&writer.into_inner(), 2).over_time;
-    let gap = |cpu, from: u64, to: u64, lost| Gap { cpu, from_ns: from * 100_000_000, to_ns: to * 100_000_000, lost };
-    assert_eq!(time.gaps, [gap(0, 2, 6, 5), gap(1, 0, 3, 2), gap(1, 7, 10, 3)]);
+    detail(&writer.into_inner(), 2).over_time
+}
+
+/// A gap between two moments, a tenth of a second each.
+fn gap(cpu: u32, from: u64, to: u64, lost: u64, cause: Option<&'static str>) -> Gap {
+    Gap { cpu, from_ns: from * 100_000_000, to_ns: to * 100_000_000, lost, cause }
+}
+
+/// Check that losses of which no time is recorded stand between the two samples of their CPU that count them, those at
+/// the end included, and that they sum up to what the CPUs lost.
+#[test]
+fn losses_stand_between_samples() {
+    let time = over_time_with(&[]);
+    assert_eq!(time.gaps, [gap(0, 2, 6, 5, None), gap(1, 0, 3, 2, None), gap(1, 7, 10, 3, None)]);
     assert_eq!(time.duration_ns, 1_000_000_000);
+}
+
+/// Check that losses stand where the recording says, those for one cause less than a slice apart as one; and that a CPU
+/// all of whose losses the recording does not place keeps those that its samples count.
+#[test]
+fn recorded_losses_stand_where_they_were() {
+    let recorded = |cpu, start_ns: u64, end_ns: u64, lost, cause| fpprof_recording::model::Gap {
+        cpu,
+        start_ns: 1_000 + start_ns,
+        end_ns: 1_000 + end_ns,
+        lost,
+        cause,
+    };
+    let full = LossCause::RingFull;
+    let time = over_time_with(&[
+        recorded(0, 300_000_000, 300_500_000, 2, full),
+        recorded(0, 301_000_000, 302_000_000, 1, full),
+        recorded(0, 500_000_000, 500_000_000, 2, full),
+        recorded(1, 100_000_000, 200_000_000, 2, full),
+    ]);
+    let first = Gap { cpu: 0, from_ns: 300_000_000, to_ns: 302_000_000, lost: 3, cause: Some(full.name()) };
+    assert_eq!(time.gaps, [first, gap(0, 5, 5, 2, Some(full.name())), gap(1, 0, 3, 2, None), gap(1, 7, 10, 3, None)]);
 }
