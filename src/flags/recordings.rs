@@ -1,13 +1,15 @@
 //! Recordings: what profilers get from a binary, by our own `record` and `report`.
 
+use super::build::binary_name;
 use super::manifest::Recording;
 use super::rounds::command;
 use anyhow::Context as _;
-use fpprof_analysis::accuracy::Relation;
+use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::agreement::Disagreement;
 use fpprof_analysis::flags::{Quality, StrategyQuality};
 use fpprof_analysis::summary::{self, Summary};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,6 +51,7 @@ pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Resu
         let relation = |relation| difference.agreement.relations.get(&relation).copied().unwrap_or(0);
         fp.frame_exact = Some(difference.agreement.same.saturating_add(relation(Relation::Prefix)));
         fp.caller_dropped = Some(relation(Relation::LeafCallerMissing));
+        fp.broke_behind = broke_behind(&difference.agreement);
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
     Ok(quality)
@@ -108,6 +111,26 @@ fn strategy(of: &summary::Quality) -> StrategyQuality {
     quality
 }
 
+/// Files behind whose code the frame-pointer stacks go wrong. A binary under test has a name of ours, and goes by none.
+fn broke_behind(agreement: &Agreement) -> BTreeMap<String, u64> {
+    let ends_at_main: BTreeMap<&str, u64> = agreement
+        .functions
+        .iter()
+        .filter(|function| function.name == "main")
+        .map(|main| (main.module.as_str(), main.relations.get(&Relation::Prefix).copied().unwrap_or(0)))
+        .collect();
+    let mut files = BTreeMap::new();
+    for file in &agreement.modules {
+        let harmless = ends_at_main.get(file.module.as_str()).copied().unwrap_or(0);
+        let samples = file.samples.saturating_sub(harmless);
+        if samples > 0 {
+            let name = if file.module == binary_name(0) { "the program itself" } else { &file.module };
+            files.insert(name.to_owned(), samples);
+        }
+    }
+    files
+}
+
 fn lost(summary: &Summary) -> u64 {
     summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n))
 }
@@ -125,6 +148,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fpprof_analysis::accuracy::Function;
 
     /// Check that a stack counts if it holds `main` or ended in order, and by its samples.
     #[test]
@@ -132,5 +156,24 @@ mod tests {
         let folded =
             "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n";
         assert_eq!(reach_main(folded), 11);
+    }
+
+    /// Check that chains are laid at the door of the file behind whose code they broke, and that a stack which only ends
+    /// at `main`'s caller did not break.
+    #[test]
+    fn files_that_break_chains_are_named() {
+        let behind = |name: &str, module: &str, samples, prefix| Function {
+            name: name.to_owned(),
+            module: module.to_owned(),
+            samples,
+            relations: BTreeMap::from([(Relation::Prefix, prefix), (Relation::WrongFrame, samples - prefix)]),
+        };
+        let agreement = Agreement {
+            functions: vec![behind("main", "bin-00", 70, 60), behind("memcpy", "libc.so.6", 30, 0)],
+            modules: vec![behind("", "bin-00", 75, 62), behind("", "libc.so.6", 30, 0)],
+            ..Agreement::default()
+        };
+        let expected = BTreeMap::from([("the program itself".to_owned(), 15), ("libc.so.6".to_owned(), 30)]);
+        assert_eq!(broke_behind(&agreement), expected);
     }
 }

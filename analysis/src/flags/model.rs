@@ -91,6 +91,10 @@ pub struct StrategyQuality {
     pub frame_exact: Option<u64>,
     /// Reasons why stacks did not reach a root, with how many.
     pub reasons: BTreeMap<String, u64>,
+    /// Files behind whose code stacks first differ from those of the largest chunk, with how many; stacks that only end
+    /// at `main`'s caller are not among them. Empty where nobody compared.
+    #[serde(default)]
+    pub broke_behind: BTreeMap<String, u64>,
 }
 
 /// What one arm of a program is, beside its times.

@@ -208,20 +208,39 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
     )
 }
 
-/// The commonest reasons why frame-pointer stacks do not reach a root under a flag set.
-pub(super) fn broke(result: &FlagSetResult) -> Vec<(String, u64, u64)> {
-    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+/// What stopped frame-pointer stacks under a flag set: samples by what it was, commonest first, and all of them.
+pub(super) struct Broke {
+    /// Reasons why stacks do not reach a root.
+    pub(super) reasons: Vec<(String, u64)>,
+    /// Files behind whose code they first go wrong.
+    pub(super) files: Vec<(String, u64)>,
+    /// All samples.
+    pub(super) samples: u64,
+}
+
+/// What stopped frame-pointer stacks under a flag set.
+pub(super) fn broke(result: &FlagSetResult) -> Broke {
+    let (mut reasons, mut files) = (BTreeMap::new(), BTreeMap::new());
     let mut samples = 0_u64;
     for program in &result.programs {
         let fp = program.treated.quality.as_ref().and_then(|quality| quality.strategies.get("fp"));
         let Some(fp) = fp else { continue };
         samples = samples.saturating_add(fp.samples);
-        for (reason, n) in &fp.reasons {
-            let sum = reasons.entry(reason).or_default();
-            *sum = sum.saturating_add(*n);
-        }
+        gather(&mut reasons, &fp.reasons);
+        gather(&mut files, &fp.broke_behind);
     }
-    let mut rows: Vec<_> = reasons.into_iter().map(|(reason, n)| (reason.to_owned(), n, samples)).collect();
+    Broke { reasons: commonest(reasons), files: commonest(files), samples }
+}
+
+fn gather<'a>(sums: &mut BTreeMap<&'a str, u64>, more: &'a BTreeMap<String, u64>) {
+    for (name, n) in more {
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(*n);
+    }
+}
+
+fn commonest(sums: BTreeMap<&str, u64>) -> Vec<(String, u64)> {
+    let mut rows: Vec<_> = sums.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     rows.truncate(10);
     rows

@@ -161,7 +161,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
 }
 
 fn details(result: &FlagSetResult) -> Markup {
-    let (reasons, looks) = (broke(result), outliers(result));
+    let (broke, looks) = (broke(result), outliers(result));
     html! {
         h2 { (row_name(result)) ": sizes, and what broke stacks" }
         table {
@@ -173,8 +173,11 @@ fn details(result: &FlagSetResult) -> Markup {
             } } }
         }
         (curves(result))
-        @if !reasons.is_empty() {
-            ul { @for (reason, n, samples) in reasons { li { (shown(&reason)) ": " (share(n, samples)) " of the samples" } } }
+        @for (title, rows) in [("Why frame-pointer stacks end", &broke.reasons), ("Behind whose code they go wrong", &broke.files)] {
+            @if !rows.is_empty() {
+                h3 { (title) }
+                ul { @for (what, n) in rows { li { (shown(what)) ": " (share(*n, broke.samples)) " of the samples" } } }
+            }
         }
         @if !looks.is_empty() {
             h3 { "Look at" }

@@ -12,6 +12,7 @@ fn arm(text: u64, complete: u64) -> ArmResult {
         complete,
         reach_main: complete,
         reasons: BTreeMap::from([("broken: ra_not_exec".to_owned(), 1000 - complete)]),
+        broke_behind: BTreeMap::from([("libc.so.6".to_owned(), 5)]),
         ..StrategyQuality::default()
     };
     let strategies = [("fp", complete), ("dwarf@4096", 700), ("dwarf", 999)];
@@ -84,6 +85,7 @@ fn text_holds_what_a_list_asks_for() {
         "fpprof flags run x",
         "dwarf@4096",
         "broken: ra_not_exec",
+        "libc.so.6 in 0.5 % of the samples (10)",
         "95 % interval",
     ] {
         assert!(got.contains(part), "no `{part}` in\n{got}");

@@ -181,8 +181,15 @@ fn details(result: &FlagSetResult, out: &mut impl Write) -> io::Result<()> {
         table.row(cells);
     }
     table.write(&TABLE, out)?;
-    for (reason, n, samples) in broke(result) {
-        prose("  broke", &format!("{} in {} of the samples ({})", shown(&reason), share(n, samples), count(n)), out)?;
+    let broke = broke(result);
+    for (label, rows) in [("  broke", &broke.reasons), ("  behind", &broke.files)] {
+        for (what, n) in rows {
+            prose(
+                label,
+                &format!("{} in {} of the samples ({})", shown(what), share(*n, broke.samples), count(*n)),
+                out,
+            )?;
+        }
     }
     for outlier in outliers(result) {
         prose("  look at", &outlier, out)?;
