@@ -33,8 +33,6 @@ struct Made {
 pub(super) struct Builder<'a> {
     pub(super) store: &'a Store,
     pub(super) manifest: &'a Manifest,
-    /// The manifest's directory.
-    pub(super) here: &'a Path,
     /// [`LLD`] or [`OBJECTS`].
     pub(super) layout: &'static str,
 }
@@ -105,7 +103,7 @@ impl Builder<'_> {
             .replace("{cc}", &flags.compiler)
             .replace("{cxx}", &flags.cxx())
             .replace("{cflags}", &flags.cflags)
-            .replace("{here}", &quoted(self.here.as_os_str()));
+            .replace("{here}", &quoted(self.manifest.here.as_os_str()));
         for (index, source) in sources.iter().enumerate() {
             let name = if index == 0 { "{src}".to_owned() } else { format!("{{src{}}}", index + 1) };
             text = text.replace(&name, &quoted(source.as_os_str()));
@@ -141,7 +139,7 @@ fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(objects)
 }
 
-fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
+pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
     let file = File::options().append(true).create(true).open(log).context("opening the log")?;
     let err = file.try_clone().context("duplicating the log")?;
     let status = Command::new("sh")
@@ -159,7 +157,7 @@ fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
 }
 
 /// A word for the shell.
-fn quoted(text: &OsStr) -> String {
+pub(super) fn quoted(text: &OsStr) -> String {
     let text = String::from_utf8_lossy(text.as_bytes()).into_owned();
     format!("'{}'", text.replace('\'', r"'\''"))
 }

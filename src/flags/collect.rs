@@ -19,8 +19,8 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
     let facts: Vec<Fact> = store.lines(Fact::FILE)?;
     let mut missing = plan.missing.clone();
     let mut programs = Vec::new();
-    for name in &plan.programs {
-        let arms = plan.arms();
+    for program in plan.manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
+        let (name, arms) = (&program.name, plan.arms(program));
         let mut times: Vec<_> = lines
             .iter()
             .filter(|line| line.program == *name && line.arms == arms)

@@ -1,13 +1,16 @@
 //! Instruction counts, from valgrind: they hardly vary, and are not a cost.
 
+use super::manifest::EXE;
 use super::rounds::command;
 use anyhow::Context as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Instructions of a run of a binary.
-pub(super) fn count(dir: &Path, words: &str) -> anyhow::Result<u64> {
-    let run = command(dir, 0, words);
+pub(super) fn count(here: &Path, dir: &Path, words: &str) -> anyhow::Result<u64> {
+    let is_alone = words.split_whitespace().next() == Some(EXE);
+    anyhow::ensure!(is_alone, "the benchmark is more than the binary (`{words}`)");
+    let run = command(here, dir, 0, words);
     let output = Command::new("valgrind")
         .args(["--tool=exp-bbv", "--instr-count-only=yes", "--bb-out-file=/dev/null"])
         .arg(run.get_program())

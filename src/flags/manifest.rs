@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// What `flags init` writes.
 pub(crate) const TEMPLATE: &str = include_str!("manifest.toml");
 
+/// The word of a benchmark that stands for the binary.
+pub(super) const EXE: &str = "{exe}";
+
 /// Programs × flag sets, and how to compare them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +31,9 @@ pub(crate) struct Manifest {
     pub(crate) flags: Vec<Flags>,
     /// The programs.
     pub(crate) program: Vec<Program>,
+    /// The manifest's directory, `{here}`.
+    #[serde(skip)]
+    pub(crate) here: PathBuf,
 }
 
 /// How binaries are recorded.
@@ -69,11 +75,15 @@ pub(crate) struct Program {
     pub(crate) crates: Vec<String>,
     /// A directory that is `{src}`, relative to the manifest.
     pub(crate) path: Option<PathBuf>,
+    /// Shell commands that leave the sources in the current directory, which is `{src}`; run once.
+    pub(crate) fetch: Option<String>,
+    /// The flag sets it is built under; all by default.
+    pub(crate) under: Option<Vec<String>>,
     /// Shell commands that leave object files in the current directory.
     pub(crate) compile: String,
     /// The shell command that links `{objects}` to `{exe}` with `{layout}`.
     pub(crate) link: String,
-    /// The benchmark: words, the first of them `{exe}`; it should take 30 to 50 ms.
+    /// The benchmark: words, one of them `{exe}`, first or after a command; it should take 30 to 50 ms of CPU.
     pub(crate) bench: String,
     /// A shorter run, for counting instructions; the benchmark by default.
     pub(crate) short: Option<String>,
@@ -85,7 +95,10 @@ impl Manifest {
     /// Reads and checks a manifest; words with `NAME=` in front name what is wrong.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("in {}", path.display()))
+        let mut manifest = Self::parse(&text).with_context(|| format!("in {}", path.display()))?;
+        let path = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
+        manifest.here = path.parent().context("the manifest has no directory")?.to_owned();
+        Ok(manifest)
     }
 
     /// Parses and checks.
@@ -117,18 +130,44 @@ impl Manifest {
                 anyhow::ensure!(is_baseline, "[[flags]] `{}`: against = `{against}` is no baseline", flags.name);
             }
         }
-        for program in &self.program {
-            for command in [Some(&program.bench), program.short.as_ref(), program.long.as_ref()].into_iter().flatten() {
-                let starts = command.split_whitespace().next() == Some("{exe}");
-                anyhow::ensure!(starts, "[[program]] `{}`: `{command}` must start with {{exe}}", program.name);
+        self.program.iter().try_for_each(|program| self.check_program(program))
+    }
+
+    fn check_program(&self, program: &Program) -> anyhow::Result<()> {
+        let name = &program.name;
+        for command in [Some(&program.bench), program.short.as_ref(), program.long.as_ref()].into_iter().flatten() {
+            let n = command.split_whitespace().filter(|word| *word == EXE).count();
+            anyhow::ensure!(n == 1, "[[program]] `{name}`: `{command}` must have the word {EXE} once");
+        }
+        let sources = [program.path.is_some(), !program.crates.is_empty(), program.fetch.is_some()];
+        let n = sources.iter().filter(|given| **given).count();
+        anyhow::ensure!(n < 2, "[[program]] `{name}`: give one of crate, path and fetch");
+        for flags in program.under.iter().flatten() {
+            let is_known = self.flags.iter().any(|other| other.name == *flags);
+            anyhow::ensure!(is_known, "[[program]] `{name}`: under = `{flags}` is no [[flags]]");
+        }
+        let lacks = self.flags.iter().find(|flags| {
+            let needs = flags.against.as_deref().filter(|_| program.is_under(&flags.name));
+            needs.is_some_and(|against| !program.is_under(against))
+        });
+        match lacks {
+            None => Ok(()),
+            Some(flags) => {
+                anyhow::bail!("[[program]] `{name}`: under has `{}` without what it is compared with", flags.name)
             }
         }
-        Ok(())
     }
 
     /// Binaries of each arm.
     pub(crate) fn binaries(&self) -> u32 {
         self.layouts.saturating_mul(self.copies)
+    }
+}
+
+impl Program {
+    /// Whether it is built under a flag set.
+    pub(crate) fn is_under(&self, flags: &str) -> bool {
+        self.under.as_ref().is_none_or(|under| under.iter().any(|name| name == flags))
     }
 }
 
@@ -162,7 +201,10 @@ mod tests {
             ("layouts = ", "layouts = 0 #", "layouts"),
             ("name = \"gcc-fp\"", "name = \"gcc\"", "twice"),
             ("against = \"gcc\"", "against = \"icc\"", "no baseline"),
-            ("bench = \"{exe}", "bench = \"time {exe}", "must start"),
+            ("bench = \"{exe}", "bench = \"time", "must have the word {exe}"),
+            ("name = \"rec\"", "name = \"rec\"\nunder = [\"icc\"]", "is no [[flags]]"),
+            ("name = \"rec\"", "name = \"rec\"\nunder = [\"gcc-fp\"]", "without what it is compared with"),
+            ("name = \"rec\"", "name = \"rec\"\npath = \"x\"\nfetch = \"y\"", "one of crate, path and fetch"),
             ("name = \"rec\"", "name = \"../rec\"", "use letters"),
             ("seed = ", "sed = ", "sed"),
         ] {

@@ -2,32 +2,31 @@
 
 use super::build::binary_name;
 use super::manifest::Recording;
-use super::rounds::command;
 use anyhow::Context as _;
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::agreement::Disagreement;
 use fpprof_analysis::flags::{Quality, StrategyQuality};
 use fpprof_analysis::summary::{self, Summary};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Records a binary with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
-pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Result<Quality> {
+/// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
+pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -> anyhow::Result<Quality> {
     let profiler = match &wish.profiler {
         Some(path) => path.clone(),
         None => std::env::current_exe().context("finding fpprof itself")?,
     };
     let file = dir.join("recording.fpprof");
-    record(&profiler, wish, "fp", dir, words, &file)?;
+    record(&profiler, wish, "fp", run(), &file)?;
     let fp: Summary = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
     let both = format!("both,{}", wish.stack_bytes);
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
         .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
-    record(&profiler, wish, &both, dir, words, &file)?;
+    record(&profiler, wish, &both, run(), &file)?;
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
     let fired = fp.fired.saturating_add(dwarf.fired);
@@ -41,9 +40,14 @@ pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Resu
         dwarf_profiler_percent: cpu_percent(&dwarf),
         ..Quality::default()
     };
-    for (name, of) in &dwarf.strategies {
+    let folded = |name: &str| -> anyhow::Result<String> {
         let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;
-        let of = StrategyQuality { reach_main: reach_main(&String::from_utf8_lossy(&folded)), ..strategy(of) };
+        Ok(String::from_utf8_lossy(&folded).into_owned())
+    };
+    let whole = folded("dwarf")?;
+    let starts = starts(&whole);
+    for (name, of) in &dwarf.strategies {
+        let of = StrategyQuality { reach_main: reach_main(&folded(name)?, &starts), ..strategy(of) };
         quality.strategies.insert(name.clone(), of);
     }
     let difference: Disagreement = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
@@ -51,14 +55,13 @@ pub(super) fn quality(wish: &Recording, dir: &Path, words: &str) -> anyhow::Resu
         let relation = |relation| difference.agreement.relations.get(&relation).copied().unwrap_or(0);
         fp.frame_exact = Some(difference.agreement.same.saturating_add(relation(Relation::Prefix)));
         fp.caller_dropped = Some(relation(Relation::LeafCallerMissing));
-        fp.broke_behind = broke_behind(&difference.agreement);
+        fp.broke_behind = broke_behind(&difference.agreement, &starts);
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
     Ok(quality)
 }
 
-fn record(profiler: &Path, wish: &Recording, mode: &str, dir: &Path, words: &str, file: &Path) -> anyhow::Result<()> {
-    let run = command(dir, 0, words);
+fn record(profiler: &Path, wish: &Recording, mode: &str, run: Command, file: &Path) -> anyhow::Result<()> {
     // A recording of an earlier, interrupted run is not kept aside.
     let _ = fs::remove_file(file);
     let output = Command::new(profiler)
@@ -67,7 +70,7 @@ fn record(profiler: &Path, wish: &Recording, mode: &str, dir: &Path, words: &str
         .arg("--")
         .arg(run.get_program())
         .args(run.get_args())
-        .current_dir(dir)
+        .current_dir(run.get_current_dir().unwrap_or(Path::new(".")))
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("starting {}", profiler.display()))?;
@@ -89,14 +92,24 @@ fn json<T: DeserializeOwned>(profiler: &Path, args: &[&str], file: &Path) -> any
     serde_json::from_slice(&output(profiler, args, file)?).with_context(|| format!("what {} printed", args.join(" ")))
 }
 
-/// Samples whose stack holds `main`, or ended in order.
-fn reach_main(folded: &str) -> u64 {
+/// The program's own outermost functions: `main`, and what its threads began with, as stacks of the largest chunks tell.
+fn starts(folded: &str) -> HashSet<&str> {
+    let mut starts = HashSet::from(["main"]);
+    for line in folded.lines() {
+        let Some((stack, _)) = line.rsplit_once(' ') else { continue };
+        starts.extend(stack.split(';').skip_while(|frame| *frame != "start_thread").nth(1));
+    }
+    starts
+}
+
+/// Samples whose stack holds one of `starts`, or ended in order.
+fn reach_main(folded: &str, starts: &HashSet<&str>) -> u64 {
     let mut sum = 0_u64;
     for line in folded.lines() {
         let Some((stack, n)) = line.rsplit_once(' ') else { continue };
         let mut frames = stack.split(';');
         let is_whole = !frames.clone().any(|frame| frame.starts_with("[broken") || frame.starts_with("[truncated"));
-        if is_whole || frames.any(|frame| frame == "main") {
+        if is_whole || frames.any(|frame| starts.contains(frame)) {
             sum = sum.saturating_add(n.parse().unwrap_or(0));
         }
     }
@@ -112,17 +125,18 @@ fn strategy(of: &summary::Quality) -> StrategyQuality {
 }
 
 /// Files behind whose code the frame-pointer stacks go wrong. A binary under test has a name of ours, and goes by none.
-fn broke_behind(agreement: &Agreement) -> BTreeMap<String, u64> {
-    let ends_at_main: BTreeMap<&str, u64> = agreement
-        .functions
-        .iter()
-        .filter(|function| function.name == "main")
-        .map(|main| (main.module.as_str(), main.relations.get(&Relation::Prefix).copied().unwrap_or(0)))
-        .collect();
+/// Stacks that end at one of `starts` did not break.
+fn broke_behind(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
+    let harmless = |module: &str| {
+        let here = agreement.functions.iter().filter(|function| function.module == module);
+        let at_start = here.filter(|function| starts.contains(function.name.as_str()));
+        at_start
+            .filter_map(|start| start.relations.get(&Relation::Prefix))
+            .fold(0, |sum: u64, &n| sum.saturating_add(n))
+    };
     let mut files = BTreeMap::new();
     for file in &agreement.modules {
-        let harmless = ends_at_main.get(file.module.as_str()).copied().unwrap_or(0);
-        let samples = file.samples.saturating_sub(harmless);
+        let samples = file.samples.saturating_sub(harmless(&file.module));
         if samples > 0 {
             let name = if file.module == binary_name(0) { "the program itself" } else { &file.module };
             files.insert(name.to_owned(), samples);
@@ -150,12 +164,14 @@ mod tests {
     use super::*;
     use fpprof_analysis::accuracy::Function;
 
-    /// Check that a stack counts if it holds `main` or ended in order, and by its samples.
+    /// Check that a stack counts if it holds `main` or what a thread began with, or ended in order, and by its samples.
     #[test]
-    fn stacks_with_main_count() {
-        let folded =
-            "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n";
-        assert_eq!(reach_main(folded), 11);
+    fn stacks_with_a_start_count() {
+        let whole = "bin;_start;main;f 3\nbin;clone3;start_thread;work;f 4\n";
+        let folded = "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n\
+            bin;[truncated: no_cfi];work;f 20\n";
+        assert_eq!(reach_main(folded, &starts(whole)), 31);
+        assert_eq!(reach_main(folded, &starts("")), 11);
     }
 
     /// Check that chains are laid at the door of the file behind whose code they broke, and that a stack which only ends
@@ -174,6 +190,6 @@ mod tests {
             ..Agreement::default()
         };
         let expected = BTreeMap::from([("the program itself".to_owned(), 15), ("libc.so.6".to_owned(), 30)]);
-        assert_eq!(broke_behind(&agreement), expected);
+        assert_eq!(broke_behind(&agreement, &HashSet::from(["main"])), expected);
     }
 }

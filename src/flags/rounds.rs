@@ -1,7 +1,7 @@
 //! Rounds: every binary of a program once, in random order.
 
 use super::build::binary_name;
-use super::manifest::{Manifest, Program};
+use super::manifest::{EXE, Manifest, Program};
 use super::store::Store;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, Times};
@@ -42,7 +42,7 @@ pub(super) fn round(
     for (index, binary) in order {
         let Some(arm) = arms.get(index) else { continue };
         let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-        let seconds = time(&dir, binary, &program.bench)
+        let seconds = time(&manifest.here, &dir, binary, &program.bench)
             .with_context(|| format!("{} under {}: the benchmark", program.name, arm.flags))?;
         if let Some(slot) = cpu_s.get_mut(index).and_then(|arm| arm.get_mut(binary as usize)) {
             *slot = seconds;
@@ -52,8 +52,8 @@ pub(super) fn round(
 }
 
 /// CPU seconds of one run.
-fn time(dir: &Path, binary: u32, bench: &str) -> anyhow::Result<f64> {
-    let mut command = command(dir, binary, bench);
+fn time(here: &Path, dir: &Path, binary: u32, bench: &str) -> anyhow::Result<f64> {
+    let mut command = command(here, dir, binary, bench);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let before = children_us()?;
     let status = command.status().context("starting it")?;
@@ -65,11 +65,14 @@ fn time(dir: &Path, binary: u32, bench: &str) -> anyhow::Result<f64> {
 }
 
 /// A run of a binary: in its directory and by a name of fixed length, with an environment of fixed size, since both
-/// move the stack.
-pub(super) fn command(dir: &Path, binary: u32, words: &str) -> Command {
-    let mut command = Command::new(format!("./{}", binary_name(binary)));
-    command.args(words.split_whitespace().skip(1)).current_dir(dir).stdin(Stdio::null());
-    command.env_clear().env("PATH", "/usr/bin:/bin").env("LANG", "C");
+/// move the stack. `{here}` is the manifest's directory.
+pub(super) fn command(here: &Path, dir: &Path, binary: u32, words: &str) -> Command {
+    let exe = format!("./{}", binary_name(binary));
+    let here = here.to_string_lossy();
+    let mut words = words.split_whitespace().map(|word| word.replace(EXE, &exe).replace("{here}", &here));
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).current_dir(dir).stdin(Stdio::null());
+    command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("LANG", "C");
     command
 }
 

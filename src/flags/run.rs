@@ -4,7 +4,7 @@ use super::build::{Builder, LLD, OBJECTS, binary_name};
 use super::collect::{binary, first};
 use super::environment::{look, raise_session, version};
 use super::manifest::{Flags, Manifest, Program};
-use super::rounds::{self, Line, round};
+use super::rounds::{self, Line, command, round};
 use super::sources::sources;
 use super::store::Store;
 use super::{instructions, recordings};
@@ -12,7 +12,7 @@ use crate::output::say;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -30,9 +30,9 @@ pub(super) struct Plan {
 
 impl Plan {
     /// All arms of a program: each baseline twice, each other flag set once.
-    pub(super) fn arms(&self) -> Vec<Arm> {
+    pub(super) fn arms(&self, program: &Program) -> Vec<Arm> {
         let mut arms = Vec::new();
-        for flags in &self.flag_sets {
+        for flags in self.flag_sets.iter().filter(|flags| program.is_under(&flags.name)) {
             arms.push(first(&flags.name));
             if flags.against == flags.name {
                 arms.push(Arm { flags: flags.name.clone(), again: true });
@@ -61,13 +61,11 @@ impl Fact {
 
 /// Runs whatever is not finished yet.
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<()> {
-    let here = manifest_path.canonicalize().context("finding the manifest")?;
-    let here = here.parent().context("the manifest has no directory")?;
     let mut plan = plan(manifest_path, manifest, store);
     plan.missing.iter().for_each(|what| say(&format!("flags: not here: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
-    let builder = Builder { store, manifest, here, layout };
+    let builder = Builder { store, manifest, layout };
     build(&builder, &mut plan)?;
     Store::write(&store.path("manifest.json"), &plan)?;
     anyhow::ensure!(!plan.programs.is_empty(), "no program could be built");
@@ -119,12 +117,17 @@ fn flag_set(flags: &Flags, version: String) -> FlagSet {
 
 /// Builds every arm. A program that cannot be built under every flag set is left out, and said.
 fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
-    let arms = plan.arms();
     let manifest = builder.manifest;
-    let mut progress = Progress::new("builds", manifest.program.len() * arms.len());
+    let n_arms = manifest.program.iter().map(|program| plan.arms(program).len()).sum();
+    let mut progress = Progress::new("builds", n_arms);
     for program in &manifest.program {
+        let arms = plan.arms(program);
+        if arms.is_empty() {
+            plan.missing.push(format!("program {}: none of its compilers is here", program.name));
+            continue;
+        }
         let built = (|| {
-            let sources = sources(builder.store, builder.here, program)?;
+            let sources = sources(builder.store, &manifest.here, program)?;
             for arm in &arms {
                 build_arm(builder, plan, program, &sources, arm)?;
                 progress.step(&format!("{} {}", program.name, arm.flags));
@@ -163,9 +166,10 @@ fn facts(store: &Store, plan: &Plan) -> anyhow::Result<()> {
     let known: HashSet<_> =
         store.lines::<Fact>(Fact::FILE)?.into_iter().map(|fact| (fact.program, fact.arm, fact.key)).collect();
     let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
-    let mut progress = Progress::new("audits and recordings", programs.len() * plan.arms().len());
+    let n_arms = programs.iter().map(|program| plan.arms(program).len()).sum();
+    let mut progress = Progress::new("audits and recordings", n_arms);
     for program in programs {
-        for arm in plan.arms() {
+        for arm in plan.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
             let made = std::fs::read_to_string(dir.join("made.json")).context("a build that is gone")?;
             let key = serde_json::json!([made, program, manifest.recording, manifest.instructions]).to_string();
@@ -189,14 +193,14 @@ fn fact(manifest: &Manifest, program: &Program, arm: &Arm, dir: &Path) -> anyhow
     }
     if manifest.instructions {
         let words = program.short.as_ref().unwrap_or(&program.bench);
-        match instructions::count(dir, words) {
+        match instructions::count(&manifest.here, dir, words) {
             Ok(count) => result.instructions = Some(count),
             Err(error) => missing.push(format!("no instruction count: {error:#}")),
         }
     }
     if let Some(recording) = &manifest.recording {
         let words = program.long.as_ref().unwrap_or(&program.bench);
-        match recordings::quality(recording, dir, words) {
+        match recordings::quality(recording, &|| command(&manifest.here, dir, 0, words), dir) {
             Ok(quality) => result.quality = Some(quality),
             Err(error) => missing.push(format!("no recording: {error:#}")),
         }
@@ -207,14 +211,15 @@ fn fact(manifest: &Manifest, program: &Program, arm: &Arm, dir: &Path) -> anyhow
 /// Rounds, until there are as many as wished for. A round runs every program, in an order of its own.
 fn times(store: &Store, plan: &Plan) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
-    let arms = plan.arms();
+    let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
+    let arms: HashMap<&str, Vec<Arm>> =
+        programs.iter().map(|program| (program.name.as_str(), plan.arms(program))).collect();
     let done: HashSet<(String, u32)> = store
         .lines::<Line>(rounds::FILE)?
         .into_iter()
-        .filter(|line| line.arms == arms)
+        .filter(|line| arms.get(line.program.as_str()) == Some(&line.arms))
         .map(|line| (line.program, line.times.round))
         .collect();
-    let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
     let mut left = Vec::new();
     for n in 0..manifest.rounds {
         let mut order = programs.clone();
@@ -230,7 +235,8 @@ fn times(store: &Store, plan: &Plan) -> anyhow::Result<()> {
     }
     let mut progress = Progress::new("rounds", left.len());
     for (n, program) in left {
-        store.append(rounds::FILE, &round(store, manifest, program, &arms, n)?)?;
+        let arms = arms.get(program.name.as_str()).context("a program without arms")?;
+        store.append(rounds::FILE, &round(store, manifest, program, arms, n)?)?;
         progress.step(&program.name);
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Sources of programs: from crates, through cargo and whatever registry it is set up for.
 
+use super::build::{quoted, shell};
 use super::manifest::Program;
 use super::store::Store;
 use anyhow::Context as _;
@@ -18,7 +19,27 @@ pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::
     if !program.crates.is_empty() {
         sources.extend(crates(store, program)?);
     }
+    if let Some(commands) = &program.fetch {
+        sources.push(fetched(store, here, program, commands)?);
+    }
     Ok(sources)
+}
+
+/// Has the manifest's own commands fetch the sources; not again once they have ended well.
+fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> anyhow::Result<PathBuf> {
+    let dir = store.path("sources").join(&program.name);
+    let (src, kept) = (dir.join("src"), dir.join("fetched.json"));
+    if Store::read::<String>(&kept).as_deref() == Some(commands) {
+        return Ok(src);
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&src).with_context(|| format!("cannot make {}", src.display()))?;
+    let commands_here = commands.replace("{here}", &quoted(here.as_os_str()));
+    shell(&commands_here, &src, &dir.join("fetch.log")).context("fetching the sources")?;
+    Store::write(&kept, &commands)?;
+    Ok(src)
 }
 
 /// Where the crates of a program were found.

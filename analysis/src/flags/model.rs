@@ -80,8 +80,8 @@ pub struct StrategyQuality {
     pub samples: u64,
     /// Stacks that reach a root, beyond `main`.
     pub complete: u64,
-    /// Stacks that reach `main` or a root. Where libc keeps no frame pointers, stacks by frame pointers end at `main`'s
-    /// caller, and that costs nobody anything.
+    /// Stacks that reach a root, `main`, or the function a thread began with. Where libc keeps no frame pointers, stacks
+    /// by frame pointers end at the caller of these, and that costs nobody anything.
     pub reach_main: u64,
     /// Stacks in which the leaf's caller is missing and the rest is right, against the largest chunk on the same
     /// samples; `None` where nobody compared.

@@ -4,7 +4,7 @@ use super::figures::{
     FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
     row_name, size_change, verdict, waterfall, worst,
 };
-use super::marks::{band, curves, interval, reach};
+use super::marks::{band, bytes, curves, interval, reach, scatter};
 use crate::escape::shown;
 use crate::figures::{count, share};
 use fpprof_analysis::flags::{Evaluation, FlagSetResult, RULE};
@@ -172,6 +172,12 @@ fn details(result: &FlagSetResult) -> Markup {
                 td.n { @if let Some(tally) = &program.treated.tally { (share(tally.non_leaf_framed, tally.non_leaf)) } }
             } } }
         }
+        h3 { "Bytes of the stripped files, against before" }
+        (bytes(result))
+        h3 { "CPU time against instructions" }
+        p.soft { "Instructions are counted, not timed: they hardly vary, and are no cost. On the dashed line both change alike." }
+        (scatter(result))
+        h3 { "Stacks that reach main, against the size of the chunk" }
         (curves(result))
         @for (title, rows) in [("Why frame-pointer stacks end", &broke.reasons), ("Behind whose code they go wrong", &broke.files)] {
             @if !rows.is_empty() {

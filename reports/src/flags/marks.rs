@@ -1,7 +1,8 @@
-//! Drawings: intervals on a scale with the A/A band, and curves of success against size.
+//! Drawings: intervals on a scale with the A/A band, curves of success against size, time against instructions, and
+//! where bytes came from.
 
-use super::figures::{change, chunk_order};
-use fpprof_analysis::flags::{Effect, Evaluation, FlagSetResult};
+use super::figures::{FIGURES, as_f64, change, chunk_order, log_change};
+use fpprof_analysis::flags::{Effect, Evaluation, FlagSetResult, ProgramResult};
 use maud::{Markup, html};
 
 /// Columns of the scale in text.
@@ -86,4 +87,81 @@ pub(super) fn curves(result: &FlagSetResult) -> Markup {
             }
         }
     }
+}
+
+/// Changes in CPU time against changes in instructions, one point for each program: instructions are no cost.
+pub(super) fn scatter(result: &FlagSetResult) -> Markup {
+    let (_, instructions) = FIGURES[0];
+    let points: Vec<_> = result
+        .programs
+        .iter()
+        .filter_map(|program| Some((program, log_change(program, instructions)?, program.effect.as_ref().ok()?)))
+        .collect();
+    let ends = points.iter().flat_map(|(_, x, of)| [x.abs(), of.interval.low.abs(), of.interval.high.abs()]);
+    let reach = ends.filter(|end| end.is_finite()).fold(0.01, f64::max).min(0.5);
+    let at = |value: f64, middle: f64, half: f64| format!("{:.1}", middle + half * (value / reach).clamp(-1.0, 1.0));
+    let (x, y) = (|value| at(value, 150.0, 130.0), |value: f64| at(-value, 110.0, 90.0));
+    html! {
+        @if !points.is_empty() {
+            svg viewBox="0 0 640 220" class="curves" role="img" aria-label="CPU time against instructions" {
+                line x1="20" x2="280" y1="110" y2="110" {} line x1="150" x2="150" y1="20" y2="200" {}
+                line class="soft" x1=(x(-reach)) x2=(x(reach)) y1=(y(-reach)) y2=(y(reach)) {}
+                text x="20" y="214" { "instructions " (change(-reach)) " … " (change(reach)) " %" }
+                text x="156" y="14" { "CPU time " (change(reach)) " %" }
+                @for (row, (program, at_x, of)) in points.iter().enumerate() {
+                    line class={ "c" (row % 6) } x1=(x(*at_x)) x2=(x(*at_x)) y1=(y(of.interval.low)) y2=(y(of.interval.high)) {}
+                    circle class={ "c" (row % 6) } cx=(x(*at_x)) cy=(y(of.log_ratio)) r="4" {
+                        title { (crate::escape::shown(&program.name)) }
+                    }
+                    text x="320" y=(16 + 15 * row) class={ "c" (row % 6) } {
+                        (crate::escape::shown(&program.name)) ": instructions " (change(*at_x)) ", time " (change(of.log_ratio))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where the bytes of the stripped files came from: for each program the changes of `.text`, of unwind information and
+/// of the rest, each beginning where the one before ended, in per cent of the file before.
+pub(super) fn bytes(result: &FlagSetResult) -> Markup {
+    let rows: Vec<_> = result.programs.iter().filter_map(|program| Some((program, steps(program)?))).collect();
+    let ends = rows.iter().flat_map(|(_, steps)| steps.iter().flat_map(|(_, from, to)| [from.abs(), to.abs()]));
+    let reach = ends.fold(0.01, f64::max);
+    let x = |value: f64| 300.0 + 150.0 * value / reach;
+    html! {
+        @if !rows.is_empty() {
+            svg viewBox={ "0 0 640 " (30 + 18 * rows.len()) } class="curves" role="img" aria-label="bytes of the stripped file" {
+                @for (index, (program, steps)) in rows.iter().enumerate() {
+                    @let y = 4 + 18 * index;
+                    text x="2" y=(y + 11) { (crate::escape::shown(&program.name)) }
+                    @for (class, from, to) in steps {
+                        rect class=(class) x=(format!("{:.1}", x(from.min(*to)))) y=(y)
+                            width=(format!("{:.1}", (x(*from) - x(*to)).abs().max(0.5))) height="12" { title { (class) } }
+                    }
+                    @let end = steps.last().map_or(0.0, |(_, _, to)| *to);
+                    text x="470" y=(y + 11) { (format!("{:+.2} % of the file", 100.0 * end)) }
+                }
+                line x1="300" x2="300" y1="0" y2=(4 + 18 * rows.len()) {}
+                @for (index, class) in ["text", "unwind", "rest"].iter().enumerate() {
+                    rect class=(class) x=(150 + 90 * index) y=(12 + 18 * rows.len()) width="10" height="10" {}
+                    text x=(164 + 90 * index) y=(21 + 18 * rows.len()) { (class) }
+                }
+            }
+        }
+    }
+}
+
+/// The changes of `.text`, of unwind information and of the rest: from where to where, as shares of the file before.
+fn steps(program: &ProgramResult) -> Option<[(&'static str, f64, f64); 3]> {
+    let (before, after) = (&program.baseline.sizes, &program.treated.sizes);
+    if before.stripped == 0 || after.stripped == 0 {
+        return None;
+    }
+    let share =
+        |before_bytes: u64, after_bytes: u64| (as_f64(after_bytes) - as_f64(before_bytes)) / as_f64(before.stripped);
+    let text = share(before.text, after.text);
+    let unwind = text + share(before.unwind.saturating_add(before.sframe), after.unwind.saturating_add(after.sframe));
+    let end = share(before.stripped, after.stripped);
+    Some([("text", 0.0, text), ("unwind", text, unwind), ("rest", unwind, end)])
 }

@@ -94,6 +94,17 @@ fn text_holds_what_a_list_asks_for() {
     assert!(got.lines().any(|line| line.trim_start().starts_with("seed") && line.ends_with('7')), "{got}");
 }
 
+/// Check that the drawings say what the figures are: +34 bytes of .text in a file of 1500, time and instructions +3 %.
+#[test]
+fn drawings_hold_the_figures() {
+    let page = written(|out| html(&evaluate(&raw()), out));
+    for part in
+        ["+2.27 % of the file", "lua: instructions +3.40, time +3.00", "aria-label=\"success against chunk size\""]
+    {
+        assert!(page.contains(part), "no `{part}` in\n{page}");
+    }
+}
+
 /// Check that the page has no tag of a name, and JSON can be read back.
 #[test]
 fn page_and_json_are_well_formed() {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* mimalloc: blocks of mixed sizes, freed in another order. Argument: repetitions of 100,000. */
+#include "planted.h"
 #include "mimalloc.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@ int main(int argc, char **argv)
 	static char *slots[SLOTS];
 	uint64_t state = 88172645463325252u, sum = 0;
 
-	for (long n = (argc > 1 ? atol(argv[1]) : 1) * 100000; n > 0; n--) {
+	for (long n = planted((argc > 1 ? atol(argv[1]) : 1) * 100000); n > 0; n--) {
 		state ^= state << 13;
 		state ^= state >> 7;
 		state ^= state << 17;

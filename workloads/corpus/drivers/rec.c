@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Recursion, the worst case for frame pointers: hardly anything but calls. Argument: repetitions. */
+#include "planted.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,7 +43,7 @@ int main(int argc, char **argv)
 {
 	long sum = 0;
 
-	for (int i = argc > 1 ? atoi(argv[1]) : 1; i > 0; i--)
+	for (long i = planted(argc > 1 ? atol(argv[1]) : 1); i > 0; i--)
 		sum += fib(24) + tak(14, 8, 3) + fell(grow(13));
 	printf("%ld\n", sum);
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tree-sitter: parses C, then walks the tree by recursion. Arguments: repetitions, a C file. */
+#include "planted.h"
 #include "tree_sitter/api.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ int main(int argc, char **argv)
 
 	if (!size || !parser || !ts_parser_set_language(parser, tree_sitter_c()))
 		return 1;
-	for (int i = atoi(argv[1]); i > 0; i--) {
+	for (long i = planted(atol(argv[1])); i > 0; i--) {
 		TSTree *tree = ts_parser_parse_string(parser, NULL, text, (uint32_t)size);
 
 		if (!tree)
