@@ -4,25 +4,27 @@
 //! cargo run --release -p fpprof-collector --example cost -- [ROUNDS]
 //! ```
 //!
-//! Rounds are interleaved; the smallest and the median of each size are printed. The time is what the kernel's BPF
-//! statistics say, less what skipped ticks cost (the least so far, of a target that sleeps), for each recorded sample. The
-//! copy goes from a hot stack to a buffer as large as the ring, each time behind the last, as samples do.
+//! Rounds are interleaved; the smallest and the median of each size are printed, and how many stacks were cut because the
+//! ring was filling up. The time is what the kernel's BPF statistics say, less what skipped ticks cost (the least so far,
+//! of a target that sleeps), for each recorded sample. The copy goes from a hot stack to a buffer of 1 MiB and to one of
+//! 64 MiB, each time behind the last, as samples do.
 //!
-//! Found on two virtual CPUs of a server that others used too (Linux 6.18): a chunk of 64 KiB takes 3.5 µs into a ring of
-//! 512 KiB, 5 µs into one of 4 MiB and 7.7 µs into one of 16 MiB, where a plain copy takes 1.1, 2.1 and 2.2 µs. Most of it
-//! is memory that no cache holds when the ring comes round, so a smaller ring (`-m`) is the cheaper one where it suffices.
+//! Found on two virtual CPUs with seven programs at work beside (Linux 6.18): a chunk of 64 KiB takes 2.2 µs at best and
+//! 3.2 µs in the middle, a plain copy 1.2 µs within 1 MiB and 5.8 µs within 64 MiB. When records went round all of a ring
+//! of 16 MiB, the same took 5 to 8 µs: most of it was memory that no cache held.
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
-use fpprof_collector::{Request, StopFlag, Target, record};
+use fpprof_collector::{Note, Request, StopFlag, Target, record};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// KiB of chunk and of ring.
-const CASES: [(u32, usize); 7] =
-    [(4, 8 << 10), (16, 8 << 10), (64, 512), (64, 1 << 10), (64, 4 << 10), (64, 16 << 10), (256, 64 << 10)];
+/// KiB of chunk and of ring, 0 for the default.
+const CASES: [(u32, usize); 7] = [(4, 0), (16, 0), (32, 0), (64, 4 << 10), (64, 0), (64, 64 << 10), (256, 0)];
+/// A plain copy goes round in the caches, and in what no cache holds.
+const COPY_ROOMS: [usize; 2] = [1 << 20, 64 << 20];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,30 +35,46 @@ fn main() {
     }
     let rounds = arguments.first().map_or(5, |rounds| rounds.parse().expect("a number of rounds"));
     let own = OsString::from(std::env::current_exe().expect("its own path"));
-    let mut found = vec![(Vec::new(), Vec::new()); CASES.len()];
+    let mut found = vec![Found::default(); CASES.len()];
     let mut skips = Vec::new();
     for _ in 0..rounds {
-        let sleeping = measure(vec!["sleep".into(), "0.5".into()], (4, 8 << 10));
+        let sleeping = measure(vec!["sleep".into(), "0.5".into()], (4, 0));
         skips.push(sleeping.run_ns / sleeping.runs);
         let (skip_ns, _) = of_rounds(&mut skips);
-        for (&case, (samples, copies)) in CASES.iter().zip(&mut found) {
+        for (&case, found) in CASES.iter().zip(&mut found) {
             let cost = measure(vec![own.clone(), "burn".into(), (u64::from(case.0) << 10).to_string().into()], case);
-            samples.push((cost.run_ns - (cost.runs - cost.recorded) * skip_ns) / cost.recorded);
-            copies.push(copy_ns(case));
+            found.samples.push((cost.run_ns - (cost.runs - cost.recorded) * skip_ns) / cost.recorded);
+            found.shed += cost.shed;
+            for (copies, room) in found.copies.iter_mut().zip(COPY_ROOMS) {
+                copies.push(copy_ns(case.0, room));
+            }
         }
     }
-    println!("| chunk KiB | ring KiB | ns a sample: min | median | ns a copy: min | median |");
-    println!("|---|---|---|---|---|---|");
-    for ((chunk, ring), (samples, copies)) in CASES.iter().zip(&mut found) {
-        let ((least, median), (copy, median_copy)) = (of_rounds(samples), of_rounds(copies));
-        println!("| {chunk} | {ring} | {least:.0} | {median:.0} | {copy:.0} | {median_copy:.0} |");
+    println!(
+        "| chunk KiB | ring KiB | ns a sample: min | median | cut | ns a copy within 1 MiB: median | within 64 MiB |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for ((chunk, ring), found) in CASES.iter().zip(&mut found) {
+        let ring = if *ring == 0 { "default".to_owned() } else { ring.to_string() };
+        let (least, median) = of_rounds(&mut found.samples);
+        let [near, far] = found.copies.each_mut().map(|copies| of_rounds(copies).1);
+        println!("| {chunk} | {ring} | {least:.0} | {median:.0} | {} | {near:.0} | {far:.0} |", found.shed);
     }
+}
+
+/// Of one case, each round.
+#[derive(Clone, Default)]
+struct Found {
+    samples: Vec<f64>,
+    shed: u64,
+    copies: [Vec<f64>; 2],
 }
 
 struct Cost {
     run_ns: f64,
     runs: f64,
     recorded: f64,
+    shed: u64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
@@ -65,22 +83,24 @@ fn measure(argv: Vec<OsString>, (chunk, ring): (u32, usize)) -> Cost {
         sampling: Sampling::FrequencyHz(2999),
         mode: CaptureMode::Dwarf { stack_bytes: chunk << 10 },
         kernel_stacks: false,
-        ring_bytes: Some(ring << 10),
+        ring_bytes: (ring > 0).then_some(ring << 10),
         ..Request::new(Target::Command { argv })
     };
     let stop = StopFlag::new().expect("a flag");
     let outcome = record(&request, std::io::sink(), &stop, &mut |_| {}).expect("recording works here");
     let own = outcome.end.own_cost;
     let (run_ns, runs) = own.bpf_run_ns.zip(own.bpf_runs).expect("statistics need CAP_SYS_ADMIN");
-    Cost { run_ns: run_ns as f64, runs: runs as f64, recorded: outcome.samples.max(1) as f64 }
+    let shed = outcome.notes.iter().find_map(|note| if let Note::StacksShed(n) = note { Some(*n) } else { None });
+    let recorded = outcome.samples.max(1) as f64;
+    Cost { run_ns: run_ns as f64, runs: runs as f64, recorded, shed: shed.unwrap_or(0) }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
-fn copy_ns((chunk, ring): (u32, usize)) -> f64 {
+fn copy_ns(chunk: u32, room: usize) -> f64 {
     const TURNS: usize = 2000;
     let source = vec![1u8; (chunk as usize) << 10];
     // Not zeros, which would be pages that are not there yet.
-    let mut target = vec![2u8; ring << 10];
+    let mut target = vec![2u8; room];
     let mut at = 0;
     let mut turns = Vec::with_capacity(TURNS);
     for _ in 0..TURNS {

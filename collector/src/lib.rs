@@ -18,7 +18,7 @@
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!
-//! Memory: the rings (see [`Request::ring_bytes`]), 512 KiB for process events for
+//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their parts, 512 KiB for process events for
 //! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod bpf;
 mod cgroup;

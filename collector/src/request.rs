@@ -18,8 +18,8 @@ pub struct Request {
     pub kernel_stacks: bool,
     /// When to end; `None` for the end of the target or a signal.
     pub duration: Option<Duration>,
-    /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples,
-    /// from 8 to 64 MiB; less on machines where all rings together would take more than 512 MiB.
+    /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples, but
+    /// 8 to 64 MiB; less on machines where all rings together would take more than 512 MiB.
     pub ring_bytes: Option<usize>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,

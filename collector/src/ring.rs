@@ -23,6 +23,8 @@ pub(crate) struct Counters([u64; N_COUNTERS]);
 const N_COUNTERS: usize = types::counter::COUNT_SHED.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
+const _: () = assert!(offset_of!(types::cpu_control, order).is_multiple_of(8), "read by words");
+const MAX_PARTS: usize = types::limit::MAX_PARTS.0 as usize;
 
 impl Counters {
     pub(crate) fn get(&self, counter: types::counter) -> u64 {
@@ -41,6 +43,7 @@ pub(crate) struct Cursor {
     cpu: u32,
     position: u64,
     head: u64,
+    part_bytes: u64,
 }
 
 impl Cursor {
@@ -51,7 +54,9 @@ impl Cursor {
 
     /// Goes past a record of `record_bytes`. The room stays the reader's until [`Rings::release`].
     pub(crate) fn advance(&mut self, record_bytes: usize) {
-        self.position += record_bytes as u64;
+        let end = (self.position | (self.part_bytes - 1)) + 1;
+        // What lies behind a part's end belongs to no position.
+        self.position = (self.position + record_bytes as u64).min(end);
     }
 
     /// Goes past everything.
@@ -79,7 +84,15 @@ impl Rings {
     pub(crate) fn cursor(&self, cpu: u32) -> Cursor {
         let read = |offset| self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Acquire));
         let head = read(offset_of!(types::cpu_control, head));
-        Cursor { cpu, position: read(offset_of!(types::cpu_control, tail)), head }
+        let position = read(offset_of!(types::cpu_control, tail));
+        Cursor { cpu, position, head, part_bytes: self.layout.part_bytes }
+    }
+
+    /// Which part is the `turn`th that was taken.
+    fn part(&self, cpu: u32, turn: u64) -> Option<u8> {
+        let at = usize::try_from(turn).ok()? % MAX_PARTS;
+        let word = self.control(cpu, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
+        word.to_ne_bytes().get(at % 8).copied()
     }
 
     /// The next record, from its head to its end; `None` at the end of what the cursor saw.
@@ -87,9 +100,10 @@ impl Rings {
         if cursor.position >= cursor.head {
             return None;
         }
+        let part = self.part(cursor.cpu, cursor.position / self.layout.part_bytes)?;
         let offset = u64::from(cursor.cpu)
             .checked_mul(self.layout.value_bytes)?
-            .checked_add(cursor.position & (self.layout.ring_bytes - 1))?;
+            .checked_add(u64::from(part) * self.layout.part_stride + cursor.position % self.layout.part_bytes)?;
         let offset = usize::try_from(offset).ok()?;
         let length = self.data.bytes(offset, 4)?;
         let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
@@ -98,17 +112,22 @@ impl Rings {
 
     /// Gives what lies before the cursor back to the CPU.
     pub(crate) fn release(&self, cursor: &Cursor) {
-        if let Some(tail) = self.control(cursor.cpu, offset_of!(types::cpu_control, tail)) {
-            tail.store(cursor.position, Ordering::Release);
+        let control = |offset| self.control(cursor.cpu, offset);
+        let tail = control(offset_of!(types::cpu_control, tail));
+        let given_back = control(offset_of!(types::cpu_control, given_back));
+        let Some((tail, given_back)) = tail.zip(given_back) else { return };
+        let turns = tail.load(Ordering::Relaxed) / cursor.part_bytes..cursor.position / cursor.part_bytes;
+        let parts = turns.take(MAX_PARTS).filter_map(|turn| self.part(cursor.cpu, turn));
+        let read = parts.fold(0, |read, part| read | 1_u64.wrapping_shl(u32::from(part)));
+        if read != 0 {
+            given_back.fetch_xor(read, Ordering::Release);
         }
+        tail.store(cursor.position, Ordering::Release);
     }
 
-    /// Whether a ring is a quarter full: what was read last time was too young to be taken out, or much has come since.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.cpus().any(|cpu| {
-            let cursor = self.cursor(cpu);
-            cursor.head.wrapping_sub(cursor.position) >= self.layout.ring_bytes / 4
-        })
+    /// Bytes each CPU ever produced, but for what lay behind the ends of parts.
+    pub(crate) fn produced(&self) -> impl Iterator<Item = u64> {
+        self.cpus().map(|cpu| self.cursor(cpu).head)
     }
 
     /// What a CPU has lost since its last sample. It is whole only while the CPU takes no sample.

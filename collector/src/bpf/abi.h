@@ -42,6 +42,8 @@ enum limit {
 	 * programs.
 	 */
 	SHED_LEAST_BYTES = 1 << 10,
+	/* Parts of a ring: as many as a word has bits. */
+	MAX_PARTS = 64,
 	/* Control groups above one another that are looked at. */
 	MAX_CGROUP_DEPTH = 64,
 };
@@ -200,6 +202,22 @@ struct page_copy {
 	__u64 n_holes;
 };
 
+/* Where the next record goes. */
+struct place {
+	/* As an offset in the ring. */
+	__u64 pos;
+	/* What of its part is filled. */
+	__u64 filled;
+	/* What is filled and not given back yet. */
+	__u64 used;
+	/* A bit for each part that is free besides. */
+	__u64 free;
+	/* Bytes there are for a chunk. */
+	__u64 room;
+	__u32 part;
+	__u32 pad;
+};
+
 /* The mapping a thread's stack pointer was last seen in, by a CPU. */
 struct stack_mapping {
 	__u64 start;
@@ -215,18 +233,30 @@ struct stack_mapping {
  * excepted.
  */
 struct cpu_control {
-	/* Bytes ever produced. */
+	/* Where the next record goes, counted over all parts ever filled. */
 	__u64 head;
+	/*
+	 * A bit for each part, turned over whenever it is taken: those alike here and in given_back
+	 * are free.
+	 */
+	__u64 taken;
+	/* Which part is, or was, the nth that was taken: at n % MAX_PARTS. */
+	__u8 order[MAX_PARTS];
 	__u64 counters[N_COUNTERS];
+	struct place place;
 	struct fp_walk walk;
 	struct page_copy copy;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
 	/* What was lost since the last sample. */
 	struct gap gaps[N_GAP_CAUSES];
-	__u64 pad0[7];
-	/* Bytes ever consumed; written by user space alone, on a cache line of its own. */
+	/*
+	 * Up to where it was read. With what follows written by user space alone, on a cache line of
+	 * its own.
+	 */
 	__u64 tail __attribute__((aligned(64)));
-	__u64 pad1[7];
+	/* A bit for each part, turned over whenever all of it was read. */
+	__u64 given_back;
+	__u64 pad1[6];
 };
 
 /* What is known of a tracked process. */
@@ -258,5 +288,8 @@ struct abi {
 _Static_assert(sizeof(struct sample_head) == 72 + sizeof(struct pt_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
+_Static_assert(__builtin_offsetof(struct cpu_control, gaps) + sizeof(struct gap[N_GAP_CAUSES]) ==
+		       __builtin_offsetof(struct cpu_control, tail),
+	       "no hidden padding");
 
 #endif

@@ -174,12 +174,12 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
  * this program's.
  */
 static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head,
-					 __u64 pos, struct task_struct *task, struct mm_struct *mm,
-					 __u64 room)
+					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
 {
 	bool keeps_chunk = collect & COLLECT_CHUNK;
 	__u64 at = pos + sizeof(*head), chunk_at = at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+	__u64 room = context->control->place.room;
 	__u64 sp, end, asked, bytes, word, walkable;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
@@ -257,13 +257,49 @@ static __always_inline __u64 append_kernel(struct bpf_perf_event_data *ctx,
 }
 
 /*
+ * Number of the lowest bit of a word that has one: counts the bits below it. By hand, since clang 14
+ * dies of __builtin_ctzll, and without branches, of which the verifier would follow all.
+ */
+static __always_inline __u32 lowest_bit(__u64 word)
+{
+	word = (word & -word) - 1;
+	word -= (word >> 1) & 0x5555555555555555;
+	word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (word * 0x0101010101010101) >> 56;
+}
+
+/* Finds it; false when nothing is free. */
+static __always_inline bool find_place(struct cpu_control *control)
+{
+	struct place *place = &control->place;
+	__u64 tail = *(volatile __u64 *)&control->tail;
+
+	place->filled = control->head & (part_bytes - 1);
+	place->used = control->head - (tail & ~(part_bytes - 1));
+	place->free = ~(control->taken ^ *(volatile __u64 *)&control->given_back) & all_parts;
+	if (place->filled) {
+		place->part = control->order[(control->head >> part_shift) & (MAX_PARTS - 1)];
+	} else {
+		if (!place->free)
+			return false;
+		place->part = lowest_bit(place->free);
+		place->free &= place->free - 1;
+	}
+	place->pos = place->part * part_stride + place->filled;
+	return true;
+}
+
+/*
  * How many bytes of stack there is room for, by how full the ring is: all up to three quarters, and
  * then a quarter, a sixteenth, a sixty-fourth of it. So the ring lasts longer than it would with
  * whole stacks, and what is lost then is said of each stack.
  */
-static __always_inline __u64 chunk_room(__u64 used, __u64 other_bytes)
+static __always_inline void find_room(struct cpu_control *control)
 {
-	__u64 ring_bytes = ring_mask + 1, room = max_chunk_bytes;
+	__u64 other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes), room = max_chunk_bytes;
+	struct place *place = &control->place;
+	__u64 used = place->used;
 	__u64 least = max_chunk_bytes < SHED_LEAST_BYTES ? max_chunk_bytes : SHED_LEAST_BYTES;
 	int i;
 
@@ -275,9 +311,9 @@ static __always_inline __u64 chunk_room(__u64 used, __u64 other_bytes)
 		room >>= 2;
 	/* A ring of two samples has no room for a whole one long before. */
 	for (i = 0; i < 3; i++)
-		if (used + other_bytes + ALIGN8(room) > ring_bytes)
+		if (!place->free && place->filled + other_bytes + ALIGN8(room) > part_bytes)
 			room >>= 2;
-	return room < least ? least : room;
+	place->room = room < least ? least : room;
 }
 
 /* Counts a sample that is lost, and notes when. */
@@ -353,23 +389,28 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 }
 
 /* Hands the record over, and wakes the reader when the ring passes the mark. */
-static __always_inline void publish(struct cpu_control *control, __u32 cpu, __u64 used, __u64 bytes)
+static __always_inline void publish(struct cpu_control *control, __u32 cpu, __u64 bytes)
 {
-	__u64 head = control->head;
+	struct place *place = &control->place;
+	__u64 left = part_bytes - place->filled, grown = bytes < left ? bytes : left;
 
+	if (!place->filled) {
+		control->order[(control->head >> part_shift) & (MAX_PARTS - 1)] = place->part;
+		control->taken ^= 1ULL << (place->part & (MAX_PARTS - 1));
+	}
 	control->counters[COUNT_RECORDED]++;
 	control->counters[COUNT_BYTES] += bytes;
 	/* A full barrier: what was written before must be seen before the new head. */
-	__sync_lock_test_and_set(&control->head, head + bytes);
-	if (used < wakeup_bytes && used + bytes >= wakeup_bytes)
+	__sync_lock_test_and_set(&control->head, control->head + grown);
+	if (place->used < wakeup_bytes && place->used + grown >= wakeup_bytes)
 		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
 }
 
 SEC("perf_event")
 int take_sample(struct bpf_perf_event_data *ctx)
 {
-	__u64 pid_tid = bpf_get_current_pid_tgid(), used, pos, bytes, room, other_bytes;
-	bool in_kernel = !(ctx->regs.cs & 3);
+	__u64 pid_tid = bpf_get_current_pid_tgid(), pos, bytes;
+	bool in_kernel = !(ctx->regs.cs & 3), has_place;
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
 	struct sample_head *head;
@@ -384,14 +425,17 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	context.control->counters[COUNT_FIRED]++;
 	if (!is_wanted(context.control, pid_tid))
 		return 0;
-	used = context.control->head - *(volatile __u64 *)&context.control->tail;
-	other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes);
-	room = chunk_room(used, other_bytes);
-	if (used + other_bytes + ALIGN8(room) > ring_mask + 1) {
+	has_place = find_place(context.control);
+	/*
+	 * verifier: what goes through a map is any number (seen on 6.18): it must be told the bounds,
+	 * and does not follow every way it came about
+	 */
+	pos = *(volatile __u64 *)&context.control->place.pos;
+	if (!has_place || pos > last_pos) {
 		lose(context.control, COUNT_LOST_RING_FULL, GAP_RING_FULL);
 		return 0;
 	}
-	pos = context.control->head & ring_mask;
+	find_room(context.control);
 	head = (struct sample_head *)(context.ring + pos);
 	__builtin_memset(head, 0, sizeof(*head) - sizeof(head->regs));
 	head->flags = in_kernel ? SAMPLE_IN_KERNEL : 0;
@@ -406,7 +450,7 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	task = bpf_get_current_task_btf();
 	mm = task->mm;
 	if (mm && !has_no_user_side(task)) {
-		__s64 user = append_user(&context, head, pos, task, mm, room);
+		__s64 user = append_user(&context, head, pos, task, mm);
 
 		if (user < 0) {
 			lose(context.control, COUNT_LOST_EXEC_WINDOW, GAP_EXEC_WINDOW);
@@ -418,7 +462,7 @@ int take_sample(struct bpf_perf_event_data *ctx)
 		bytes += append_kernel(ctx, &context, head, pos + bytes);
 	bytes += append_gaps(&context, head, pos + bytes);
 	head->total_bytes = bytes;
-	publish(context.control, cpu, used, bytes);
+	publish(context.control, cpu, bytes);
 	return 0;
 }
 

@@ -1,11 +1,11 @@
 //! Sizes of a ring and of the records in it.
 //!
-//! A record may begin at the very end of a ring: it goes on behind it, in slack that belongs to no position, so that
-//! every record lies in one piece.
+//! A ring is made of parts. A record may begin at the very end of a part: it goes on behind it, in slack that belongs to
+//! no position, so that every record lies in one piece.
 //!
 //! ```text
-//!   0                                     ring_bytes            value_bytes
-//!   | record | record | ...      | record that starts here and | ... | page |
+//!   0                             part_bytes         part_stride                      value_bytes
+//!   | record | record | ...       | record that starts here and | record | ...   | ... | page |
 //! ```
 
 use super::types::{fp_frame, gap, gap_cause, limit, sample_head};
@@ -29,13 +29,18 @@ const SMALLEST_DEFAULT_RING: u64 = 8 << 20;
 const LARGEST_DEFAULT_RING: u64 = 64 << 20;
 /// Largest ring of a CPU.
 const MAX_RING: u64 = 256 << 20;
+const MAX_PARTS: u64 = limit::MAX_PARTS.0 as u64;
 
 /// Sizes of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Room of one ring, a power of two.
-    pub(crate) ring_bytes: u64,
-    /// Size of a ring's array element: the room and the slack behind it.
+    /// Room of one part of a ring, a power of two.
+    pub(crate) part_bytes: u64,
+    /// From one part to the next: the room and the slack behind it.
+    pub(crate) part_stride: u64,
+    /// Parts of a ring, from 2 to 64.
+    pub(crate) n_parts: u64,
+    /// Size of a ring's array element.
     pub(crate) value_bytes: u64,
     /// Most bytes one sample takes while it is collected.
     pub(crate) max_record_bytes: u64,
@@ -70,19 +75,37 @@ impl Layout {
         }
         let max_record_bytes = head + chunk.next_multiple_of(8) + room + KERNEL_ROOM + GAPS_ROOM;
         let needed = (2 * max_record_bytes).next_power_of_two();
+        let largest = (MAX_DEFAULT_TOTAL / n_cpus.max(1)).min(LARGEST_DEFAULT_RING);
         let ring_bytes = match asked {
             Some(asked) if asked < needed => return Err(LayoutError::RingTooSmall { asked, needed }),
             Some(asked) if asked > MAX_RING => return Err(LayoutError::RingTooLarge { asked, max: MAX_RING }),
             Some(asked) => asked.next_power_of_two(),
-            None => {
-                let wanted = (DEFAULT_SAMPLES * max_record_bytes).next_power_of_two();
-                let share = MAX_DEFAULT_TOTAL / n_cpus.max(1);
-                let largest_share = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
-                wanted.clamp(SMALLEST_DEFAULT_RING, LARGEST_DEFAULT_RING).min(largest_share).max(needed)
-            }
+            None => (DEFAULT_SAMPLES * max_record_bytes).max(SMALLEST_DEFAULT_RING).min(largest).max(needed),
         };
-        let value_bytes = (ring_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
-        Ok(Self { ring_bytes, value_bytes, max_record_bytes, ring_room: value_bytes - PAGE, max_chunk_bytes: chunk })
+        let part_bytes = ring_bytes.div_ceil(MAX_PARTS).max(2 * max_record_bytes).next_power_of_two();
+        let part_bytes = part_bytes.min(ring_bytes.next_power_of_two() / 2);
+        let part_stride = (part_bytes + max_record_bytes).next_multiple_of(PAGE);
+        // Where it is ours to choose, the slack counts too.
+        let most = if asked.is_some() { MAX_PARTS } else { largest / part_stride };
+        let n_parts = ring_bytes.div_ceil(part_bytes).min(most).max(2);
+        let value_bytes = n_parts * part_stride + PAGE;
+        let ring_room = value_bytes - PAGE;
+        Ok(Self { part_bytes, part_stride, n_parts, value_bytes, max_record_bytes, ring_room, max_chunk_bytes: chunk })
+    }
+
+    /// Room of one ring.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.n_parts * self.part_bytes
+    }
+
+    /// Where in an array element the last part ends, but for its slack.
+    pub(crate) fn last_pos(&self) -> u64 {
+        (self.n_parts - 1) * self.part_stride + self.part_bytes
+    }
+
+    /// A bit for each part.
+    pub(crate) fn all_parts(&self) -> u64 {
+        u64::MAX >> (MAX_PARTS - self.n_parts)
     }
 }
 
@@ -101,24 +124,38 @@ mod tests {
             };
             assert_eq!(asked, 1);
             let layout = Layout::new(mode, Some(needed), 2).expect("the size said to be needed is enough");
-            assert!(layout.ring_bytes >= 2 * layout.max_record_bytes);
-            assert!(layout.value_bytes >= layout.ring_bytes + layout.max_record_bytes);
+            assert!(layout.ring_bytes() >= 2 * layout.max_record_bytes);
+            assert!(layout.value_bytes >= layout.last_pos() + layout.max_record_bytes);
+            assert_eq!((layout.n_parts, layout.all_parts()), (2, 0b11));
             assert!(Layout::new(mode, Some(needed - 1), 2).is_err());
         }
     }
 
-    /// Check that default rings stay within their total on machines of any size.
+    /// Check that default rings, slack and all, stay within their total on machines of any size, and hold as many of the
+    /// largest samples as is said.
     #[test]
     fn default_rings_are_bounded() {
-        let ring = |mode, n_cpus| Layout::new(mode, None, n_cpus).expect("sizes").ring_bytes;
-        for n_cpus in [1, 2, 3, 100, 512] {
-            let bytes = ring(CaptureMode::Dwarf { stack_bytes: 65_536 }, n_cpus);
-            assert!(bytes * n_cpus <= MAX_DEFAULT_TOTAL, "{n_cpus} CPUs: {bytes}");
-            assert!(bytes.is_power_of_two());
+        let layout = |mode, n_cpus| Layout::new(mode, None, n_cpus).expect("sizes");
+        for n_cpus in [1, 2, 3, 64, 512] {
+            let layout = layout(CaptureMode::Dwarf { stack_bytes: 65_536 }, n_cpus);
+            assert!(layout.value_bytes * n_cpus <= MAX_DEFAULT_TOTAL, "{n_cpus} CPUs: {layout:?}");
         }
-        assert_eq!(ring(CaptureMode::Fp, 2), 8 << 20);
-        assert_eq!(ring(CaptureMode::Dwarf { stack_bytes: 65_536 }, 2), 16 << 20);
-        assert_eq!(ring(CaptureMode::Dwarf { stack_bytes: 1 << 20 }, 2), 64 << 20);
+        let whole = layout(CaptureMode::Both { stack_bytes: 65_536 }, 2);
+        assert!(whole.ring_bytes() >= DEFAULT_SAMPLES * whole.max_record_bytes && whole.value_bytes < 16 << 20);
+        assert_eq!(layout(CaptureMode::Fp, 2).ring_bytes(), 8 << 20);
+        assert!(layout(CaptureMode::Dwarf { stack_bytes: 1 << 20 }, 2).value_bytes <= LARGEST_DEFAULT_RING + PAGE);
+    }
+
+    /// Check that a ring of a given size has that size, whatever its parts.
+    #[test]
+    fn asked_rings_are_whole_parts() {
+        for asked in [1 << 20, 8 << 20, 256 << 20] {
+            for stack_bytes in [4096, 65_536, 200_000] {
+                let layout = Layout::new(CaptureMode::Both { stack_bytes }, Some(asked), 2).expect("sizes");
+                assert_eq!(layout.ring_bytes(), asked);
+                assert!((2..=MAX_PARTS).contains(&layout.n_parts) && layout.part_bytes >= layout.max_record_bytes);
+            }
+        }
     }
 
     /// Check that no stack bytes, and more than the limit, are refused.

@@ -21,15 +21,21 @@ const volatile __u64 cgroup_id = 1;
 const volatile __u32 cgroup_subsystem = 1;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
-/*
- * Bytes of a ring, a power of two, minus one; the slack behind it holds a record that starts at its
- * end.
- */
-const volatile __u64 ring_mask = (1 << 20) - 1;
+/* Bytes of a part, a power of two, and that power. */
+const volatile __u64 part_bytes = 1 << 16;
+const volatile __u32 part_shift = 16;
+/* From one part to the next: the slack behind each holds a record that starts at its end. */
+const volatile __u64 part_stride = (1 << 16) + (1 << 17);
+/* Last offset in an element of `rings` at which a record may begin. */
+const volatile __u64 last_pos = (1 << 20) + (1 << 20);
+/* A bit for each part there is. */
+const volatile __u64 all_parts = 0xffff;
+/* Bytes of all parts. */
+const volatile __u64 ring_bytes = 1 << 20;
 /* Most bytes of one record, and what is written beside it on the way. */
 const volatile __u64 max_record_bytes = 1 << 17;
 /* Last offset in an element of `rings` behind which a page can still be written. */
-const volatile __u64 ring_room = (1 << 20) + (1 << 17);
+const volatile __u64 ring_room = (1 << 20) + (1 << 21);
 /* A ring filled so far wakes the reader. */
 const volatile __u64 wakeup_bytes = 1 << 19;
 
@@ -38,6 +44,10 @@ const volatile __u64 wakeup_bytes = 1 << 19;
  * BPF ring buffer would take the size of a record as a constant (bpf_ringbuf_reserve), or give no
  * memory to walk frame pointers in (dynptr); and since only one CPU writes a ring, and the kernel
  * never nests programs of perf events on a CPU (bpf_prog_active), no lock is needed.
+ *
+ * A ring is made of parts that are filled one after the other, each time the first that is free. A
+ * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
+ * all of them costs more for each sample than the copy does (examples/cost.rs).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -145,9 +145,14 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
     };
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;
-    rodata.ring_mask = wish.layout.ring_bytes - 1;
+    rodata.part_bytes = wish.layout.part_bytes;
+    rodata.part_shift = wish.layout.part_bytes.trailing_zeros();
+    rodata.part_stride = wish.layout.part_stride;
+    rodata.last_pos = wish.layout.last_pos();
+    rodata.all_parts = wish.layout.all_parts();
+    rodata.ring_bytes = wish.layout.ring_bytes();
     rodata.ring_room = wish.layout.ring_room;
-    rodata.wakeup_bytes = wish.layout.ring_bytes / 2;
+    rodata.wakeup_bytes = wish.layout.ring_bytes() / 2;
 }
 
 impl std::fmt::Debug for Programs<'_> {

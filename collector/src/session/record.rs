@@ -3,6 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
+use super::pace::Pace;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::target::Running;
@@ -23,7 +24,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The reader looks at the rings at least so often; fuller rings wake it earlier.
+/// The reader looks at the rings at least so often; and the more often the faster they fill.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// What was collected is on the disk after so long.
 pub(crate) const FLUSH: Duration = Duration::from_secs(1);
@@ -151,6 +152,7 @@ impl<W: Write> Session<'_, W> {
     fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
         let started = Instant::now();
         let mut last_flush = started;
+        let mut pace = Pace::new();
         let doorbell = doorbell(self.programs)?;
         let poller = self.poller(&doorbell)?;
         loop {
@@ -159,8 +161,8 @@ impl<W: Write> Session<'_, W> {
             if let Some(reason) = self.end_reason(left)? {
                 return Ok(reason);
             }
-            // The doorbell rings when a ring passes a mark, not while it stays above.
-            let pause = if self.reader.rings.is_filling() { Duration::from_nanos(SETTLE_NS) } else { POLL };
+            // The doorbell is for what comes faster than expected.
+            let pause = pace.pause(now, self.reader.rings.produced());
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf("waiting for samples"))?;
             self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));

@@ -1,0 +1,64 @@
+//! How long the reader may stay away.
+
+use super::record::{POLL, SETTLE_NS};
+use std::time::{Duration, Instant};
+
+/// A ring is to hold no more than this when the reader comes: it is read, and its parts written again, while they are in
+/// the cache. Chosen with `examples/cost.rs`.
+const HOT_BYTES: f64 = (512 << 10) as f64;
+/// More often is of no use: what is younger stays in the rings.
+const SHORTEST: Duration = Duration::from_nanos(SETTLE_NS);
+
+/// Knows how fast the rings fill.
+#[derive(Debug)]
+pub(super) struct Pace {
+    looked: Instant,
+    /// Bytes ever produced, by CPU.
+    produced: Vec<u64>,
+    pause: Duration,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { looked: Instant::now(), produced: Vec::new(), pause: POLL }
+    }
+
+    /// How long the busiest ring takes to fill so far. `produced` are the bytes that each CPU ever produced.
+    pub(super) fn pause(&mut self, now: Instant, produced: impl Iterator<Item = u64>) -> Duration {
+        let elapsed = now.saturating_duration_since(self.looked);
+        // So little time says nothing of a rate.
+        if elapsed < SHORTEST {
+            return self.pause;
+        }
+        self.looked = now;
+        let before = std::mem::take(&mut self.produced);
+        self.produced = produced.collect();
+        let grown =
+            self.produced.iter().enumerate().map(|(i, now)| now - before.get(i).copied().unwrap_or(0).min(*now));
+        let most = grown.max().unwrap_or(0);
+        let pause = elapsed.as_secs_f64() * HOT_BYTES / most.max(1) as f64;
+        self.pause = Duration::try_from_secs_f64(pause).unwrap_or(POLL).clamp(SHORTEST, POLL);
+        self.pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the reader comes the more often the faster the fastest ring fills, within limits, and that a moment
+    /// after a look says nothing.
+    #[test]
+    fn faster_rings_are_read_more_often() {
+        let mut pace = Pace::new();
+        let start = pace.looked;
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pause = |ms, produced: [u64; 2]| pace.pause(at(ms), produced.into_iter());
+        assert_eq!(pause(100, [0, 0]), POLL);
+        // Half of what is hot in 20 ms.
+        assert_eq!(pause(120, [1, 256 << 10]), Duration::from_millis(40));
+        assert_eq!(pause(121, [1, 100 << 20]), Duration::from_millis(40));
+        assert_eq!(pause(140, [1, 100 << 20]), SHORTEST);
+        assert_eq!(pause(160, [2, 100 << 20]), POLL);
+    }
+}
