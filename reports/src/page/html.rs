@@ -86,8 +86,8 @@ fn body(case: &Case<'_>, data: &Data) -> Markup {
     }
 }
 
-const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Losses stand below where they were: \
-     between two samples of their CPU, which count them.";
+const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Losses stand below where they were, \
+     on each CPU; point at one for its cause.";
 
 fn chunks(case: &Case<'_>) -> Markup {
     html! {
