@@ -74,6 +74,19 @@ fn gate_fails_below_its_share() {
     assert_eq!(audit(&["/nowhere/at/all"]).status, 1);
 }
 
+/// Check that paths without a file to judge are no success, with and without a gate.
+#[test]
+fn nothing_to_judge_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    fs::write(&text, "no ELF file").unwrap();
+    for args in [&[path(&text)][..], &[path(dir.path())], &["--fail-under", "95", path(&text)]] {
+        let got = audit(args);
+        assert_eq!(got.status, 1, "{args:?}: {}", got.stdout);
+        assert!(got.stderr.contains("none of the 1 files there is an ELF file"), "{}", got.stderr);
+    }
+}
+
 /// Check that a file counts once however many names it has, that links and pipes are not followed or waited for, and
 /// that files cut short are audited as far as they go.
 #[test]

@@ -95,10 +95,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         survey.weighed = Some(weighed.with_context(|| path.display().to_string())?);
     }
     print(args, &survey)?;
-    let failures = match args.fail_under {
+    let mut failures = match args.fail_under {
         Some(least) => gate::failures(&survey, args.metric, least, args.each),
         None => Vec::new(),
     };
+    // A package may well have none, and its name is right all the same.
+    if survey.files.is_empty() && !args.paths.is_empty() {
+        let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
+        failures
+            .push(format!("none of the {} files there is an ELF file that can be judged{refused}", survey.looked_at));
+    }
     for failure in &failures {
         say(&format!("fpprof: {failure}"));
     }
