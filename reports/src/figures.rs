@@ -40,6 +40,15 @@ pub(crate) fn seconds(s: f64) -> String {
 
 /// A share in per cent that never claims too much: `100 %` and `0 %` are exact, `99.9 %` and `<0.1 %` are not.
 pub(crate) fn share(part: u64, whole: u64) -> String {
+    share_with(part, whole, 1)
+}
+
+/// Likewise with three decimals, where a thousandth of a per cent counts.
+pub(crate) fn fine_share(part: u64, whole: u64) -> String {
+    share_with(part, whole, 3)
+}
+
+fn share_with(part: u64, whole: u64, decimals: u32) -> String {
     if whole == 0 {
         return "–".to_owned();
     }
@@ -49,12 +58,16 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     if part == whole {
         return "100 %".to_owned();
     }
-    // Tenths of a per cent, rounded to nearest in integers, so that no platform rounds otherwise.
-    let tenths = (u128::from(part) * 2000 + u128::from(whole)) / (u128::from(whole) * 2);
-    match tenths {
-        0 => "<0.1 %".to_owned(),
-        1000 if part < whole => "99.9 %".to_owned(),
-        _ => format!("{}.{} %", tenths / 10, tenths % 10),
+    // Units of the last decimal, rounded to nearest in integers, so that no platform rounds otherwise.
+    let one = 10_u128.pow(decimals);
+    let all = 100 * one;
+    let units = (u128::from(part) * 2 * all + u128::from(whole)) / (u128::from(whole) * 2);
+    let digits = decimals as usize;
+    let number = |units: u128| format!("{}.{:0digits$} %", units / one, units % one);
+    match units {
+        0 => format!("<{}", number(1)),
+        _ if units >= all && part < whole => number(all - 1),
+        _ => number(units),
     }
 }
 
@@ -188,5 +201,17 @@ mod tests {
         assert_eq!(number(48_210.4), "48,210");
         assert_eq!(number(-2.718_9), "−2.72");
         assert_eq!(number(61.7), "61.7");
+    }
+
+    /// Check that a fine share is never rounded to all or nothing either.
+    #[test]
+    fn fine_shares_do_not_claim_too_much() {
+        assert_eq!(fine_share(0, 7), "0 %");
+        assert_eq!(fine_share(7, 7), "100 %");
+        assert_eq!(fine_share(999_999_999, 1_000_000_000), "99.999 %");
+        assert_eq!(fine_share(1, 1_000_000_000), "<0.001 %");
+        assert_eq!(fine_share(1, 3), "33.333 %");
+        assert_eq!(fine_share(1, 2000), "0.050 %");
+        assert_eq!(fine_share(1, 0), "–");
     }
 }

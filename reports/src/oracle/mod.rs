@@ -1,7 +1,6 @@
 //! What `fpprof verify` prints. Its JSON is the model as it is ([`crate::json::value`]).
 
 mod disagreements;
-mod share;
 mod terminal;
 
 pub use terminal::terminal;

@@ -1,9 +1,8 @@
 //! The text of `fpprof verify`.
 
 use super::disagreements::disagreements;
-use super::share::fine_share;
 use crate::escape::shown;
-use crate::figures::count;
+use crate::figures::{count, fine_share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::oracle::{Group, StrategyVerdicts, Verdicts, Verification};
 use std::collections::BTreeMap;
