@@ -1,64 +1,280 @@
-//! Rules remembered by address.
+//! Rules remembered by address, by one unwinder or by several on threads of their own.
 
 use alloc::boxed::Box;
-use alloc::vec;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+use once_cell::race::OnceBox;
 
 use crate::rule::Rule;
 
-/// Two slots for every value of 15 bits: 1 MiB, which stays in the second-level cache.
-const N_SETS: usize = 1 << 15;
+/// Rules of a line.
+const N_WAYS: usize = 3;
+/// Lines of each table, a larger one for when the last is crowded: 128 KiB, 1 MiB and 4 MiB. A small program is spared
+/// the page faults of a large table, and its rules stand close together in the processor's cache.
+const N_LINES: [usize; 3] = [1 << 11, 1 << 14, 1 << 16];
+/// A table is crowded when it has lost a rule for so many lines, as it has when two thirds of its places are taken.
+const LINES_A_LOSS: usize = 4;
 
-/// A table from (space, address) to rule. An address has two slots it may be in, side by side in a cache line.
-#[derive(Debug)]
-pub(crate) struct RuleCache {
-    sets: Box<[[Slot; 2]; N_SETS]>,
+/// Rules that unwinders remember: by space and address, 8 bytes each and 13 for the key. Shared by the unwinders of
+/// several threads, each rule is made once and not by every thread.
+///
+/// Unwinders that share it must have the same modules, and two spaces of the same id must be equal. What one of them
+/// gives for a sample does not depend on what the others have met: a rule depends on its address alone.
+#[derive(Debug, Default)]
+pub struct SharedRules {
+    tables: [OnceBox<Table>; N_LINES.len()],
+    level: AtomicUsize,
 }
 
-/// `tag` and the set's number together are the whole key: nothing is ever taken for something else.
-#[derive(Debug, Clone, Copy, Default)]
-struct Slot {
-    tag: u64,
-    rule: Rule,
-}
-
-impl RuleCache {
-    pub(crate) fn new() -> Self {
-        let sets = vec![[Slot::default(); 2]; N_SETS].into_boxed_slice();
-        match sets.try_into() {
-            Ok(sets) => Self { sets },
-            Err(_) => Self { sets: Box::new([[Slot::default(); 2]; N_SETS]) },
+impl SharedRules {
+    /// The table in use. A larger one may take its place at any time, and has the same rules or more.
+    #[inline]
+    pub(crate) fn table(&self) -> &Table {
+        let level = self.level.load(Ordering::Acquire);
+        match self.tables.get(level).and_then(OnceBox::get) {
+            Some(table) => table,
+            None => self.first(),
         }
+    }
+
+    #[cold]
+    fn first(&self) -> &Table {
+        let [first, ..] = &self.tables;
+        first.get_or_init(|| Box::new(Table::new(N_LINES[0])))
+    }
+
+    /// Remembers a rule.
+    pub(crate) fn insert(&self, space: u32, avma: u64, rule: Rule) {
+        let level = self.level.load(Ordering::Acquire);
+        let table = self.table();
+        table.insert(space, avma, rule);
+        if table.is_crowded() {
+            self.grow(level, table);
+        }
+    }
+
+    /// Goes over to the next table, which starts with the rules of this one.
+    fn grow(&self, level: usize, table: &Table) {
+        let next = level.saturating_add(1);
+        let (Some(&n_lines), Some(place)) = (N_LINES.get(next), self.tables.get(next)) else { return };
+        place.get_or_init(|| {
+            let larger = Table::new(n_lines);
+            table.for_each(|key, rule| larger.insert_key(key, rule));
+            Box::new(larger)
+        });
+        self.level.fetch_max(next, Ordering::Release);
+    }
+}
+
+/// A table from (space, address) to rule.
+#[derive(Debug)]
+pub(crate) struct Table {
+    lines: Box<[Line]>,
+    n_lost: AtomicU32,
+}
+
+/// Rules side by side in a cache line. Who writes makes the version odd meanwhile, so that nobody takes half of what is
+/// written; who finds it odd, or changed after reading, has found nothing.
+///
+/// # Sources
+/// H.-J. Boehm (2012), "Can seqlocks get along with programming language memory models?", MSPC '12, figure 6.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line {
+    version: AtomicU64,
+    tags: [AtomicU64; N_WAYS],
+    rules: [AtomicU64; N_WAYS],
+    lows: [AtomicU16; N_WAYS],
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// The space and an address below 2^47, all of both: nothing is ever taken for something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// The space, and all bits of the address but the last fifteen.
+    tag: u64,
+    low: u16,
+}
+
+impl Key {
+    /// Addresses from 2^47 on, which are none of user space, have none.
+    #[inline]
+    fn new(space: u32, avma: u64) -> Option<Self> {
+        let high = u32::try_from(avma >> 15).ok()?;
+        let [low, next, ..] = avma.to_le_bytes();
+        Some(Self { tag: u64::from(space) << 32 | u64::from(high), low: u16::from_le_bytes([low, next]) & 0x7fff })
+    }
+
+    /// A number that is different for all addresses of 32 KiB, and looks random otherwise.
+    #[inline]
+    fn mixed(self) -> usize {
+        let [.., a, b] = self.tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        usize::from(self.low ^ u16::from_le_bytes([a, b]))
+    }
+}
+
+impl Table {
+    fn new(n_lines: usize) -> Self {
+        Self { lines: core::iter::repeat_with(Line::default).take(n_lines).collect(), n_lost: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    fn line(&self, key: Key) -> Option<&Line> {
+        self.lines.get(key.mixed() & (self.lines.len().wrapping_sub(1)))
     }
 
     /// The rule of an address, [`Rule::EMPTY`] where there is none.
     #[inline]
     pub(crate) fn find(&self, space: u32, avma: u64) -> Rule {
-        let Some((tag, number)) = place(space, avma) else { return Rule::EMPTY };
-        match self.sets.get(number) {
-            Some([slot, _]) if slot.tag == tag => slot.rule,
-            Some([_, slot]) if slot.tag == tag => slot.rule,
-            _ => Rule::EMPTY,
+        let Some(key) = Key::new(space, avma) else { return Rule::EMPTY };
+        self.line(key).map_or(Rule::EMPTY, |line| line.find(key))
+    }
+
+    fn insert(&self, space: u32, avma: u64, rule: Rule) {
+        if let Some(key) = Key::new(space, avma) {
+            self.insert_key(key, rule);
         }
     }
 
-    /// Remembers a rule in the place of the older of two.
-    pub(crate) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
-        let Some((tag, number)) = place(space, avma) else { return };
-        if let Some(set) = self.sets.get_mut(number) {
-            *set = [Slot { tag, rule }, set[0]];
+    fn insert_key(&self, key: Key, rule: Rule) {
+        if self.line(key).is_some_and(|line| line.insert(key, rule)) {
+            self.n_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.n_lost.load(Ordering::Relaxed) as usize > self.lines.len() / LINES_A_LOSS
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(Key, Rule)) {
+        for line in &self.lines {
+            for (key, rule) in line.read().into_iter().flatten() {
+                if rule != Rule::EMPTY {
+                    visit(key, rule);
+                }
+            }
         }
     }
 }
 
-/// Tag and number of an address' set. The tag has the space and all bits of the address but the last fifteen, and the
-/// number is these fifteen, mixed with the tag: addresses of one 32 KiB have sets of their own. Addresses from 2^47
-/// on, which are none of user space, have none.
-#[inline]
-fn place(space: u32, avma: u64) -> Option<(u64, usize)> {
-    let high = u32::try_from(avma >> 15).ok()?;
-    let tag = u64::from(space) << 32 | u64::from(high);
-    let [.., mix_low, mix_high] = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    let [low, high, ..] = avma.to_le_bytes();
-    let number = u16::from_le_bytes([low, high]) ^ u16::from_le_bytes([mix_low, mix_high]);
-    Some((tag, usize::from(number & 0x7fff)))
+impl Line {
+    #[inline]
+    fn find(&self, key: Key) -> Rule {
+        let version = self.version.load(Ordering::Acquire);
+        let mut found = 0;
+        for ((tag, low), rule) in self.tags.iter().zip(&self.lows).zip(&self.rules) {
+            if tag.load(Ordering::Relaxed) == key.tag && low.load(Ordering::Relaxed) == key.low {
+                found = rule.load(Ordering::Relaxed);
+                break;
+            }
+        }
+        fence(Ordering::Acquire);
+        let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
+        if is_whole { Rule::from_bits(found) } else { Rule::EMPTY }
+    }
+
+    /// All rules of the line, unless somebody writes.
+    fn read(&self) -> Option<[(Key, Rule); N_WAYS]> {
+        let version = self.version.load(Ordering::Acquire);
+        let ways = self.tags.iter().zip(&self.lows).zip(&self.rules);
+        let mut all = [(Key { tag: 0, low: 0 }, Rule::EMPTY); N_WAYS];
+        for (slot, ((tag, low), rule)) in all.iter_mut().zip(ways) {
+            let key = Key { tag: tag.load(Ordering::Relaxed), low: low.load(Ordering::Relaxed) };
+            *slot = (key, Rule::from_bits(rule.load(Ordering::Relaxed)));
+        }
+        fence(Ordering::Acquire);
+        let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
+        is_whole.then_some(all)
+    }
+
+    /// Writes a rule in the place of the oldest; true if that was in use. Nothing is written while somebody else writes,
+    /// nor what is there already.
+    fn insert(&self, key: Key, rule: Rule) -> bool {
+        let version = self.version.load(Ordering::Relaxed);
+        if version & 1 != 0 || self.find(key) != Rule::EMPTY {
+            return false;
+        }
+        // Each writing adds two to the version, so that places are taken in turn.
+        let oldest = usize::try_from(version / 2 % N_WAYS as u64).unwrap_or(0);
+        let (Some(tag), Some(low), Some(place)) =
+            (self.tags.get(oldest), self.lows.get(oldest), self.rules.get(oldest))
+        else {
+            return false;
+        };
+        let odd = version.wrapping_add(1);
+        if self.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        fence(Ordering::Release);
+        tag.store(key.tag, Ordering::Relaxed);
+        low.store(key.low, Ordering::Relaxed);
+        let lost = place.load(Ordering::Relaxed);
+        place.store(rule.to_bits(), Ordering::Relaxed);
+        self.version.store(odd.wrapping_add(1), Ordering::Release);
+        Rule::from_bits(lost) != Rule::EMPTY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::{N_LINES, SharedRules};
+    use crate::rule::Rule;
+    use crate::stack::{StopReason, TruncatedReason};
+
+    /// A rule that says which address it belongs to.
+    fn rule(space: u32, avma: u64) -> Rule {
+        Rule::from_bits(avma << 20 | u64::from(space) << 4 | 8)
+    }
+
+    /// Check that what is remembered is found by its space and address and by no other, and that a rule too many makes
+    /// a larger table that still has the others.
+    #[test]
+    fn finds_what_was_inserted() {
+        let rules = SharedRules::default();
+        let addresses = || (0..20_000_u64).map(|n| 0x5555_0000_0000 + n * 37);
+        for (avma, space) in addresses().zip((0..3).cycle()) {
+            assert_eq!(rules.table().find(space, avma), Rule::EMPTY);
+            rules.insert(space, avma, rule(space, avma));
+            assert_eq!(rules.table().find(space, avma), rule(space, avma));
+            assert_eq!(rules.table().find(space + 1, avma), Rule::EMPTY);
+            assert_eq!(rules.table().find(space, avma + (1 << 15)), Rule::EMPTY);
+        }
+        let n_kept =
+            addresses().zip((0..3).cycle()).filter(|&(avma, space)| rules.table().find(space, avma) != Rule::EMPTY);
+        assert!(n_kept.count() > 18_000);
+        assert!(rules.table().lines.len() > N_LINES[0]);
+        rules.insert(0, 1 << 47, Rule::stop(StopReason::Truncated(TruncatedReason::NoCfi)));
+        assert_eq!(rules.table().find(0, 1 << 47), Rule::EMPTY);
+    }
+
+    /// Check that threads that write and read the same lines find an address' own rule or none.
+    #[test]
+    fn threads_share_rules() {
+        let n_addresses = 50_000;
+        let rules = SharedRules::default();
+        // 2,048 lines have 6,144 places: lines are written again and again.
+        let address = |n: u64| 0x7f00_0000_0000 + ((n % 16) << 15) + n / 16 * 1024;
+        let work = |seed: u64| {
+            let mut n_found = 0;
+            for n in 0..n_addresses {
+                let avma = address((n * 31 + seed) % n_addresses);
+                match rules.table().find(7, avma) {
+                    Rule::EMPTY => rules.insert(7, avma, rule(7, avma)),
+                    found => {
+                        assert_eq!(found, rule(7, avma));
+                        n_found += 1;
+                    }
+                }
+            }
+            n_found
+        };
+        let n_found: u32 = std::thread::scope(|scope| {
+            let threads = [0, 1, n_addresses / 2].map(|seed| scope.spawn(move || work(seed)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(n_found > 0);
+    }
 }

@@ -13,7 +13,7 @@
 //!
 //! - [`Unwinder::unwind`] takes one sample, [`Unwinder::unwind_batch`] many, faster: sixteen walks take turns, so that
 //!   they wait for memory together. Either gives the same stacks, in any order, in any batch, on any number of threads
-//!   with an unwinder each.
+//!   with an unwinder each; [`Unwinder::with_rules`] spares them making the same rules twice.
 //! - [`Unwinder::walk_frame_pointers`] gives what a frame-pointer profiler would have seen, and
 //!   [`Unwinder::judge_chain`] judges what one has recorded.
 //! - [`row_at`] gives the row of call frame information that covers an address, in words.
@@ -26,7 +26,8 @@
 //! `.eh_frame`, else of `.debug_frame`. The row that covers it is compiled to eight bytes that say how ip, sp and fp of
 //! the caller are found, without the parser where the entry is as compilers write them. A walk that needs more than these
 //! three (a signal frame, a realigned stack, an expression, another architecture) starts anew with all registers and the
-//! rows themselves. Rules are remembered by space and address, 16 bytes each.
+//! rows themselves. Rules are remembered by space and address, three to a cache line of 64 bytes, in a table that several
+//! unwinders may share without locks ([`SharedRules`]).
 //!
 //! # Example
 //!
@@ -73,6 +74,7 @@ mod stacks;
 mod unwinder;
 
 pub use arch::Arch;
+pub use cache::SharedRules;
 pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};
 pub use error::Error;
 pub use memory::{Chunk, Memory, ReadFault};

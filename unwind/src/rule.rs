@@ -96,6 +96,18 @@ impl Rule {
     /// More registers are needed.
     pub(crate) const FULL: Self = Self(FULL);
 
+    /// All of it.
+    #[inline]
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`Self::to_bits`] has given.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// A walk ends. A reason no rule can have is left to the full walk.
     pub(crate) fn stop(reason: StopReason) -> Self {
         match (0u64..).zip(STOPS).find(|&(_, stop)| stop == reason) {

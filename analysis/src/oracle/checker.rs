@@ -34,7 +34,7 @@ impl<'a> Checker<'a> {
         Self {
             modules,
             space: Spaces::new(timeline, modules).get(key),
-            walker: Walker::new(modules, MODE),
+            walker: Walker::new(modules, MODE, Arc::default()),
             strategies: strategies.to_vec(),
             unwound: strategies.iter().map(|_| Unwound::default()).collect(),
             truth: Vec::new(),

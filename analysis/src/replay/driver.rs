@@ -7,7 +7,7 @@ use crate::modules::ModuleTable;
 use crate::strategy::{Item, Strategy, Unwound, Walker};
 use fpprof_recording::model::{CaptureMode, Sample};
 use fpprof_recording::{Error, Recording, SampleBlock};
-use fpprof_unwind::StackRef;
+use fpprof_unwind::{SharedRules, StackRef};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -57,11 +57,12 @@ impl Replay<'_> {
         make: impl Fn() -> C + Sync,
     ) -> Result<Replayed<C>, Error> {
         let spaces = Spaces::new(self.timeline, self.modules);
+        let rules = Arc::new(SharedRules::default());
         let blocks = recording.sample_blocks();
         let blocks = Mutex::new(Source { blocks, failed: None });
         let next = || blocks.lock().unwrap_or_else(PoisonError::into_inner).next();
         let mut done: Vec<Replayed<C>> = std::thread::scope(|scope| {
-            let work = || Worker::new(self, &spaces, make()).run(next);
+            let work = || Worker::new(self, &spaces, Arc::clone(&rules), make()).run(next);
             let others: Vec<_> = (1..n_threads.get()).map(|_| scope.spawn(work)).collect();
             let own = work();
             let joined =
@@ -128,12 +129,12 @@ struct Worker<'a, C> {
 }
 
 impl<'a, C: Collect> Worker<'a, C> {
-    fn new(replay: &'a Replay<'a>, spaces: &'a Spaces<'a>, collected: C) -> Self {
+    fn new(replay: &'a Replay<'a>, spaces: &'a Spaces<'a>, rules: Arc<SharedRules>, collected: C) -> Self {
         Self {
             replay,
             spaces,
             at_hand: FxHashMap::default(),
-            walker: Walker::new(replay.modules, replay.mode),
+            walker: Walker::new(replay.modules, replay.mode, rules),
             batch: Batch::default(),
             unwound: replay.strategies.iter().map(|_| Unwound::default()).collect(),
             collected,

@@ -5,10 +5,11 @@ use crate::modules::ModuleTable;
 use crate::replay::PlacedSpace;
 use fpprof_recording::model::{Abi, CaptureMode, FpEnd, Sample, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, Options, Regs, Root, Stack, StackRef, Stacks, StopReason,
-    TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, Options, Regs, Root, SharedRules, Stack, StackRef, Stacks,
+    StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A sample and the address space it was taken in.
 #[derive(Debug, Clone, Copy)]
@@ -78,14 +79,15 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    /// A walker for samples of this mode.
+    /// A walker for samples of this mode. Walkers of several threads remember rules together if they are given the same
+    /// `rules`; their modules and spaces must be the same then.
     #[must_use]
-    pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode) -> Self {
+    pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode, rules: Arc<SharedRules>) -> Self {
         Self {
             modules,
             mode,
             // No guesses: at an instruction of a missing module they would be wrong more often than not.
-            unwinder: Unwinder::new(Options::default()),
+            unwinder: Unwinder::with_rules(Options::default(), rules),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             opinions: super::opinion::Opinions::default(),
         }

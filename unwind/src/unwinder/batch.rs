@@ -1,9 +1,13 @@
 //! Many samples at once, so that they wait for memory together.
 
+use alloc::sync::Arc;
+
 use super::lane::{Lane, Step};
 use super::single::{Unwinder, walk_start};
+use crate::cache::Table;
 use crate::memory::Memory;
 use crate::regs::Regs;
+use crate::rule::Rule;
 use crate::space::{Modules, Space};
 use crate::stack::Stack;
 use crate::stacks::Stacks;
@@ -38,6 +42,7 @@ impl Unwinder {
         out.reset(jobs.len());
         let Some(first) = jobs.first() else { return };
         touch(jobs);
+        let rules = Arc::clone(&self.rules);
         let mut lanes: [_; N_LANES] =
             core::array::from_fn(|_| Running { lane: self.lanes.pop().unwrap_or_default(), job: first, index: 0 });
         let (mut next, mut n_running) = (0, 0);
@@ -48,9 +53,10 @@ impl Unwinder {
             n_running += 1;
         }
         while n_running > 0 {
+            let table = rules.table();
             let mut at = 0;
             while let Some(running) = lanes.get_mut(at).filter(|_| at < n_running) {
-                match self.step(modules, running) {
+                match self.step(table, modules, running) {
                     Step::Caller => {
                         at += 1;
                         continue;
@@ -71,13 +77,22 @@ impl Unwinder {
 
     /// Goes to the caller. What that reads was asked for a round ago; the rule is in the second-level cache.
     #[inline]
-    fn step<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, running: &mut Running<'_, '_, Y>) -> Step {
+    fn step<M: Modules + ?Sized, Y: Memory>(
+        &mut self,
+        table: &Table,
+        modules: &M,
+        running: &mut Running<'_, '_, Y>,
+    ) -> Step {
         let Running { lane, job, .. } = running;
         match lane.arrive(&job.memory) {
             Step::Caller => {}
             end => return end,
         }
-        let rule = self.rule(modules, job.space, lane.lookup());
+        let lookup = lane.lookup();
+        let rule = match table.find(job.space.id(), lookup) {
+            Rule::EMPTY => self.resolve(modules, job.space, lookup),
+            rule => rule,
+        };
         lane.leave(rule, &self.options, &job.memory)
     }
 

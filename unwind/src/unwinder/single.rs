@@ -1,5 +1,6 @@
 //! One sample.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::full::FullWalk;
@@ -8,7 +9,7 @@ use super::options::Options;
 use super::resolve::{Compiler, resolve_quickly};
 use super::row_cache::RowCache;
 use crate::arch::Arch;
-use crate::cache::RuleCache;
+use crate::cache::SharedRules;
 use crate::memory::Memory;
 use crate::regs::Regs;
 use crate::rule::Rule;
@@ -20,7 +21,7 @@ use crate::stack::Stack;
 #[derive(Debug)]
 pub struct Unwinder {
     pub(super) options: Options,
-    pub(super) cache: RuleCache,
+    pub(super) rules: Arc<SharedRules>,
     pub(super) compiler: Compiler,
     pub(super) rows: RowCache,
     pub(super) lane: Lane,
@@ -37,9 +38,15 @@ impl Unwinder {
     /// An unwinder that has met nothing yet.
     #[must_use]
     pub fn new(options: Options) -> Self {
+        Self::with_rules(options, Arc::default())
+    }
+
+    /// An unwinder that remembers rules together with others, mostly of other threads.
+    #[must_use]
+    pub fn with_rules(options: Options, rules: Arc<SharedRules>) -> Self {
         Self {
             options,
-            cache: RuleCache::new(),
+            rules,
             compiler: Compiler::new(),
             rows: RowCache::default(),
             lane: Lane::default(),
@@ -102,14 +109,14 @@ impl Unwinder {
     /// The rule of an address, remembered or new.
     #[inline]
     pub(super) fn rule<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
-        let rule = self.cache.find(space.id(), lookup);
+        let rule = self.rules.table().find(space.id(), lookup);
         if rule != Rule::EMPTY { rule } else { self.resolve(modules, space, lookup) }
     }
 
     #[cold]
-    fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
+    pub(super) fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
         let rule = resolve_quickly(modules, space, lookup, &mut self.compiler);
-        self.cache.insert(space.id(), lookup, rule);
+        self.rules.insert(space.id(), lookup, rule);
         rule
     }
 }

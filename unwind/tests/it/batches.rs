@@ -1,6 +1,8 @@
 //! Many samples at once give what each alone gives.
 
-use fpprof_unwind::{Chunk, Fallback, Job, Regs, Stack, Stacks, Unwinder};
+use std::sync::Arc;
+
+use fpprof_unwind::{Chunk, Fallback, Job, Regs, SharedRules, Stack, Stacks, Unwinder};
 
 use crate::build::{BIAS, Cfi, JIT, Process, R10, RA, RBP, RBX, RSP, STACK, bytes, cfa, regs};
 
@@ -89,6 +91,37 @@ fn batches_equal_single_samples() {
         warm.unwind_batch(&process.modules, &jobs[..0], &mut stacks);
         assert!(stacks.is_empty() && stacks.get(0).is_none());
     }
+}
+
+/// Check that threads whose unwinders remember rules together give the stacks of single samples, whichever of them made
+/// a rule, also when a table grows meanwhile.
+#[test]
+fn threads_that_share_rules_give_the_same() {
+    let samples = samples(4000);
+    let process = process();
+    let expected: Vec<Stack> = samples.iter().map(|(regs, bytes)| process.unwind(regs, &chunk(bytes))).collect();
+    let rules = Arc::new(SharedRules::default());
+    let unwind = |is_backwards: bool| {
+        let mut unwinder = Unwinder::with_rules(process.options, Arc::clone(&rules));
+        let mut stacks = Stacks::default();
+        let n_batches = samples.len().div_ceil(64);
+        for number in 0..n_batches {
+            let number = if is_backwards { n_batches - 1 - number } else { number };
+            let batch = samples.chunks(64).nth(number).expect("there is such a batch");
+            let jobs: Vec<_> = batch
+                .iter()
+                .map(|(regs, bytes)| Job { space: &process.space, regs, memory: chunk(bytes), thread: 1 })
+                .collect();
+            unwinder.unwind_batch(&process.modules, &jobs, &mut stacks);
+            for (index, stack) in stacks.iter().enumerate() {
+                assert_eq!(stack.to_stack(), expected[number * 64 + index]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [false, true, false].map(|is_backwards| scope.spawn(move || unwind(is_backwards)));
+        threads.into_iter().for_each(|thread| thread.join().expect("stacks are the same"));
+    });
 }
 
 /// Check that a walk with all registers gives the same frames as the walk by rules of the same stack.

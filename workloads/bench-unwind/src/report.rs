@@ -151,8 +151,8 @@ impl InputResult {
         goals::write(&self.goals, text);
         let _ = writeln!(
             text,
-            "\n{} different addresses. Ours keeps 16 bytes for the row of each, in a table of 1 MiB for each thread, and \
-             nothing more for a module but its sections.",
+            "\n{} different addresses. Ours keeps 21 bytes for the row of each, in one table for all threads that has \
+             room for more, and nothing more for a module but its sections.",
             ours.addresses
         );
     }

@@ -1,14 +1,20 @@
-//! Our unwinder, as `fpprof report` uses it: batches, one unwinder for each thread.
+//! Our unwinder, as `fpprof report` uses it: batches, one unwinder for each thread, the rules of all in one table.
 
 use super::name::{Engine, MAX_DEPTH, Pass};
 use crate::load::{Input, One};
 use anyhow::anyhow;
 use fpprof_analysis::modules::ModuleTable;
-use fpprof_unwind::{Chunk, Job, Options, Regs, Stacks, StopReason, Unwinder};
+use fpprof_unwind::{Chunk, Job, Options, Regs, SharedRules, Stacks, StopReason, Unwinder};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Samples and bytes of a batch, as the replay has them.
 const BATCH_SAMPLES: usize = 64;
 const BATCH_BYTES: usize = 1 << 20;
+/// Samples a thread takes at a time.
+const PART_SAMPLES: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Ours<'a> {
@@ -25,30 +31,20 @@ struct Thread {
 impl<'a> Ours<'a> {
     pub(crate) fn new(input: &'a Input, n_threads: usize) -> Self {
         let options = Options { max_depth: MAX_DEPTH, ..Options::default() };
-        let thread = || Thread { unwinder: Unwinder::new(options), stacks: Stacks::default() };
-        Self { modules: input.modules(), threads: (0..n_threads).map(|_| thread()).collect() }
+        let rules = Arc::new(SharedRules::default());
+        let unwinder = || Unwinder::with_rules(options, Arc::clone(&rules));
+        let thread = |_| Thread { unwinder: unwinder(), stacks: Stacks::default() };
+        Self { modules: input.modules(), threads: (0..n_threads).map(thread).collect() }
     }
 }
 
 impl Engine for Ours<'_> {
     fn pass(&mut self, input: &Input, out: &mut Pass) -> anyhow::Result<()> {
         let modules = &self.modules;
-        let per_thread = input.samples.len().div_ceil(self.threads.len()).max(1);
-        let parts = input.samples.chunks(per_thread);
         let empty = Pass { hashes: out.hashes.as_ref().map(|_| Vec::new()), ..Pass::default() };
         let done: Vec<Pass> = match self.threads.as_mut_slice() {
             [one] => vec![one.part(modules, &input.samples, empty)],
-            threads => std::thread::scope(|scope| {
-                let work = threads.iter_mut().zip(parts).map(|(thread, part)| {
-                    let empty = empty.clone();
-                    scope.spawn(move || thread.part(modules, part, empty))
-                });
-                let running: Vec<_> = work.collect();
-                running
-                    .into_iter()
-                    .map(|thread| thread.join().map_err(|_panic| anyhow!("a thread panicked")))
-                    .collect::<anyhow::Result<_>>()
-            })?,
+            threads => on_threads(threads, modules, input, &empty)?,
         };
         for part in done {
             out.frames = out.frames.saturating_add(part.frames);
@@ -59,6 +55,51 @@ impl Engine for Ours<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// All samples on several threads, each on a processor of its own if there are as many; what came of each part, in the
+/// order of the samples.
+fn on_threads(
+    threads: &mut [Thread],
+    modules: &ModuleTable<'_>,
+    input: &Input,
+    empty: &Pass,
+) -> anyhow::Result<Vec<Pass>> {
+    let parts: Vec<&[One]> = input.samples.chunks(PART_SAMPLES).collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(parts.len())));
+    let work = |thread: &mut Thread| {
+        while let Some((index, part)) = take(&next, &parts) {
+            let pass = thread.part(modules, part, empty.clone());
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, pass));
+        }
+    };
+    std::thread::scope(|scope| {
+        let spawn = |(cpu, thread)| {
+            scope.spawn(move || {
+                stay_on(cpu);
+                work(thread);
+            })
+        };
+        let running: Vec<_> = threads.iter_mut().enumerate().map(spawn).collect();
+        running.into_iter().try_for_each(|thread| thread.join().map_err(|_panic| anyhow!("a thread panicked")))
+    })?;
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|&(index, _)| index);
+    Ok(done.into_iter().map(|(_, pass)| pass).collect())
+}
+
+fn take<'p>(next: &AtomicUsize, parts: &[&'p [One]]) -> Option<(usize, &'p [One])> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    Some((index, *parts.get(index)?))
+}
+
+/// Keeps this thread on one processor: for a pass of a few milliseconds a scheduler may leave two threads on one.
+fn stay_on(cpu: usize) {
+    let mut cpus = CpuSet::new();
+    // Without such a processor the thread runs anywhere.
+    if cpus.set(cpu).is_ok() {
+        let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
     }
 }
 
