@@ -4,16 +4,16 @@ use crate::output::{say, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
 use fpprof_analysis::summary::Cost;
 use fpprof_collector::Outcome;
-use fpprof_recording::model::Sampling;
 use fpprof_reports::terminal::{Closing, closing};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Says the balance, the volume, the own cost and every note, on stderr; `sampling` is what was asked for.
+/// Says the balance, the volume, the own cost and every note, on stderr; `tick_s` is the time that a tick stands
+/// for, of events that count time.
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn say_outcome(outcome: &Outcome, sampling: Sampling, is_ebpf: bool, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool, file: &Path) -> anyhow::Result<()> {
     let end = &outcome.end;
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (cause, n) in end.cpus.iter().flat_map(|cpu| &cpu.lost) {
@@ -21,10 +21,6 @@ pub(crate) fn say_outcome(outcome: &Outcome, sampling: Sampling, is_ebpf: bool, 
     }
     let total = |count: fn(&fpprof_recording::model::CpuCounters) -> u64| end.cpus.iter().map(count).sum::<u64>();
     let recorded = total(|cpu| cpu.recorded);
-    let tick_s = match sampling {
-        Sampling::FrequencyHz(hz) => (hz > 0).then(|| 1.0 / as_f64(hz)),
-        Sampling::Period(_) => None,
-    };
     let duration_s = outcome.sampled_for.as_secs_f64();
     let (fired, skipped) = (total(|cpu| cpu.fired), total(|cpu| cpu.skipped));
     let setting = Setting { cpus: u32::try_from(end.cpus.len()).unwrap_or(u32::MAX), tick_s, duration_s };

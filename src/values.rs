@@ -94,6 +94,15 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     rate.ok_or_else(|| format!("`{text}` is not a rate: give a number of samples a second, 1 or more"))
 }
 
+/// Events for each sample.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn period(text: &str) -> Result<u64, String> {
+    let period = text.parse().ok().filter(|&period| period > 0);
+    period.ok_or_else(|| format!("`{text}` is not a count: give the number of events for each sample, 1 or more"))
+}
+
 /// A positive number of seconds, fractions allowed.
 ///
 /// # Errors

@@ -11,7 +11,7 @@
 //! programs ([`Overhead::on_target_percent`]); the collector takes from it only where they share a CPU
 //! ([`Overhead::percent_of_target`] is both together). Interrupts in others cost the machine and not the target. What cold caches cost afterwards is in neither.
 
-use fpprof_recording::model::{Event, Meta, OwnCost, Sampling};
+use fpprof_recording::model::{Event, Measure, Meta, OwnCost, Sampling};
 use serde::{Deserialize, Serialize};
 
 /// What recording cost, by part, in CPU time.
@@ -116,7 +116,7 @@ impl Overhead {
 
 fn tick_s(event: &Event) -> Option<f64> {
     match event.sampling {
-        Sampling::FrequencyHz(hz) if hz > 0 => Some(1.0 / hz as f64),
+        Sampling::FrequencyHz(hz) if hz > 0 && event.measure == Measure::Samples => Some(1.0 / hz as f64),
         Sampling::Period(ns) if matches!(event.name.as_str(), "cpu-clock" | "task-clock") => Some(ns as f64 / 1e9),
         Sampling::FrequencyHz(_) | Sampling::Period(_) => None,
     }

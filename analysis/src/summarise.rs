@@ -167,6 +167,7 @@ fn environment(meta: &Meta) -> Environment {
 fn rate(sampling: Sampling) -> String {
     match sampling {
         Sampling::FrequencyHz(hz) => format!("{hz} Hz"),
+        Sampling::Period(1) => "each".to_string(),
         Sampling::Period(period) => format!("every {period} events"),
     }
 }

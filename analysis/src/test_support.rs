@@ -3,8 +3,8 @@
 use crate::address_space::MappedFile;
 use crate::modules::{FileModules, Resolver};
 use fpprof_recording::model::{
-    CaptureMode, Collector, CpuCounters, End, EndReason, Event, FileIdentity, Host, Meta, Mmap, OwnCost, Sample,
-    Sampling, SidebandLoss, Target, UserRegs,
+    CaptureMode, Collector, CpuCounters, End, EndReason, Event, FileIdentity, Host, Measure, Meta, Mmap, OwnCost,
+    Sample, Sampling, SidebandLoss, Target, UserRegs,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,11 @@ pub(crate) fn meta(mode: CaptureMode) -> Meta {
             distribution: String::new(),
         },
         collector: Collector::Ebpf,
-        events: vec![Event { name: "cpu-clock".to_string(), sampling: Sampling::FrequencyHz(999) }],
+        events: vec![Event {
+            name: "cpu-clock".to_string(),
+            sampling: Sampling::FrequencyHz(999),
+            measure: Measure::Samples,
+        }],
         mode,
         kernel_stacks: true,
         scrubbed: false,

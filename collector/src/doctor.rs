@@ -1,9 +1,10 @@
 //! What this kernel and this user may do, and how to get the rest.
 
 use crate::bpf::{Filter, Layout, Programs, Wish};
+use crate::event::{Event, Opened};
 use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
 use crate::proc::{Capabilities, online_cpus, read_number};
-use crate::sys::{EventKind, ObjectStorage, PerfEvent, StatisticsGuard};
+use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::fs;
 use std::io;
@@ -131,9 +132,9 @@ fn first_cpu() -> u32 {
 }
 
 fn event() -> Check {
-    let open = |kind| PerfEvent::sampling(first_cpu(), kind, Sampling::FrequencyHz(99));
+    let open = |event: Event| PerfEvent::sampling(first_cpu(), &event, Sampling::FrequencyHz(99));
     let remedy = "cpu-clock, a timer, samples instead; for cycles use hardware, or a virtual machine with a PMU";
-    match (open(EventKind::Cycles), open(EventKind::CpuClock)) {
+    match (open(Event::cycles()), open(Event::cpu_clock())) {
         (Ok(_), _) => Check::new("sampling event", true, Verdict::Ok, "cycles", ""),
         (Err(error), Ok(_)) => {
             Check::new("sampling event", false, Verdict::Reduced, format!("cpu-clock (no cycles: {error})"), remedy)
@@ -172,7 +173,15 @@ fn programs() -> Check {
     let Ok(layout) = Layout::new(mode, Some(1 << 17), 1) else {
         return Check::new(name, false, Verdict::Missing, "no sizes for the rings", "report this as a defect");
     };
-    let wish = Wish { mode, kernel_stacks: true, filter: Filter::Tracked, layout, n_cpus: 1 };
+    let wish = Wish {
+        mode,
+        kernel_stacks: true,
+        filter: Filter::Tracked,
+        layout,
+        n_cpus: 1,
+        opened: Opened::OnEachCpu,
+        tick_hits: 1,
+    };
     let mut storage = ObjectStorage::uninit();
     let loaded = Programs::load(&mut storage, &wish).and_then(|mut programs| {
         programs.follow()?;

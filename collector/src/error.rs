@@ -122,11 +122,80 @@ pub enum Error {
     #[error("cannot open perf event {event} on CPU {cpu}: {source}; `fpprof doctor` shows what is missing")]
     PerfEvent {
         /// perf's name of it.
-        event: &'static str,
+        event: String,
         /// The CPU.
         cpu: u32,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The processor counts no such thing, or not here.
+    #[error(
+        "{event} cannot be sampled: the processor's counters (PMU) do not count it on this machine; virtual machines often \
+         have none. Sample by cpu-clock, a timer, or use hardware or a virtual machine with a PMU"
+    )]
+    NoHardwareEvent {
+        /// perf's name of it.
+        event: String,
+    },
+    /// The kernel's list of tracepoints is not there.
+    #[error(
+        "{event} is looked up in the kernel's tracefs, which is not mounted: mount -t tracefs tracefs /sys/kernel/tracing"
+    )]
+    TracefsNotMounted {
+        /// What was asked for.
+        event: String,
+    },
+    /// It may not be read.
+    #[error(
+        "tracepoints are looked up in {}, which this user may not read ({source}); run as root, or as root: \
+         mount -o remount,mode=755 {}", .path.display(), .path.display()
+    )]
+    TracefsRefused {
+        /// Where it is mounted.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no such tracepoint.
+    #[error("this kernel has no tracepoint {event}; those it has: cat {}/available_events", .mount.display())]
+    NoTracepoint {
+        /// What was asked for.
+        event: String,
+        /// Where tracefs is mounted.
+        mount: PathBuf,
+    },
+    /// The kernel has no probes in programs.
+    #[error("probes in programs need a kernel with CONFIG_UPROBE_EVENTS (this is {kernel})")]
+    MissingProbes {
+        /// `uname -r`.
+        kernel: String,
+    },
+    /// The file of a probe cannot be read.
+    #[error("cannot probe {}: {source}", .file.display())]
+    ProbeFile {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// The file has no such place.
+    #[error(
+        "{} has no code at {place}; its functions: nm {} (or nm -D; a stripped program has few names, so give the address \
+         as 0xADDRESS)", .file.display(), .file.display()
+    )]
+    NoSuchPlace {
+        /// The file.
+        file: PathBuf,
+        /// Symbol and offset, or address.
+        place: String,
+    },
+    /// A rate of an event that has none.
+    #[error(
+        "{event} happens when it happens, and has no rate: give a count instead (-c N samples one in N; -c 1 each)"
+    )]
+    RateOfOccurrences {
+        /// What was asked for.
+        event: String,
     },
     /// The collector without BPF may not do this.
     #[error("the perf_event collector cannot {wish}: that needs {missing}")]

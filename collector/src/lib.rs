@@ -26,6 +26,7 @@ mod choice;
 mod decode;
 pub mod doctor;
 mod error;
+mod event;
 mod host;
 mod modules;
 mod perf_event;
@@ -41,6 +42,7 @@ mod sys;
 
 pub use choice::{choose, record};
 pub use error::Error;
+pub use event::{BadEvent, EventWish};
 pub use plan::sampling_event;
 pub use request::{CollectorWish, Note, Outcome, Progress, Request, Target, TargetStatus};
 pub use sys::StopFlag;

@@ -3,10 +3,11 @@
 use crate::bpf::{Filter, Layout, LayoutError, Wish};
 use crate::cgroup::Cgroup;
 use crate::error::Error;
+use crate::event::Event;
 use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
 use crate::proc::{Capabilities, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
-use crate::sys::{EventKind, PerfEvent};
+use crate::sys::PerfEvent;
 use fpprof_recording::model::Sampling;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Plan {
     pub(crate) wish: Wish,
     pub(crate) cpus: Vec<u32>,
-    pub(crate) event: EventKind,
+    pub(crate) event: Event,
     pub(crate) command: Option<Command>,
     pub(crate) cgroup: Option<Cgroup>,
 }
@@ -38,6 +39,8 @@ impl Plan {
         let cpus = online_cpus();
         let n_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
+        let wished = Event::find(&request.event)?;
+        wished.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
         let layout = Layout::new(request.mode, asked, u64::from(n_cpus)).map_err(Error::from)?;
         check_machine()?;
         let excluded_pid = if request.exclude_self { std::process::id() } else { 0 };
@@ -54,8 +57,20 @@ impl Plan {
                 Filter::Cgroup { id, subsystem, excluded_pid }
             }
         };
-        let wish = Wish { mode: request.mode, kernel_stacks: request.kernel_stacks, filter, layout, n_cpus };
-        let event = choose_event(cpus.first().copied().unwrap_or(0), request.sampling)?;
+        let event = choose_event(wished, cpus.first().copied().unwrap_or(0), request.sampling)?;
+        let tick_hits = match request.sampling {
+            Sampling::Period(hits) => hits,
+            Sampling::FrequencyHz(_) => 1,
+        };
+        let wish = Wish {
+            mode: request.mode,
+            kernel_stacks: request.kernel_stacks,
+            filter,
+            layout,
+            n_cpus,
+            opened: event.opened(),
+            tick_hits,
+        };
         Ok(Self { wish, cpus, event, command, cgroup })
     }
 }
@@ -184,22 +199,25 @@ pub(crate) fn is_initial_pid_namespace() -> io::Result<bool> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PID_NAMESPACE)
 }
 
-/// perf's name of the event that recordings of this machine sample by.
+/// perf's name of the event that recordings of this machine sample by when nothing is said.
 ///
 /// # Errors
 /// If no event can be opened.
-pub fn sampling_event() -> Result<&'static str, Error> {
+pub fn sampling_event() -> Result<String, Error> {
     let cpu = online_cpus().first().copied().unwrap_or(0);
-    Ok(choose_event(cpu, Sampling::FrequencyHz(1))?.name())
+    Ok(choose_event(None, cpu, Sampling::FrequencyHz(1))?.name().to_owned())
 }
 
-/// Cycles where the processor counts them, else a timer.
-fn choose_event(cpu: u32, sampling: Sampling) -> Result<EventKind, Error> {
-    match PerfEvent::sampling(cpu, EventKind::Cycles, sampling) {
-        Ok(_) => Ok(EventKind::Cycles),
+/// What was wished for; else cycles where the processor counts them, else a timer.
+fn choose_event(wished: Option<Event>, cpu: u32, sampling: Sampling) -> Result<Event, Error> {
+    let event = wished.clone().unwrap_or_else(Event::cycles);
+    match PerfEvent::sampling(cpu, &event, sampling) {
+        Ok(_) => Ok(event),
         Err(error) => match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => Ok(EventKind::CpuClock),
-            _ => Err(Error::PerfEvent { event: "cycles", cpu, source: error }),
+            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) if wished.is_none() => {
+                Ok(Event::cpu_clock())
+            }
+            _ => Err(event.refused(cpu, error)),
         },
     }
 }

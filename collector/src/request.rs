@@ -1,5 +1,6 @@
 //! What can be asked for, and what comes back.
 
+use crate::event::EventWish;
 use fpprof_recording::model::{CaptureMode, End, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +11,9 @@ use std::time::Duration;
 pub struct Request {
     /// Whom.
     pub target: Target,
-    /// How often.
+    /// By what.
+    pub event: EventWish,
+    /// How often; [`EventWish::usual_sampling`] of the event, unless asked for.
     pub sampling: Sampling,
     /// What of the user stack. Chunks of 1 byte to 16 MiB.
     pub mode: CaptureMode,
@@ -35,6 +38,7 @@ impl Request {
     pub fn new(target: Target) -> Self {
         Self {
             target,
+            event: EventWish::default(),
             sampling: Sampling::FrequencyHz(999),
             mode: CaptureMode::Fp,
             kernel_stacks: true,
@@ -141,6 +145,9 @@ pub enum Note {
     /// So many ticks of the timer never reached the sampling program: it came late, or other BPF programs ran. They count
     /// nowhere in the balance; the number is an estimate from time and rate.
     TicksMissing(u64),
+    /// So many occurrences of the event that the kernel counted did not run the sampling program: it runs none while the
+    /// CPU is in another program, or in a map's system call. They count nowhere in the balance; the number is exact.
+    OccurrencesMissing(u64),
     /// So many CPUs came online during the recording, and were not sampled.
     CpusNotSampled(u64),
     /// The kernel did not say what became of CPUs: those that came online, or went offline and came back, were not
@@ -177,6 +184,9 @@ impl std::fmt::Display for Note {
             Self::KernelStacksMissing(n) => write!(f, "{n} samples in the kernel have no kernel stack"),
             Self::StackEndUnknown(n) => write!(f, "the end of {n} stacks could not be found out"),
             Self::TicksMissing(n) => write!(f, "some {n} ticks of the timer came late and were left out"),
+            Self::OccurrencesMissing(n) => {
+                write!(f, "{n} occurrences did not run the sampling program, and are not in the balance")
+            }
             Self::CpusNotSampled(n) => write!(f, "{n} CPUs came online later and were not sampled"),
             Self::CpusNotWatched => {
                 write!(

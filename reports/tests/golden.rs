@@ -105,7 +105,12 @@ fn folded_stacks() {
 }
 
 fn options(strategy: &str) -> flamegraph::Options {
-    flamegraph::Options { title: "nbdkit + fio".to_owned(), strategy: strategy.to_owned(), width: None }
+    flamegraph::Options {
+        title: "nbdkit + fio".to_owned(),
+        event: "cpu-clock".to_owned(),
+        strategy: strategy.to_owned(),
+        width: None,
+    }
 }
 
 /// Check that flame graphs are the ones looked at.

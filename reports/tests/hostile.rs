@@ -204,7 +204,12 @@ fn folded_keeps_lines_and_frames() {
 }
 
 fn svg_of(stacks: &Folded, name: &str) -> String {
-    let options = flamegraph::Options { title: name.to_owned(), strategy: name.to_owned(), width: Some(1200) };
+    let options = flamegraph::Options {
+        title: name.to_owned(),
+        event: name.to_owned(),
+        strategy: name.to_owned(),
+        width: Some(1200),
+    };
     let mut svg = Vec::new();
     flamegraph::svg(stacks, &options, &mut svg).unwrap_or_else(|error| panic!("{name:?}: {error}"));
     String::from_utf8(svg).unwrap()

@@ -68,7 +68,12 @@ pub(crate) fn draw(
         }
         None => folded,
     };
-    let options = flamegraph::Options { title: subject.to_owned(), strategy: strategy.to_owned(), width: None };
+    let options = flamegraph::Options {
+        title: subject.to_owned(),
+        event: analysis.summary.environment.event.clone(),
+        strategy: strategy.to_owned(),
+        width: None,
+    };
     output::write_whole(output, |mut out| flamegraph::svg(folded, &options, &mut out).map_err(io::Error::other))
 }
 

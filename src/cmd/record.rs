@@ -4,7 +4,7 @@ use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
-use fpprof_collector::{CollectorWish, Error, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_collector::{CollectorWish, Error, EventWish, Outcome, Request, StopFlag, Target, TargetStatus};
 use fpprof_recording::model::{CaptureMode, Collector, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -19,14 +19,28 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
   fpprof record -F 4999 --call-graph dwarf,16384 -o run.fpprof -- ./program
+  fpprof record -e page-faults -- ./program
+  fpprof record -e syscalls:sys_enter_openat -a --duration 10
+  fpprof record -e uprobe:/usr/lib/x86_64-linux-gnu/libc.so.6:malloc -c 100 -- ./program
   fpprof record -p 1234 --duration 10
   fpprof record -t 1235,1236 --duration 10
   fpprof record -G system.slice/nginx.service --duration 10
   fpprof record -a --duration 5 --call-graph fp")]
 pub(crate) struct Args {
-    /// Samples a second and CPU
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = values::rate)]
-    freq: u64,
+    /// What fires samples [default: cycles where the processor counts them, else cpu-clock]: a timer (cpu-clock,
+    /// task-clock), a counter of the processor (cycles, instructions, cache-misses, ...) or of the kernel (page-faults,
+    /// minor-faults, major-faults, context-switches, cpu-migrations, ...), a tracepoint (GROUP:NAME), or a probe in a
+    /// program (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it)
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(short = 'e', long, value_name = "EVENT")]
+    event: Option<EventWish>,
+    /// Samples a second and CPU [default: 999 for timers and counters of the processor]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = values::rate, conflicts_with = "count")]
+    freq: Option<u64>,
+    /// One sample for every N events of a CPU, nanoseconds for timers [default: 1 for what happens rather than takes
+    /// time: page faults, context switches, tracepoints, probes]
+    #[arg(short = 'c', long, value_name = "N", value_parser = values::period)]
+    count: Option<u64>,
     /// Record every process of the machine; with a command, for as long as it runs
     #[arg(short = 'a', long, conflicts_with = "pid")]
     all_cpus: bool,
@@ -160,7 +174,8 @@ fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
     let has_bpf = collector == Collector::Ebpf;
     let largest = if has_bpf { u32::MAX } else { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES };
     let request = Request {
-        sampling: Sampling::FrequencyHz(args.freq),
+        sampling: sampling(args),
+        event: args.event.clone().unwrap_or_default(),
         mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph.up_to(largest) },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
@@ -173,6 +188,27 @@ fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
     Ok((request, why_not_bpf))
 }
 
+/// How often: as typed, else as is usual of the event.
+fn sampling(args: &Args) -> Sampling {
+    let usual = || args.event.clone().unwrap_or_default().usual_sampling();
+    let typed = args.freq.map(Sampling::FrequencyHz).or(args.count.map(Sampling::Period));
+    typed.unwrap_or_else(usual)
+}
+
+/// The time that a tick stands for, of events that count time.
+fn tick_s(args: &Args) -> Option<f64> {
+    let counts_time = !args.event.as_ref().is_some_and(EventWish::counts_occurrences);
+    match sampling(args) {
+        Sampling::FrequencyHz(hz) if counts_time => Some(1.0 / as_f64(hz)),
+        _ => None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates are below 2^53")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}
+
 /// Nothing was recorded: the shell's exit statuses for commands that do not start.
 fn refused(error: Error) -> u8 {
     let status = error.exit_status();
@@ -183,7 +219,7 @@ fn refused(error: Error) -> u8 {
 /// Says how it went, and gives the exit status.
 fn closed(args: &Args, is_ebpf: bool, outcome: &Outcome) -> anyhow::Result<u8> {
     if !args.quiet {
-        crate::closing::say_outcome(outcome, Sampling::FrequencyHz(args.freq), is_ebpf, &args.output)?;
+        crate::closing::say_outcome(outcome, tick_s(args), is_ebpf, &args.output)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -203,9 +239,14 @@ fn closed(args: &Args, is_ebpf: bool, outcome: &Outcome) -> anyhow::Result<u8> {
     };
     if outcome.samples == 0 {
         // An empty profile must not look like a good one.
-        say(
-            "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F",
-        );
+        say(match args.event.as_ref().filter(|event| event.counts_occurrences()) {
+            Some(_) => {
+                "fpprof: no sample was taken: the event did not happen in the target, or less often than -c says"
+            }
+            None => {
+                "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F"
+            }
+        });
         return Ok(status.max(FAILED));
     }
     if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {

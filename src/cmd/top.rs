@@ -81,7 +81,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     match recorded {
         Ok(outcome) => {
             if let Some(file) = &args.output {
-                crate::closing::say_outcome(&outcome, Sampling::FrequencyHz(args.freq), has_bpf, file)?;
+                let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
+                crate::closing::say_outcome(&outcome, tick_s, has_bpf, file)?;
             }
             Ok(DONE)
         }

@@ -3,7 +3,7 @@
 use super::description::{Attribute, Features, MAX_EVENTS};
 use super::error::ImportError;
 use super::records::Head;
-use fpprof_recording::model::{CaptureMode, Collector, Event, Host, Meta, Sampling, Target};
+use fpprof_recording::model::{CaptureMode, Collector, Event, Host, Measure, Meta, Sampling, Target};
 use linux_perf_event_reader::{Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SamplingPolicy};
 use rustc_hash::FxHashMap;
 
@@ -85,5 +85,5 @@ fn named(index: usize, event: &Attribute, features: &Features) -> Event {
         SamplingPolicy::NoSampling => Sampling::Period(0),
     };
     let name = event.name.as_ref().or_else(|| features.event_names.get(index));
-    Event { name: name.map_or_else(|| "unnamed".to_owned(), Clone::clone), sampling }
+    Event { name: name.map_or_else(|| "unnamed".to_owned(), Clone::clone), sampling, measure: Measure::Samples }
 }

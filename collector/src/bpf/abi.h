@@ -48,7 +48,9 @@ enum limit {
 	MAX_CGROUP_DEPTH = 64,
 };
 
-/* What a CPU counts. `fired` = `recorded` + all `lost_*` + all `skipped_*`. */
+/*
+ * What a CPU counts. `fired` + `lost_nested` = `recorded` + all `lost_*` + all `skipped_*`.
+ */
 #define FPPROF_COUNTERS(X)              \
 	X(COUNT_FIRED, 0)               \
 	X(COUNT_RECORDED, 1)            \
@@ -62,7 +64,9 @@ enum limit {
 	X(COUNT_STACK_END_UNKNOWN, 8)   \
 	X(COUNT_TRACKED_FULL, 9)        \
 	X(COUNT_BYTES, 10)              \
-	X(COUNT_SHED, 11)
+	X(COUNT_SHED, 11)               \
+	/* Not in COUNT_FIRED, see take_probe: */ \
+	X(COUNT_LOST_NESTED, 12)
 
 /* Why samples are lost: what gaps are told by. */
 #define FPPROF_GAP_CAUSES(X) \
@@ -249,6 +253,11 @@ struct cpu_control {
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
 	/* What was lost since the last sample. */
 	struct gap gaps[N_GAP_CAUSES];
+	/* Of a tracepoint or probe, ticks or not. */
+	__u64 hits;
+	/* A probe's program is under way. */
+	__u64 is_busy;
+	__u64 pad0[5];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -288,7 +297,7 @@ struct abi {
 _Static_assert(sizeof(struct sample_head) == 72 + sizeof(struct pt_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
-_Static_assert(__builtin_offsetof(struct cpu_control, gaps) + sizeof(struct gap[N_GAP_CAUSES]) ==
+_Static_assert(__builtin_offsetof(struct cpu_control, pad0) + sizeof(((struct cpu_control *)0)->pad0) ==
 		       __builtin_offsetof(struct cpu_control, tail),
 	       "no hidden padding");
 

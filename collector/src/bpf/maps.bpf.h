@@ -19,6 +19,8 @@ const volatile __u64 cgroup_id = 1;
  */
 #define CGROUP_UNIFIED 0xffffffff
 const volatile __u32 cgroup_subsystem = 1;
+/* Of a tracepoint or probe, one hit in so many on a CPU is a tick. */
+const volatile __u64 tick_hits = 1;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
 /* Bytes of a part, a power of two, and that power. */
@@ -43,7 +45,8 @@ const volatile __u64 wakeup_bytes = 1 << 19;
  * The rings, one array element for each CPU: bytes that BPF writes in place and user space maps. A
  * BPF ring buffer would take the size of a record as a constant (bpf_ringbuf_reserve), or give no
  * memory to walk frame pointers in (dynptr); and since only one CPU writes a ring, and the kernel
- * never nests programs of perf events on a CPU (bpf_prog_active), no lock is needed.
+ * never nests programs of perf events and tracepoints on a CPU (bpf_prog_active), no lock is needed.
+ * Those of probes can be preempted: they have is_busy.
  *
  * A ring is made of parts that are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through

@@ -2,6 +2,7 @@
 
 use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
+use crate::event::Opened;
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -32,12 +33,17 @@ pub(crate) struct Wish {
     pub(crate) layout: Layout,
     /// CPUs from 0 on that need a ring.
     pub(crate) n_cpus: u32,
+    /// What the event is, and so which program samples.
+    pub(crate) opened: Opened,
+    /// Of a tracepoint or probe, one hit in so many is a tick.
+    pub(crate) tick_hits: u64,
 }
 
 /// The loaded programs. Dropping the value takes all of it out of the kernel.
 pub(crate) struct Programs<'a> {
     skeleton: FpprofSkel<'a>,
     filter: Filter,
+    opened: Opened,
     links: Vec<Link>,
 }
 
@@ -56,7 +62,10 @@ impl<'a> Programs<'a> {
         open.progs.follow_fork.set_autoload(follows);
         open.progs.follow_exec.set_autoload(follows);
         open.progs.follow_free.set_autoload(follows || wish.filter == Filter::Threads);
-        Ok(Self { skeleton: open.load()?, filter: wish.filter, links: Vec::new() })
+        open.progs.take_sample.set_autoload(wish.opened == Opened::OnEachCpu);
+        open.progs.take_tracepoint.set_autoload(wish.opened == Opened::Tracepoint);
+        open.progs.take_probe.set_autoload(wish.opened == Opened::Probe);
+        Ok(Self { skeleton: open.load()?, filter: wish.filter, opened: wish.opened, links: Vec::new() })
     }
 
     /// The programs that keep the table of what is tracked.
@@ -89,7 +98,12 @@ impl<'a> Programs<'a> {
 
     /// The program that takes samples.
     pub(crate) fn sampler(&self) -> BorrowedFd<'_> {
-        self.skeleton.progs.take_sample.as_fd()
+        let programs = &self.skeleton.progs;
+        match self.opened {
+            Opened::OnEachCpu => programs.take_sample.as_fd(),
+            Opened::Tracepoint => programs.take_tracepoint.as_fd(),
+            Opened::Probe => programs.take_probe.as_fd(),
+        }
     }
 
     /// Maps the rings, and the control blocks of all CPUs.
@@ -143,6 +157,7 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
             (types::filter::FILTER_CGROUP.0, excluded_pid)
         }
     };
+    rodata.tick_hits = wish.tick_hits.max(1);
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;
     rodata.part_bytes = wish.layout.part_bytes;

@@ -92,7 +92,8 @@ impl Events {
     fn open(plan: &Plan, tid: Option<u32>, sideband: SidebandSource) -> Result<Self, Error> {
         let mut last = None;
         for &ring_bytes in &plan.ring_bytes {
-            let template = StackEvent { wakeup_bytes: u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX), ..plan.event };
+            let template =
+                StackEvent { wakeup_bytes: u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX), ..plan.event.clone() };
             let open = |&cpu: &u32| -> io::Result<CpuEvents> {
                 let event = PerfEvent::stacks(&template, tid, cpu)?;
                 let ring = PerfRing::new(&event, ring_bytes)?;
@@ -105,7 +106,7 @@ impl Events {
                 Err(error) => {
                     return Err(match tid {
                         Some(tid) => refused(plan, tid, error),
-                        None => Error::PerfEvent { event: plan.event.kind.name(), cpu: 0, source: error },
+                        None => plan.event.event.refused(0, error),
                     });
                 }
             }
@@ -162,6 +163,6 @@ fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
             wish: "sample processes of other users, or ones that changed their user",
             missing: "CAP_PERFMON and CAP_SYS_PTRACE",
         },
-        _ => Error::PerfEvent { event: plan.event.kind.name(), cpu: 0, source: error },
+        _ => plan.event.event.refused(0, error),
     }
 }

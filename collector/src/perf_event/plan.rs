@@ -2,10 +2,11 @@
 
 use super::{MAX_STACK_BYTES, Rights};
 use crate::error::Error;
+use crate::event::{Event, Opened};
 use crate::plan::{Command, check_rate, check_target};
 use crate::proc::online_cpus;
 use crate::request::{Request, Target};
-use crate::sys::{EventKind, PerfEvent, StackEvent};
+use crate::sys::{PerfEvent, StackEvent};
 use fpprof_recording::model::CaptureMode;
 
 /// A request that was found possible as far as one can know beforehand.
@@ -46,7 +47,7 @@ impl Plan {
         let cpus = online_cpus();
         let excludes_kernel = !rights.may_sample_kernel();
         let event = StackEvent {
-            kind: EventKind::CpuClock,
+            event: Event::cpu_clock(),
             sampling: request.sampling,
             mode: request.mode,
             kernel_stacks: request.kernel_stacks && !excludes_kernel,
@@ -55,7 +56,9 @@ impl Plan {
             wakeup_bytes: 0,
             counts_lost: true,
         };
-        let event = choose(event, cpus.first().copied().unwrap_or(0))?;
+        let wished = Event::find(&request.event)?;
+        wished.iter().try_for_each(|wished| check(wished, &event))?;
+        let event = choose(event, wished, cpus.first().copied().unwrap_or(0))?;
         Ok(Self { cpus, command, event, is_system, ring_bytes })
     }
 }
@@ -86,15 +89,32 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error>
     Ok(sizes.into_iter().filter_map(|size| usize::try_from(size).ok()).collect())
 }
 
-/// Tries on this very thread what the kernel knows: cycles, else a timer; and whether it counts what it loses.
-fn choose(mut event: StackEvent, cpu: u32) -> Result<StackEvent, Error> {
+/// What can be known of an event that was asked for by name.
+fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
+    wished.check_sampling(event.sampling)?;
+    if wished.opened() == Opened::Probe {
+        // A thread that inherits one would read the file's name from its own memory.
+        let wish = "sample by a probe, which is for eBPF";
+        return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
+    }
+    if wished.is_of_kernel() && event.excludes_kernel {
+        let wish = "sample by an event that happens in the kernel";
+        return Err(Error::PerfEventRefused { wish, missing: "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=1)" });
+    }
+    Ok(())
+}
+
+/// Tries on this very thread what the kernel knows: what was wished for, else cycles, else a timer; and whether it counts
+/// what it loses.
+fn choose(mut event: StackEvent, wished: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
     let mut refused = None;
-    for kind in [EventKind::Cycles, EventKind::CpuClock] {
+    let usual = || vec![Event::cycles(), Event::cpu_clock()];
+    for tried in wished.map_or_else(usual, |wished| vec![wished]) {
         for counts_lost in [true, false] {
-            event = StackEvent { kind, counts_lost, ..event };
+            event = StackEvent { event: tried.clone(), counts_lost, ..event };
             match PerfEvent::stacks(&event, Some(0), cpu) {
                 Ok(_) => return Ok(event),
-                Err(source) => refused = Some(Error::PerfEvent { event: kind.name(), cpu, source }),
+                Err(source) => refused = Some(tried.refused(cpu, source)),
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, meta, missing_ticks};
 use crate::synthesis::synthesize;
-use crate::sys::{EventKind, OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
+use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
 use std::io::Write;
@@ -66,7 +66,7 @@ fn description(request: &Request, plan: &Plan, running: &Running) -> Meta {
         collector: Collector::PerfEvent,
         kernel_stacks: plan.event.kernel_stacks,
         not_counted: excluded.into_iter().chain(uncounted).chain(unseen).collect(),
-        ..meta(request, plan.event.kind, running)
+        ..meta(request, &plan.event.event, running)
     }
 }
 
@@ -242,7 +242,7 @@ impl<W: Write> Session<'_, W> {
 
     /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
     fn add_notes(&mut self, files_not_kept: u64, sampled_ns: u64, end: &End) {
-        let has_rate = self.plan.is_system && self.plan.event.kind == EventKind::CpuClock;
+        let has_rate = self.plan.is_system && self.plan.event.event.is_timer();
         let missing = if has_rate { missing_ticks(self.request.sampling, sampled_ns, &end.cpus) } else { 0 };
         let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
         let counted = [

@@ -5,7 +5,8 @@ use crate::ring::Counters;
 use fpprof_recording::model::{CpuCounters, LossCause};
 
 /// All samples a CPU lost; throttled ticks are not among them, since they never reached the program.
-pub(super) const LOST: [counter; 2] = [counter::COUNT_LOST_RING_FULL, counter::COUNT_LOST_EXEC_WINDOW];
+pub(super) const LOST: [counter; 3] =
+    [counter::COUNT_LOST_RING_FULL, counter::COUNT_LOST_EXEC_WINDOW, counter::COUNT_LOST_NESTED];
 /// All ticks that were not to be sampled.
 pub(super) const SKIPPED: [counter; 3] =
     [counter::COUNT_SKIPPED_IDLE, counter::COUNT_SKIPPED_SELF, counter::COUNT_SKIPPED_UNTRACKED];
@@ -26,11 +27,12 @@ pub(super) fn cpu_counters(cpu: u32, counters: &Counters, written: Written, thro
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
         (LossCause::ExecWindow, counters.get(counter::COUNT_LOST_EXEC_WINDOW)),
+        (LossCause::Nested, counters.get(counter::COUNT_LOST_NESTED)),
         (LossCause::Throttled, throttled),
     ];
     CpuCounters {
         cpu,
-        fired: counters.get(counter::COUNT_FIRED) + throttled,
+        fired: counters.sum(&[counter::COUNT_FIRED, counter::COUNT_LOST_NESTED]) + throttled,
         recorded: written.recorded,
         lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
         skipped: counters.sum(&SKIPPED),

@@ -4,18 +4,20 @@ use super::balance::{Written, cpu_counters};
 use super::record::{Session, Spent};
 use crate::bpf::types::counter;
 use crate::error::Error;
+use crate::event::Opened;
 use crate::proc::{online_cpus, written};
 use crate::request::{Note, Outcome};
 use crate::sideband::Throttled;
-use crate::sys::{EventKind, Rusage, monotonic_ns, rusage};
+use crate::sys::{Rusage, monotonic_ns, rusage};
 use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Sideband};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
 impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads all that is left, and closes the recording.
     pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
-        self.samplers.disable()?;
+        let should_have_fired = self.samplers.disable()?;
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
         if !self.running.terminate()? {
@@ -25,6 +27,7 @@ impl<W: Write> Session<'_, W> {
         self.reader.read(u64::MAX);
         self.reader.write_open_gaps();
         self.note_throttling();
+        self.note_nested(stopped_ns);
         let open: Vec<_> = self.reader.sideband.throttled_now(stopped_ns).collect();
         open.iter().for_each(|throttled| self.write_throttled(throttled));
         let modules = self.reader.take_modules();
@@ -47,7 +50,7 @@ impl<W: Write> Session<'_, W> {
             };
             self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
         }
-        self.add_notes(not_kept, &end);
+        self.add_notes(not_kept, &end, &should_have_fired)?;
         Ok(Outcome {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             end,
@@ -77,6 +80,34 @@ impl<W: Write> Session<'_, W> {
             *self.throttled_ticks.entry(throttled.cpu).or_default() += self.ticks(&throttled);
             self.write_throttled(&throttled);
         }
+    }
+
+    /// Writes what probes lost inside one another's program since the last look.
+    pub(super) fn note_nested(&mut self, now_ns: u64) {
+        let start_ns = std::mem::replace(&mut self.nested.since_ns, now_ns);
+        for cpu in self.reader.rings.cpus() {
+            let total = self.reader.rings.counters(cpu).get(counter::COUNT_LOST_NESTED);
+            let known = self.nested.by_cpu.entry(cpu).or_default();
+            let lost = total.saturating_sub(std::mem::replace(known, total));
+            if lost > 0 {
+                self.reader.write_gap(&Gap { cpu, start_ns, end_ns: now_ns, lost, cause: LossCause::Nested });
+            }
+        }
+    }
+
+    /// Occurrences that never reached the program: of counters by their count, of tracepoints and probes by the program's
+    /// own statistics.
+    fn missing_occurrences(&self, should_have_fired: &BTreeMap<u32, u64>) -> Result<u64, Error> {
+        let missing = |(&cpu, &n): (&u32, &u64)| {
+            let fired = self.reader.rings.counters(cpu).get(counter::COUNT_FIRED);
+            if self.cpus.joined.contains(&cpu) { 0 } else { n.saturating_sub(fired) }
+        };
+        let not_counted: u64 = should_have_fired.iter().map(missing).sum();
+        if self.plan.event.opened() == Opened::OnEachCpu {
+            return Ok(not_counted);
+        }
+        let failed = Error::system("reading the statistics of the BPF programs");
+        Ok(self.programs.statistics().map_err(failed)?.0.misses)
     }
 
     fn ticks(&self, throttled: &Throttled) -> u64 {
@@ -111,9 +142,15 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(&mut self, files_not_kept: u64, end: &End) {
+    fn add_notes(
+        &mut self,
+        files_not_kept: u64,
+        end: &End,
+        should_have_fired: &BTreeMap<u32, u64>,
+    ) -> Result<(), Error> {
+        let occurrences_missing = self.missing_occurrences(should_have_fired)?;
         let reader = &self.reader;
-        let is_timer = self.plan.event == EventKind::CpuClock;
+        let is_timer = self.plan.event.is_timer();
         let sampled_ns = end.time_ns.saturating_sub(self.started_ns);
         let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
         // Nothing is missing of a CPU that was not there.
@@ -125,6 +162,7 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (missing, Note::TicksMissing),
+            (occurrences_missing, Note::OccurrencesMissing),
             (self.new_cpus(), Note::CpusNotSampled),
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
@@ -134,6 +172,7 @@ impl<W: Write> Session<'_, W> {
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
+        Ok(())
     }
 
     fn new_cpus(&self) -> u64 {

@@ -4,7 +4,8 @@
 //! a virtual machine the way through the hypervisor) is in nobody's figures. So a thread that does nothing but read the
 //! clock is sampled for some milliseconds without any program: each interrupt is a gap between two of its readings.
 
-use crate::sys::{EventKind, PerfEvent, monotonic_ns};
+use crate::event::Event;
+use crate::sys::{PerfEvent, monotonic_ns};
 use fpprof_recording::model::Sampling;
 
 /// It is looked at until so many interrupts were seen: some 5 ms.
@@ -20,13 +21,15 @@ const MIN_GAPS: usize = 30;
 const READINGS: usize = 1000;
 
 /// Nanoseconds that one interrupt takes from the interrupted thread, without any program; `None` where that cannot be
-/// seen. The median, so that neither a scheduling nor another interrupt counts.
-pub(super) fn interrupt_ns(kind: EventKind) -> Option<u64> {
-    let period = match kind {
-        EventKind::CpuClock => PERIOD_NS,
-        EventKind::Cycles => PERIOD_CYCLES,
+/// seen, and of events that a thread which
+/// reads the clock does not set off. The median, so that neither a scheduling nor another interrupt counts.
+pub(super) fn interrupt_ns(event: &Event) -> Option<u64> {
+    let period = match event.name() {
+        _ if event.is_timer() => PERIOD_NS,
+        "cycles" => PERIOD_CYCLES,
+        _ => return None,
     };
-    let event = PerfEvent::of_this_thread(kind, Sampling::Period(period)).ok()?;
+    let event = PerfEvent::of_this_thread(event, Sampling::Period(period)).ok()?;
     let mut steps: Vec<u64> = (0..READINGS).map(|_| step(&mut monotonic_ns())).collect();
     let reading_ns = median(&mut steps)?;
     let is_gap = |ns: u64| ns > reading_ns.saturating_mul(4).max(200);
@@ -62,7 +65,7 @@ mod tests {
     /// Check that an interrupt is seen, and that it takes more than a function call and less than a scheduling.
     #[test]
     fn an_interrupt_has_a_price() {
-        let found = (0..20).find_map(|_| interrupt_ns(EventKind::CpuClock)).expect("the timer interrupts this thread");
+        let found = (0..20).find_map(|_| interrupt_ns(&Event::cpu_clock())).expect("the timer interrupts this thread");
         assert!((200..1_000_000).contains(&found), "{found} ns");
     }
 }

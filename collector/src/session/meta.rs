@@ -1,13 +1,14 @@
 //! The description of a recording.
 
 use super::target::Running;
+use crate::event::Event;
 use crate::host::host;
 use crate::request::{Request, Target};
-use crate::sys::{EventKind, monotonic_ns, realtime_ns};
-use fpprof_recording::model::{self, Collector, Event, Meta};
+use crate::sys::{monotonic_ns, realtime_ns};
+use fpprof_recording::model::{self, Collector, Meta};
 
 /// What was asked for, and where and when it is recorded.
-pub(crate) fn meta(request: &Request, event: EventKind, running: &Running) -> Meta {
+pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta {
     let target = match &request.target {
         Target::Command { argv } => model::Target::Command {
             argv: argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
@@ -24,7 +25,11 @@ pub(crate) fn meta(request: &Request, event: EventKind, running: &Running) -> Me
         start_unix_ns: realtime_ns(),
         host: host(),
         collector: Collector::Ebpf,
-        events: vec![Event { name: event.name().to_owned(), sampling: request.sampling }],
+        events: vec![model::Event {
+            name: event.name().to_owned(),
+            sampling: request.sampling,
+            measure: event.measure(request.sampling),
+        }],
         mode: request.mode,
         kernel_stacks: request.kernel_stacks,
         scrubbed: !request.keep_raw_stacks,

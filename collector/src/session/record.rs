@@ -39,7 +39,7 @@ pub(crate) fn record_with_bpf<W: Write>(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, Error> {
     let plan = Plan::new(request)?;
-    let interrupt_ns = interrupt_ns(plan.event);
+    let interrupt_ns = interrupt_ns(&plan.event);
     let before = Spent { usage: rusage(), written: written(), interrupt_ns };
     let open_files = OpenFiles::raise();
     let mut storage = ObjectStorage::uninit();
@@ -48,7 +48,7 @@ pub(crate) fn record_with_bpf<W: Write>(
     let rings = Rings::new(memory, plan.wish.layout, plan.wish.n_cpus);
     let statistics = StatisticsGuard::enable();
     let sideband = SidebandSource::open(&plan.cpus)?;
-    let samplers = Samplers::open(&plan.cpus, plan.event, request.sampling, programs.sampler(), &sideband)?;
+    let samplers = Samplers::open(&plan.cpus, &plan.event, request.sampling, programs.sampler(), &sideband)?;
     // Before anything is tracked and before `/proc` is read, so that nothing falls between.
     sideband.enable()?;
     programs.follow().map_err(Error::bpf("following processes"))?;
@@ -64,7 +64,7 @@ pub(crate) fn record_with_bpf<W: Write>(
         })?,
         _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
     };
-    let writer = RecordingWriter::new(sink, &meta(request, plan.event, &running))?;
+    let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
     let tracker = Tracker::new(running.follows_all());
     let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files.limit()) };
     let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
@@ -80,6 +80,7 @@ pub(crate) fn record_with_bpf<W: Write>(
         started_ns: 0,
         cpus: Cpus::new(&plan.cpus),
         throttled_ticks: BTreeMap::new(),
+        nested: Nested::default(),
         notes: Vec::new(),
     };
     session.start()?;
@@ -95,6 +96,13 @@ pub(super) struct Spent {
     pub(super) interrupt_ns: Option<u64>,
 }
 
+/// What is known of losses that a program counts without noting when.
+#[derive(Debug, Default)]
+pub(super) struct Nested {
+    pub(super) by_cpu: BTreeMap<u32, u64>,
+    pub(super) since_ns: u64,
+}
+
 /// A recording under way.
 pub(super) struct Session<'a, W> {
     pub(super) request: &'a Request,
@@ -108,6 +116,8 @@ pub(super) struct Session<'a, W> {
     pub(super) cpus: Cpus,
     /// Ticks that throttling suppressed, by CPU, as far as it is over.
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
+    /// Losses of probes inside one another's program that are written as gaps, by CPU, and since when more may have come.
+    pub(super) nested: Nested,
     pub(super) notes: Vec<Note>,
 }
 
@@ -116,7 +126,8 @@ impl<W: Write> Session<'_, W> {
     fn start(&mut self) -> Result<(), Error> {
         self.describe_existing();
         self.started_ns = monotonic_ns();
-        self.samplers.enable()?;
+        self.nested.since_ns = self.started_ns;
+        self.samplers.enable(self.programs.sampler())?;
         self.running.release(self.plan.command.as_ref())
     }
 
@@ -216,6 +227,7 @@ impl<W: Write> Session<'_, W> {
     fn checkpoint(&mut self) {
         self.note_throttling();
         let time_ns = monotonic_ns();
+        self.note_nested(time_ns);
         let cpus = self.counters(time_ns, |cpu| self.reader.written_so_far(cpu));
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);

@@ -1,48 +1,57 @@
-//! The sampling events of all CPUs.
+//! The sampling events: one for each CPU, or one for all of them.
 
 use crate::error::Error;
+use crate::event::{Event, Opened};
 use crate::sideband::SidebandSource;
-use crate::sys::{EventKind, PerfEvent};
+use crate::sys::PerfEvent;
 use fpprof_recording::model::Sampling;
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-/// One event for each CPU, each running the same program.
+/// Events that all run the same program.
 #[derive(Debug)]
 pub(super) struct Samplers {
     events: Vec<(u32, PerfEvent)>,
-    kind: EventKind,
+    event: Event,
     sampling: Sampling,
 }
 
 impl Samplers {
-    /// Opens the events, disabled. A CPU that went offline meanwhile has none.
+    /// Opens the events; nothing is sampled yet. A CPU that went offline meanwhile has none.
     pub(super) fn open(
         cpus: &[u32],
-        kind: EventKind,
+        event: &Event,
         sampling: Sampling,
         program: BorrowedFd<'_>,
         sideband: &SidebandSource,
     ) -> Result<Self, Error> {
-        let mut events = Vec::with_capacity(cpus.len());
+        let mut samplers = Self { events: Vec::with_capacity(cpus.len()), event: event.clone(), sampling };
+        let is_one_for_all = event.opened() != Opened::OnEachCpu;
+        let cpus = if is_one_for_all { cpus.get(..1).unwrap_or_default() } else { cpus };
         for &cpu in cpus {
-            let failed = |source| Error::PerfEvent { event: kind.name(), cpu, source };
-            match PerfEvent::sampling(cpu, kind, sampling) {
-                Ok(event) => {
-                    event.set_bpf(program).map_err(failed)?;
-                    sideband.attach_sampler(cpu, &event)?;
-                    events.push((cpu, event));
+            match PerfEvent::sampling(cpu, event, sampling) {
+                Ok(opened) => {
+                    if !is_one_for_all {
+                        opened.set_bpf(program).map_err(|source| event.refused(cpu, source))?;
+                        sideband.attach_sampler(cpu, &opened)?;
+                    }
+                    samplers.events.push((cpu, opened));
                 }
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) && events.len() + 1 < cpus.len() => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) && samplers.events.len() + 1 < cpus.len() => {}
+                Err(error) => return Err(event.refused(cpu, error)),
             }
         }
-        Ok(Self { events, kind, sampling })
+        Ok(samplers)
     }
 
-    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it.
+    /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it. What is one for all goes
+    /// on by itself.
     pub(super) fn reopen(&mut self, cpu: u32, program: BorrowedFd<'_>, sideband: &SidebandSource) -> Result<(), Error> {
-        let failed = |source| Error::PerfEvent { event: self.kind.name(), cpu, source };
-        let event = PerfEvent::sampling(cpu, self.kind, self.sampling).map_err(failed)?;
+        if self.event.opened() != Opened::OnEachCpu {
+            return Ok(());
+        }
+        let failed = |source| self.event.refused(cpu, source);
+        let event = PerfEvent::sampling(cpu, &self.event, self.sampling).map_err(failed)?;
         event.set_bpf(program).map_err(failed)?;
         sideband.attach_sampler(cpu, &event)?;
         self.events.retain(|&(other, _)| other != cpu);
@@ -51,13 +60,28 @@ impl Samplers {
         Ok(())
     }
 
-    /// Starts sampling on all CPUs.
-    pub(super) fn enable(&self) -> Result<(), Error> {
+    /// Starts sampling on all CPUs. What is one for all runs its program from the moment it has it.
+    pub(super) fn enable(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
+        if self.event.opened() != Opened::OnEachCpu {
+            let set = |(cpu, event): &(u32, PerfEvent)| {
+                event.set_bpf(program).map_err(|source| self.event.refused(*cpu, source))
+            };
+            self.events.iter().try_for_each(set)?;
+        }
         self.events.iter().try_for_each(|(_, event)| event.enable()).map_err(Error::system("starting to sample"))
     }
 
-    /// Stops sampling; when this returns, no program runs any more.
-    pub(super) fn disable(&self) -> Result<(), Error> {
-        self.events.iter().try_for_each(|(_, event)| event.disable()).map_err(Error::system("stopping to sample"))
+    /// Stops sampling; when this returns, no program runs any more. Gives how often each CPU should have fired, where
+    /// the kernel counts that.
+    pub(super) fn disable(&mut self) -> Result<BTreeMap<u32, u64>, Error> {
+        self.events.iter().try_for_each(|(_, event)| event.disable()).map_err(Error::system("stopping to sample"))?;
+        if self.event.opened() != Opened::OnEachCpu {
+            // Disabled or not, it has its program; closing waits for those that run.
+            self.events.clear();
+        }
+        let Sampling::Period(period) = self.sampling else { return Ok(BTreeMap::new()) };
+        let counted = self.events.iter().filter(|_| self.event.is_counted());
+        let fired = |(cpu, event): &(u32, PerfEvent)| Some((*cpu, event.count()?.checked_div(period)?));
+        Ok(counted.filter_map(fired).collect())
     }
 }

@@ -151,7 +151,7 @@ impl SidebandSource {
 
 impl CpuSource {
     fn open(cpu: u32) -> Result<Self, Error> {
-        let failed = |source| Error::PerfEvent { event: "dummy (process events)", cpu, source };
+        let failed = |source| Error::PerfEvent { event: "dummy (process events)".to_owned(), cpu, source };
         let event = PerfEvent::sideband(cpu, WAKEUP_BYTES).map_err(failed)?;
         Self::with_ring(cpu, event, RING_BYTES).map_err(failed)
     }

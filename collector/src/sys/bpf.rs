@@ -45,6 +45,8 @@ impl StatisticsGuard {
 pub(crate) struct ProgramStatistics {
     pub(crate) run_ns: u64,
     pub(crate) runs: u64,
+    /// How often it was not run because a program ran already on that CPU, statistics or not.
+    pub(crate) misses: u64,
 }
 
 /// Asks the kernel for the statistics of a program.
@@ -57,7 +59,7 @@ pub(crate) fn program_statistics(program: BorrowedFd<'_>) -> io::Result<ProgramS
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
-    Ok(ProgramStatistics { run_ns: info.run_time_ns, runs: info.run_cnt })
+    Ok(ProgramStatistics { run_ns: info.run_time_ns, runs: info.run_cnt, misses: info.recursion_misses })
 }
 
 /// Storage for libbpf's object; named here because libbpf-rs wants it uninitialised.

@@ -14,7 +14,7 @@ mod uevents;
 pub(crate) use bpf::{ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
-pub(crate) use perf::{EventKind, PerfEvent};
+pub(crate) use perf::PerfEvent;
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::StackEvent;
 pub(crate) use process::{

@@ -1,29 +1,11 @@
 //! perf events.
 
+use crate::event::Event;
 use fpprof_recording::model::Sampling;
 use perf_event_open_sys as sys;
 use perf_event_open_sys::bindings;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// What fires samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventKind {
-    /// Cycles, counted by the processor.
-    Cycles,
-    /// A timer for each CPU.
-    CpuClock,
-}
-
-impl EventKind {
-    /// perf's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cycles => "cycles",
-            Self::CpuClock => "cpu-clock",
-        }
-    }
-}
 
 /// An open perf event of one CPU.
 #[derive(Debug)]
@@ -38,22 +20,24 @@ const SAMPLE_ID: u64 = (bindings::PERF_SAMPLE_TID
     | bindings::PERF_SAMPLE_IDENTIFIER) as u64;
 
 impl PerfEvent {
-    /// Opens the sampling event of a CPU, disabled.
-    pub(crate) fn sampling(cpu: u32, kind: EventKind, sampling: Sampling) -> io::Result<Self> {
-        Self::open(&mut Self::sampling_attr(kind, sampling), None, cpu)
+    /// Opens the sampling event of a CPU, disabled. A tracepoint's or a probe's program runs on all of them, and from
+    /// [`Self::set_bpf`] on.
+    pub(crate) fn sampling(cpu: u32, event: &Event, sampling: Sampling) -> io::Result<Self> {
+        Self::open(&mut Self::sampling_attr(event, sampling), None, cpu)
     }
 
     /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
-    pub(crate) fn of_this_thread(kind: EventKind, sampling: Sampling) -> io::Result<Self> {
-        Self::open_for(&mut Self::sampling_attr(kind, sampling), 0, -1)
+    pub(crate) fn of_this_thread(event: &Event, sampling: Sampling) -> io::Result<Self> {
+        Self::open_for(&mut Self::sampling_attr(event, sampling), 0, -1)
     }
 
-    pub(super) fn sampling_attr(kind: EventKind, sampling: Sampling) -> bindings::perf_event_attr {
+    pub(super) fn sampling_attr(event: &Event, sampling: Sampling) -> bindings::perf_event_attr {
         let mut attr = Self::attr();
-        (attr.type_, attr.config) = match kind {
-            EventKind::Cycles => (bindings::PERF_TYPE_HARDWARE, u64::from(bindings::PERF_COUNT_HW_CPU_CYCLES)),
-            EventKind::CpuClock => (bindings::PERF_TYPE_SOFTWARE, u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK)),
-        };
+        (attr.type_, attr.config) = (event.type_, event.config);
+        if let Some((path, offset)) = &event.probe {
+            attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+            attr.__bindgen_anon_4.probe_offset = *offset;
+        }
         match sampling {
             Sampling::FrequencyHz(hz) => {
                 attr.set_freq(1);
@@ -147,6 +131,14 @@ impl PerfEvent {
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: no pointers; the result is checked.
         Self::check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// What the event has counted, of one that is not inherited and says nothing else when it is read.
+    pub(crate) fn count(&self) -> Option<u64> {
+        let mut value = 0u64;
+        // SAFETY: eight writable bytes, and the descriptor is ours.
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut value).cast(), size_of_val(&value)) };
+        (n == 8).then_some(value)
     }
 
     fn check(result: i32) -> io::Result<()> {

@@ -1,15 +1,16 @@
 //! Perf events that write samples with stacks into their ring.
 
-use super::{EventKind, PerfEvent};
+use super::PerfEvent;
+use crate::event::Event;
 use fpprof_recording::model::{CaptureMode, Sampling};
 use perf_event_open_sys::bindings;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// What a sampling event with stacks is to do.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct StackEvent {
-    pub(crate) kind: EventKind,
+    pub(crate) event: Event,
     pub(crate) sampling: Sampling,
     pub(crate) mode: CaptureMode,
     /// Take the kernel's chain too.
@@ -43,7 +44,7 @@ impl PerfEvent {
     /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
     /// It is disabled.
     pub(crate) fn stacks(wish: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
-        let mut attr = Self::sampling_attr(wish.kind, wish.sampling);
+        let mut attr = Self::sampling_attr(&wish.event, wish.sampling);
         let (takes_chain, stack_bytes) = match wish.mode {
             CaptureMode::Fp => (true, None),
             CaptureMode::Dwarf { stack_bytes } => (false, Some(stack_bytes)),

@@ -14,6 +14,8 @@ use std::io::{self, Write};
 pub struct Options {
     /// What was profiled, for the title; empty for none.
     pub title: String,
+    /// What fired the samples, such as `page-faults`; empty for none.
+    pub event: String,
     /// The strategy the stacks were unwound with, such as `dwarf`.
     pub strategy: String,
     /// Width in pixels; `None` takes the width of the window.
@@ -76,7 +78,7 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
 
 fn title(options: &Options, ends: &Ends) -> String {
     let mut title = String::new();
-    for part in [&options.title, &options.strategy] {
+    for part in [&options.title, &options.event, &options.strategy] {
         if !part.is_empty() {
             title.push_str(&shown(part));
             title.push_str(" · ");

@@ -4,8 +4,14 @@ use super::varint::{Cursor, put, put_delta};
 use crate::model::{Gap, LossCause};
 
 /// By their numbers in a file.
-const CAUSES: [LossCause; 5] =
-    [LossCause::RingFull, LossCause::Throttled, LossCause::ExecWindow, LossCause::Unwritten, LossCause::Unattributed];
+const CAUSES: [LossCause; 6] = [
+    LossCause::RingFull,
+    LossCause::Throttled,
+    LossCause::ExecWindow,
+    LossCause::Unwritten,
+    LossCause::Unattributed,
+    LossCause::Nested,
+];
 
 /// Collects the gaps of one block.
 #[derive(Debug, Default)]

@@ -64,6 +64,8 @@ pub enum LossCause {
     Throttled,
     /// The user registers did not belong to the address space (inside `execve`).
     ExecWindow,
+    /// A probe was hit while the sample of another hit was being taken, on the same CPU.
+    Nested,
     /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
     /// damaged. No recording says so of itself; its reader does.
     Unwritten,
@@ -79,6 +81,7 @@ impl LossCause {
             Self::RingFull => "ring_full",
             Self::Throttled => "throttled",
             Self::ExecWindow => "exec_window",
+            Self::Nested => "nested",
             Self::Unwritten => "unwritten",
             Self::Unattributed => "unattributed",
         }

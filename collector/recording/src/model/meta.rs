@@ -80,6 +80,27 @@ pub struct Event {
     pub name: String,
     /// How often it fires.
     pub sampling: Sampling,
+    /// What shares of its samples are counted in.
+    #[serde(default, skip_serializing_if = "Measure::is_samples")]
+    pub measure: Measure,
+}
+
+/// What shares of samples are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// One sample is as good as another.
+    #[default]
+    Samples,
+    /// A sample stands for as many occurrences of the event as its weight says.
+    Occurrences,
+}
+
+impl Measure {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    fn is_samples(&self) -> bool {
+        *self == Self::Samples
+    }
 }
 
 /// How often an event fires.

@@ -12,6 +12,6 @@ mod sideband;
 
 pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
 pub use gap::Gap;
-pub use meta::{CaptureMode, Collector, Event, Host, Meta, NotCounted, Sampling, Target};
+pub use meta::{CaptureMode, Collector, Event, Host, Measure, Meta, NotCounted, Sampling, Target};
 pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
 pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};

@@ -2,7 +2,7 @@
 
 use fpprof_recording::model::{
     Abi, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit, FileIdentity,
-    Fork, FpEnd, FpFrame, Gap, Host, LossCause, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband,
+    Fork, FpEnd, FpFrame, Gap, Host, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband,
     SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
 };
 use proptest::prelude::*;
@@ -21,7 +21,11 @@ pub(crate) fn meta() -> Meta {
             distribution: String::new(),
         },
         collector: Collector::Ebpf,
-        events: vec![Event { name: "cpu-clock".into(), sampling: Sampling::FrequencyHz(999) }],
+        events: vec![Event {
+            name: "cpu-clock".into(),
+            sampling: Sampling::FrequencyHz(999),
+            measure: Measure::Samples,
+        }],
         mode: CaptureMode::Both { stack_bytes: 65_536 },
         kernel_stacks: true,
         scrubbed: false,

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Collecting a sample: the stack, the frame-pointer chain, the kernel's chain, what was lost before. */
+#ifndef FPPROF_CAPTURE_H
+#define FPPROF_CAPTURE_H
+
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "compat.bpf.h"
+#include "maps.bpf.h"
+#include "stack_end.bpf.h"
+
+#define ALIGN8(n) (((n) + 7) & ~7ULL)
+#define FRAMES_ROOM (MAX_FRAMES * sizeof(struct fp_frame))
+#define KERNEL_ROOM (MAX_KERNEL_FRAMES * sizeof(__u64))
+#define HOLES_ROOM (HOLE_WORDS * sizeof(__u64))
+#define USER32_CS 0x23
+
+/*
+ * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
+ * every turn.
+ */
+struct loop_context {
+	struct cpu_control *control;
+	__u8 *ring;
+};
+
+static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
+{
+	struct fp_walk *walk = &context->control->walk;
+	__u64 offset = address - walk->chunk_start;
+	__u64 at = walk->chunk_at + offset;
+	__u32 words[2];
+
+	if (walk->is_32) {
+		if (bpf_probe_read_user(words, sizeof(words), (void *)address))
+			return -1;
+		pair[0] = words[0];
+		pair[1] = words[1];
+		return 0;
+	}
+	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
+		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
+		if (at > ring_room)
+			return -1;
+		pair[0] = *(__u64 *)(context->ring + at);
+		pair[1] = *(__u64 *)(context->ring + at + 8);
+		return 0;
+	}
+	return bpf_probe_read_user(pair, 16, (void *)address);
+}
+
+#define READ_USER(reader, pair, address) read_pair(reader, pair, address)
+#include "walk.bpf.h"
+
+static long walk_turn(__u32 turn, void *data)
+{
+	struct loop_context *context = data;
+	struct fp_walk *walk = &context->control->walk;
+	struct fp_frame frame = {};
+	__u64 at = walk->frames_at + walk->n_frames * sizeof(frame);
+
+	walk->end = fp_step(walk, context, &frame);
+	if (walk->end != FP_END_NONE)
+		return 1;
+	/* verifier: as in read_pair */
+	if (at > ring_room)
+		return 1;
+	*(struct fp_frame *)(context->ring + at) = frame;
+	walk->n_frames++;
+	return 0;
+}
+
+static long page_turn(__u32 turn, void *data)
+{
+	struct loop_context *context = data;
+	struct page_copy *copy = &context->control->copy;
+	__u64 first = PAGE_BYTES - (copy->start & (PAGE_BYTES - 1));
+	__u64 offset = turn ? first + (turn - 1) * PAGE_BYTES : 0;
+	__u64 size = turn ? PAGE_BYTES : first;
+	__u64 at = copy->chunk_at + offset;
+	__u32 word = turn / 64;
+
+	if (offset >= copy->bytes)
+		return 1;
+	if (size > copy->bytes - offset)
+		size = copy->bytes - offset;
+	/* verifier: as in read_pair */
+	barrier_var(size);
+	if (at > ring_room || size > PAGE_BYTES || word >= HOLE_WORDS)
+		return 1;
+	if (bpf_probe_read_user(context->ring + at, size, (void *)(copy->start + offset))) {
+		copy->holes[word] |= 1ULL << (turn & 63);
+		copy->n_holes++;
+	} else {
+		copy->readable_bytes = offset + size;
+	}
+	return 0;
+}
+
+/*
+ * Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last
+ * thing of use.
+ */
+static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes,
+					__u64 at, bool end_known)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+
+	__builtin_memset(copy, 0, sizeof(*copy));
+	copy->start = start;
+	copy->bytes = bytes;
+	copy->chunk_at = at;
+	bpf_loop(n_pages, page_turn, context, 0);
+	if (!copy->readable_bytes || !end_known) {
+		/* What lies behind the last readable page is not known to be stack. */
+		bytes = copy->readable_bytes;
+	}
+	return bytes;
+}
+
+/* Appends the bitmap of holes and returns its words. */
+static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) /
+			(PAGE_BYTES * 64);
+
+	if (n_words > HOLE_WORDS)
+		n_words = HOLE_WORDS;
+	barrier_var(n_words);
+	if (at > ring_room || n_words > HOLE_WORDS)
+		return 0;
+	bpf_probe_read_kernel(context->ring + at, n_words * 8, copy->holes);
+	return n_words;
+}
+
+/* Appends the chain, the sampled instruction first, and returns the bytes. */
+static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head,
+					   __u64 at, __u64 chunk_at, __u64 chunk_bytes)
+{
+	struct fp_walk *walk = &context->control->walk;
+	struct fp_frame leaf = { .address = head->regs.ip };
+	__u64 n_frames;
+
+	if (at > ring_room)
+		return 0;
+	*(struct fp_frame *)(context->ring + at) = leaf;
+	walk->fp = head->regs.bp;
+	walk->last_fp = 0;
+	walk->chunk_start = head->regs.sp;
+	walk->chunk_bytes = chunk_bytes;
+	walk->chunk_at = chunk_at;
+	walk->frames_at = at;
+	walk->n_frames = 1;
+	walk->end = FP_END_NONE;
+	walk->is_32 = head->flags & SAMPLE_ABI32;
+	bpf_loop(MAX_FRAMES - 1, walk_turn, context, 0);
+	n_frames = walk->n_frames;
+	if (n_frames > MAX_FRAMES)
+		n_frames = MAX_FRAMES;
+	head->n_frames = n_frames;
+	head->fp_end = walk->end == FP_END_NONE ? FP_END_MAX_DEPTH : walk->end;
+	return n_frames * sizeof(leaf);
+}
+
+/*
+ * Collects the user side behind the head and returns the bytes, or -1 when the registers are not
+ * this program's.
+ */
+static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head,
+					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
+{
+	bool keeps_chunk = collect & COLLECT_CHUNK;
+	__u64 at = pos + sizeof(*head), chunk_at = at, used = 0;
+	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
+	__u64 room = context->control->place.room;
+	__u64 sp, end, asked, bytes, word, walkable;
+
+	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
+	sp = head->regs.sp;
+	if (is_in_execve(task) && bpf_probe_read_user(&word, sizeof(word), (void *)sp))
+		return -1;
+	head->flags |= SAMPLE_HAS_USER;
+	if ((head->regs.cs & 0xffff) == USER32_CS)
+		head->flags |= SAMPLE_ABI32;
+	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source);
+	asked = end ? end - sp : limit;
+	if (asked > limit)
+		asked = limit;
+	bytes = asked;
+	if (keeps_chunk) {
+		if (bytes > room)
+			bytes = room;
+		head->stack_end = end;
+		if (!end)
+			context->control->counters[COUNT_STACK_END_UNKNOWN]++;
+	} else {
+		chunk_at += FRAMES_ROOM + KERNEL_ROOM;
+	}
+	/*
+	 * verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang
+	 * 14)
+	 */
+	barrier_var(bytes);
+	if (bytes > limit || chunk_at > ring_room)
+		return -1;
+	walkable = bytes;
+	if (bpf_probe_read_user(context->ring + chunk_at, bytes, (void *)sp)) {
+		walkable = 0;
+		if (keeps_chunk) {
+			bytes = copy_pages(context, sp, bytes, chunk_at, end);
+			mapping_of(context->control, task->pid)->end = 0;
+		}
+	}
+	if (keeps_chunk) {
+		if (bytes > max_chunk_bytes)
+			bytes = max_chunk_bytes;
+		/* Where less could be read than there was room for, it was not the room that cut. */
+		if (bytes == room && bytes < asked) {
+			head->asked_bytes = asked;
+			context->control->counters[COUNT_SHED]++;
+		}
+		head->chunk_bytes = bytes;
+		used = ALIGN8(bytes);
+		if (!walkable && bytes) {
+			head->n_hole_words = append_holes(context, at + used, bytes);
+			used += head->n_hole_words * 8;
+		}
+	}
+	if (collect & COLLECT_FRAMES)
+		used += append_frames(context, head, at + used, chunk_at, walkable);
+	return used;
+}
+
+/* `ctx` is the running program's own. */
+static __always_inline __u64 append_kernel(void *ctx, struct loop_context *context,
+					   struct sample_head *head, __u64 at)
+{
+	long bytes;
+
+	if (at > ring_room)
+		return 0;
+	bytes = bpf_get_stack(ctx, context->ring + at, KERNEL_ROOM, 0);
+	if (bytes <= 0) {
+		head->flags |= SAMPLE_KERNEL_CHAIN_FAILED;
+		context->control->counters[COUNT_KERNEL_CHAIN_FAILED]++;
+		return 0;
+	}
+	head->n_kernel = (__u64)bytes / 8;
+	return bytes;
+}
+
+/*
+ * Number of the lowest bit of a word that has one: counts the bits below it. By hand, since clang 14
+ * dies of __builtin_ctzll, and without branches, of which the verifier would follow all.
+ */
+static __always_inline __u32 lowest_bit(__u64 word)
+{
+	word = (word & -word) - 1;
+	word -= (word >> 1) & 0x5555555555555555;
+	word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (word * 0x0101010101010101) >> 56;
+}
+
+/* Finds it; false when nothing is free. */
+static __always_inline bool find_place(struct cpu_control *control)
+{
+	struct place *place = &control->place;
+	__u64 tail = *(volatile __u64 *)&control->tail;
+
+	place->filled = control->head & (part_bytes - 1);
+	place->used = control->head - (tail & ~(part_bytes - 1));
+	place->free = ~(control->taken ^ *(volatile __u64 *)&control->given_back) & all_parts;
+	if (place->filled) {
+		place->part = control->order[(control->head >> part_shift) & (MAX_PARTS - 1)];
+	} else {
+		if (!place->free)
+			return false;
+		place->part = lowest_bit(place->free);
+		place->free &= place->free - 1;
+	}
+	place->pos = place->part * part_stride + place->filled;
+	return true;
+}
+
+/*
+ * How many bytes of stack there is room for, by how full the ring is: all up to three quarters, and
+ * then a quarter, a sixteenth, a sixty-fourth of it. So the ring lasts longer than it would with
+ * whole stacks, and what is lost then is said of each stack.
+ */
+static __always_inline void find_room(struct cpu_control *control)
+{
+	__u64 other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes), room = max_chunk_bytes;
+	struct place *place = &control->place;
+	__u64 used = place->used;
+	__u64 least = max_chunk_bytes < SHED_LEAST_BYTES ? max_chunk_bytes : SHED_LEAST_BYTES;
+	int i;
+
+	if (used > ring_bytes / 16 * 15)
+		room >>= 6;
+	else if (used > ring_bytes / 8 * 7)
+		room >>= 4;
+	else if (used > ring_bytes / 4 * 3)
+		room >>= 2;
+	/* A ring of two samples has no room for a whole one long before. */
+	for (i = 0; i < 3; i++)
+		if (!place->free && place->filled + other_bytes + ALIGN8(room) > part_bytes)
+			room >>= 2;
+	place->room = room < least ? least : room;
+}
+
+/* Counts a sample that is lost, and notes when. */
+static __always_inline void lose(struct cpu_control *control, enum counter counter,
+				 enum gap_cause cause)
+{
+	struct gap *gap = &control->gaps[cause];
+
+	control->counters[counter]++;
+	gap->last_ns = bpf_ktime_get_ns();
+	if (!gap->n++)
+		gap->first_ns = gap->last_ns;
+}
+
+/* Appends what was lost since the last sample, if anything was, and returns the bytes. */
+static __always_inline __u64 append_gaps(struct loop_context *context, struct sample_head *head,
+					 __u64 at)
+{
+	struct cpu_control *control = context->control;
+
+	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_EXEC_WINDOW].n)
+		return 0;
+	/* verifier: as in read_pair */
+	if (at > ring_room)
+		return 0;
+	__builtin_memcpy(context->ring + at, control->gaps, sizeof(control->gaps));
+	__builtin_memset(control->gaps, 0, sizeof(control->gaps));
+	head->n_gaps = N_GAP_CAUSES;
+	return sizeof(control->gaps);
+}
+
+#endif

@@ -1,0 +1,143 @@
+//! An event as the kernel takes it.
+
+use super::counters::{Class, Counter};
+use super::symbol::file_offset;
+use super::tracefs::tracepoint_id;
+use super::wish::{EventWish, Named};
+use crate::error::Error;
+use fpprof_recording::model::{Measure, Sampling};
+use perf_event_open_sys::bindings;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+/// Where the kernel says the type of its probes in programs.
+const PROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// What fires samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    name: String,
+    /// `type` of a `perf_event_attr`.
+    pub(crate) type_: u32,
+    /// Its `config`.
+    pub(crate) config: u64,
+    /// File and offset of a probe.
+    pub(crate) probe: Option<(CString, u64)>,
+    opened: Opened,
+    class: Class,
+}
+
+/// How it is opened for the eBPF collector, and by which program it is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// One on each CPU.
+    OnEachCpu,
+    /// One for all: its program runs wherever the tracepoint is hit.
+    Tracepoint,
+    /// Likewise a probe.
+    Probe,
+}
+
+impl Event {
+    /// Cycles, counted by the processor.
+    pub(crate) fn cycles() -> Self {
+        Self::counter("cycles")
+    }
+
+    /// A timer for each CPU.
+    pub(crate) fn cpu_clock() -> Self {
+        Self::counter("cpu-clock")
+    }
+
+    fn counter(name: &str) -> Self {
+        let (type_, config) = Counter::named(name).map_or((bindings::PERF_TYPE_SOFTWARE, 0), Counter::attributes);
+        let class = Counter::named(name).map_or(Class::Timer, |counter| counter.class);
+        Self { name: name.to_owned(), type_, config, probe: None, opened: Opened::OnEachCpu, class }
+    }
+
+    /// What was wished for; `None` for the usual event, which is to be tried out.
+    pub(crate) fn find(wish: &EventWish) -> Result<Option<Self>, Error> {
+        let of =
+            |type_, config, opened, class| Self { name: wish.to_string(), type_, config, probe: None, opened, class };
+        let each = Opened::OnEachCpu;
+        Ok(Some(match &wish.0 {
+            Named::Usual => return Ok(None),
+            Named::Counter(counter) => Self::counter(counter.name),
+            Named::Cache(_, config) => of(bindings::PERF_TYPE_HW_CACHE, *config, each, Class::Hardware),
+            Named::Raw(config) => of(bindings::PERF_TYPE_RAW, *config, each, Class::Hardware),
+            Named::Tracepoint { group, name } => {
+                let id = tracepoint_id(group, name)?;
+                of(bindings::PERF_TYPE_TRACEPOINT, id, Opened::Tracepoint, Class::KernelOccurrences)
+            }
+            Named::Probe { file, symbol, offset } => {
+                let at = file_offset(file, symbol.as_deref(), *offset)?;
+                let unreadable = |source| Error::ProbeFile { file: file.clone(), source };
+                // The kernel resolves the path from the caller's root.
+                let path = std::fs::canonicalize(file).map_err(unreadable)?;
+                let path = CString::new(path.as_os_str().as_bytes()).map_err(|error| unreadable(error.into()))?;
+                Self { probe: Some((path, at)), ..of(probe_type()?, 0, Opened::Probe, Class::Occurrences) }
+            }
+        }))
+    }
+
+    /// perf's name, or as it is typed.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the eBPF collector opens it.
+    pub(crate) fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// Whether it fires by time, so that time and rate say how often it should have.
+    pub(crate) fn is_timer(&self) -> bool {
+        self.class == Class::Timer
+    }
+
+    /// Whether the kernel itself counts what happens, one by one, so that the count says how often it should have fired.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self.class, Class::Occurrences | Class::KernelOccurrences) && self.opened == Opened::OnEachCpu
+    }
+
+    /// Whether it happens in the kernel only.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        self.class == Class::KernelOccurrences
+    }
+
+    /// What shares of its samples are counted in. The kernel varies the weight of samples to meet a rate; of time and of
+    /// the processor's work one sample stays as good as another.
+    pub(crate) fn measure(&self, sampling: Sampling) -> Measure {
+        let counts = matches!(self.class, Class::Occurrences | Class::KernelOccurrences);
+        match sampling {
+            Sampling::FrequencyHz(_) if counts => Measure::Occurrences,
+            _ => Measure::Samples,
+        }
+    }
+
+    /// Whether it can be sampled so.
+    pub(crate) fn check_sampling(&self, sampling: Sampling) -> Result<(), Error> {
+        match (sampling, self.opened) {
+            (Sampling::FrequencyHz(_), Opened::Tracepoint | Opened::Probe) => {
+                Err(Error::RateOfOccurrences { event: self.name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the kernel means when it refuses to open it.
+    pub(crate) fn refused(&self, cpu: u32, source: io::Error) -> Error {
+        let no_such_counter = matches!(source.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV));
+        match self.class {
+            Class::Hardware if no_such_counter => Error::NoHardwareEvent { event: self.name.clone() },
+            _ => Error::PerfEvent { event: self.name.clone(), cpu, source },
+        }
+    }
+}
+
+fn probe_type() -> Result<u32, Error> {
+    let text = std::fs::read_to_string(PROBE_TYPE).ok();
+    let number = text.and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| Error::MissingProbes { kernel: crate::host::kernel_release() })
+}

@@ -1,0 +1,251 @@
+//! Samples by all kinds of events: what a program does so many times is sampled so many times, with the stack of the
+//! function that does it. Loads the real BPF programs, and mounts tracefs where only these tests see it.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::stacks::{commonest, stacks};
+use support::{Ran, assert_balance, fpprof, number, ran, report};
+
+fn program(dir: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/events.c");
+    let program = dir.join("events");
+    let built = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+    assert!(built.expect("gcc runs").success());
+    program
+}
+
+/// Runs `fpprof` where `mount` says: `on` mounts tracefs, `off` takes it away.
+fn with_tracefs(mount: &str, args: &[&str]) -> Ran {
+    let script = match mount {
+        "on" => "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$@\"",
+        _ => "umount -q -R /sys/kernel/tracing /sys/kernel/debug; exec \"$@\"",
+    };
+    ran(Command::new("unshare").args(["-m", "sh", "-c", script, "sh"]).arg(env!("CARGO_BIN_EXE_fpprof")).args(args))
+}
+
+/// What a recording by `event` has.
+struct Recorded {
+    report: serde_json::Value,
+    /// Samples of the program below this function, by the stacks that know best.
+    in_function: u64,
+    stacks: String,
+}
+
+/// Records the program by an event, checks the balance, and looks for the function.
+fn recorded(options: &[&str], command: &[&str], function: &str) -> Recorded {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, file) = (program(dir.path()), dir.path().join("recording"));
+    let path = |path: &Path| path.to_str().expect("a path").to_owned();
+    let (program, output) = (path(&program), path(&file));
+    let mut args = vec!["record", "-o", &output];
+    args.extend(options);
+    args.extend(["--", &program]);
+    args.extend(command);
+    let ran = with_tracefs("on", &args);
+    assert_eq!(ran.status, 0, "{options:?}: {}", ran.stderr);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    let found = stacks(&file, "dwarf");
+    let has = |names: &[String]| names.iter().any(|name| name == function) && names.iter().any(|name| name == "main");
+    let in_function = found.iter().filter(|stack| has(&stack.names)).map(|stack| stack.samples).sum();
+    Recorded { report, in_function, stacks: commonest(&found) }
+}
+
+/// Samples that a report says were lost.
+fn lost(report: &serde_json::Value) -> u64 {
+    let causes = report.pointer("/lost").and_then(serde_json::Value::as_object);
+    causes.expect("what was lost").values().filter_map(serde_json::Value::as_u64).sum()
+}
+
+/// Checks that as many samples as there were occurrences are in the function; a few may be lost if the report says so.
+fn assert_each(options: &[&str], command: &[&str], function: &str, times: u64) -> Recorded {
+    let found = recorded(options, command, function);
+    let all = found.in_function + lost(&found.report);
+    assert!(
+        all >= times && found.in_function <= times + times / 20 + 5,
+        "{options:?}: {} of {times}: {} {:#}",
+        found.in_function,
+        found.stacks,
+        found.report
+    );
+    let event = found.report.pointer("/environment/event").and_then(serde_json::Value::as_str);
+    assert_eq!(event, options.get(1).copied());
+    found
+}
+
+const COLLECTORS: [&str; 2] = ["ebpf", "perf-event"];
+
+/// Check that each page fault, context switch and migration of a program is a sample with the stack that caused it, by
+/// either collector, and that the report names the event and how it was sampled.
+#[test]
+fn what_the_kernel_counts() {
+    for collector in COLLECTORS {
+        let by = |event| ["-e", event, "--collector", collector, "--call-graph", "both,16384"];
+        let faults = assert_each(&by("page-faults"), &["touch", "3000"], "touch", 3000);
+        assert_eq!(faults.report["environment"]["rate"], "each");
+        assert_each(&by("minor-faults"), &["touch", "1000"], "touch", 1000);
+        let switches = recorded(&by("context-switches"), &["nap", "300"], "nap");
+        assert!(switches.in_function >= 300, "{collector}: {} {:#}", switches.in_function, switches.report);
+        let moves = recorded(&by("cpu-migrations"), &["wander", "200"], "wander");
+        assert!(moves.in_function >= 190, "{collector}: {} {:#}", moves.in_function, moves.report);
+    }
+}
+
+/// Check that faults that wait for the disk are told from others.
+#[test]
+fn faults_of_the_disk() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("data");
+    let command = ["fetch", "64", file.to_str().unwrap()];
+    let major = recorded(&["-e", "major-faults", "--call-graph", "both"], &command, "fetch");
+    assert!((60..=70).contains(&major.in_function), "{} {:#}", major.in_function, major.report);
+}
+
+/// Check that a count thins samples out as it says, that a rate makes the kernel do so, and that a recording says which.
+#[test]
+fn counts_and_rates() {
+    let thin = recorded(&["-e", "faults", "-c", "10"], &["touch", "20000"], "touch");
+    // Others' faults on the same CPUs count too: of them one in ten is skipped.
+    assert!((1500..=2100).contains(&thin.in_function), "{} {:#}", thin.in_function, thin.report);
+    assert_eq!(thin.report["environment"]["event"], "page-faults");
+    assert_eq!(thin.report["environment"]["rate"], "every 10 events");
+    let timed = recorded(&["-e", "cpu-clock", "-c", "500000"], &["touch", "20000"], "touch");
+    assert!(timed.in_function > 50, "{:#}", timed.report);
+    let rated = recorded(&["-e", "task-clock", "-F", "2000"], &["touch", "20000"], "touch");
+    assert!(rated.in_function > 50, "{:#}", rated.report);
+    assert_eq!(rated.report["environment"]["rate"], "2000 Hz");
+    let both = ran(fpprof().args(["record", "-F", "9", "-c", "9", "--", "true"]));
+    assert_eq!(both.status, 2, "{}", both.stderr);
+}
+
+/// Check that each hit of a tracepoint is a sample, of a single system call as of the scheduler, by either collector, and
+/// that what others did is skipped and counted.
+#[test]
+fn tracepoints() {
+    for collector in COLLECTORS {
+        let by = |event| ["-e", event, "--collector", collector, "--call-graph", "both,16384"];
+        assert_each(&by("syscalls:sys_enter_openat"), &["open", "500"], "open_files", 500);
+        let switches = recorded(&by("sched:sched_switch"), &["nap", "300"], "nap");
+        assert!(switches.in_function >= 300, "{collector}: {} {:#}", switches.in_function, switches.report);
+        if collector == "ebpf" {
+            assert!(number(&switches.report, "skipped") > 0, "{:#}", switches.report);
+        }
+    }
+    let thin = recorded(&["-e", "syscalls:sys_enter_openat", "-c", "7"], &["open", "7000"], "open_files");
+    assert!((900..=1001).contains(&thin.in_function), "{} {:#}", thin.in_function, thin.report);
+}
+
+/// Check that each hit of a probe is a sample with the caller's stack, wherever in the function it
+/// is put, and that hits of several threads at once are samples or counted as lost.
+#[test]
+fn probes() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path());
+    let file = dir.path().join("recording");
+    let place = |place: &str| format!("uprobe:{}:{place}", program.display());
+    let record = |event: &str, command: &[&str]| {
+        let options = ["-e", event, "--call-graph", "both,16384"];
+        let mut args = vec!["record", "-o", file.to_str().unwrap()];
+        args.extend(options);
+        args.extend(["--", program.to_str().unwrap()]);
+        args.extend(command);
+        let ran = ran(fpprof().args(&args));
+        assert_eq!(ran.status, 0, "{event}: {}", ran.stderr);
+        let report = report(&file, &[]);
+        assert_balance(&report);
+        assert_eq!(report["environment"]["event"], *event);
+        let found = stacks(&file, "dwarf");
+        let chain = |names: &[String]| names.first().is_some_and(|leaf| leaf == "probed") && names[1] == "call";
+        let hits: u64 = found.iter().filter(|stack| chain(&stack.names)).map(|stack| stack.samples).sum();
+        (hits, report)
+    };
+    let nm = ran(Command::new("nm").arg(&program)).stdout;
+    let line = nm.lines().find(|line| line.ends_with(" probed")).expect("the symbol");
+    let address = format!("0x{}", line.split(' ').next().unwrap().trim_start_matches('0'));
+    for at in ["probed", &address] {
+        let (hits, report) = record(&place(at), &["call", "1000"]);
+        assert_eq!(hits, 1000, "{at}: {report:#}");
+    }
+    let (hits, report) = record(&place("probed"), &["threads", "5000"]);
+    assert_eq!(number(&report, "recorded") + lost(&report), 20_000, "{report:#}");
+    assert!(hits >= 19_000, "{report:#}");
+    let args = ["record", "-e", &place("probed"), "--collector", "perf-event", "--", "true"];
+    let refused = ran(fpprof().args(args));
+    assert!(refused.status == 1 && refused.stderr.contains("which is for eBPF"), "{}", refused.stderr);
+}
+
+/// Check that counters of the processor are sampled where there are some, and where there are none refused with what to
+/// do instead.
+#[test]
+fn counters_of_the_processor() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let has_counters = Path::new("/sys/bus/event_source/devices/cpu").exists();
+    for collector in COLLECTORS {
+        for event in ["cycles", "instructions", "cache-misses", "LLC-loads", "r1a8"] {
+            let mut record = fpprof();
+            record.args(["record", "-e", event, "--collector", collector, "-o"]).arg(&file);
+            let ran = ran(record.args(["--", "sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]));
+            if has_counters && event == "cycles" {
+                assert_eq!(ran.status, 0, "{event}: {}", ran.stderr);
+                assert_eq!(report(&file, &[])["environment"]["event"], event);
+            } else if !has_counters {
+                assert_eq!(ran.status, 1, "{event}: {}", ran.stderr);
+                for words in [event, "PMU", "cpu-clock"] {
+                    assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+                }
+                assert!(!file.exists(), "nothing is left");
+            }
+        }
+    }
+}
+
+/// Check that what cannot be sampled is refused with what to do, before anything runs.
+#[test]
+fn wrong_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let mark = mark.to_str().unwrap();
+    let refused = |mount: &str, options: &[&str], status: i32, words: &[&str]| {
+        let mut args = vec!["record"];
+        args.extend(options);
+        args.extend(["--", "touch", mark]);
+        let ran = with_tracefs(mount, &args);
+        assert_eq!(ran.status, status, "{options:?}: {}", ran.stderr);
+        for word in words {
+            assert!(ran.stderr.contains(word), "`{word}` is not in: {}", ran.stderr);
+        }
+        assert!(!Path::new(mark).exists(), "the command ran");
+    };
+    refused("off", &["-e", "sched:sched_switch"], 1, &["not mounted", "mount -t tracefs"]);
+    refused("on", &["-e", "sched:no_such_thing"], 1, &["no tracepoint sched:no_such_thing", "available_events"]);
+    refused("on", &["-e", "sched:sched_switch", "-F", "99"], 1, &["no rate", "-c N"]);
+    refused("on", &["-e", "nonsense"], 2, &["page-faults", "GROUP:NAME", "uprobe:/PATH:SYMBOL"]);
+    refused("on", &["-e", "cycles:u"], 2, &["modifier"]);
+    refused("on", &["-e", "cycles,page-faults"], 2, &["one after the other"]);
+    refused("on", &["-e", "uprobe:/bin/sh:no_such_function"], 1, &["no code at no_such_function", "nm /bin/sh"]);
+    refused("on", &["-e", "uprobe:/etc/passwd:main"], 1, &["cannot probe /etc/passwd"]);
+    refused("on", &["-e", "uprobe:/no/such/file:main"], 1, &["cannot probe /no/such/file"]);
+    refused("on", &["-e", "page-faults", "-c", "0"], 2, &["--count", "1 or more"]);
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", "-all"];
+    let script =
+        "umount -q -R /sys/kernel/tracing; mount -t tracefs tracefs /sys/kernel/tracing && exec setpriv \"$@\"";
+    let mut as_nobody = Command::new("unshare");
+    as_nobody.args(["-m", "sh", "-c", script, "sh"]).args(nobody).arg(env!("CARGO_BIN_EXE_fpprof"));
+    let ran = ran(as_nobody.args(["record", "-o", "/dev/null", "-e", "sched:sched_switch", "--", "true"]));
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("may not read") && ran.stderr.contains("run as root"), "{}", ran.stderr);
+}
+
+/// Check that a flame graph says by what it was sampled.
+#[test]
+fn flame_graphs_name_the_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("recording"));
+    support::record(&file, &["-e", "minor-faults"], &[program.to_str().unwrap(), "touch", "1000"]);
+    let drawn = ran(fpprof().arg("flamegraph").arg(&file).args(["-o", "-"]));
+    assert!(drawn.stdout.contains("recording · minor-faults · dwarf · "), "{}", drawn.stderr);
+    assert!(drawn.stdout.contains("touch"));
+}
