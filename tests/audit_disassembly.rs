@@ -126,7 +126,7 @@ fn number_or_0(value: &Value) -> usize {
     value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
 }
 
-/// What distributions say of their builds: PostgreSQL, Node and OpenJDK keep frame pointers, Debian's libraries do not.
+/// What distributions say of their builds: `PostgreSQL`, Node and `OpenJDK` keep frame pointers, Debian's libraries do not.
 fn assert_known(path: &str, share: f64) {
     let name = path.rsplit('/').next().unwrap_or(path);
     if ["node", "postgres", "libjvm.so"].contains(&name) {
