@@ -45,6 +45,7 @@ impl Space {
 
     /// The name of the contents.
     #[must_use]
+    #[inline]
     pub const fn id(&self) -> u32 {
         self.id
     }

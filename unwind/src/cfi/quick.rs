@@ -152,8 +152,11 @@ impl QuickCie {
     fn define(&self, opcode: u8, reader: &mut Reader<'_>, spec: &Spec, state: &mut Needed) -> Option<()> {
         match opcode {
             OFFSET..RESTORE => {
-                let offset = self.factored(reader.uleb()?.cast_signed());
-                state.set(spec, (opcode & LOW_BITS).into(), RegisterRule::Offset(offset));
+                let (register, factor) = (u16::from(opcode & LOW_BITS), reader.uleb()?.cast_signed());
+                // Of the registers that functions save most are none a rule needs.
+                if state.get(spec, register).is_some() {
+                    state.set(spec, register, RegisterRule::Offset(self.factored(factor)));
+                }
             }
             RESTORE.. => self.restore(spec, (opcode & LOW_BITS).into(), state),
             0x00 => {}
@@ -197,6 +200,7 @@ impl QuickCie {
         Some(())
     }
 
+    #[inline]
     fn factored(&self, offset: i64) -> i64 {
         offset.wrapping_mul(self.data_alignment)
     }
@@ -216,6 +220,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    #[inline]
     fn opcode(&mut self) -> Option<u8> {
         let (&byte, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -228,10 +233,15 @@ impl Reader<'_> {
         Some(chunk)
     }
 
-    /// An unsigned number below 2^63.
+    /// An unsigned number below 2^63. Nearly all are below 128.
     #[inline]
     fn uleb(&mut self) -> Option<u64> {
         let first = self.opcode()?;
+        if first < 0x80 { Some(first.into()) } else { self.long_uleb(first) }
+    }
+
+    #[cold]
+    fn long_uleb(&mut self, first: u8) -> Option<u64> {
         let mut value = u64::from(first & 0x7f);
         let (mut byte, mut shift) = (first, 7);
         while byte & 0x80 != 0 {
