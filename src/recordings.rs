@@ -6,6 +6,7 @@ use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
+use fpprof_recording::model::Meta;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -51,14 +52,24 @@ impl Source {
         let modules = self.modules();
         let mut options = Options::new(&modules);
         options.strategies = strategies.to_vec();
-        options.detail = match (self.no_inline, self.lines) {
+        options.detail = self.detail();
+        options.page = page;
+        options.is_this_machine = self.is_this_machine(recording.meta());
+        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+    }
+
+    /// How much is said of an address.
+    pub(crate) fn detail(&self) -> Detail {
+        match (self.no_inline, self.lines) {
             (true, _) => Detail::Symbols,
             (_, true) => Detail::Lines,
             _ => Detail::Inlines,
-        };
-        options.page = page;
-        options.is_this_machine = self.symfs.is_none() && is_this_kernel(&recording.meta().host.kernel);
-        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+        }
+    }
+
+    /// Whether it was made where this program runs, under the same kernel.
+    pub(crate) fn is_this_machine(&self, meta: &Meta) -> bool {
+        self.symfs.is_none() && is_this_kernel(&meta.host.kernel)
     }
 
     /// Where its modules are looked for.

@@ -6,7 +6,7 @@ use fpprof_workloads::{Program, build, programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
-use support::{fpprof, ran, report};
+use support::{Ran, fpprof, ran, report};
 
 fn program(name: &str) -> &'static Program {
     programs().iter().find(|program| program.name == name).unwrap_or_else(|| panic!("no program {name}"))
@@ -94,6 +94,45 @@ fn files_of_another_machine() {
         let report = report(&recording, options);
         report.pointer("/strategies/dwarf/complete").and_then(serde_json::Value::as_u64).unwrap_or(0)
     };
+    let symfs = ["--symfs", root.to_str().unwrap()];
     assert_eq!(complete(&[]), 0, "the program is gone");
-    assert!(complete(&["--symfs", root.to_str().unwrap()]) > 20);
+    assert!(complete(&symfs) > 20);
+    let in_place = dir.path().join("perf.data");
+    assert_eq!(folded(&in_place, &[]).stdout, folded(&recording, &[]).stdout);
+    let found = folded(&in_place, &symfs).stdout;
+    assert_eq!(found, folded(&recording, &symfs).stdout);
+    assert!(found.contains(";burn "), "{found}");
+}
+
+/// The folded stacks of a recording, or of a file of perf's.
+fn folded(file: &Path, options: &[&str]) -> Ran {
+    let ran = ran(fpprof().args(["export", "--format", "folded"]).args(options).arg(file));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    ran
+}
+
+/// Check that the stacks of a perf.data file are the same whether it is imported first or folded as it is read, by
+/// registers and stack, by callchains and compressed, in whatever detail; and that what perf wrote into a pipe must be
+/// imported.
+#[test]
+fn export_folds_perf_data_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("leaf_with_frame"), dir.path()).unwrap();
+    let perf_data = dir.path().join("perf.data");
+    for options in
+        [&["--call-graph", "dwarf,16384"][..], &["--call-graph", "fp"], &["--call-graph", "dwarf,16384", "-z"]]
+    {
+        let recording = imported(dir.path(), &built, options);
+        for detail in [&[][..], &["--no-inline"], &["--lines"], &["--strategy", "fp"]] {
+            let in_place = folded(&perf_data, detail);
+            assert_eq!(in_place.stdout, folded(&recording, detail).stdout, "{options:?} {detail:?}");
+            assert!(in_place.stderr.contains("imported  "), "{}", in_place.stderr);
+            assert!(in_place.stdout.contains("main;outer;mid;burn "), "{options:?} {detail:?}: {}", in_place.stdout);
+        }
+    }
+    let pipe = dir.path().join("pipe");
+    std::fs::write(&pipe, b"PERFILE2\x10\0\0\0\0\0\0\0").unwrap();
+    let refused = ran(fpprof().arg("export").arg(&pipe));
+    assert_eq!(refused.status, 1);
+    assert!(refused.stderr.contains("fpprof import"), "{}", refused.stderr);
 }

@@ -16,6 +16,7 @@ use crate::summary::Summary;
 use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
 use crate::totals::Totals;
 use fpprof_recording::Recording;
+use fpprof_recording::model::Meta;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
@@ -78,7 +79,7 @@ pub struct Analysis {
 /// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are no
 /// errors but part of the result.
 pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
-    let strategies = checked_strategies(recording, options)?;
+    let strategies = checked_strategies(recording.meta(), options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
     let meta = recording.meta().clone();
     let timeline = read_timeline(recording)?;
@@ -93,12 +94,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     })?;
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
-    let (addresses, has_kernel) = wanted(&folder, &modules);
-    let read_kernel = || kernel_symbols(&timeline, &meta, options.is_this_machine);
-    let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
-    let kernel = has_kernel.then_some(read_kernel);
-    let symbols =
-        Symbolizer::new(&modules, &addresses, kernel, options.detail, options.n_threads).with_perf_maps(&timeline);
+    let symbols = symbolizer(&folder, &replay, &meta, options);
     let labels = Labels::new(&folder, &modules, &symbols);
     let mut folded = fold(&folder, &labels, &timeline, strategies.len());
     folded.iter_mut().for_each(name_roots);
@@ -129,6 +125,16 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
 }
 
+/// The names of all that was folded.
+fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Options<'_>) -> Symbolizer {
+    let Replay { timeline, modules, .. } = *replay;
+    let (addresses, has_kernel) = wanted(folder, modules);
+    let read_kernel = || kernel_symbols(timeline, meta, options.is_this_machine);
+    let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
+    let kernel = has_kernel.then_some(read_kernel);
+    Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_perf_maps(timeline)
+}
+
 /// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.
 fn around_chunks(summary: &Summary) -> Around {
     let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
@@ -136,8 +142,7 @@ fn around_chunks(summary: &Summary) -> Around {
     Around { other_bytes_per_sample, duration_s: summary.duration_s }
 }
 
-fn checked_strategies<R: Read + Seek>(recording: &Recording<R>, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {
-    let meta = recording.meta();
+fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {
     let strategies = match options.strategies.as_slice() {
         [] => Strategy::defaults(meta),
         asked => asked.to_vec(),
@@ -171,6 +176,10 @@ fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
     }
     warnings
 }
+
+mod perf_data;
+
+pub use perf_data::{PerfStacks, fold_perf_data};
 
 #[cfg(test)]
 mod tests;

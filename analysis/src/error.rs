@@ -1,5 +1,6 @@
 //! What can go wrong with an analysis as a whole. What goes wrong with one module or stack is data, not an error.
 
+use crate::import::ImportError;
 use crate::strategy::StrategyError;
 
 /// Why an analysis could not be made.
@@ -9,6 +10,9 @@ pub enum Error {
     /// The recording cannot be read.
     #[error("the recording cannot be read")]
     Recording(#[from] fpprof_recording::Error),
+    /// The file of perf cannot be read.
+    #[error(transparent)]
+    PerfData(#[from] ImportError),
     /// A strategy is unknown, or the recording does not hold what it needs.
     #[error(transparent)]
     Strategy(#[from] StrategyError),

@@ -45,5 +45,5 @@ mod summarise;
 #[cfg(test)]
 mod test_support;
 
-pub use analyse::{Analysis, Options, analyse};
+pub use analyse::{Analysis, Options, PerfStacks, analyse, fold_perf_data};
 pub use error::Error;

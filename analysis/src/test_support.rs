@@ -52,9 +52,10 @@ fn run(command: &mut Command) -> String {
 pub(crate) fn symbols(path: &Path) -> BTreeMap<String, (u64, u64)> {
     let text = run(Command::new("nm").arg("-S").arg(path));
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let is_address = |text: &str| matches!(text.len(), 8 | 16);
     let parse = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
-        [svma, bytes, _, name] if svma.len() == 16 => Some((name.to_string(), (number(svma), number(bytes)))),
-        [svma, _, name] if svma.len() == 16 => Some((name.to_string(), (number(svma), 0))),
+        [svma, bytes, _, name] if is_address(svma) => Some((name.to_string(), (number(svma), number(bytes)))),
+        [svma, _, name] if is_address(svma) => Some((name.to_string(), (number(svma), 0))),
         _ => None,
     };
     text.lines().filter_map(parse).collect()

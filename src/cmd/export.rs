@@ -1,17 +1,29 @@
 //! `fpprof export`: the stacks of a recording for other tools.
 
+use super::import;
 use crate::exit::DONE;
-use crate::output;
+use crate::output::{self, say};
 use crate::recordings::Source;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use fpprof_analysis::folded::Folded;
+use fpprof_analysis::import::perf_events;
 use fpprof_analysis::strategy::Strategy;
+use fpprof_analysis::{Options, fold_perf_data};
 use fpprof_reports::folded;
+use std::io::BufReader;
 use std::path::PathBuf;
 
+/// Bytes read at a time where samples are passed over.
+const EVENT_BYTES: usize = 1024;
+
 /// Write the stacks of a recording for other tools
+///
+/// FILE may also be the perf.data of `perf record`: its samples are unwound and folded as they are read, in a part of the
+/// time that an import and an export take.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg")]
+  fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
+  fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
@@ -38,10 +50,37 @@ enum Format {
 /// If the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
-    let analysis = args.source.analyse(&wanted)?;
-    let stacks = analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?;
-    output::write_whole(&args.output, |mut out| match args.format {
-        Format::Folded => folded::write(stacks, &mut out),
-    })?;
+    let write = |stacks: &Folded| {
+        output::write_whole(&args.output, |mut out| match args.format {
+            Format::Folded => folded::write(stacks, &mut out),
+        })
+    };
+    if import::is_of_perf(&args.source.file)? {
+        write(&of_perf(&args.source, wanted)?)?;
+    } else {
+        let analysis = args.source.analyse(&wanted)?;
+        write(analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?)?;
+    }
     Ok(DONE)
+}
+
+/// The stacks of a perf.data file.
+fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded> {
+    let context = || source.file.display().to_string();
+    if !import::is_file_mode(&source.file)? {
+        bail!("{}: what perf wrote into a pipe can be read once only: `fpprof import` it first", context());
+    }
+    // Of the samples only the heads are read here.
+    let events = perf_events(BufReader::with_capacity(EVENT_BYTES, import::open(&source.file)?));
+    let events = events.with_context(context)?;
+    let modules = source.modules();
+    let mut options = Options::new(&modules);
+    options.strategies = strategies;
+    options.detail = source.detail();
+    options.is_this_machine = source.is_this_machine(&events.0);
+    let samples = BufReader::new(import::open(&source.file)?);
+    let stacks = fold_perf_data(&events, samples, &options).with_context(context)?;
+    import::say_imported(&stacks.imported);
+    stacks.warnings.iter().for_each(|warning| say(warning));
+    Ok(stacks.folded)
 }

@@ -25,8 +25,10 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-/// How a file in perf's file mode begins, with the size of its header (`struct perf_file_header`); in pipe mode the
-/// header is 16 bytes long.
+/// How what perf writes begins.
+const MAGIC: &[u8] = b"PERFILE2";
+/// The same in file mode, with the size of its header (`struct perf_file_header`); in pipe mode the header is 16 bytes
+/// long.
 const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
 
 /// Runs the subcommand; gives the exit status.
@@ -42,23 +44,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     } else {
         import::perf_pipe(BufReader::new(open(&args.file)?), output)
     };
-    say_imported(&imported.with_context(|| args.file.display().to_string())?, &args.output);
+    say_imported(&imported.with_context(|| args.file.display().to_string())?);
+    say(&format!("recorded  {}", args.output.display()));
     Ok(DONE)
 }
 
-fn open(path: &Path) -> anyhow::Result<File> {
+pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(|| path.display().to_string())
 }
 
-fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
+/// Whether a file is one that `perf record` has written, its pipe's stream included.
+pub(super) fn is_of_perf(path: &Path) -> anyhow::Result<bool> {
+    let mut magic = Vec::new();
+    let read = open(path)?.take(MAGIC.len() as u64).read_to_end(&mut magic);
+    read.with_context(|| path.display().to_string())?;
+    Ok(magic == MAGIC)
+}
+
+pub(super) fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
     let mut header = Vec::new();
     let read = open(path)?.take(FILE_HEADER.len() as u64).read_to_end(&mut header);
     read.with_context(|| path.display().to_string())?;
     // What is neither is best told by the parser of whole files.
-    Ok(header == FILE_HEADER || !header.starts_with(b"PERFILE2"))
+    Ok(header == FILE_HEADER || !header.starts_with(MAGIC))
 }
 
-fn say_imported(imported: &Imported, output: &Path) {
+/// Says what was taken of a file and what was not.
+pub(super) fn say_imported(imported: &Imported) {
     let Imported { samples, lost_records, lost_samples, left_out, damage } = imported;
     say(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
     let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();
@@ -68,5 +80,4 @@ fn say_imported(imported: &Imported, output: &Path) {
     for damage in damage {
         say(&format!("damaged  {damage}"));
     }
-    say(&format!("recorded  {}", output.display()));
 }

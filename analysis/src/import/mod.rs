@@ -7,6 +7,7 @@
 mod bytes;
 mod convert;
 mod description;
+mod direct;
 mod error;
 mod events;
 mod file;
@@ -14,6 +15,7 @@ mod perf_data;
 mod records;
 mod rounds;
 
+pub use direct::{PerfSamples, perf_events};
 pub use error::ImportError;
 pub use perf_data::{Imported, perf_data, perf_pipe};
 

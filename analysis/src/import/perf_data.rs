@@ -9,7 +9,7 @@ use super::file::{FileHeader, is_pipe};
 use super::records::{Head, Records, user, user_name};
 use super::rounds::Rounds;
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, OwnCost, Sample, Sideband, SidebandLoss};
+use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
@@ -34,20 +34,9 @@ pub struct Imported {
 ///
 /// # Errors
 /// [`ImportError`] says whether the file is foreign, damaged, of another machine, or without samples.
-pub fn perf_data<R: Read + Seek, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
-    let header = FileHeader::read(&mut input)?;
-    let mut import = Import { features: header.features, ..Import::default() };
-    for attribute in header.attributes {
-        import.events.add(attribute)?;
-    }
-    if header.is_unfinished {
-        let damage = "it is not finished, or cut off: the names of its events and of the machine are missing";
-        import.done.damage.push(damage.to_owned());
-    }
-    input.seek(SeekFrom::Start(header.data.offset)).map_err(ImportError::Read)?;
-    // In a file that was not finished the last record may be half written; that is its end.
-    let left = (!header.is_unfinished).then_some(header.data.size);
-    import.run(Records::new(input, left, false), output)
+pub fn perf_data<R: Read + Seek, W: Write>(input: R, output: W) -> Result<Imported, ImportError> {
+    let (import, records) = Import::of_file(input)?;
+    import.write(records, output)
 }
 
 /// Converts what `perf record -o -` writes.
@@ -63,7 +52,7 @@ pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported,
     if !is_pipe(first)? {
         return Err(ImportError::Damaged("it is a file and no pipe's stream, or its header is damaged"));
     }
-    Import::default().run(Records::new(input, None, true), output)
+    Import::default().write(Records::new(input, None, true), output)
 }
 
 /// Per-CPU counts, as the samples of a recording carry them.
@@ -73,15 +62,28 @@ struct Counts {
     lost: u64,
 }
 
+/// Converts records. What comes of them goes to a [`Sink`].
 #[derive(Default)]
-struct Import {
+pub(super) struct Import {
     events: Events,
     features: Features,
+    rounds: Rounds,
+    body: Vec<u8>,
+    sample: Sample,
     cpus: BTreeMap<u32, Counts>,
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
     last_ns: u64,
-    done: Imported,
+    pub(super) done: Imported,
+}
+
+/// Takes samples and events in the order of time.
+pub(super) trait Sink {
+    /// Takes a sample; it may be taken away.
+    fn sample(&mut self, import: &Import, sample: &mut Sample) -> Result<(), ImportError>;
+
+    /// Takes an event.
+    fn sideband(&mut self, event: Sideband) -> Result<(), ImportError>;
 }
 
 /// The recording being written, from the first sample on.
@@ -90,39 +92,119 @@ enum Output<W: Write> {
     Started(Box<RecordingWriter<W>>),
 }
 
+impl<W: Write> Sink for Output<W> {
+    fn sample(&mut self, import: &Import, sample: &mut Sample) -> Result<(), ImportError> {
+        Ok(self.start(import, sample.time_ns)?.sample(sample, None)?)
+    }
+
+    fn sideband(&mut self, event: Sideband) -> Result<(), ImportError> {
+        match self {
+            Self::Started(writer) => writer.sideband(&event)?,
+            Self::Waiting(_, early) => early.push(event),
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Output<W> {
+    /// The writer, which the first sample starts.
+    fn start(&mut self, import: &Import, start_ns: u64) -> Result<&mut RecordingWriter<W>, ImportError> {
+        if let Self::Waiting(waiting, early) = self
+            && let Some(file) = waiting.take()
+        {
+            let mut writer = RecordingWriter::new(file, &import.meta(start_ns)?)?;
+            early.drain(..).try_for_each(|event| writer.sideband(&event))?;
+            *self = Self::Started(Box::new(writer));
+        }
+        match self {
+            Self::Started(writer) => Ok(writer),
+            // A writer that could not be started ends the import.
+            Self::Waiting(..) => Err(ImportError::NoSamples),
+        }
+    }
+}
+
 impl Import {
-    fn run<R: Read, W: Write>(mut self, mut records: Records<R>, output: W) -> Result<Imported, ImportError> {
+    /// What the header of a file says, and its records.
+    pub(super) fn of_file<R: Read + Seek>(mut input: R) -> Result<(Self, Records<R>), ImportError> {
+        let header = FileHeader::read(&mut input)?;
+        let mut import = Self { features: header.features, ..Self::default() };
+        for attribute in header.attributes {
+            import.events.add(attribute)?;
+        }
+        if header.is_unfinished {
+            let damage = "it is not finished, or cut off: the names of its events and of the machine are missing";
+            import.done.damage.push(damage.to_owned());
+        }
+        input.seek(SeekFrom::Start(header.data.offset)).map_err(ImportError::Read)?;
+        // In a file that was not finished the last record may be half written; that is its end.
+        let left = (!header.is_unfinished).then_some(header.data.size);
+        Ok((import, Records::new(input, left, false)))
+    }
+
+    /// Writes all that comes of the records.
+    fn write<R: Read, W: Write>(mut self, mut records: Records<R>, output: W) -> Result<Imported, ImportError> {
         let mut output = Output::Waiting(Some(output), Vec::new());
-        let mut rounds = Rounds::default();
-        let mut sample = Sample::default();
-        let mut body = Vec::new();
-        while let Some(head) = records.next(&mut body)? {
-            let up_to_ns = if head.kind < user::FIRST {
-                let Some((_, record)) = self.events.record(head, &body) else {
-                    return Err(ImportError::Damaged("a record comes before the description of its event"));
-                };
-                let time_ns = record.timestamp().unwrap_or(0);
-                if !rounds.add(time_ns, head, &mut body) {
-                    continue;
-                }
-                rounds.middle_ns()
-            } else if head.kind == user::FINISHED_ROUND {
-                rounds.finish_round()
-            } else {
-                self.take_own(head, &body)?;
-                continue;
-            };
-            rounds.pass(up_to_ns, |head, body| self.take(head, body, &mut sample, &mut output))?;
-        }
-        rounds.pass(u64::MAX, |head, body| self.take(head, body, &mut sample, &mut output))?;
-        if let Some(damage) = records.damage() {
-            self.done.damage.push(format!("{damage}; what follows is left out"));
-        }
+        while self.step(&mut records, &mut output)? {}
         match output {
             Output::Started(mut writer) => writer.finish(&self.end())?,
             Output::Waiting(..) => return Err(records.damage().map_or(ImportError::NoSamples, ImportError::Damaged)),
         }
         Ok(self.done)
+    }
+
+    /// The description of the recording.
+    ///
+    /// # Errors
+    /// [`ImportError::Arch`] if it is of a machine whose samples we do not know.
+    pub(super) fn meta(&self, start_ns: u64) -> Result<Meta, ImportError> {
+        let arch = &self.features.arch;
+        if !arch.is_empty() && arch != "x86_64" {
+            return Err(ImportError::Arch(arch.chars().take(32).collect()));
+        }
+        Ok(self.events.meta(&self.features, start_ns))
+    }
+
+    /// Reads a record, and passes on what is complete by it. False at the end, when everything is passed on.
+    pub(super) fn step<R: Read>(
+        &mut self,
+        records: &mut Records<R>,
+        sink: &mut impl Sink,
+    ) -> Result<bool, ImportError> {
+        let Some(head) = records.next(&mut self.body)? else {
+            self.pass(u64::MAX, sink)?;
+            if let Some(damage) = records.damage() {
+                self.done.damage.push(format!("{damage}; what follows is left out"));
+            }
+            return Ok(false);
+        };
+        let up_to_ns = if head.kind < user::FIRST {
+            let Some((_, record)) = self.events.record(head, &self.body) else {
+                return Err(ImportError::Damaged("a record comes before the description of its event"));
+            };
+            let time_ns = record.timestamp().unwrap_or(0);
+            if !self.rounds.add(time_ns, head, &mut self.body) {
+                return Ok(true);
+            }
+            self.rounds.middle_ns()
+        } else if head.kind == user::FINISHED_ROUND {
+            self.rounds.finish_round()
+        } else {
+            let body = std::mem::take(&mut self.body);
+            self.take_own(head, &body)?;
+            self.body = body;
+            return Ok(true);
+        };
+        self.pass(up_to_ns, sink)?;
+        Ok(true)
+    }
+
+    /// Passes on, in order, what is not later than a time.
+    fn pass(&mut self, up_to_ns: u64, sink: &mut impl Sink) -> Result<(), ImportError> {
+        let mut rounds = std::mem::take(&mut self.rounds);
+        let passed = rounds.pass(up_to_ns, |head, body| self.take(head, body, sink));
+        self.rounds = rounds;
+        passed
     }
 
     /// Takes a record that is perf's own: in a pipe the events and features are such.
@@ -147,50 +229,21 @@ impl Import {
         Ok(())
     }
 
-    fn take<W: Write>(
-        &mut self,
-        head: Head,
-        body: &[u8],
-        sample: &mut Sample,
-        output: &mut Output<W>,
-    ) -> Result<(), ImportError> {
+    fn take(&mut self, head: Head, body: &[u8], sink: &mut impl Sink) -> Result<(), ImportError> {
+        let mut sample = std::mem::take(&mut self.sample);
         let Some((event, record)) = self.events.record(head, body) else { return Ok(()) };
-        match (self.convert(&record, event, sample), &mut *output) {
-            (Taken::Sample, _) => {
-                self.count(sample);
-                self.start(output, sample.time_ns)?.sample(sample, None)?;
+        match self.convert(&record, event, &mut sample) {
+            Taken::Sample => {
+                self.count(&mut sample);
+                sink.sample(self, &mut sample)?;
             }
-            (Taken::Sideband(event), Output::Started(writer)) => writer.sideband(&event)?,
-            (Taken::Sideband(event), Output::Waiting(_, early)) => early.push(event),
-            (Taken::Counted, _) => {}
-            (Taken::LeftOut, _) => self.leave_out(format!("{:?}", record.record_type)),
-            (Taken::Damaged, _) => self.leave_out(format!("damaged {:?}", record.record_type)),
+            Taken::Sideband(event) => sink.sideband(event)?,
+            Taken::Counted => {}
+            Taken::LeftOut => self.leave_out(format!("{:?}", record.record_type)),
+            Taken::Damaged => self.leave_out(format!("damaged {:?}", record.record_type)),
         }
+        self.sample = sample;
         Ok(())
-    }
-
-    /// The writer, which the first sample starts.
-    fn start<'w, W: Write>(
-        &self,
-        output: &'w mut Output<W>,
-        start_ns: u64,
-    ) -> Result<&'w mut RecordingWriter<W>, ImportError> {
-        if let Output::Waiting(waiting, early) = output
-            && let Some(file) = waiting.take()
-        {
-            let arch = &self.features.arch;
-            if !arch.is_empty() && arch != "x86_64" {
-                return Err(ImportError::Arch(arch.chars().take(32).collect()));
-            }
-            let mut writer = RecordingWriter::new(file, &self.events.meta(&self.features, start_ns))?;
-            early.drain(..).try_for_each(|event| writer.sideband(&event))?;
-            *output = Output::Started(Box::new(writer));
-        }
-        match output {
-            Output::Started(writer) => Ok(writer),
-            // A writer that could not be started ends the import.
-            Output::Waiting(..) => Err(ImportError::NoSamples),
-        }
     }
 
     fn convert(&mut self, raw: &RawEventRecord<'_>, event: usize, sample: &mut Sample) -> Taken {
@@ -241,7 +294,7 @@ impl Import {
 
     /// The balance. `LOST_SAMPLES` counts the same losses as `LOST` but samples only, so it wins where it is there;
     /// perf writes it once for the whole file, hence it is booked on the CPU that lost most.
-    fn end(&mut self) -> End {
+    pub(super) fn end(&mut self) -> End {
         let by_records: u64 = self.cpus.values().fold(0, |sum, cpu| sum.saturating_add(cpu.lost));
         if self.lost_by_format > 0 {
             let most = self.cpus.iter().max_by_key(|(_, counts)| counts.lost).map(|(cpu, _)| *cpu);

@@ -1,9 +1,11 @@
 //! The records of a perf.data file one after the other, decompressed.
 
 use super::error::ImportError;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use zstd::stream::raw::{Decoder, Operation as _};
 
+/// `PERF_RECORD_SAMPLE`.
+const SAMPLE: u32 = 9;
 /// Bytes of `struct perf_event_header`.
 const HEAD_BYTES: usize = 8;
 /// Bytes decompressed at a time.
@@ -55,6 +57,16 @@ pub(super) struct Records<R> {
     n_packed: u64,
     n_plain: u64,
     damage: Option<&'static str>,
+    /// How samples are passed over, where nobody wants them.
+    pass_over: Option<fn(&mut R, i64) -> io::Result<()>>,
+}
+
+impl<R: Read + Seek> Records<R> {
+    /// Leaves samples out, without reading those that are not compressed.
+    pub(super) fn without_samples(mut self) -> Self {
+        self.pass_over = Some(|input, n_bytes| input.seek_relative(n_bytes));
+        self
+    }
 }
 
 impl<R: Read> Records<R> {
@@ -73,6 +85,7 @@ impl<R: Read> Records<R> {
             n_packed: 0,
             n_plain: 0,
             damage: None,
+            pass_over: None,
         }
     }
 
@@ -88,7 +101,10 @@ impl<R: Read> Records<R> {
     pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Head>, ImportError> {
         loop {
             if let Some(head) = self.next_plain(body) {
-                return Ok(Some(head));
+                if self.pass_over.is_none() || head.kind != SAMPLE {
+                    return Ok(Some(head));
+                }
+                continue;
             }
             if self.damage.is_some() {
                 return Ok(None);
@@ -114,6 +130,7 @@ impl<R: Read> Records<R> {
                     self.skip(len.next_multiple_of(8))?;
                     return Ok(Some(head));
                 }
+                SAMPLE if self.pass_over.is_some() => {}
                 _ => return Ok(Some(head)),
             }
         }
@@ -156,7 +173,12 @@ impl<R: Read> Records<R> {
             self.damage = Some("a record is shorter than its head");
             return Ok(None);
         };
-        body.clear();
+        if let Some(pass_over) = self.pass_over.filter(|_| head.kind == SAMPLE) {
+            body.clear();
+            pass_over(&mut self.input, i64::try_from(content).unwrap_or(0)).map_err(ImportError::Read)?;
+            self.left = self.left.map(|left| left.saturating_sub(content as u64));
+            return Ok(Some(head));
+        }
         body.resize(content, 0);
         if self.fill(body)? < content {
             self.damage = Some("it is cut off");

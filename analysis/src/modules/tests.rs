@@ -2,7 +2,7 @@ use super::{Candidate, ElfFile, FileModules, Image, Missing, ModuleTable, Opened
 use crate::address_space::{FileIx, MappedFile, Timeline};
 use crate::test_support::{Workshop, executable, identity, mapped, meta, symbols};
 use fpprof_recording::model::{BuildId, CaptureMode, FileIdentity, ModuleBytes, Sideband};
-use fpprof_unwind::{ModuleId, Modules, TruncatedReason};
+use fpprof_unwind::{Arch, ModuleId, Modules, TruncatedReason};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -259,6 +259,17 @@ fn call_frame_information_is_found_without_section_headers() {
     assert!(open(&path).sections().is_empty());
     assert!(expected.len() >= 3);
     assert_eq!(covered(&path), expected);
+}
+
+/// Check that an x32 program, 64-bit code in a 32-bit file, has its rows like any other.
+#[test]
+fn x32_programs_have_rows() {
+    const ALONE: &str = "int work(int n) { return n * 3; } void _start(void) { work(1); for (;;); }";
+    let workshop = Workshop::new();
+    let path = workshop.compile("x32", "a.c", ALONE, &["-mx32", "-nostdlib", "-static", "-O0"]);
+    assert_eq!(open(&path).image().arch, Some(Arch::X86_64));
+    let (svma, bytes) = symbols(&path)["work"];
+    assert!(covered(&path).contains(&(svma, svma + bytes)));
 }
 
 /// Check that `.debug_frame` is read where it is compressed, and where it lies in the debug file of the build id.

@@ -34,6 +34,28 @@ pub struct Replay<'a> {
     pub strategies: &'a [Strategy],
 }
 
+/// Samples that are decoded together.
+pub trait Block: Send {
+    /// Calls `visit` with each; it may take what a sample holds.
+    ///
+    /// # Errors
+    /// What makes no sense; the samples before that place were visited.
+    fn decode(self, visit: impl FnMut(&mut Sample)) -> Result<(), Error>;
+}
+
+impl Block for SampleBlock {
+    fn decode(self, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
+        Self::decode(&self, visit)
+    }
+}
+
+impl Block for Vec<Sample> {
+    fn decode(mut self, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
+        self.iter_mut().for_each(visit);
+        Ok(())
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Replayed<C> {
@@ -56,9 +78,25 @@ impl Replay<'_> {
         n_threads: NonZeroUsize,
         make: impl Fn() -> C + Sync,
     ) -> Result<Replayed<C>, Error> {
+        let all = self.run_blocks(recording.sample_blocks(), n_threads, make)?;
+        for error in &all.malformed {
+            recording.note(error);
+        }
+        Ok(all)
+    }
+
+    /// Unwinds the samples of blocks, up to the first that cannot be read.
+    ///
+    /// # Errors
+    /// Why that cannot be read.
+    pub fn run_blocks<B: Block, E: Send, C: Collect>(
+        &self,
+        blocks: impl Iterator<Item = Result<B, E>> + Send,
+        n_threads: NonZeroUsize,
+        make: impl Fn() -> C + Sync,
+    ) -> Result<Replayed<C>, E> {
         let spaces = Spaces::new(self.timeline, self.modules);
         let rules = Arc::new(SharedRules::default());
-        let blocks = recording.sample_blocks();
         let blocks = Mutex::new(Source { blocks, failed: None });
         let next = || blocks.lock().unwrap_or_else(PoisonError::into_inner).next();
         let mut done: Vec<Replayed<C>> = std::thread::scope(|scope| {
@@ -81,21 +119,18 @@ impl Replay<'_> {
                 *total = total.saturating_add(n);
             }
         }
-        for error in &all.malformed {
-            recording.note(error);
-        }
         Ok(all)
     }
 }
 
 /// Blocks still to be worked on, until reading fails.
-struct Source<I> {
+struct Source<I, E> {
     blocks: I,
-    failed: Option<Error>,
+    failed: Option<E>,
 }
 
-impl<I: Iterator<Item = Result<SampleBlock, Error>>> Source<I> {
-    fn next(&mut self) -> Option<SampleBlock> {
+impl<B, E, I: Iterator<Item = Result<B, E>>> Source<I, E> {
+    fn next(&mut self) -> Option<B> {
         if self.failed.is_some() {
             return None;
         }
@@ -141,7 +176,7 @@ impl<'a, C: Collect> Worker<'a, C> {
         }
     }
 
-    fn run(mut self, next: impl Fn() -> Option<SampleBlock>) -> Replayed<C> {
+    fn run<B: Block>(mut self, next: impl Fn() -> Option<B>) -> Replayed<C> {
         let mut malformed = Vec::new();
         while let Some(block) = next() {
             malformed.extend(block.decode(|sample| self.take(sample)).err());

@@ -9,5 +9,5 @@ mod driver;
 mod spaces;
 
 pub use collect::{Collect, Seen};
-pub use driver::{Replay, Replayed};
+pub use driver::{Block, Replay, Replayed};
 pub use spaces::{PlacedModule, PlacedSpace, Spaces};

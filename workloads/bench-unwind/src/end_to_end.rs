@@ -1,4 +1,5 @@
-//! From one perf recording to folded stacks: perf and inferno's collapser against `fpprof import` and `export`.
+//! From one perf recording to folded stacks: perf and inferno's collapser against `fpprof export`, of perf's file itself
+//! and of the recording that `fpprof import` makes of it.
 
 use crate::clock::children_cpu_s;
 use crate::inputs::{self, Input};
@@ -20,6 +21,8 @@ pub(crate) struct EndToEnd {
     pub(crate) perf_data_bytes: u64,
     /// `perf script --no-inline | inferno-collapse-perf`.
     pub(crate) perf_s: f64,
+    /// `fpprof export --format folded --no-inline` of perf's file.
+    pub(crate) fpprof_in_place_s: f64,
     /// `fpprof import` and `fpprof export --format folded --no-inline`: names by the same tables as perf's.
     pub(crate) fpprof_s: f64,
     /// The same with inline frames from DWARF, which is what `fpprof export` does unless told otherwise.
@@ -29,6 +32,7 @@ pub(crate) struct EndToEnd {
     /// What perf's sum up to: samples by their periods.
     pub(crate) perf_weight: u64,
     pub(crate) perf_all_s: Vec<f64>,
+    pub(crate) fpprof_in_place_all_s: Vec<f64>,
     pub(crate) fpprof_all_s: Vec<f64>,
     pub(crate) fpprof_inlines_all_s: Vec<f64>,
 }
@@ -58,7 +62,8 @@ pub(crate) fn measure(
     }
     let (by_perf, by_fpprof) = (dir.join("perf.folded"), dir.join("fpprof.folded"));
     let imported = dir.join("perf.fpprof");
-    let (mut perf_all_s, mut fpprof_all_s, mut fpprof_inlines_all_s) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut perf_all_s, mut fpprof_in_place_all_s) = (Vec::new(), Vec::new());
+    let (mut fpprof_all_s, mut fpprof_inlines_all_s) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
         say(&format!("{} end to end, round {}", input.name, round + 1));
         let before = children_cpu_s()?;
@@ -68,8 +73,11 @@ pub(crate) fn measure(
         let text = script.stdout.take().context("a pipe was asked for")?;
         run(Command::new(std::env::current_exe()?).arg("collapse").stdin(text).stdout(File::create(&by_perf)?))?;
         ensure!(script.wait()?.success(), "perf script failed");
+        let after_perf = children_cpu_s()?;
+        perf_all_s.push(after_perf - before);
+        export(fpprof, &data, &dir.join("fpprof-in-place.folded"), &["--no-inline"])?;
         let between = children_cpu_s()?;
-        perf_all_s.push(between - before);
+        fpprof_in_place_all_s.push(between - after_perf);
         // An older recording would be kept aside.
         if imported.exists() {
             std::fs::remove_file(&imported)?;
@@ -83,16 +91,20 @@ pub(crate) fn measure(
         fpprof_inlines_all_s.push(import_s + with_inlines - after_import);
         fpprof_all_s.push(import_s + children_cpu_s()? - with_inlines);
     }
+    let in_place = std::fs::read(dir.join("fpprof-in-place.folded"))?;
+    ensure!(in_place == std::fs::read(&by_fpprof)?, "{}: other stacks without an import", input.name);
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(EndToEnd {
         name: input.name.clone(),
         perf_data_bytes: std::fs::metadata(&data)?.len(),
         perf_s: least(&perf_all_s),
+        fpprof_in_place_s: least(&fpprof_in_place_all_s),
         fpprof_s: least(&fpprof_all_s),
         fpprof_inlines_s: least(&fpprof_inlines_all_s),
         samples: samples(&by_fpprof)?,
         perf_weight: samples(&by_perf)?,
         perf_all_s,
+        fpprof_in_place_all_s,
         fpprof_all_s,
         fpprof_inlines_all_s,
     })
@@ -124,11 +136,13 @@ impl EndToEnd {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {} | {:.1} MB | {} | {:.3} | {:.3} | {:.1}× | {:.3} | {:.1}× |",
+            "| {} | {:.1} MB | {} | {:.3} | {:.3} | {:.1}× | {:.3} | {:.1}× | {:.3} | {:.1}× |",
             self.name,
             self.perf_data_bytes as f64 / 1e6,
             self.samples,
             self.perf_s,
+            self.fpprof_in_place_s,
+            self.perf_s / self.fpprof_in_place_s,
             self.fpprof_s,
             self.perf_s / self.fpprof_s,
             self.fpprof_inlines_s,

@@ -105,8 +105,8 @@ impl Report {
         if !self.end_to_end.is_empty() {
             text.push_str(
                 "\n## From perf.data to folded stacks, CPU seconds of all processes\n\n\
-                 | | perf.data | samples | perf script --no-inline, inferno-collapse-perf | fpprof import, export --no-inline | less | with inline frames | less |\n\
-                 |---|---|---|---|---|---|---|---|\n",
+                 | | perf.data | samples | perf script --no-inline, inferno-collapse-perf | fpprof export --no-inline perf.data | less | import, then export --no-inline | less | import, then export with inline frames | less |\n\
+                 |---|---|---|---|---|---|---|---|---|---|\n",
             );
         }
         self.end_to_end.iter().for_each(|one| one.write(&mut text));

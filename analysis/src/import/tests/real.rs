@@ -1,7 +1,9 @@
 //! What perf writes is taken in full.
 
-use super::{contents, data, import, new_record, record, recorded, records, with_records, word};
+use super::{ImportError, contents, data, import, new_record, record, recorded, records, with_records, word};
+use crate::address_space::Builder;
 use crate::import::records::user;
+use crate::import::{PerfSamples, perf_events};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, LossCause, Sideband, Target};
 use std::io::Cursor;
@@ -144,4 +146,47 @@ fn either_way_of_counting_losses_is_taken() {
         let (imported, _) = import(&with_records(file, &[whole, &extra].concat())).unwrap();
         assert_eq!((imported.lost_records, imported.lost_samples), expected, "{imported:?}");
     }
+}
+
+/// Check that samples read in place are those of the recording an import makes, in order, a bounded number at a time;
+/// that the events read without them are all there; and that a pipe's stream, which cannot be read twice, is refused.
+#[test]
+fn samples_in_place_are_those_of_the_recording() {
+    let all = recorded();
+    for (kind, bytes) in [("fp", &all.fp), ("dwarf", &all.dwarf), ("-z", &all.compressed)] {
+        let (imported, written) = import(bytes).unwrap();
+        let (samples, events) = contents(&written);
+        let mut in_place = PerfSamples::new(Cursor::new(bytes)).unwrap();
+        let mut found = Vec::new();
+        for some in &mut in_place {
+            let some = some.unwrap();
+            assert!((1..=64).contains(&some.len()), "{kind}");
+            found.extend(some);
+        }
+        assert!(found == samples, "{kind}");
+        assert_eq!(in_place.finish().unwrap(), imported, "{kind}");
+        let (meta, timeline) = perf_events(Cursor::new(bytes)).unwrap();
+        let mut builder = Builder::default();
+        events.iter().for_each(|event| builder.add(event));
+        assert_eq!(timeline.files(), builder.finish().files(), "{kind}");
+        assert_eq!(meta.events.len(), 1, "{kind}");
+    }
+    assert!(PerfSamples::new(Cursor::new(&all.pipe)).is_err());
+}
+
+/// Check that a file that is cut off gives the samples before that place, and says so; and that one without samples is
+/// refused.
+#[test]
+fn samples_of_a_torn_file_are_those_before_the_tear() {
+    let file = &recorded().dwarf;
+    let cut = &file[..data(file).start + data(file).len() / 2];
+    let (imported, written) = import(cut).unwrap();
+    let mut in_place = PerfSamples::new(Cursor::new(cut)).unwrap();
+    let found: Vec<_> = (&mut in_place).flat_map(Result::unwrap).collect();
+    assert!(found == contents(&written).0 && !found.is_empty());
+    assert_eq!(in_place.finish().unwrap(), imported);
+    assert!(!imported.damage.is_empty());
+    let mut none = PerfSamples::new(Cursor::new(with_records(file, &new_record(user::FINISHED_ROUND, &[])))).unwrap();
+    assert!(none.next().is_none());
+    assert!(matches!(none.finish(), Err(ImportError::NoSamples)));
 }

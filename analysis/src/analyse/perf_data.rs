@@ -1,0 +1,59 @@
+//! The way from a perf.data file to folded stacks, without a recording in between.
+
+use super::{Options, checked_strategies, default_strategy, symbolizer, timeline_warnings};
+use crate::Error;
+use crate::address_space::Timeline;
+use crate::fold::{Folder, Labels, fold, name_roots};
+use crate::folded::Folded;
+use crate::import::{ImportError, Imported, PerfSamples};
+use crate::modules::ModuleTable;
+use crate::replay::Replay;
+use crate::strategy::Strategy;
+use fpprof_recording::model::Meta;
+use std::io::{Read, Seek};
+
+/// The stacks of a perf.data file.
+#[derive(Debug)]
+pub struct PerfStacks {
+    /// The stacks of the strategy that speaks.
+    pub folded: Folded,
+    /// What was taken of the file and what was left out.
+    pub imported: Imported,
+    /// What is missing of the mappings, and of modules that stacks go through, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Unwinds, names and folds the samples of a perf.data file: what [`analyse`](super::analyse()) gives for the recording
+/// that [`perf_data`](crate::import::perf_data) makes of it, under one strategy, and nothing but the stacks.
+///
+/// The file is read twice, its events ([`perf_events`](crate::import::perf_events)) before its samples, so that memory
+/// does not grow with it.
+///
+/// # Errors
+/// [`Error::PerfData`] if the file is none of perf's, is damaged or has no samples, [`Error::Strategy`] for a strategy
+/// that its samples do not support.
+pub fn fold_perf_data<R: Read + Seek + Send>(
+    (meta, timeline): &(Meta, Timeline),
+    samples: R,
+    options: &Options<'_>,
+) -> Result<PerfStacks, Error> {
+    let asked = checked_strategies(meta, options)?;
+    let names: Vec<String> = asked.iter().map(Strategy::to_string).collect();
+    let speaks = default_strategy(&names);
+    let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == speaks).collect();
+    let modules = ModuleTable::new(timeline, meta, options.resolver);
+    let replay = Replay { timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let mut samples = PerfSamples::new(samples)?;
+    let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
+    let imported = samples.finish()?;
+    let folder = replayed.collected;
+    let symbols = symbolizer(&folder, &replay, meta, options);
+    let labels = Labels::new(&folder, &modules, &symbols);
+    let mut folded = fold(&folder, &labels, timeline, 1);
+    folded.iter_mut().for_each(name_roots);
+    let mut warnings = timeline_warnings(timeline, 0);
+    warnings.extend(modules.warnings());
+    warnings.extend(symbols.warnings().iter().cloned());
+    warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
+    Ok(PerfStacks { folded: folded.pop().unwrap_or_default(), imported, warnings })
+}
