@@ -43,20 +43,12 @@ pub(crate) struct Cursor {
     cpu: u32,
     position: u64,
     head: u64,
-    part_bytes: u64,
 }
 
 impl Cursor {
     /// Whose ring.
     pub(crate) fn cpu(&self) -> u32 {
         self.cpu
-    }
-
-    /// Goes past a record of `record_bytes`. The room stays the reader's until [`Rings::release`].
-    pub(crate) fn advance(&mut self, record_bytes: usize) {
-        let end = (self.position | (self.part_bytes - 1)) + 1;
-        // What lies behind a part's end belongs to no position.
-        self.position = (self.position + record_bytes as u64).min(end);
     }
 
     /// Goes past everything.
@@ -85,7 +77,7 @@ impl Rings {
         let read = |offset| self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Acquire));
         let head = read(offset_of!(types::cpu_control, head));
         let position = read(offset_of!(types::cpu_control, tail));
-        Cursor { cpu, position, head, part_bytes: self.layout.part_bytes }
+        Cursor { cpu, position, head }
     }
 
     /// Which part is the `turn`th that was taken.
@@ -93,6 +85,18 @@ impl Rings {
         let at = usize::try_from(turn).ok()? % MAX_PARTS;
         let word = self.control(cpu, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
         word.to_ne_bytes().get(at % 8).copied()
+    }
+
+    /// Goes past a record of `record_bytes`. The room stays the reader's until [`Rings::release`].
+    pub(crate) fn advance(&self, cursor: &mut Cursor, record_bytes: usize) {
+        let end = (cursor.position | (self.layout.part_bytes - 1)) + 1;
+        // What lies behind a part's end belongs to no position.
+        cursor.position = (cursor.position + record_bytes as u64).min(end);
+        // A record of no bytes: the rest of the part was left empty. Below the head that was seen nothing else can lie
+        // here but a whole record (`publish` in fpprof.bpf.c).
+        if cursor.position < end && self.record(cursor).is_some_and(<[u8]>::is_empty) {
+            cursor.position = end;
+        }
     }
 
     /// The next record, from its head to its end; `None` at the end of what the cursor saw.
@@ -116,7 +120,7 @@ impl Rings {
         let tail = control(offset_of!(types::cpu_control, tail));
         let given_back = control(offset_of!(types::cpu_control, given_back));
         let Some((tail, given_back)) = tail.zip(given_back) else { return };
-        let turns = tail.load(Ordering::Relaxed) / cursor.part_bytes..cursor.position / cursor.part_bytes;
+        let turns = tail.load(Ordering::Relaxed) / self.layout.part_bytes..cursor.position / self.layout.part_bytes;
         let parts = turns.take(MAX_PARTS).filter_map(|turn| self.part(cursor.cpu, turn));
         let read = parts.fold(0, |read, part| read | 1_u64.wrapping_shl(u32::from(part)));
         if read != 0 {
@@ -125,7 +129,7 @@ impl Rings {
         tail.store(cursor.position, Ordering::Release);
     }
 
-    /// Bytes each CPU ever produced, but for what lay behind the ends of parts.
+    /// Room each CPU ever took, bytes: its records, but for what lay behind the ends of parts, and what it left of parts.
     pub(crate) fn produced(&self) -> impl Iterator<Item = u64> {
         self.cpus().map(|cpu| self.cursor(cpu).head)
     }

@@ -58,11 +58,23 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 }
 
 /* Hands the record over, and wakes the reader when the ring passes the mark. */
-static __always_inline void publish(struct cpu_control *control, __u32 cpu, __u64 bytes)
+static __always_inline void publish(struct cpu_control *control, __u8 *ring, __u32 cpu, __u64 bytes)
 {
 	struct place *place = &control->place;
 	__u64 left = part_bytes - place->filled, grown = bytes < left ? bytes : left;
+	__u64 end = place->pos + bytes;
 
+	if (place->filled + grown >= hot_bytes && grown < left && place->free &&
+	    place->used < ring_bytes / 4 && end <= ring_room) {
+		/*
+		 * Tells the reader that no other record comes here. It looks only below the head it
+		 * saw, which passes this word and the rest behind it in one step, after they are
+		 * written: so what it finds behind a record is the next one or this, never what lay
+		 * here before. Records are multiples of 8 bytes, as parts are: the word fits.
+		 */
+		*(__u64 *)(ring + end) = 0;
+		grown = left;
+	}
 	if (!place->filled) {
 		control->order[(control->head >> part_shift) & (MAX_PARTS - 1)] = place->part;
 		control->taken ^= 1ULL << (place->part & (MAX_PARTS - 1));
@@ -136,7 +148,7 @@ static __always_inline void take(void *ctx, struct loop_context *context, __u32 
 		bytes += append_kernel(ctx, context, head, pos + bytes);
 	bytes += append_gaps(context, head, pos + bytes);
 	head->total_bytes = bytes;
-	publish(control, cpu, bytes);
+	publish(control, context->ring, cpu, bytes);
 }
 
 /* Each overflow of a counter: hardware, or one of the kernel's own. */

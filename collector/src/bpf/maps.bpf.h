@@ -26,6 +26,8 @@ const volatile __u64 max_chunk_bytes = 65536;
 /* Bytes of a part, a power of two, and that power. */
 const volatile __u64 part_bytes = 1 << 16;
 const volatile __u32 part_shift = 16;
+/* A part that holds so much is left while most of the ring is free. */
+const volatile __u64 hot_bytes = 1 << 15;
 /* From one part to the next: the slack behind each holds a record that starts at its end. */
 const volatile __u64 part_stride = (1 << 16) + (1 << 17);
 /* Last offset in an element of `rings` at which a record may begin. */
@@ -50,7 +52,8 @@ const volatile __u64 wakeup_bytes = 1 << 19;
  *
  * A ring is made of parts that are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
- * all of them costs more for each sample than the copy does (examples/cost.rs).
+ * all of them costs more for each sample than the copy does (examples/cost.rs). Parts are as large
+ * as the largest samples want; while most of the ring is free they are left after hot_bytes.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

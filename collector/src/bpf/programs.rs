@@ -134,6 +134,8 @@ impl<'a> Programs<'a> {
     }
 }
 
+/// So much of a part is filled while the reader keeps up: few parts then hold what it has yet to read.
+const HOT_PART_BYTES: u64 = 128 << 10;
 /// As in `maps.bpf.h`.
 const CGROUP_UNIFIED: u32 = u32::MAX;
 
@@ -161,6 +163,7 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;
     rodata.part_bytes = wish.layout.part_bytes;
+    rodata.hot_bytes = wish.layout.part_bytes.min(HOT_PART_BYTES);
     rodata.part_shift = wish.layout.part_bytes.trailing_zeros();
     rodata.part_stride = wish.layout.part_stride;
     rodata.last_pos = wish.layout.last_pos();

@@ -121,7 +121,7 @@ impl<W: Write> Reader<W> {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
         self.n_samples += 1;
-        cursor.advance(record_bytes);
+        self.rings.advance(cursor, record_bytes);
     }
 
     /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.

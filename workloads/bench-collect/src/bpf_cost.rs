@@ -1,5 +1,8 @@
-//! Our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes.
+//! Our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes; and the whole
+//! interrupt, ours beside perf's.
 
+use crate::handler::HandlerCost;
+use crate::modes::is_installed;
 use crate::run::Wish;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
@@ -22,6 +25,8 @@ pub(crate) struct BpfCost {
     pub(crate) memcpy_ns: Vec<f64>,
     /// The same into the same place again and again.
     pub(crate) hot_memcpy_ns: Vec<f64>,
+    /// The interrupt as bpftrace sees it; `None` where it cannot.
+    pub(crate) handler: Option<HandlerCost>,
 }
 
 /// What is measured.
@@ -47,6 +52,12 @@ pub(crate) fn measure(wish: &Wish, is_quick: bool) -> anyhow::Result<Vec<BpfCost
             let bytes = usize::try_from(cost.stack_bytes)?;
             cost.memcpy_ns.push(memcpy_ns(bytes, 64 << 20));
             cost.hot_memcpy_ns.push(memcpy_ns(bytes, bytes));
+            if let Some(handler) = &mut cost.handler
+                && let Err(error) = handler.measure(wish, &program)
+            {
+                crate::say(&format!("the interrupt: {error:#}"));
+                cost.handler = None;
+            }
         }
     }
     Ok(costs)
@@ -55,7 +66,9 @@ pub(crate) fn measure(wish: &Wish, is_quick: bool) -> anyhow::Result<Vec<BpfCost
 impl BpfCost {
     fn new(stack_bytes: u64) -> Self {
         let ns_per_sample = vec![Vec::new(); MODES.len()];
-        Self { stack_bytes, record_bytes: 0.0, ns_per_sample, memcpy_ns: Vec::new(), hot_memcpy_ns: Vec::new() }
+        let handler = (is_installed("bpftrace") && is_installed("perf")).then(|| HandlerCost::new(stack_bytes));
+        let (memcpy_ns, hot_memcpy_ns) = (Vec::new(), Vec::new());
+        Self { stack_bytes, record_bytes: 0.0, ns_per_sample, memcpy_ns, hot_memcpy_ns, handler }
     }
 }
 

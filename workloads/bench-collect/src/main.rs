@@ -4,10 +4,12 @@
 //! alike. The profiled command says when it begins and ends, so that what a profiler takes before and after is known.
 //! Whose file it is, ours or perf's, the stacks in it are judged by one unwinder: ours. What is compared are collectors.
 //!
-//! Then our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes.
+//! Then our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes; and the
+//! sampling interrupt as a whole, ours beside perf's.
 #![forbid(unsafe_code)]
 
 mod bpf_cost;
+mod handler;
 mod judge;
 mod modes;
 mod report;

@@ -1,6 +1,7 @@
 //! What is measured.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// A profiler in one of its modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,8 +99,13 @@ pub(crate) fn all(every_size: bool) -> Vec<Mode> {
 
 /// Whether a program is in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
+    find_installed(program).is_some()
+}
+
+/// The first program of that name in `PATH`.
+pub(crate) fn find_installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What was measured, as JSON and as Markdown.
 
 use crate::bpf_cost::{BpfCost, MODES};
+use crate::handler::HANDLERS;
 use crate::modes::is_installed;
 use crate::run::Run;
 use crate::summary::{Row, median, rows};
@@ -94,6 +95,7 @@ impl Report {
             row.write(&mut text);
         }
         self.write_bpf(&mut text);
+        self.write_handlers(&mut text);
         let errors = self.rows.iter().flat_map(|row| row.errors.iter().map(move |error| (row, error)));
         for (row, error) in errors {
             let _ = write!(text, "\n- {} at {} Hz: {error}", row.mode, row.rate);
@@ -122,6 +124,26 @@ impl Report {
                 middle(&cost.memcpy_ns),
                 middle(&cost.hot_memcpy_ns)
             );
+        }
+    }
+
+    fn write_handlers(&self, text: &mut String) {
+        let handlers: Vec<_> = self.bpf.iter().filter_map(|cost| cost.handler.as_ref()).collect();
+        if handlers.is_empty() {
+            text.push_str("\nThe interrupt was not measured: that wants bpftrace, perf and tracefs.\n");
+            return;
+        }
+        let _ = write!(
+            text,
+            "\n## The sampling interrupt: ns for a sample\n\nThe timer's handler as bpftrace sees it, whoever sampled; what \
+             bpftrace takes is in all of them. The same program; medians of the rounds. perf copies as many bytes as the \
+             stack has, at most 65,528.\n\n| stack | {} |\n|--:|{}\n",
+            HANDLERS.join(" | "),
+            "--:|".repeat(HANDLERS.len())
+        );
+        for handler in handlers {
+            let values: Vec<String> = handler.ns.iter().map(|ns| figure(median(ns.clone()), 0)).collect();
+            let _ = writeln!(text, "| {} | {} |", handler.stack_bytes, values.join(" | "));
         }
     }
 }
