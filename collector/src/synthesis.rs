@@ -1,14 +1,36 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::proc::{n_threads, parse_maps, start_ticks, thread_comm, threads};
+use crate::request::Note;
 use fpprof_recording::model::{Comm, FileIdentity, Fork, Mmap, Sideband};
 use std::io;
+
+/// What follows processes and writes what becomes of them.
+pub(crate) trait Follows {
+    /// A process is there, with so many threads.
+    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64);
+    /// Something happened.
+    fn write_event(&mut self, event: Sideband);
+}
+
+/// Has processes that exist already followed and described. Says how many could not be.
+pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<Note> {
+    let mut unreadable = 0;
+    for pid in pids {
+        reader.add(pid, 1, time_ns);
+        match synthesize(pid, time_ns, &mut |event| reader.write_event(event)) {
+            Ok(n_threads) => reader.add(pid, n_threads, time_ns),
+            Err(_) => unreadable += 1,
+        }
+    }
+    (unreadable > 0).then_some(Note::ProcessesUnreadable(unreadable))
+}
 
 /// The state of one process at `time_ns`, as events: its names, threads and mappings. Returns its number of threads.
 ///
 /// # Errors
 /// When the process is gone, or not ours to read. Some events may have been emitted.
-pub(crate) fn synthesize(pid: u32, time_ns: u64, emit: &mut impl FnMut(Sideband)) -> io::Result<u32> {
+fn synthesize(pid: u32, time_ns: u64, emit: &mut impl FnMut(Sideband)) -> io::Result<u32> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
     let comm = thread_comm(pid, pid).unwrap_or_default();

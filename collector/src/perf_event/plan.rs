@@ -32,8 +32,10 @@ impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
         let command = check_target(&request.target)?;
         if matches!(request.target, Target::Threads(_) | Target::Cgroup { .. }) {
-            let wish = "sample single threads or control groups, which is for eBPF";
-            return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
+            let wish = "sample single threads (-t) or control groups (-G)";
+            let missing = "eBPF: leave out --collector perf-event, and be root or have CAP_BPF and CAP_PERFMON (fpprof doctor \
+                           shows what is missing); or give whole processes (-p)";
+            return Err(Error::PerfEventRefused { wish, missing });
         }
         check_rate(request.sampling)?;
         if !cfg!(target_arch = "x86_64") {

@@ -6,6 +6,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::Modules;
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Throttling, Tracker, Verdict};
+use crate::synthesis::Follows;
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -275,5 +276,16 @@ fn end_stack(sample: &mut Sample, stack_ends: &StackEnds) {
     if let Some(end) = sample.stack_end {
         let depth = usize::try_from(end.address.saturating_sub(sp)).unwrap_or(usize::MAX);
         sample.stack.truncate(depth);
+    }
+}
+
+impl<W: Write> Follows for Reader<W> {
+    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64) {
+        self.tracker.add(pid, n_threads, time_ns);
+        self.stack_ends.add(pid);
+    }
+
+    fn write_event(&mut self, event: Sideband) {
+        Self::write_event(self, event);
     }
 }

@@ -7,9 +7,9 @@ use super::reader::{Options, Reader};
 use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::proc::{online_cpus, processes, read_number};
-use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
+use crate::request::{Note, Outcome, Progress, Request, Target};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, meta, missing_ticks};
-use crate::synthesis::synthesize;
+use crate::synthesis::describe;
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
@@ -128,19 +128,7 @@ impl<W: Write> Session<'_, W> {
             // The plan takes neither threads nor control groups.
             Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes(),
         };
-        let mut unreadable = 0;
-        for pid in existing {
-            self.reader.tracker.add(pid, 1, now_ns);
-            self.reader.stack_ends.add(pid);
-            let reader = &mut self.reader;
-            match synthesize(pid, now_ns, &mut |event| reader.write_event(event)) {
-                Ok(n_threads) => self.reader.tracker.add(pid, n_threads, now_ns),
-                Err(_) => unreadable += 1,
-            }
-        }
-        if unreadable > 0 {
-            self.notes.push(Note::ProcessesUnreadable(unreadable));
-        }
+        self.notes.extend(describe(&mut self.reader, existing, now_ns));
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
@@ -155,7 +143,7 @@ impl<W: Write> Session<'_, W> {
         self.running.watch(&poller)?;
         loop {
             let left = self.request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
-            if let Some(reason) = self.end_reason(left)? {
+            if let Some(reason) = self.running.end_reason(self.stop, left)? {
                 return Ok(reason);
             }
             // A ring wakes us when it passes its mark, not while it stays above.
@@ -170,20 +158,6 @@ impl<W: Write> Session<'_, W> {
             let bytes_written = self.reader.writer.bytes_written();
             progress(&Progress { elapsed: started.elapsed(), samples, lost, dropped, bytes_written });
         }
-    }
-
-    fn end_reason(&mut self, left: Option<Duration>) -> Result<Option<EndReason>, Error> {
-        if self.running.has_ended()? {
-            return Ok(Some(match self.running.status() {
-                Some(TargetStatus::Exited(status)) => EndReason::Exited(status),
-                Some(TargetStatus::Killed(signal)) => EndReason::Killed(signal),
-                None => EndReason::TargetsGone,
-            }));
-        }
-        if let Some(signal) = self.stop.signal() {
-            return Ok(Some(EndReason::Signal(signal)));
-        }
-        Ok(left.filter(Duration::is_zero).map(|_| EndReason::Duration))
     }
 
     /// Stops sampling, reads all that is left, and closes the recording.

@@ -8,6 +8,7 @@ use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Rings};
 use crate::sideband::{SidebandSource, Tracker, Verdict};
+use crate::synthesis::Follows;
 use fpprof_recording::model::{Checkpoint, Gap, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -217,5 +218,15 @@ pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording
             _ => None,
         };
         failed.get_or_insert(errno.unwrap_or(libc::EIO));
+    }
+}
+
+impl<W: Write> Follows for Reader<W> {
+    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64) {
+        self.tracker.add(pid, n_threads, time_ns);
+    }
+
+    fn write_event(&mut self, event: Sideband) {
+        Self::write_event(self, event);
     }
 }

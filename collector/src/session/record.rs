@@ -12,10 +12,10 @@ use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::plan::Plan;
 use crate::proc::{Written, process_of, processes, written};
-use crate::request::{Note, Outcome, Progress, Request, Target, TargetStatus};
+use crate::request::{Note, Outcome, Progress, Request, Target};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
-use crate::synthesis::synthesize;
+use crate::synthesis::describe;
 use crate::sys::{ObjectStorage, OpenFiles, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
@@ -146,18 +146,7 @@ impl<W: Write> Session<'_, W> {
             Target::Threads(tids) => tids.iter().filter_map(|&tid| process_of(tid)).collect(),
             Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
         };
-        let mut unreadable = 0;
-        for pid in existing {
-            self.reader.tracker.add(pid, 1, now_ns);
-            let reader = &mut self.reader;
-            match synthesize(pid, now_ns, &mut |event| reader.write_event(event)) {
-                Ok(n_threads) => self.reader.tracker.add(pid, n_threads, now_ns),
-                Err(_) => unreadable += 1,
-            }
-        }
-        if unreadable > 0 {
-            self.notes.push(Note::ProcessesUnreadable(unreadable));
-        }
+        self.notes.extend(describe(&mut self.reader, existing, now_ns));
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
@@ -169,7 +158,7 @@ impl<W: Write> Session<'_, W> {
         loop {
             let now = Instant::now();
             let left = self.request.duration.map(|duration| duration.saturating_sub(now - started));
-            if let Some(reason) = self.end_reason(left)? {
+            if let Some(reason) = self.running.end_reason(self.stop, left)? {
                 return Ok(reason);
             }
             // The doorbell is for what comes faster than expected.
@@ -197,20 +186,6 @@ impl<W: Write> Session<'_, W> {
         self.running.watch(&poller)?;
         self.cpus.watch(&poller)?;
         Ok(poller)
-    }
-
-    fn end_reason(&mut self, left: Option<Duration>) -> Result<Option<EndReason>, Error> {
-        if self.running.has_ended()? {
-            return Ok(Some(match self.running.status() {
-                Some(TargetStatus::Exited(status)) => EndReason::Exited(status),
-                Some(TargetStatus::Killed(signal)) => EndReason::Killed(signal),
-                None => EndReason::TargetsGone,
-            }));
-        }
-        if let Some(signal) = self.stop.signal() {
-            return Ok(Some(EndReason::Signal(signal)));
-        }
-        Ok(left.filter(Duration::is_zero).map(|_| EndReason::Duration))
     }
 
     fn progress(&self, started: Instant) -> Progress {

@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::plan::Command;
 use crate::proc::start_ticks;
 use crate::request::TargetStatus;
-use crate::sys::{ChildError, HeldChild, OpenFiles, Poller, open_pidfd, terminate, try_wait};
+use crate::sys::{ChildError, HeldChild, OpenFiles, Poller, StopFlag, open_pidfd, terminate, try_wait};
+use fpprof_recording::model::EndReason;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -120,6 +121,21 @@ impl Running {
             Self::Cgroup(path) => Ok(!path.exists()),
             Self::System => Ok(false),
         }
+    }
+
+    /// Why a recording ends now, if it does: with what it is about, by a signal, or when no time is `left`.
+    pub(crate) fn end_reason(&mut self, stop: &StopFlag, left: Option<Duration>) -> Result<Option<EndReason>, Error> {
+        if self.has_ended()? {
+            return Ok(Some(match self.status() {
+                Some(TargetStatus::Exited(status)) => EndReason::Exited(status),
+                Some(TargetStatus::Killed(signal)) => EndReason::Killed(signal),
+                None => EndReason::TargetsGone,
+            }));
+        }
+        if let Some(signal) = stop.signal() {
+            return Ok(Some(EndReason::Signal(signal)));
+        }
+        Ok(left.filter(Duration::is_zero).map(|_| EndReason::Duration))
     }
 
     /// How the command ended.

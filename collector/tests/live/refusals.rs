@@ -1,7 +1,7 @@
 //! What is refused before anything runs.
 
 use crate::support::{directory, refuse};
-use fpprof_collector::{Error, Request, Target};
+use fpprof_collector::{CollectorWish, Error, Request, Target};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -29,6 +29,17 @@ fn wishes_that_cannot_be_met() {
     let never = refuse(&Request { sampling: Sampling::FrequencyHz(0), ..touch });
     assert!(matches!(never, Error::ZeroRate), "{never}");
     assert!(!witness.exists(), "the command ran");
+}
+
+/// Check that without BPF single threads and control groups are refused with what would do.
+#[test]
+fn without_bpf_threads_and_groups_are_refused() {
+    let group = Target::Cgroup { path: "/sys/fs/cgroup".into(), argv: None };
+    for target in [Target::Threads(vec![std::process::id()]), group] {
+        let request = Request { collector: CollectorWish::PerfEvent, ..Request::new(target) };
+        let refused = refuse(&request).to_string();
+        assert!(refused.contains("-t") && refused.contains("leave out --collector perf-event"), "{refused}");
+    }
 }
 
 /// Check that commands that cannot be started are told apart as shells do.

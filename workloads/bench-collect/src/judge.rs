@@ -15,6 +15,8 @@ pub(crate) struct Judged {
     /// Samples in it; `None` where it does not say.
     pub(crate) recorded: Option<u64>,
     pub(crate) lost: Option<u64>,
+    /// Of these, by ticks inside `execve`, where a thread has the registers of a program that is no more.
+    pub(crate) lost_in_execve: Option<u64>,
     /// User stacks of nbdkit and fio that were judged, and those that are complete; in the first round only.
     pub(crate) stacks: Option<u64>,
     pub(crate) complete: Option<u64>,
@@ -37,6 +39,7 @@ pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -
             let mut judged = Judged {
                 recorded: summary.get("recorded").and_then(Value::as_u64),
                 lost: Some(lost),
+                lost_in_execve: Some(summary.pointer("/lost/exec_window").and_then(Value::as_u64).unwrap_or(0)),
                 bpf_ns_per_tick: summary.pointer("/cost/bpf_ns_per_tick").and_then(Value::as_f64),
                 ..Judged::default()
             };
