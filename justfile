@@ -25,7 +25,12 @@ test: check
 
 # The balance of recordings whose recorder is stopped in the middle, a hundred times in some three minutes.
 balance:
-    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof --test live_recordings -- a_stopped_recorder
+    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof --test live_recordings -- --nocapture a_stopped_recorder
+
+# All live tests, and what they leave in the kernel and among the processes: nothing. Wants the machine for itself.
+leftovers:
+    cargo test --release -p fpprof -p fpprof-collector --features {{features}} --no-run
+    sh workloads/leftovers.sh cargo test --quiet --release -p fpprof -p fpprof-collector --features {{features}} --test 'live*' --test leftovers --test cpus --test clean_world
 
 # Formatting and lints, warnings are errors.
 check:

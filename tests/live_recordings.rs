@@ -3,7 +3,9 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Ended, assert_balance, fpprof, number, ran, record, report};
@@ -197,7 +199,9 @@ fn rounds() -> u32 {
 #[test]
 fn a_stopped_recorder_accounts_for_every_tick() {
     let dir = tempfile::tempdir().unwrap();
-    for round in 0..rounds() {
+    let rounds = rounds();
+    let mut total = BTreeMap::<&str, u64>::new();
+    for round in 0..rounds {
         let file = dir.path().join(format!("stopped-{round}"));
         let chunk = 4096 << (round % 5);
         let too_small = ran(fpprof()
@@ -236,6 +240,16 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             |gap: &fpprof_recording::model::Gap| gap.cause == fpprof_recording::model::LossCause::RingFull;
         recording.gaps(|gap| in_gaps += if is_ring_full(gap) { gap.lost } else { 0 }).unwrap();
         assert_eq!(in_gaps, lost, "round {round}");
+        for key in ["fired", "recorded", "skipped", "dropped"] {
+            *total.entry(key).or_default() += number(&report, key);
+        }
+        *total.entry("lost").or_default() +=
+            report["lost"].as_object().expect("lost").values().filter_map(serde_json::Value::as_u64).sum::<u64>();
+        let sums: Vec<String> = total.iter().map(|(key, n)| format!("{key} {n}")).collect();
+        let line =
+            format!("{} of {rounds} recordings balance: {} (lost {lost} in this one)", round + 1, sums.join(", "));
+        // Seen with --nocapture.
+        writeln!(std::io::stderr(), "{line}").unwrap();
     }
 }
 
