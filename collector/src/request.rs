@@ -84,7 +84,7 @@ pub enum Target {
         /// Program and arguments, as in [`Target::Command`]. It is not moved into the group.
         argv: Option<Vec<OsString>>,
     },
-    /// Everything. Ticks of an idle CPU are counted as skipped.
+    /// Everything. A timer does not tick on an idle CPU; what other events are there is counted as skipped.
     System,
     /// Everything, for as long as a command runs.
     SystemWhile {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{Note, Outcome, Progress, Request, Target};
-use crate::session::{FLUSH, POLL, Running, SETTLE_NS, meta, missing_ticks};
+use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, meta};
 use crate::synthesis::describe;
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
@@ -51,7 +51,7 @@ pub(crate) fn record<W: Write>(
         plan: &plan,
         running,
         stop,
-        started_ns: 0,
+        begun: TicksBegun::default(),
     };
     session.start()?;
     let reason = session.run(progress)?;
@@ -100,7 +100,7 @@ struct Session<'a, W> {
     reader: Reader<W>,
     running: Running,
     stop: &'a StopFlag,
-    started_ns: u64,
+    begun: TicksBegun,
     notes: Vec<Note>,
 }
 
@@ -108,7 +108,7 @@ impl<W: Write> Session<'_, W> {
     /// What exists already, then samples, then the command.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_existing();
-        self.started_ns = monotonic_ns();
+        self.begun = TicksBegun::at(monotonic_ns());
         self.reader.events.enable()?;
         self.running.release(self.plan.command.as_ref())
     }
@@ -189,8 +189,8 @@ impl<W: Write> Session<'_, W> {
             };
             self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
         }
-        let sampled_ns = stopped_ns.saturating_sub(self.started_ns);
-        self.add_notes(not_kept, sampled_ns, &end);
+        let sampled_ns = stopped_ns.saturating_sub(self.begun.time_ns);
+        self.add_notes(not_kept, stopped_ns, &end);
         Ok(Outcome {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             end,
@@ -215,9 +215,9 @@ impl<W: Write> Session<'_, W> {
     }
 
     /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
-    fn add_notes(&mut self, files_not_kept: u64, sampled_ns: u64, end: &End) {
+    fn add_notes(&mut self, files_not_kept: u64, stopped_ns: u64, end: &End) {
         let has_rate = self.plan.is_system && self.plan.event.event.is_timer();
-        let missing = if has_rate { missing_ticks(self.request.sampling, sampled_ns, &end.cpus) } else { 0 };
+        let missing = if has_rate { self.begun.missing(self.request.sampling, stopped_ns, &end.cpus) } else { 0 };
         let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
         let counted = [
             (missing, Note::TicksMissing as fn(u64) -> Note),

@@ -1,5 +1,6 @@
 //! Processes, threads, processors, capabilities.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -75,6 +76,27 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     (0..n).collect()
 }
 
+/// How long each CPU has had nothing to do since boot, waiting for disks included, in nanoseconds by number. The kernel
+/// tells it in hundredths of a second.
+///
+/// # Sources
+/// proc(5), `/proc/stat`: the fourth and fifth number of `cpuN`.
+pub(crate) fn idle_times_ns() -> BTreeMap<u32, u64> {
+    parse_idle_times(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+fn parse_idle_times(stat: &str) -> BTreeMap<u32, u64> {
+    /// `USER_HZ` is the same on all architectures but alpha and ia64.
+    const CLOCK_TICK_NS: u64 = 10_000_000;
+    let idle = |line: &str| {
+        let (name, numbers) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let mut numbers = numbers.split_ascii_whitespace().skip(3).map_while(|number| number.parse::<u64>().ok());
+        let ticks = numbers.next()?.saturating_add(numbers.next()?);
+        Some((name.parse().ok()?, ticks.saturating_mul(CLOCK_TICK_NS)))
+    };
+    stat.lines().filter_map(idle).collect()
+}
+
 /// A list such as `0-3,8`.
 pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
@@ -130,6 +152,14 @@ mod tests {
         assert_eq!(field_after_name(stat, 19), Some(987_654));
         assert_eq!(field_after_name(b"7 (a", 19), None);
         assert_eq!(field_after_name(b"", 19), None);
+    }
+
+    /// Check that the idle time of each CPU is read, and neither their sum nor rubbish.
+    #[test]
+    fn idle_times() {
+        let stat = "cpu  1 2 3 11 7 0\ncpu0 1 2 3 4 5 0\ncpu12 0 0 0 7 2 0\ncpu3 1 2\ncpux 0 0 0 1 1\nintr 1 2 3 4 5\n";
+        assert_eq!(parse_idle_times(stat), BTreeMap::from([(0, 90_000_000), (12, 90_000_000)]));
+        assert!(!idle_times_ns().is_empty());
     }
 
     /// Check that lists of CPUs are read, and rubbish gives none.

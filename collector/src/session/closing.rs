@@ -2,6 +2,7 @@
 
 use super::balance::{Written, cpu_counters};
 use super::record::{Session, Spent};
+use super::ticks::ticks_in;
 use crate::bpf::types::counter;
 use crate::error::Error;
 use crate::event::Opened;
@@ -9,7 +10,7 @@ use crate::proc::{online_cpus, written};
 use crate::request::{Note, Outcome};
 use crate::sideband::Throttled;
 use crate::sys::{Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Sideband};
+use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sideband};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl<W: Write> Session<'_, W> {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             end,
             target_status: self.running.status(),
-            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.started_ns)),
+            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.begun.time_ns)),
             bytes_written: self.reader.writer.bytes_written(),
             notes: self.notes,
         })
@@ -151,12 +152,11 @@ impl<W: Write> Session<'_, W> {
         let occurrences_missing = self.missing_occurrences(should_have_fired)?;
         let reader = &self.reader;
         let is_timer = self.plan.event.is_timer();
-        let sampled_ns = end.time_ns.saturating_sub(self.started_ns);
         let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
         // Nothing is missing of a CPU that was not there.
         let all_along = |cpu: &&CpuCounters| !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
         let cpus: Vec<_> = end.cpus.iter().filter(all_along).cloned().collect();
-        let missing = if is_timer { missing_ticks(self.request.sampling, sampled_ns, &cpus) } else { 0 };
+        let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
         let counted = [
             (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
             (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
@@ -178,22 +178,4 @@ impl<W: Write> Session<'_, W> {
     fn new_cpus(&self) -> u64 {
         online_cpus().iter().filter(|cpu| !self.cpus.sampled.contains(cpu)).count() as u64
     }
-}
-
-/// Ticks of a CPU's timer that never reached the sampling code, when they are more than one in a hundred: nothing counts
-/// them, but time and rate say how many there should have been.
-pub(crate) fn missing_ticks(sampling: Sampling, sampled_ns: u64, cpus: &[CpuCounters]) -> u64 {
-    let expected_of_cpu = ticks_in(sampled_ns, sampling);
-    let missing: u64 = cpus.iter().map(|cpu| expected_of_cpu.saturating_sub(cpu.fired)).sum();
-    let expected = expected_of_cpu.saturating_mul(cpus.len() as u64);
-    if missing > expected / 100 + cpus.len() as u64 { missing } else { 0 }
-}
-
-/// Ticks that fire in that time, taking a period for one in nanoseconds. (With a period in cycles there is no saying.)
-pub(crate) fn ticks_in(time_ns: u64, sampling: Sampling) -> u64 {
-    let ticks = match sampling {
-        Sampling::FrequencyHz(hz) => u128::from(time_ns) * u128::from(hz) / 1_000_000_000,
-        Sampling::Period(period_ns) => u128::from(time_ns / period_ns.max(1)),
-    };
-    u64::try_from(ticks).unwrap_or(u64::MAX)
 }

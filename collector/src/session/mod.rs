@@ -10,9 +10,10 @@ mod reader;
 mod record;
 mod samplers;
 mod target;
+mod ticks;
 
-pub(crate) use closing::{missing_ticks, ticks_in};
 pub(crate) use meta::meta;
 pub(crate) use reader::{note, write_event};
 pub(crate) use record::{FLUSH, POLL, SETTLE_NS, record_with_bpf};
 pub(crate) use target::Running;
+pub(crate) use ticks::{TicksBegun, ticks_in};

@@ -7,6 +7,7 @@ use super::pace::Pace;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::target::Running;
+use super::ticks::TicksBegun;
 use crate::bpf::{Filter, Programs};
 use crate::error::Error;
 use crate::modules::{Modules, vdso};
@@ -77,7 +78,7 @@ pub(crate) fn record_with_bpf<W: Write>(
         reader,
         running,
         stop,
-        started_ns: 0,
+        begun: TicksBegun::default(),
         cpus: Cpus::new(&plan.cpus),
         throttled_ticks: BTreeMap::new(),
         nested: Nested::default(),
@@ -112,7 +113,7 @@ pub(super) struct Session<'a, W> {
     pub(super) reader: Reader<W>,
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
-    pub(super) started_ns: u64,
+    pub(super) begun: TicksBegun,
     pub(super) cpus: Cpus,
     /// Ticks that throttling suppressed, by CPU, as far as it is over.
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
@@ -125,8 +126,8 @@ impl<W: Write> Session<'_, W> {
     /// What exists already, then samples, then the command.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_existing();
-        self.started_ns = monotonic_ns();
-        self.nested.since_ns = self.started_ns;
+        self.begun = TicksBegun::at(monotonic_ns());
+        self.nested.since_ns = self.begun.time_ns;
         self.samplers.enable(self.programs.sampler())?;
         self.running.release(self.plan.command.as_ref())
     }

@@ -45,6 +45,9 @@ impl PerfEvent {
             }
             Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
         }
+        // A CPU that sleeps counts no jiffies: after as many interrupts as one may take in a jiffy it would be throttled,
+        // until it has something to do again and beyond.
+        attr.set_exclude_idle(u64::from(event.is_timer()));
         attr
     }
 

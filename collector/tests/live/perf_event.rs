@@ -151,7 +151,7 @@ fn losses_are_counted() {
     }
 }
 
-/// Check that the whole machine is sampled but for this process, and that idle ticks are skipped and not lost.
+/// Check that the whole machine is sampled but for this process, and nothing idle.
 #[test]
 fn whole_system() {
     let directory = directory();

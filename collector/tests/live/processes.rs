@@ -122,7 +122,7 @@ fn programs_that_are_gone_are_kept() {
     assert!(!burn.exists());
 }
 
-/// Check that everything is sampled system-wide, but not this process unless asked for, and that idle ticks are skipped.
+/// Check that everything is sampled system-wide, but not this process unless asked for, and nothing idle.
 #[test]
 fn whole_system() {
     let directory = directory();
