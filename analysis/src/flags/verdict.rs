@@ -53,7 +53,7 @@ pub(super) fn verdict(result: &FlagSetResult) -> Verdict {
     let Some(mean) = &result.mean else {
         return Verdict::Inconclusive { because: "fewer than two programs have times".to_owned() };
     };
-    let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1());
+    let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1()).replace('-', "−");
     let cost =
         format!("mean {} [{}, {}]", percent(mean.log_ratio), percent(mean.interval.low), percent(mean.interval.high));
     let Some(reach) = reach(&result.programs) else {

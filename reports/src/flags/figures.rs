@@ -137,6 +137,11 @@ fn add(sum: &mut Option<u64>, n: Option<u64>) {
     *sum = n.map(|n| sum.unwrap_or(0).saturating_add(n)).or(*sum);
 }
 
+/// Never as nothing, which no p is.
+pub(super) fn p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}
+
 /// Mean of a list, with one decimal; `–` of none.
 pub(super) fn mean(values: &[f64]) -> String {
     match values.len() {

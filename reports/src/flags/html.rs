@@ -2,7 +2,7 @@
 
 use super::figures::{
     FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
-    row_name, size_change, verdict, waterfall, worst,
+    p_value, row_name, size_change, verdict, waterfall, worst,
 };
 use super::marks::{band, bytes, curves, interval, reach, scatter};
 use crate::escape::shown;
@@ -115,7 +115,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult) -> Markup {
                     Ok(of) => {
                         td { (effect(of)) }
                         td { (interval(of, reach, band)) }
-                        td.n { @if let Some(p) = program.p_holm { (format!("{p:.3}")) } }
+                        td.n { @if let Some(p) = program.p_holm { (p_value(p)) } }
                         td.n { (change(of.mde).trim_start_matches('+')) }
                         td.n { (of.n_baseline) "+" (of.n) }
                     }
@@ -142,7 +142,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { "What profilers get: stacks that reach main, all programs" }
-            table {
+            table.wide {
                 thead { tr {
                     th { "flags" } th.n { "FP" } th.n { "exact" } th.n { "caller dropped" }
                     @for name in &chunks { th.n { (name) } }

@@ -140,7 +140,7 @@ pub(super) fn bytes(result: &FlagSetResult) -> Markup {
                             width=(format!("{:.1}", (x(*from) - x(*to)).abs().max(0.5))) height="12" { title { (class) } }
                     }
                     @let end = steps.last().map_or(0.0, |(_, _, to)| *to);
-                    text x="470" y=(y + 11) { (format!("{:+.2} % of the file", 100.0 * end)) }
+                    text x="470" y=(y + 11) { (format!("{:+.2} % of the file", 100.0 * end).replace('-', "−")) }
                 }
                 line x1="300" x2="300" y1="0" y2=(4 + 18 * rows.len()) {}
                 @for (index, class) in ["text", "unwind", "rest"].iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::figures::{
     FIGURES, Gain, SIGN, broke, change, chunk_order, effect, log_change, mean, mean_change, method, noise, outliers,
-    row_name, size_change, verdict, waterfall, worst,
+    p_value, row_name, size_change, verdict, waterfall, worst,
 };
 use super::marks::{band, line, reach};
 use crate::escape::shown;
@@ -112,7 +112,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult, out: &mut impl Writ
         match &program.effect {
             Ok(of) => cells.extend([
                 Cell::from(effect(of)),
-                program.p_holm.map_or_else(|| "–".to_owned(), |p| format!("{p:.3}")).into(),
+                program.p_holm.map_or_else(|| "–".to_owned(), p_value).into(),
                 change(of.mde).trim_start_matches('+').into(),
                 format!("{}+{}", of.n_baseline, of.n).into(),
                 count(u64::from(program.rounds)).into(),
