@@ -20,3 +20,4 @@ pub mod oracle;
 pub mod page;
 pub mod terminal;
 pub mod unwinding;
+mod verdict;

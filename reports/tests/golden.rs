@@ -4,7 +4,7 @@ mod support;
 
 use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
 use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
-use support::{golden, profile, written};
+use support::{detail, golden, profile, written};
 
 const PLAIN: Style = Style { width: None, colors: false };
 
@@ -21,6 +21,35 @@ fn summary_in_words() {
     golden("summary-60.txt", &written(|out| terminal::summary(&summary, &wide(60), out)));
     let colors = Style { width: Some(100), colors: true };
     golden("summary-colors.txt", &written(|out| terminal::summary(&summary, &colors, out)));
+}
+
+/// Check the verdict's words: where a chunk is enough; where stacks that end early would not be cured by any, and where
+/// they would by a larger one; and that a process name with a few samples has no say.
+#[test]
+fn verdicts_in_words() {
+    let written = |analysis| String::from_utf8(written(|out| terminal::verdict(&analysis, &PLAIN, out))).unwrap();
+    let enough = detail::analysis();
+    golden("verdict.txt", written(enough.clone()).as_bytes());
+    let ends_by = |reason: &str| {
+        let mut analysis = enough.clone();
+        let ends = &mut analysis.summary.processes[0].strategies.get_mut("dwarf").unwrap();
+        ends.complete -= 1000;
+        ends.truncated.insert(reason.to_owned(), 1000);
+        for sizes in analysis.chunk_sizes.iter_mut().flat_map(|(_, each)| each.first_mut()) {
+            *sizes.sizes.needed_bytes.values_mut().next().unwrap() -= 1000;
+        }
+        analysis
+    };
+    golden("verdict-no-cfi.txt", written(ends_by("no_cfi")).as_bytes());
+    golden("verdict-chunk-end.txt", written(ends_by("chunk_end")).as_bytes());
+    let mut few = enough.clone();
+    let mut sh = few.summary.processes[0].clone();
+    (sh.comm, sh.samples) = ("sh".to_owned(), 99);
+    let ends = sh.strategies.get_mut("dwarf").unwrap();
+    (ends.samples, ends.complete) = (99, 50);
+    few.summary.processes.push(sh);
+    let headline = |text: String| text.lines().next().unwrap().to_owned();
+    assert_eq!(headline(written(few)), headline(written(enough)));
 }
 
 /// Check that a recording that was cut, does not balance, and cost nobody knows what says so.

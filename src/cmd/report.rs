@@ -49,7 +49,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the recording cannot be read.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let analysis = args.source.analyse_for(&args.strategies, args.html.is_some())?;
+    let analysis = args.source.analyse_for(&args.strategies, !args.json)?;
     let summary = &analysis.summary;
     // A gate with nothing to judge is wrong usage, which is said instead of a report.
     let mut failures = Vec::new();
@@ -62,7 +62,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     } else {
         output::write_whole(Path::new("-"), |mut out| match args.json {
             true => json::summary(summary, &mut out),
-            false => terminal::summary(summary, &output::style(), &mut out),
+            false => {
+                let style = output::style();
+                terminal::verdict(&analysis, &style, &mut out)?;
+                terminal::summary(summary, &style, &mut out)
+            }
         })?;
     }
     for failure in &failures {

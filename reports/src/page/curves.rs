@@ -1,6 +1,6 @@
 //! What chunks of every size would have given, as points of a curve.
 
-use super::names::Named;
+use crate::verdict::{Named, PERCENTS, smallest};
 use fpprof_analysis::accuracy::ChunkSizes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,8 +11,6 @@ const SMALLEST: u64 = 512;
 const STEPS: u32 = 8;
 /// The curve ends here, whatever a stack claims to need: 2^this bytes.
 const MOST_DOUBLINGS: u32 = 24;
-/// Per cent of the stacks that a size is looked for.
-pub(super) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
 
 /// The curve of a process name.
 #[derive(Debug, Serialize)]
@@ -29,11 +27,6 @@ pub(super) struct Curve {
     pub(super) depths: Vec<(f64, f64, u64)>,
     /// Stacks whose depth is not known.
     pub(super) without_depth: u64,
-}
-
-/// The smallest chunk that completes so many per cent of the stacks.
-pub(super) fn smallest(sizes: &ChunkSizes, percent: u8) -> Option<u64> {
-    sizes.smallest_for(f64::from(percent) / 100.0)
 }
 
 /// The curve of a name, under the name given.

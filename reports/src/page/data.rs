@@ -1,9 +1,9 @@
 //! What the script is given: columns of numbers, and names that were escaped once.
 
 use super::curves::{Curve, curve};
-use super::names::Named;
 use super::prune::{MAX_NODES, kept};
 use crate::escape::shown;
+use crate::verdict::{Named, per_minute};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::Relation;
 use fpprof_analysis::detail::{Detail, Gap, Mark, Node, PairedStacks};
@@ -137,11 +137,6 @@ const RELATIONS: [Relation; 7] = [
 /// A run of losses as [`Data::gaps`] has it.
 fn lost(gap: &Gap) -> (u32, f64, f64, u64, Option<&'static str>) {
     (gap.cpu, ms(gap.from_ns), ms(gap.to_ns), gap.lost, gap.cause)
-}
-
-/// Samples a minute of a recording of this length.
-pub(super) fn per_minute(samples: u64, duration_s: f64) -> f64 {
-    if duration_s > 0.0 { samples as f64 * 60.0 / duration_s } else { 0.0 }
 }
 
 /// The bytes of the chunks of a mode such as `both,65536`.

@@ -1,7 +1,7 @@
 //! Where the script draws, and what it is steered by.
 
-use super::verdict::{Case, strategy_words};
 use crate::escape::shown;
+use crate::verdict::{Case, strategy_words};
 use maud::{Markup, html};
 
 /// The filters, for all figures below.

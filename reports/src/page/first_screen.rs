@@ -1,10 +1,9 @@
 //! What one sees first: the verdict, four figures, and what was measured how.
 
-use super::data::per_minute;
-use super::verdict::{Case, RULE, chunk_words, findings, strategy_words};
 use crate::escape::shown;
 use crate::figures::{bytes, count, number, percent, seconds, share};
 use crate::finding::{class, sentence, text};
+use crate::verdict::{Case, RULE, chunk_words, findings, per_minute, strategy_words};
 use maud::{Markup, html};
 
 /// A figure that is read at a glance.

@@ -4,13 +4,12 @@ use super::assets::{SCRIPT, STYLE, bundled, policy};
 use super::data::{Data, data};
 use super::figures::{figure, filters, flames};
 use super::first_screen::first_screen;
-use super::names::names;
-use super::verdict::{Case, strategy_words};
 use super::{processes, tables};
 use crate::escape::shown;
 use crate::figures::count;
 use crate::finding::text;
 use crate::json::for_page;
+use crate::verdict::{Case, names, strategy_words};
 use fpprof_analysis::Analysis;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::io::{self, Write};
@@ -29,13 +28,7 @@ pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
     let detail = analysis.detail.as_ref().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, MissingDetail))?;
     let (all, names) = names(analysis, detail);
     let data = data(analysis, detail, &all, &names);
-    let case = Case {
-        analysis,
-        reference: &detail.stacks.reference,
-        other: detail.stacks.other.as_deref(),
-        all: &all,
-        names: &names,
-    };
+    let case = Case::new(analysis, detail, &all, &names);
     let json = for_page(&data)?;
     let page = html! {
         (DOCTYPE)

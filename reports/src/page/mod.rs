@@ -11,11 +11,9 @@ mod data;
 mod figures;
 mod first_screen;
 mod html;
-mod names;
 mod processes;
 mod prune;
 mod tables;
-mod verdict;
 
 pub(crate) use assets::script_policy;
 pub use html::{MissingDetail, html};

@@ -1,12 +1,10 @@
 //! A section for each of the larger process names.
 
-use super::curves::smallest;
-use super::names::Named;
 use super::tables::{MAX_NAMES, bar, reasons};
-use super::verdict::{Case, chunk_words, strategy_words};
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::finding::text;
+use crate::verdict::{Case, Named, PERCENTS, chunk_words, smallest, strategy_words};
 use fpprof_analysis::accuracy::Relation;
 use maud::{Markup, html};
 
@@ -80,7 +78,7 @@ fn lines(case: &Case<'_>, named: &Named) -> Vec<String> {
     if named.sizes.samples > 0 {
         let part =
             |percent: u8| smallest(&named.sizes, percent).map(|size| format!("{percent} % {}", chunk_words(size)));
-        let parts: Vec<String> = super::curves::PERCENTS.into_iter().filter_map(part).collect();
+        let parts: Vec<String> = PERCENTS.into_iter().filter_map(part).collect();
         let words =
             if parts.is_empty() { "no recorded size completes half of them".to_owned() } else { parts.join(", ") };
         lines.push(format!("chunk that completes: {words}"));

@@ -1,11 +1,9 @@
 //! Tables that need no script: strategies, sizes of chunks, and what broke the chain.
 
-use super::curves::{PERCENTS, smallest};
-use super::names::Named;
-use super::verdict::{Case, chunk_words};
 use crate::escape::shown;
 use crate::figures::{count, number, percent, share};
 use crate::finding::text;
+use crate::verdict::{Case, Named, PERCENTS, chunk_words, smallest};
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::StackEnds;
 use maud::{Markup, html};

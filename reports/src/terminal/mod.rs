@@ -11,11 +11,13 @@ mod paint;
 mod strategies;
 mod summary;
 mod table;
+mod verdict;
 
 pub use checks::{Check, CheckStatus, checks};
 pub use closing::{Closing, closing};
 pub use paint::Style;
 pub use summary::summary;
+pub use verdict::verdict;
 
 pub(crate) use paint::{Paragraph, Tone};
 pub(crate) use table::{Cell, Column, Table};

@@ -1,115 +1,26 @@
-//! The verdict on one recording: sentences computed from its figures by a rule that is printed with them.
-//!
-//! ```text
-//! complete(strategy) = every process name with >= 1 % of the samples has >= 99 % of its stacks complete
-//! right(fp)          = ... and >= 99 % of them with all the frames of the reference, and no wrong one
-//! verdict            = frame pointers where right(fp); else the smallest chunk with complete(dwarf@chunk)
-//! ```
+//! The sentences of a verdict.
 
-use super::curves::smallest;
-use super::data::per_minute;
+use super::case::{Case, MIN_GOOD, PERCENTS, chunk_words, is_good, smallest, strategy_words};
 use super::names::Named;
 use crate::figures::{byte_count, bytes, count, nanoseconds, number, percent, share};
 use crate::finding::{Finding, Judgement};
-use fpprof_analysis::Analysis;
-use fpprof_analysis::accuracy::{Agreement, Relation};
-use fpprof_analysis::experiment::StackEnds;
+use fpprof_analysis::accuracy::Relation;
 
-/// Least share of good stacks, per cent.
-const MIN_GOOD: u8 = 99;
 /// Largest share of samples that may be lost, per cent.
 const MAX_LOST: f64 = 0.1;
 /// Functions named as those behind which chains break.
 const MAX_CULPRITS: usize = 3;
+/// Where a share holds, by the rule.
+const EVERYWHERE: &str = "overall and in every process name with 100 samples";
 
 /// The rule in words.
-pub(super) const RULE: &str = "A way to take stacks is good enough when at least 99 % of them reach their root in every \
-     process name that has 1 % of the samples or more; frame pointers only if as many also have every frame that the \
-     reference has, and no wrong one. The verdict is the cheapest that is good enough: frame pointers, or else the \
+pub(crate) const RULE: &str = "A way to take stacks is good enough when at least 99 % of them reach their root, \
+     overall and in every process name that has 1 % of the samples and 100 of them; frame pointers only if as many also \
+     have every frame that the reference has, and no wrong one. The verdict is the cheapest that is good enough: frame pointers, or else the \
      smallest chunk of copied stack. The reference is unwinding by call frame information over all that was copied.";
 
-/// What verdicts are made from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Case<'a> {
-    pub(super) analysis: &'a Analysis,
-    pub(super) reference: &'a str,
-    pub(super) other: Option<&'a str>,
-    pub(super) all: &'a Named,
-    pub(super) names: &'a [Named],
-}
-
-impl<'a> Case<'a> {
-    /// The process names that are asked for a share of good stacks.
-    pub(super) fn large(&self) -> impl Iterator<Item = &'a Named> {
-        let all = u128::from(self.all.samples);
-        self.names.iter().filter(move |named| u128::from(named.samples) * 100 >= all && named.samples > 0)
-    }
-
-    /// How all stacks of a strategy ended.
-    pub(super) fn ends(&self, strategy: &str) -> Option<&'a StackEnds> {
-        self.all.ends.get(strategy)
-    }
-
-    /// Whether the other is as good as the reference asks for; `None` where there is no other.
-    pub(super) fn other_is_right(&self) -> Option<bool> {
-        let other = self.other?;
-        let is_right = |named: &Named| {
-            let right = named.compared().saturating_sub(named.worse());
-            is_good(right, named.compared())
-                && named.ends.get(other).is_some_and(|ends| is_good(ends.complete, ends.samples))
-        };
-        Some(self.all.compared() > 0 && self.large().all(is_right))
-    }
-
-    /// The smallest chunk that is good enough for every large process name.
-    pub(super) fn chunk(&self) -> Option<u64> {
-        if self.all.sizes.samples == 0 {
-            return None;
-        }
-        let large = self.large().filter(|named| named.sizes.samples > 0);
-        large.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
-    }
-
-    /// Bytes copied a sample and a minute with chunks of this size.
-    pub(super) fn copied(&self, chunk: u64) -> (f64, f64) {
-        let summary = &self.analysis.summary;
-        let mean = self.all.sizes.mean_copied_at(chunk);
-        (mean, mean * per_minute(summary.recorded, summary.duration_s))
-    }
-
-    /// Samples lost or dropped, and all that should be there.
-    pub(super) fn lost(&self) -> (u64, u64) {
-        let summary = &self.analysis.summary;
-        let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
-        (lost, summary.recorded.saturating_add(lost))
-    }
-
-    fn agreement(&self) -> Option<&'a Agreement> {
-        let other = self.other?;
-        self.analysis.summary.agreements.iter().find(|pair| pair.reference == self.reference && pair.other == other)
-    }
-}
-
-/// A chunk size as people ask for it.
-pub(super) fn chunk_words(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} B") } else { format!("{} KiB", number(bytes as f64 / 1024.0)) }
-}
-
-/// A strategy in words.
-pub(super) fn strategy_words(name: &str) -> &str {
-    match name {
-        "fp" => "frame pointers",
-        "dwarf" => "call frame information",
-        other => other,
-    }
-}
-
-fn is_good(part: u64, whole: u64) -> bool {
-    whole == 0 || u128::from(part) * 100 >= u128::from(whole) * u128::from(MIN_GOOD)
-}
-
 /// The sentences, the most important first.
-pub(super) fn findings(case: &Case<'_>) -> Vec<Finding> {
+pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = vec![headline(case)];
     findings.extend(by_process(case));
     findings.extend(how_it_breaks(case));
@@ -126,7 +37,8 @@ fn capital(words: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-fn headline(case: &Case<'_>) -> Finding {
+/// The verdict in a sentence.
+pub(crate) fn headline(case: &Case<'_>) -> Finding {
     if case.all.samples == 0 {
         return Finding::new(Judgement::Bad).words("There are no samples to judge.");
     }
@@ -139,32 +51,65 @@ fn headline(case: &Case<'_>) -> Finding {
             share(case.all.compared().saturating_sub(case.all.worse()), case.all.compared())
         )),
         (Some(false), Some(chunk)) => Finding::new(Judgement::Good).words(format!(
-            "{} break {broken} of the stacks. Copy {} of stack instead: at least {MIN_GOOD} % of the stacks of every \
-             process then reach their root.",
+            "{} break {broken} of the stacks. Copy {} of stack instead: at least {MIN_GOOD} % of the stacks then reach \
+             their root, {EVERYWHERE}.",
             capital(other),
             chunk_words(chunk)
         )),
         (None, Some(chunk)) => Finding::new(Judgement::Good).words(format!(
-            "Chunks of {} are enough: at least {MIN_GOOD} % of the stacks of every process reach their root.",
+            "Chunks of {} are enough: at least {MIN_GOOD} % of the stacks reach their root, {EVERYWHERE}.",
             chunk_words(chunk)
         )),
-        (Some(false), None) => Finding::new(Judgement::Bad).words(format!(
-            "{} break {broken} of the stacks, and no chunk up to the recorded size is enough: {}.",
-            capital(other),
-            worst(case)
-        )),
+        (Some(false), None) => match case.chunk_for_all_but_the_incurable() {
+            Some(chunk) => Finding::new(Judgement::Bad)
+                .words(format!(
+                    "{} break {broken} of the stacks. Chunks of {} give all that copied stacks can give here: {}",
+                    capital(other),
+                    chunk_words(chunk),
+                    worst(case)
+                ))
+                .words(commonest_reason(case).map_or_else(
+                    || ".".to_owned(),
+                    |reason| format!(", and no larger chunk cures the rest (mostly {reason})."),
+                )),
+            None => Finding::new(Judgement::Bad).words(format!(
+                "{} break {broken} of the stacks, and no chunk up to the recorded size is enough: {}.",
+                capital(other),
+                worst(case)
+            )),
+        },
         (None, None) => alone(case),
+    }
+}
+
+/// Why most of the stacks that end early do.
+fn commonest_reason<'a>(case: &Case<'a>) -> Option<&'a str> {
+    let ends = case.ends(case.reference);
+    let reasons = ends.into_iter().flat_map(|ends| ends.truncated.iter().chain(&ends.broken));
+    let most = reasons.filter(|&(_, &n)| n > 0).max_by_key(|&(_, &n)| n);
+    most.map(|(reason, _)| reason.as_str())
+}
+
+/// What becomes of the others, and what to do about it.
+fn rest(case: &Case<'_>) -> String {
+    match commonest_reason(case) {
+        Some("chunk_end") => ". The rest is mostly cut short by its chunk: record with larger ones.".to_owned(),
+        Some(reason) => format!(". The rest ends early, mostly by {reason}."),
+        None => ".".to_owned(),
     }
 }
 
 /// The process with the smallest share of complete stacks by the reference.
 fn worst(case: &Case<'_>) -> String {
     let of = |named: &Named| named.ends.get(case.reference).map_or(0.0, |ends| percent(ends.complete, ends.samples));
-    let worst = case.large().min_by(|a, b| of(a).total_cmp(&of(b)));
+    let worst = case.judged().min_by(|a, b| of(a).total_cmp(&of(b)));
     let ends = worst.and_then(|named| Some((named, named.ends.get(case.reference)?)));
     ends.map_or_else(
         || "no process is large enough to be judged".to_owned(),
-        |(named, ends)| format!("of {} only {} reach their root", named.name, share(ends.complete, ends.samples)),
+        |(named, ends)| {
+            let whose = if named.name.is_empty() { "all stacks" } else { &named.name };
+            format!("of {whose} only {} reach their root", share(ends.complete, ends.samples))
+        },
     )
 }
 
@@ -181,7 +126,7 @@ fn alone(case: &Case<'_>) -> Finding {
             .words(". Whether their frames are right, this recording cannot tell: record with ")
             .name("--call-graph both")
             .words("."),
-        _ => finding.words(format!("; {}.", worst(case))),
+        _ => finding.words(format!("; {}{}", worst(case), rest(case))),
     }
 }
 
@@ -250,21 +195,25 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
         let size = smallest(&case.all.sizes, percent).map_or("no size recorded here".to_owned(), chunk_words);
         format!("{percent} % of all stacks: {size}")
     };
-    let parts: Vec<String> = super::curves::PERCENTS.into_iter().map(part).collect();
+    let parts: Vec<String> = PERCENTS.into_iter().map(part).collect();
     let finding = Finding::new(Judgement::Neutral).words(format!("The chunk that completes {}.", parts.join("; ")));
-    let Some(chunk) = case.chunk().filter(|_| case.other_is_right() != Some(true)) else { return Some(finding) };
+    let Some(advice) = advice(case) else { return Some(finding) };
+    let all = finding.words(" ");
+    Some(Finding { pieces: [all.pieces, advice.pieces].concat(), ..all })
+}
+
+/// How to ask for the chunk that is good enough, and what it takes.
+pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
+    let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
     let (sample, minute) = case.copied(chunk);
-    Some(
-        finding
-            .words(format!(
-                " Chunks of {} copy {} a sample, {} a minute at this rate and before compression: ",
-                chunk_words(chunk),
-                bytes(sample),
-                bytes(minute)
-            ))
-            .name(&format!("--call-graph dwarf,{}", chunk.max(8).next_multiple_of(8)))
-            .words("."),
-    )
+    let takes = format!(
+        "Chunks of {} copy {} a sample, {} a minute at this rate and before compression: ",
+        chunk_words(chunk),
+        bytes(sample),
+        bytes(minute)
+    );
+    let option = format!("--call-graph dwarf,{}K", chunk.div_ceil(1024).max(1));
+    Some(Finding::new(Judgement::Neutral).words(takes).name(&option).words("."))
 }
 
 fn cost(case: &Case<'_>) -> Finding {

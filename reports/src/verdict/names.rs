@@ -8,36 +8,36 @@ use std::collections::BTreeMap;
 
 /// All processes of a name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Named {
+pub(crate) struct Named {
     /// The name; empty for all processes.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Index of the first of them in the detail's list.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// How many processes.
-    pub(super) processes: u64,
+    pub(crate) processes: u64,
     /// Their samples.
-    pub(super) samples: u64,
+    pub(crate) samples: u64,
     /// How their stacks ended, by strategy.
-    pub(super) ends: BTreeMap<String, StackEnds>,
+    pub(crate) ends: BTreeMap<String, StackEnds>,
     /// What the pair's other is to its reference, by samples.
-    pub(super) relations: BTreeMap<Relation, u64>,
+    pub(crate) relations: BTreeMap<Relation, u64>,
     /// What chunks they need.
-    pub(super) sizes: ChunkSizes,
+    pub(crate) sizes: ChunkSizes,
 }
 
 impl Named {
     /// Samples whose two stacks were compared.
-    pub(super) fn compared(&self) -> u64 {
+    pub(crate) fn compared(&self) -> u64 {
         self.relations.values().fold(0, |sum, &n| sum.saturating_add(n))
     }
 
     /// Samples of a relation.
-    pub(super) fn n(&self, relation: Relation) -> u64 {
+    pub(crate) fn n(&self, relation: Relation) -> u64 {
         self.relations.get(&relation).copied().unwrap_or(0)
     }
 
     /// Samples in which the other lacks frames of the reference, or has wrong ones.
-    pub(super) fn worse(&self) -> u64 {
+    pub(crate) fn worse(&self) -> u64 {
         let worse = [
             Relation::WrongFrame,
             Relation::ExtraFrame,
@@ -63,7 +63,7 @@ impl Named {
 }
 
 /// All processes together, and each name, most samples first.
-pub(super) fn names(analysis: &Analysis, detail: &Detail) -> (Named, Vec<Named>) {
+pub(crate) fn names(analysis: &Analysis, detail: &Detail) -> (Named, Vec<Named>) {
     let mut by_name: BTreeMap<String, Named> = BTreeMap::new();
     for process in &analysis.summary.processes {
         let ends = process.strategies.iter().map(|(strategy, quality)| (strategy.clone(), quality.into())).collect();

@@ -1,0 +1,38 @@
+//! The verdict above the tables of `fpprof report`.
+
+use super::closing::INDENT;
+use super::{Paragraph, Style, Tone};
+use crate::escape::shown;
+use crate::finding::{Finding, Judgement, Piece};
+use crate::verdict::{Case, RULE, advice, headline, names};
+use fpprof_analysis::Analysis;
+use std::io::{self, Write};
+
+/// Writes which way to take stacks is good enough for the workload, and by which rule; nothing for an analysis without
+/// [`Analysis::detail`].
+///
+/// # Errors
+/// Those of the writer.
+pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let Some(detail) = &analysis.detail else { return Ok(()) };
+    let (all, names) = names(analysis, detail);
+    let case = Case::new(analysis, detail, &all, &names);
+    let headline = headline(&case);
+    let tone = if headline.judgement == Judgement::Bad { Tone::Bad } else { Tone::Strong };
+    line("verdict", tone, &headline).write(style, out)?;
+    if let Some(advice) = advice(&case) {
+        line("", Tone::Plain, &advice).write(style, out)?;
+    }
+    let mut rule = Paragraph::new("rule", INDENT);
+    rule.words(Tone::Dim, RULE).write(style, out)
+}
+
+fn line(label: &'static str, tone: Tone, finding: &Finding) -> Paragraph {
+    let text = finding.pieces.iter().map(|piece| match piece {
+        Piece::Words(words) => words.clone(),
+        Piece::Name(name) => shown(name).into_owned(),
+    });
+    let mut line = Paragraph::new(label, INDENT);
+    line.words(tone, &text.collect::<String>());
+    line
+}

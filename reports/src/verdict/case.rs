@@ -1,0 +1,137 @@
+//! What verdicts are made from, and the sizes they speak of.
+
+use super::names::Named;
+use crate::figures::{number, percent};
+use fpprof_analysis::Analysis;
+use fpprof_analysis::accuracy::{Agreement, ChunkSizes};
+use fpprof_analysis::detail::Detail;
+use fpprof_analysis::experiment::StackEnds;
+
+/// Least share of good stacks, per cent.
+pub(super) const MIN_GOOD: u8 = 99;
+/// Fewer samples of a process name cannot show that share.
+const MIN_SAMPLES: u64 = 100;
+/// Per cent of the stacks that a size is looked for.
+pub(crate) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
+
+/// What verdicts are made from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) analysis: &'a Analysis,
+    pub(crate) reference: &'a str,
+    pub(crate) other: Option<&'a str>,
+    pub(crate) all: &'a Named,
+    pub(crate) names: &'a [Named],
+}
+
+impl<'a> Case<'a> {
+    /// Of an analysis with the detail that its verdict needs, and what [`names`](super::names) makes of them.
+    pub(crate) fn new(analysis: &'a Analysis, detail: &'a Detail, all: &'a Named, names: &'a [Named]) -> Self {
+        let (reference, other) = (detail.stacks.reference.as_str(), detail.stacks.other.as_deref());
+        Self { analysis, reference, other, all, names }
+    }
+
+    /// What is asked for a share of good stacks: all samples together, and the large process names.
+    pub(super) fn judged(&self) -> impl Iterator<Item = &'a Named> {
+        self.large().filter(|named| named.samples >= MIN_SAMPLES).chain(std::iter::once(self.all))
+    }
+
+    /// The process names that are spoken of.
+    pub(crate) fn large(&self) -> impl Iterator<Item = &'a Named> {
+        let all = u128::from(self.all.samples);
+        self.names.iter().filter(move |named| u128::from(named.samples) * 100 >= all && named.samples > 0)
+    }
+
+    /// How all stacks of a strategy ended.
+    pub(crate) fn ends(&self, strategy: &str) -> Option<&'a StackEnds> {
+        self.all.ends.get(strategy)
+    }
+
+    /// Whether the other is as good as the reference asks for; `None` where there is no other.
+    pub(crate) fn other_is_right(&self) -> Option<bool> {
+        let other = self.other?;
+        let is_right = |named: &Named| {
+            let right = named.compared().saturating_sub(named.worse());
+            is_good(right, named.compared())
+                && named.ends.get(other).is_some_and(|ends| is_good(ends.complete, ends.samples))
+        };
+        Some(self.all.compared() > 0 && self.judged().all(is_right))
+    }
+
+    /// The smallest chunk that is good enough for all that is judged.
+    pub(crate) fn chunk(&self) -> Option<u64> {
+        if self.all.sizes.samples == 0 {
+            return None;
+        }
+        let judged = self.judged().filter(|named| named.sizes.samples > 0);
+        judged.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
+    }
+
+    /// The smallest chunk that is good enough for the stacks that any recorded chunk completes; `None` where more than a
+    /// few stacks are cut short by what was recorded.
+    pub(super) fn chunk_for_all_but_the_incurable(&self) -> Option<u64> {
+        let is_cut_short = |named: &Named| {
+            let ends = named.ends.get(self.reference);
+            ends.is_some_and(|ends| {
+                let cut = ends.truncated.get("chunk_end").copied().unwrap_or(0);
+                !is_good(ends.samples.saturating_sub(cut), ends.samples)
+            })
+        };
+        if self.judged().any(is_cut_short) {
+            return None;
+        }
+        let size = |named: &'a Named| {
+            let completable: u64 = named.sizes.needed_bytes.values().sum();
+            let share = percent(completable, named.sizes.samples) / 100.0 * f64::from(MIN_GOOD) / 100.0;
+            named.sizes.smallest_for(share)
+        };
+        self.judged().filter_map(size).max()
+    }
+
+    /// Bytes copied a sample and a minute with chunks of this size.
+    pub(crate) fn copied(&self, chunk: u64) -> (f64, f64) {
+        let summary = &self.analysis.summary;
+        let mean = self.all.sizes.mean_copied_at(chunk);
+        (mean, mean * per_minute(summary.recorded, summary.duration_s))
+    }
+
+    /// Samples lost or dropped, and all that should be there.
+    pub(crate) fn lost(&self) -> (u64, u64) {
+        let summary = &self.analysis.summary;
+        let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
+        (lost, summary.recorded.saturating_add(lost))
+    }
+
+    pub(super) fn agreement(&self) -> Option<&'a Agreement> {
+        let other = self.other?;
+        self.analysis.summary.agreements.iter().find(|pair| pair.reference == self.reference && pair.other == other)
+    }
+}
+
+/// A chunk size as people ask for it.
+pub(crate) fn chunk_words(bytes: u64) -> String {
+    if bytes < 1024 { format!("{bytes} B") } else { format!("{} KiB", number(bytes as f64 / 1024.0)) }
+}
+
+/// A strategy in words.
+pub(crate) fn strategy_words(name: &str) -> &str {
+    match name {
+        "fp" => "frame pointers",
+        "dwarf" => "call frame information",
+        other => other,
+    }
+}
+
+pub(super) fn is_good(part: u64, whole: u64) -> bool {
+    whole == 0 || u128::from(part) * 100 >= u128::from(whole) * u128::from(MIN_GOOD)
+}
+
+/// The smallest chunk that completes so many per cent of the stacks.
+pub(crate) fn smallest(sizes: &ChunkSizes, percent: u8) -> Option<u64> {
+    sizes.smallest_for(f64::from(percent) / 100.0)
+}
+
+/// Samples a minute of a recording of this length.
+pub(crate) fn per_minute(samples: u64, duration_s: f64) -> f64 {
+    if duration_s > 0.0 { samples as f64 * 60.0 / duration_s } else { 0.0 }
+}
