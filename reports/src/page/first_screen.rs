@@ -3,6 +3,7 @@
 use crate::escape::shown;
 use crate::figures::{bytes, count, number, percent, seconds, share};
 use crate::finding::{class, sentence, text};
+use crate::terminal::overhead_words;
 use crate::verdict::{Case, RULE, chunk_words, findings, per_minute, strategy_words};
 use maud::{Markup, html};
 
@@ -119,6 +120,7 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
         ("strategies", format!("{}: the same samples through each", strategies.join(", "))),
         ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),
         ("system", system),
+        ("overhead", summary.cost.as_ref().map_or_else(String::new, |cost| overhead_words(&cost.overhead))),
         ("ended", summary.ended.clone()),
         ("program", format!("fpprof {}", env!("CARGO_PKG_VERSION"))),
     ];

@@ -19,5 +19,6 @@ pub use paint::Style;
 pub use summary::summary;
 pub use verdict::verdict;
 
+pub(crate) use overhead::overhead_words;
 pub(crate) use paint::{Paragraph, Tone};
 pub(crate) use table::{Cell, Column, Table};

@@ -20,6 +20,11 @@ pub(super) fn overhead(overhead: &Overhead, style: &Style, out: &mut impl Write)
     }
 }
 
+/// The same parts and sum on one line of text.
+pub(crate) fn overhead_words(overhead: &Overhead) -> String {
+    parts(overhead).text()
+}
+
 fn parts(overhead: &Overhead) -> Paragraph {
     let mut line = Paragraph::new("overhead", INDENT);
     match overhead.interrupt_ns.zip(overhead.interrupts_s) {

@@ -93,6 +93,12 @@ impl Paragraph {
         self
     }
 
+    /// Its parts as one line, without the label.
+    pub(crate) fn text(&self) -> String {
+        let parts: Vec<&str> = self.parts.iter().map(|(_, part)| part.as_str()).collect();
+        parts.join(" ")
+    }
+
     /// Writes it.
     pub(crate) fn write(&self, style: &Style, out: &mut impl Write) -> io::Result<()> {
         let indent = " ".repeat(self.indent);
