@@ -9,6 +9,7 @@ mod exit;
 mod flags;
 mod gate;
 mod output;
+mod positioned;
 mod progress;
 mod recordings;
 mod top;

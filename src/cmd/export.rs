@@ -3,6 +3,7 @@
 use super::import;
 use crate::exit::DONE;
 use crate::output::{self, say};
+use crate::positioned::Positioned;
 use crate::recordings::Source;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::folded::Folded;
@@ -13,8 +14,9 @@ use fpprof_reports::folded;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-/// Bytes read at a time where samples are passed over.
-const EVENT_BYTES: usize = 1024;
+/// Bytes of perf's file read at a time: where samples are passed over, and where their stacks are.
+const EVENT_BYTES: usize = 64;
+const SAMPLE_BYTES: usize = 512;
 
 /// Write the stacks of a recording for other tools
 ///
@@ -70,15 +72,16 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     if !import::is_file_mode(&source.file)? {
         bail!("{}: what perf wrote into a pipe can be read once only: `fpprof import` it first", context());
     }
+    let positioned = || anyhow::Ok(Positioned::new(import::open(&source.file)?));
     // Of the samples only the heads are read here.
-    let events = perf_events(BufReader::with_capacity(EVENT_BYTES, import::open(&source.file)?));
+    let events = perf_events(BufReader::with_capacity(EVENT_BYTES, positioned()?));
     let events = events.with_context(context)?;
     let modules = source.modules();
     let mut options = Options::new(&modules);
     options.strategies = strategies;
     options.detail = source.detail();
     options.is_this_machine = source.is_this_machine(&events.0);
-    let samples = BufReader::new(import::open(&source.file)?);
+    let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(&events, samples, &options).with_context(context)?;
     import::say_imported(&stacks.imported);
     stacks.warnings.iter().for_each(|warning| say(warning));

@@ -108,8 +108,15 @@ pub(super) fn exit(record: &ForkOrExitRecord) -> Option<Exit> {
     Some(Exit { time_ns: record.timestamp, pid: id(record.pid)?, tid: id(record.tid)? })
 }
 
-/// A sample; `None` if it has no process, time or CPU.
-pub(super) fn sample(record: &SampleRecord<'_>, event: usize, out: &mut Sample) -> Option<()> {
+/// A sample in the place of another, whose memory it takes over; `None` if it has no process, time or CPU. A stack that is
+/// read apart is left to the caller: `out.stack` is any then.
+pub(super) fn sample(record: &SampleRecord<'_>, event: usize, is_stack_apart: bool, out: &mut Sample) -> Option<()> {
+    let Sample { mut stack, mut kernel, mut user_fp, .. } = std::mem::take(out);
+    if !is_stack_apart {
+        copy_stack(record, &mut stack);
+    }
+    kernel.clear();
+    user_fp.clear();
     *out = Sample {
         time_ns: record.timestamp?,
         cpu: record.cpu.unwrap_or(0),
@@ -119,7 +126,9 @@ pub(super) fn sample(record: &SampleRecord<'_>, event: usize, out: &mut Sample) 
         weight: record.period.unwrap_or(1),
         in_kernel: record.cpu_mode == CpuMode::Kernel,
         user_regs: record.user_regs.as_ref().and_then(user_regs),
-        stack: stack(record),
+        stack,
+        kernel,
+        user_fp,
         ..Sample::default()
     };
     chains(record, out);
@@ -136,10 +145,13 @@ fn user_regs(regs: &Regs<'_>) -> Option<UserRegs> {
 }
 
 /// The bytes the kernel really copied (`dyn_size`), not the room it left for them.
-fn stack(record: &SampleRecord<'_>) -> Vec<u8> {
-    let Some((data, copied)) = &record.user_stack else { return Vec::new() };
+fn copy_stack(record: &SampleRecord<'_>, stack: &mut Vec<u8>) {
+    stack.clear();
+    let Some((data, copied)) = &record.user_stack else { return };
     let copied = usize::try_from(*copied).unwrap_or(usize::MAX).min(data.len());
-    data.get(0..copied).map(|bytes| bytes.as_slice().into_owned()).unwrap_or_default()
+    if let Some(bytes) = data.get(0..copied) {
+        stack.extend_from_slice(&bytes.as_slice());
+    }
 }
 
 fn chains(record: &SampleRecord<'_>, out: &mut Sample) {

@@ -4,11 +4,15 @@ use super::error::ImportError;
 use super::perf_data::{Import, Imported, Sink};
 use super::records::Records;
 use crate::address_space::{Builder, Timeline};
+use crate::replay::Block;
 use fpprof_recording::model::{Meta, Sample, Sideband};
 use std::io::{Read, Seek};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most samples in one piece.
 const MAX_SAMPLES: usize = 64;
+/// A piece is closed at so many bytes of stack, so that they are unwound while they are in the cache of a core.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// What the events of a file say. Its samples are passed over.
 ///
@@ -41,13 +45,51 @@ pub struct PerfSamples<R> {
     is_over: bool,
 }
 
+/// Samples that were unwound, for their memory.
+type Spare = Arc<Mutex<Vec<Sample>>>;
+
 /// Samples that were read and not yet given.
 #[derive(Default)]
-struct Ready(Vec<Sample>);
+struct Ready {
+    samples: Vec<Sample>,
+    n_bytes: usize,
+    spare: Spare,
+}
+
+impl Ready {
+    fn is_full(&self) -> bool {
+        self.samples.len() >= MAX_SAMPLES || self.n_bytes >= PIECE_BYTES
+    }
+}
+
+/// Some samples of a file, in the order of time.
+#[derive(Debug)]
+pub struct PerfBlock {
+    samples: Vec<Sample>,
+    spare: Spare,
+}
+
+impl PerfBlock {
+    /// The samples.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}
+
+impl Block for PerfBlock {
+    fn decode(mut self, visit: impl FnMut(&mut Sample)) -> Result<(), fpprof_recording::Error> {
+        self.samples.iter_mut().for_each(visit);
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.samples);
+        Ok(())
+    }
+}
 
 impl Sink for Ready {
     fn sample(&mut self, _: &Import, sample: &mut Sample) -> Result<(), ImportError> {
-        self.0.push(std::mem::take(sample));
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        self.n_bytes = self.n_bytes.saturating_add(sample.stack.len());
+        self.samples.push(std::mem::replace(sample, spare.unwrap_or_default()));
         Ok(())
     }
 
@@ -86,20 +128,21 @@ impl<R: Read + Seek> PerfSamples<R> {
 }
 
 impl<R: Read + Seek> Iterator for PerfSamples<R> {
-    type Item = Result<Vec<Sample>, ImportError>;
+    type Item = Result<PerfBlock, ImportError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.is_over && self.ready.0.len() < MAX_SAMPLES {
+        while !self.is_over && !self.ready.is_full() {
             match self.import.step(&mut self.records, &mut self.ready) {
                 Ok(is_more) => self.is_over = !is_more,
                 Err(error) => {
                     self.is_over = true;
-                    self.ready.0.clear();
+                    self.ready.samples.clear();
                     return Some(Err(error));
                 }
             }
         }
-        let n = self.ready.0.len().min(MAX_SAMPLES);
-        (n > 0).then(|| Ok(self.ready.0.drain(..n).collect()))
+        self.ready.n_bytes = 0;
+        let samples = std::mem::take(&mut self.ready.samples);
+        (!samples.is_empty()).then(|| Ok(PerfBlock { samples, spare: Arc::clone(&self.ready.spare) }))
     }
 }

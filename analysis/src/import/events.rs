@@ -3,6 +3,7 @@
 use super::description::{Attribute, Features, MAX_EVENTS};
 use super::error::ImportError;
 use super::records::Head;
+use super::stacks::Prefix;
 use fpprof_recording::model::{CaptureMode, Collector, Event, Host, Measure, Meta, Sampling, Target};
 use linux_perf_event_reader::{Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SamplingPolicy};
 use rustc_hash::FxHashMap;
@@ -50,6 +51,12 @@ impl Events {
             _ => first.id().and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0),
         };
         Some((index, self.layouts.get(index).map_or(first, new)))
+    }
+
+    /// What comes before the stack in all samples alike.
+    pub(super) fn prefix(&self) -> Option<Prefix> {
+        let first = Prefix::new(self.layouts.first()?)?;
+        self.layouts.iter().all(|layout| Prefix::new(layout) == Some(first)).then_some(first)
     }
 
     /// The description of the recording.

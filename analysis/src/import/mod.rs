@@ -14,8 +14,9 @@ mod file;
 mod perf_data;
 mod records;
 mod rounds;
+mod stacks;
 
-pub use direct::{PerfSamples, perf_events};
+pub use direct::{PerfBlock, PerfSamples, perf_events};
 pub use error::ImportError;
 pub use perf_data::{Imported, perf_data, perf_pipe};
 

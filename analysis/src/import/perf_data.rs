@@ -13,7 +13,7 @@ use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, Meta, OwnC
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, Write};
 
 /// What an import took and what it left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -52,7 +52,7 @@ pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported,
     if !is_pipe(first)? {
         return Err(ImportError::Damaged("it is a file and no pipe's stream, or its header is damaged"));
     }
-    Import::default().write(Records::new(input, None, true), output)
+    Import::default().write(Records::new(input, true), output)
 }
 
 /// Per-CPU counts, as the samples of a recording carry them.
@@ -74,6 +74,8 @@ pub(super) struct Import {
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
     last_ns: u64,
+    /// There are no more records to read.
+    is_over: bool,
     pub(super) done: Imported,
 }
 
@@ -136,10 +138,11 @@ impl Import {
             let damage = "it is not finished, or cut off: the names of its events and of the machine are missing";
             import.done.damage.push(damage.to_owned());
         }
-        input.seek(SeekFrom::Start(header.data.offset)).map_err(ImportError::Read)?;
         // In a file that was not finished the last record may be half written; that is its end.
         let left = (!header.is_unfinished).then_some(header.data.size);
-        Ok((import, Records::new(input, left, false)))
+        let mut records = Records::of_file(input, header.data.offset, left).map_err(ImportError::Read)?;
+        records.leave_stacks(import.events.prefix());
+        Ok((import, records))
     }
 
     /// Writes all that comes of the records.
@@ -165,46 +168,47 @@ impl Import {
         Ok(self.events.meta(&self.features, start_ns))
     }
 
-    /// Reads a record, and passes on what is complete by it. False at the end, when everything is passed on.
+    /// Passes on a record, or reads one that may be complete later. False at the end, when everything is passed on.
     pub(super) fn step<R: Read>(
         &mut self,
         records: &mut Records<R>,
         sink: &mut impl Sink,
     ) -> Result<bool, ImportError> {
+        if let Some((head, body)) = self.rounds.pop() {
+            self.take(head, &body, records, sink)?;
+            self.rounds.give_back(body);
+            return Ok(true);
+        }
+        if self.is_over {
+            return Ok(false);
+        }
         let Some(head) = records.next(&mut self.body)? else {
-            self.pass(u64::MAX, sink)?;
+            self.is_over = true;
+            self.rounds.release(u64::MAX);
             if let Some(damage) = records.damage() {
                 self.done.damage.push(format!("{damage}; what follows is left out"));
             }
-            return Ok(false);
+            return Ok(true);
         };
-        let up_to_ns = if head.kind < user::FIRST {
+        if head.kind < user::FIRST {
             let Some((_, record)) = self.events.record(head, &self.body) else {
                 return Err(ImportError::Damaged("a record comes before the description of its event"));
             };
             let time_ns = record.timestamp().unwrap_or(0);
-            if !self.rounds.add(time_ns, head, &mut self.body) {
-                return Ok(true);
+            if self.rounds.add(time_ns, head, &mut self.body) {
+                let up_to_ns = self.rounds.middle_ns();
+                self.rounds.release(up_to_ns);
             }
-            self.rounds.middle_ns()
         } else if head.kind == user::FINISHED_ROUND {
-            self.rounds.finish_round()
+            let up_to_ns = self.rounds.finish_round();
+            self.rounds.release(up_to_ns);
         } else {
             let body = std::mem::take(&mut self.body);
             self.take_own(head, &body)?;
+            records.leave_stacks(self.events.prefix());
             self.body = body;
-            return Ok(true);
-        };
-        self.pass(up_to_ns, sink)?;
+        }
         Ok(true)
-    }
-
-    /// Passes on, in order, what is not later than a time.
-    fn pass(&mut self, up_to_ns: u64, sink: &mut impl Sink) -> Result<(), ImportError> {
-        let mut rounds = std::mem::take(&mut self.rounds);
-        let passed = rounds.pass(up_to_ns, |head, body| self.take(head, body, sink));
-        self.rounds = rounds;
-        passed
     }
 
     /// Takes a record that is perf's own: in a pipe the events and features are such.
@@ -229,11 +233,20 @@ impl Import {
         Ok(())
     }
 
-    fn take(&mut self, head: Head, body: &[u8], sink: &mut impl Sink) -> Result<(), ImportError> {
+    fn take<R: Read>(
+        &mut self,
+        head: Head,
+        body: &[u8],
+        records: &mut Records<R>,
+        sink: &mut impl Sink,
+    ) -> Result<(), ImportError> {
         let mut sample = std::mem::take(&mut self.sample);
         let Some((event, record)) = self.events.record(head, body) else { return Ok(()) };
-        match self.convert(&record, event, &mut sample) {
+        match self.convert(&record, event, head.stack.is_some(), &mut sample) {
             Taken::Sample => {
+                if let Some(place) = head.stack {
+                    records.read_stack(place, &mut sample.stack).map_err(ImportError::Read)?;
+                }
                 self.count(&mut sample);
                 sink.sample(self, &mut sample)?;
             }
@@ -246,7 +259,7 @@ impl Import {
         Ok(())
     }
 
-    fn convert(&mut self, raw: &RawEventRecord<'_>, event: usize, sample: &mut Sample) -> Taken {
+    fn convert(&mut self, raw: &RawEventRecord<'_>, event: usize, is_stack_apart: bool, sample: &mut Sample) -> Taken {
         if has_overlong_build_id(raw) {
             return Taken::Damaged;
         }
@@ -254,7 +267,8 @@ impl Import {
         let build_ids: &BuildIds = &self.features.build_ids;
         let sideband = match record {
             EventRecord::Sample(record) => {
-                return convert::sample(&record, event, sample).map_or(Taken::Damaged, |()| Taken::Sample);
+                return convert::sample(&record, event, is_stack_apart, sample)
+                    .map_or(Taken::Damaged, |()| Taken::Sample);
             }
             EventRecord::Mmap2(record) => convert::mmap2(&record, &common, build_ids).map(Sideband::Mmap),
             EventRecord::Mmap(record) => convert::mmap(&record, &common, build_ids).map(Sideband::Mmap),

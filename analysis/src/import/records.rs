@@ -1,7 +1,8 @@
 //! The records of a perf.data file one after the other, decompressed.
 
 use super::error::ImportError;
-use std::io::{self, Read, Seek};
+use super::stacks::{Prefix, StackPlace};
+use std::io::{self, Read, Seek, SeekFrom};
 use zstd::stream::raw::{Decoder, Operation as _};
 
 /// `PERF_RECORD_SAMPLE`.
@@ -37,6 +38,14 @@ pub(super) struct Head {
     /// `PERF_RECORD_*`.
     pub(super) kind: u32,
     pub(super) misc: u16,
+    /// The stack of a sample whose body is without it.
+    pub(super) stack: Option<StackPlace>,
+}
+
+/// How an input is gone about in that is a file.
+struct Seeking<R> {
+    by: fn(&mut R, i64) -> io::Result<()>,
+    to: fn(&mut R, u64) -> io::Result<u64>,
 }
 
 /// Reads records.
@@ -44,6 +53,13 @@ pub(super) struct Records<R> {
     input: R,
     /// Bytes of records that are left; `None` where the input's end says so.
     left: Option<u64>,
+    /// Where the next record stands in the file.
+    at: u64,
+    /// The input is somewhere else.
+    is_elsewhere: bool,
+    seeking: Option<Seeking<R>>,
+    /// What the samples have before their stacks, where those are left in the file.
+    prefix: Option<Prefix>,
     is_pipe: bool,
     decoder: Option<Decoder<'static>>,
     /// A compressed record, and how much of it is decompressed.
@@ -57,24 +73,38 @@ pub(super) struct Records<R> {
     n_packed: u64,
     n_plain: u64,
     damage: Option<&'static str>,
-    /// How samples are passed over, where nobody wants them.
-    pass_over: Option<fn(&mut R, i64) -> io::Result<()>>,
+    /// Nobody wants samples.
+    is_without_samples: bool,
 }
 
 impl<R: Read + Seek> Records<R> {
+    /// The records of a file from `at` on, in the next `left` bytes or up to its end.
+    pub(super) fn of_file(mut input: R, at: u64, left: Option<u64>) -> io::Result<Self> {
+        input.seek(SeekFrom::Start(at))?;
+        let seeking = Seeking {
+            by: |input: &mut R, bytes| input.seek_relative(bytes),
+            to: |input: &mut R, at| input.seek(SeekFrom::Start(at)),
+        };
+        Ok(Self { at, left, seeking: Some(seeking), ..Self::new(input, false) })
+    }
+
     /// Leaves samples out, without reading those that are not compressed.
     pub(super) fn without_samples(mut self) -> Self {
-        self.pass_over = Some(|input, n_bytes| input.seek_relative(n_bytes));
+        self.is_without_samples = true;
         self
     }
 }
 
 impl<R: Read> Records<R> {
-    /// The records in the next `left` bytes, or up to the end.
-    pub(super) fn new(input: R, left: Option<u64>, is_pipe: bool) -> Self {
+    /// The records up to the end.
+    pub(super) fn new(input: R, is_pipe: bool) -> Self {
         Self {
             input,
-            left,
+            left: None,
+            at: 0,
+            is_elsewhere: false,
+            seeking: None,
+            prefix: None,
             is_pipe,
             decoder: None,
             packed: Vec::new(),
@@ -85,8 +115,23 @@ impl<R: Read> Records<R> {
             n_packed: 0,
             n_plain: 0,
             damage: None,
-            pass_over: None,
+            is_without_samples: false,
         }
+    }
+
+    /// From now on the stacks of samples are left in the file, where they come after `prefix`; not where it is `None`.
+    pub(super) fn leave_stacks(&mut self, prefix: Option<Prefix>) {
+        self.prefix = prefix.filter(|_| self.seeking.is_some());
+    }
+
+    /// Reads a stack that was left in the file.
+    pub(super) fn read_stack(&mut self, place: StackPlace, stack: &mut Vec<u8>) -> io::Result<()> {
+        self.is_elsewhere = true;
+        if let Some(seeking) = &self.seeking {
+            (seeking.to)(&mut self.input, place.offset)?;
+        }
+        stack.resize(place.len.into(), 0);
+        self.input.read_exact(stack)
     }
 
     /// Why there are no more records though there was more to come.
@@ -101,7 +146,7 @@ impl<R: Read> Records<R> {
     pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Head>, ImportError> {
         loop {
             if let Some(head) = self.next_plain(body) {
-                if self.pass_over.is_none() || head.kind != SAMPLE {
+                if !self.is_without_samples || head.kind != SAMPLE {
                     return Ok(Some(head));
                 }
                 continue;
@@ -130,7 +175,7 @@ impl<R: Read> Records<R> {
                     self.skip(len.next_multiple_of(8))?;
                     return Ok(Some(head));
                 }
-                SAMPLE if self.pass_over.is_some() => {}
+                SAMPLE if self.is_without_samples => {}
                 _ => return Ok(Some(head)),
             }
         }
@@ -159,6 +204,11 @@ impl<R: Read> Records<R> {
             }
             return Ok(None);
         }
+        if std::mem::take(&mut self.is_elsewhere)
+            && let Some(seeking) = &self.seeking
+        {
+            (seeking.to)(&mut self.input, self.at).map_err(ImportError::Read)?;
+        }
         let mut bytes = [0; HEAD_BYTES];
         match self.fill(&mut bytes)? {
             0 if self.left.is_none() => return Ok(None),
@@ -168,23 +218,76 @@ impl<R: Read> Records<R> {
                 return Ok(None);
             }
         }
-        let (head, len) = parse_head(&bytes);
+        let (mut head, len) = parse_head(&bytes);
         let Some(content) = len.checked_sub(HEAD_BYTES) else {
             self.damage = Some("a record is shorter than its head");
             return Ok(None);
         };
-        if let Some(pass_over) = self.pass_over.filter(|_| head.kind == SAMPLE) {
-            body.clear();
-            pass_over(&mut self.input, i64::try_from(content).unwrap_or(0)).map_err(ImportError::Read)?;
-            self.left = self.left.map(|left| left.saturating_sub(content as u64));
+        body.clear();
+        if head.kind == SAMPLE && self.is_without_samples && self.pass_over(content)? {
             return Ok(Some(head));
         }
-        body.resize(content, 0);
-        if self.fill(body)? < content {
+        if head.kind == SAMPLE
+            && let Some(prefix) = self.prefix
+        {
+            head.stack = self.next_without_stack(prefix, body, content)?;
+        } else {
+            self.grow(body, content)?;
+        }
+        Ok(self.damage.is_none().then_some(head))
+    }
+
+    /// Reads a sample of so many bytes but for its stack, which is said to have no bytes. Where it cannot be left out,
+    /// nothing is.
+    fn next_without_stack(
+        &mut self,
+        prefix: Prefix,
+        body: &mut Vec<u8>,
+        content: usize,
+    ) -> Result<Option<StackPlace>, ImportError> {
+        let left = |body: &[u8]| content.saturating_sub(body.len());
+        let room = prefix.read(|bytes| if bytes > left(body) { Ok(None) } else { self.grow(body, bytes) })?;
+        let room = room.and_then(|room| u16::try_from(room).ok()).filter(|room| usize::from(*room) + 8 <= left(body));
+        let offset = self.at;
+        let Some(room) = room.filter(|room| *room > 0) else {
+            self.grow(body, left(body))?;
+            return Ok(None);
+        };
+        let rest = left(body) - usize::from(room) - 8;
+        self.pass_over(room.into())?;
+        if let Some(size) = body.last_chunk_mut() {
+            *size = [0; 8];
+        }
+        let before = body.len();
+        let copied = self.grow(body, 8)?.unwrap_or(0);
+        body.truncate(before);
+        self.grow(body, rest)?;
+        Ok(Some(StackPlace { offset, len: u16::try_from(copied).unwrap_or(u16::MAX).min(room) }))
+    }
+
+    /// Reads so many bytes more of a body, and gives the last word of it.
+    fn grow(&mut self, body: &mut Vec<u8>, bytes: usize) -> Result<Option<u64>, ImportError> {
+        let before = body.len();
+        body.resize(before.saturating_add(bytes), 0);
+        if self.fill(body.get_mut(before..).unwrap_or(&mut []))? < bytes {
             self.damage = Some("it is cut off");
             return Ok(None);
         }
-        Ok(Some(head))
+        Ok(body.last_chunk().map(|word| u64::from_le_bytes(*word)))
+    }
+
+    /// Passes over bytes of a file without reading them; false where the input is none. That there are not so many is
+    /// seen by whoever reads on.
+    fn pass_over(&mut self, bytes: usize) -> Result<bool, ImportError> {
+        let (Some(seeking), Ok(by)) = (&self.seeking, i64::try_from(bytes)) else { return Ok(false) };
+        (seeking.by)(&mut self.input, by).map_err(ImportError::Read)?;
+        self.went(bytes as u64);
+        Ok(true)
+    }
+
+    fn went(&mut self, bytes: u64) {
+        self.at = self.at.saturating_add(bytes);
+        self.left = self.left.map(|left| left.saturating_sub(bytes));
     }
 
     /// Reads as much as there is; how much was that.
@@ -199,7 +302,7 @@ impl<R: Read> Records<R> {
                 Err(error) => return Err(ImportError::Read(error)),
             }
         }
-        self.left = self.left.map(|left| left.saturating_sub(n as u64));
+        self.went(n as u64);
         Ok(n)
     }
 
@@ -207,7 +310,7 @@ impl<R: Read> Records<R> {
     fn skip(&mut self, len: u64) -> Result<(), ImportError> {
         let wanted = self.left.map_or(len, |left| left.min(len));
         let skipped = io::copy(&mut self.input.by_ref().take(wanted), &mut io::sink()).map_err(ImportError::Read)?;
-        self.left = self.left.map(|left| left.saturating_sub(skipped));
+        self.went(skipped);
         if skipped < len {
             self.damage = Some("it is cut off");
         }
@@ -258,7 +361,7 @@ impl<R: Read> Records<R> {
 
 /// What a head says, and the bytes of its record with it.
 fn parse_head(&[k0, k1, k2, k3, m0, m1, s0, s1]: &[u8; HEAD_BYTES]) -> (Head, usize) {
-    let head = Head { kind: u32::from_le_bytes([k0, k1, k2, k3]), misc: u16::from_le_bytes([m0, m1]) };
+    let head = Head { kind: u32::from_le_bytes([k0, k1, k2, k3]), misc: u16::from_le_bytes([m0, m1]), stack: None };
     (head, usize::from(u16::from_le_bytes([s0, s1])))
 }
 

@@ -12,8 +12,9 @@
 //! `tools/perf/util/ordered-events.c` (`OE_FLUSH__ROUND`), whose comment shows the same.
 
 use super::records::Head;
+use std::collections::VecDeque;
 
-/// Most bytes of records kept; beyond, the oldest half is passed on as it is.
+/// Most bytes of records kept; beyond, the oldest half is released as it is.
 const MAX_BYTES: usize = 256 << 20;
 
 struct Waiting {
@@ -28,6 +29,8 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Rounds {
     waiting: Vec<Waiting>,
+    /// In order, and nothing older can follow.
+    released: VecDeque<Waiting>,
     bytes: usize,
     n_added: u64,
     /// The latest time of the round before this one.
@@ -38,8 +41,8 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a record. `body` is taken, and replaced by an empty one. True where so much waits that some of it must be
-    /// passed on.
+    /// Adds a record. `body` is taken, and replaced by another. True where so much waits that some of it must be
+    /// released.
     pub(super) fn add(&mut self, time_ns: u64, head: Head, body: &mut Vec<u8>) -> bool {
         let body = std::mem::replace(body, self.spare.pop().unwrap_or_default());
         self.bytes = self.bytes.saturating_add(body.capacity());
@@ -61,22 +64,25 @@ impl Rounds {
         self.waiting.get(middle).map_or(u64::MAX, |waiting| waiting.time_ns)
     }
 
-    /// Passes on, in order, what is not later than a time.
-    pub(super) fn pass<E>(
-        &mut self,
-        up_to_ns: u64,
-        mut each: impl FnMut(Head, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Releases what is not later than a time.
+    pub(super) fn release(&mut self, up_to_ns: u64) {
         self.sort();
         let n = self.waiting.partition_point(|waiting| waiting.time_ns <= up_to_ns);
-        for waiting in self.waiting.drain(..n) {
-            self.bytes = self.bytes.saturating_sub(waiting.body.capacity());
-            each(waiting.head, &waiting.body)?;
-            if self.spare.len() < 1024 {
-                self.spare.push(waiting.body);
-            }
+        self.released.extend(self.waiting.drain(..n));
+    }
+
+    /// The first of what is released.
+    pub(super) fn pop(&mut self) -> Option<(Head, Vec<u8>)> {
+        let Waiting { head, body, .. } = self.released.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(body.capacity());
+        Some((head, body))
+    }
+
+    /// Takes a body that is done with, for its memory.
+    pub(super) fn give_back(&mut self, body: Vec<u8>) {
+        if self.spare.len() < 1024 {
+            self.spare.push(body);
         }
-        Ok(())
     }
 
     fn sort(&mut self) {
@@ -89,13 +95,8 @@ mod tests {
     use super::*;
 
     fn passed(rounds: &mut Rounds, up_to_ns: u64) -> Vec<u16> {
-        let mut misc = Vec::new();
-        let each = |head: Head, _: &[u8]| {
-            misc.push(head.misc);
-            Ok::<(), ()>(())
-        };
-        rounds.pass(up_to_ns, each).unwrap();
-        misc
+        rounds.release(up_to_ns);
+        std::iter::from_fn(|| rounds.pop()).map(|(head, _)| head.misc).collect()
     }
 
     /// Check that two rounds whose CPUs overlap come out by time, each as soon as nothing older can follow, and that
@@ -104,7 +105,7 @@ mod tests {
     fn rounds_are_sorted() {
         let mut rounds = Rounds::default();
         let add = |rounds: &mut Rounds, time_ns, misc| {
-            assert!(!rounds.add(time_ns, Head { kind: 9, misc }, &mut vec![0; 8]));
+            assert!(!rounds.add(time_ns, Head { kind: 9, misc, stack: None }, &mut vec![0; 8]));
         };
         for (time, misc) in [(1, 1), (4, 4), (2, 2), (6, 6)] {
             add(&mut rounds, time, misc);
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(passed(&mut rounds, u64::MAX), [7, 8, 9]);
     }
 
-    /// Check that no more is kept than there is room for, and that what is passed on early is the oldest.
+    /// Check that no more is kept than there is room for, and that what is released early is the oldest.
     #[test]
     fn memory_is_bounded() {
         let mut rounds = Rounds::default();
@@ -127,7 +128,7 @@ mod tests {
         let mut n = 0_u64;
         while !is_full {
             n += 1;
-            is_full = rounds.add(n, Head { kind: 9, misc: 0 }, &mut vec![0; 1 << 20]);
+            is_full = rounds.add(n, Head { kind: 9, misc: 0, stack: None }, &mut vec![0; 1 << 20]);
             assert!(n < 1000, "256 MiB are 256 of these");
         }
         assert_eq!(rounds.middle_ns(), n / 2 + 1);

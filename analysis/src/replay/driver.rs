@@ -49,13 +49,6 @@ impl Block for SampleBlock {
     }
 }
 
-impl Block for Vec<Sample> {
-    fn decode(mut self, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
-        self.iter_mut().for_each(visit);
-        Ok(())
-    }
-}
-
 /// What came of it.
 #[derive(Debug)]
 pub struct Replayed<C> {
