@@ -13,6 +13,7 @@ mod positioned;
 mod progress;
 mod recordings;
 mod top;
+mod unwinding;
 mod values;
 mod verify;
 

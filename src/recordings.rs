@@ -1,5 +1,6 @@
 //! Opening and analysing a recording: what every subcommand that reads one shares.
 
+use crate::unwinding::Unwinding;
 use anyhow::Context as _;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::strategy::Strategy;
@@ -27,12 +28,14 @@ pub(crate) struct Source {
     /// Add file and line to the names, where there is debug information: `read_block (disk.c:120)`
     #[arg(long, conflicts_with = "no_inline")]
     pub(crate) lines: bool,
+    #[command(flatten)]
+    pub(crate) unwinding: Unwinding,
 }
 
 impl Source {
     /// A recording of this machine.
     pub(crate) fn here(file: &Path) -> Self {
-        Self { file: file.to_owned(), symfs: None, no_inline: false, lines: false }
+        Self { file: file.to_owned(), symfs: None, no_inline: false, lines: false, unwinding: Unwinding::default() }
     }
 
     /// Analyses the recording under `strategies`; none asks for its defaults.
@@ -54,6 +57,7 @@ impl Source {
         options.strategies = strategies.to_vec();
         options.detail = self.detail();
         options.page = page;
+        options.unwinding = self.unwinding.options();
         options.is_this_machine = self.is_this_machine(recording.meta());
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
     }

@@ -14,15 +14,22 @@ fn program(name: &str) -> &'static Program {
 
 /// Records a program with perf and imports what it wrote; gives the recording.
 fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
-    let (perf_data, recording) = (dir.join("perf.data"), dir.join("recording"));
-    let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
-    let output = perf.arg("--").arg(program).arg("1").output().unwrap_or_else(|error| panic!("perf: {error}"));
-    assert!(output.status.success(), "{output:?}");
+    let (perf_data, recording) = (recorded(dir, program, &[], options), dir.join("recording"));
     let ran = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     assert!(!ran.stderr.contains("damaged"), "{}", ran.stderr);
     recording
+}
+
+/// Records a program with perf; gives its file.
+fn recorded(dir: &Path, program: &Path, arguments: &[&str], options: &[&str]) -> PathBuf {
+    let perf_data = dir.join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
+    let output =
+        perf.arg("--").arg(program).arg("1").args(arguments).output().unwrap_or_else(|error| panic!("perf: {error}"));
+    assert!(output.status.success(), "{output:?}");
+    perf_data
 }
 
 /// Per cent of the samples in functions of the program whose stacks are as the manifest says.
@@ -135,4 +142,32 @@ fn export_folds_perf_data_in_place() {
     let refused = ran(fpprof().arg("export").arg(&pipe));
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("fpprof import"), "{}", refused.stderr);
+}
+
+/// Check that the limits of unwinding are those asked for, and that frame pointers are followed if asked for only, and
+/// then marked: in what is exported, and in what a report counts.
+#[test]
+fn unwinding_is_as_asked() {
+    const DWARF: [&str; 2] = ["--call-graph", "dwarf,16384"];
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(program("no_cfi"), dir.path()).unwrap();
+    let perf_data = recorded(dir.path(), &built, program("no_cfi").arguments, &DWARF);
+    let plain = folded(&perf_data, &[]).stdout;
+    assert!(plain.contains("[truncated: no_cfi];no_cfi;burn ") && !plain.contains("_[fp]"), "{plain}");
+    let guessed = folded(&perf_data, &["--fallback", "fp"]).stdout;
+    assert!(guessed.contains(";main_[fp];no_cfi;burn ") && !guessed.contains("truncated: no_cfi"), "{guessed}");
+    let built = build(program("realigned"), dir.path()).unwrap();
+    let recording = imported(dir.path(), &built, &DWARF);
+    assert!(folded(&recording, &[]).stdout.contains(";main;outer;realigned;burn "));
+    let hasty = folded(&recording, &["--budget", "1"]).stdout;
+    assert!(hasty.contains("[truncated: budget];realigned;burn "), "{hasty}");
+    let shallow = folded(&recording, &["--max-depth", "2"]).stdout;
+    assert!(shallow.contains("[truncated: max_depth];realigned;burn "), "{shallow}");
+    let counted = report(&recording, &["--max-depth", "2"]);
+    let n = counted.pointer("/strategies/dwarf/truncated").and_then(|truncated| truncated.get("max_depth"));
+    assert!(
+        n.and_then(serde_json::Value::as_u64).is_some_and(|n| n > 20),
+        "{:?}",
+        counted.pointer("/strategies/dwarf")
+    );
 }

@@ -37,6 +37,8 @@ pub struct Options<'a> {
     pub detail: Detail,
     /// Also make what a page shows ([`Analysis::detail`]).
     pub page: bool,
+    /// Limits and wishes of strategies by call frame information.
+    pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
@@ -52,6 +54,7 @@ impl<'a> Options<'a> {
             is_this_machine: true,
             detail: Detail::default(),
             page: false,
+            unwinding: fpprof_unwind::Options::default(),
             n_threads,
         }
     }
@@ -84,7 +87,13 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let meta = recording.meta().clone();
     let timeline = read_timeline(recording)?;
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
-    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replay = Replay {
+        timeline: &timeline,
+        modules: &modules,
+        mode: meta.mode,
+        strategies: &strategies,
+        unwinding: options.unwinding,
+    };
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(&strategies);
     let replayed = replay.run(recording, options.n_threads, || {

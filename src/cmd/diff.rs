@@ -163,6 +163,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         other,
         max_examples: args.examples,
         resolver: &modules,
+        unwinding: args.source.unwinding.options(),
         n_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
     };
     let report = disagreement(&mut recording, &options).with_context(|| args.source.file.display().to_string())?;

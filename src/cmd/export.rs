@@ -80,6 +80,7 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     let mut options = Options::new(&modules);
     options.strategies = strategies;
     options.detail = source.detail();
+    options.unwinding = source.unwinding.options();
     options.is_this_machine = source.is_this_machine(&events.0);
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(&events, samples, &options).with_context(context)?;

@@ -3,13 +3,14 @@
 use super::cfi::number;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output;
+use crate::unwinding::Unwinding;
 use anyhow::Context as _;
 use fpprof_analysis::core_dump::{
     Bare, Core, LoadedFile, Options, Unwound, register_by_name, unwind_bare, unwind_core,
 };
 use fpprof_analysis::modules::{ElfFile, FileModules, Missing, Opened, Resolver as _};
 use fpprof_reports::{json, unwinding};
-use fpprof_unwind::{Fallback, Regs};
+use fpprof_unwind::Regs;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -47,26 +48,11 @@ pub(crate) struct Args {
     /// The address of the first byte of the stack, and the file that holds the bytes
     #[arg(long, value_name = "ADDRESS:FILE")]
     stack: Option<String>,
-    /// What to do where there is no call frame information
-    #[arg(long, value_enum, default_value_t = FallbackArg::None)]
-    fallback: FallbackArg,
-    /// Most frames of a stack
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
-    max_depth: u32,
-    /// Most operations of all DWARF expressions of a stack, which is what hostile call frame information takes time with
-    #[arg(long, value_name = "STEPS", default_value_t = fpprof_unwind::Options::default().max_expression_steps)]
-    budget: u32,
+    #[command(flatten)]
+    unwinding: Unwinding,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FallbackArg {
-    /// Stop, and say so
-    None,
-    /// Go on with the frame pointer, and say so
-    Fp,
 }
 
 /// Runs the subcommand; gives the exit status.
@@ -74,16 +60,7 @@ enum FallbackArg {
 /// # Errors
 /// If the core or a file cannot be used.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let fallback = match args.fallback {
-        FallbackArg::None => Fallback::None,
-        FallbackArg::Fp => Fallback::FramePointer,
-    };
-    let unwinding = fpprof_unwind::Options {
-        max_depth: args.max_depth,
-        fallback,
-        max_expression_steps: args.budget,
-        ..fpprof_unwind::Options::default()
-    };
+    let unwinding = args.unwinding.options();
     let unwound = match &args.core {
         Some(core) => from_core(args, core, unwinding)?,
         None => from_bare(args, unwinding)?,

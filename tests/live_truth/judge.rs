@@ -142,7 +142,13 @@ pub(crate) fn judge(program: &Program, file: &Path, strategies: &[Strategy]) -> 
     let timeline = builder.finish();
     let resolver = FileModules::new();
     let modules = ModuleTable::new(&timeline, &meta, &resolver);
-    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies };
+    let replay = Replay {
+        timeline: &timeline,
+        modules: &modules,
+        mode: meta.mode,
+        strategies,
+        unwinding: fpprof_unwind::Options::default(),
+    };
     let make = || Collector { strategies: strategies.to_vec(), outcomes: HashMap::new() };
     let replayed = replay.run(&mut recording, NonZeroUsize::MIN, make).expect("it is whole");
     assert!(replayed.malformed.is_empty() && replayed.refused.is_empty(), "{}: {:?}", program.name, replayed.refused);

@@ -32,6 +32,8 @@ pub struct Options<'a> {
     pub max_examples: usize,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
+    /// Limits and wishes of strategies by call frame information.
+    pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
@@ -55,7 +57,13 @@ pub fn disagreement<R: Read + Seek + Send>(
     recording.sideband(|event| builder.add(event))?;
     let timeline: Timeline = builder.finish();
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
-    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replay = Replay {
+        timeline: &timeline,
+        modules: &modules,
+        mode: meta.mode,
+        strategies: &strategies,
+        unwinding: options.unwinding,
+    };
     let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;
     let mut report = Report::new(&replayed.collected, &modules, options).make();
     report.warnings.extend(replayed.malformed.iter().map(ToString::to_string));

@@ -87,8 +87,14 @@ fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreemen
     let mut recording = Recording::open(Cursor::new(file.to_vec())).unwrap();
     let files = FileModules::new();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    let options =
-        Options { reference: Strategy::Dwarf, other: Strategy::Fp, max_examples, resolver: &files, n_threads };
+    let options = Options {
+        reference: Strategy::Dwarf,
+        other: Strategy::Fp,
+        max_examples,
+        resolver: &files,
+        unwinding: fpprof_unwind::Options::default(),
+        n_threads,
+    };
     disagreement(&mut recording, &options).unwrap()
 }
 
@@ -166,6 +172,7 @@ fn equal_strategies_agree() {
         other: Strategy::DwarfAt(64),
         max_examples: 3,
         resolver: &files,
+        unwinding: fpprof_unwind::Options::default(),
         n_threads: NonZeroUsize::MIN,
     };
     let report = disagreement(&mut recording, &options).unwrap();

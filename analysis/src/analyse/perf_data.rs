@@ -42,7 +42,8 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let speaks = default_strategy(&names);
     let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == speaks).collect();
     let modules = ModuleTable::new(timeline, meta, options.resolver);
-    let replay = Replay { timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replay =
+        Replay { timeline, modules: &modules, mode: meta.mode, strategies: &strategies, unwinding: options.unwinding };
     let mut samples = PerfSamples::new(samples)?;
     let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
     let imported = samples.finish()?;

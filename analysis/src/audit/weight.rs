@@ -100,7 +100,13 @@ pub fn weigh<R: Read + Seek + Send>(
     let modules = ModuleTable::new(&timeline, &meta, resolver);
     // The leaf is the sampled instruction under every strategy; the first one is as good as any.
     let strategies: Vec<Strategy> = Strategy::defaults(&meta).into_iter().take(1).collect();
-    let replay = Replay { timeline: &timeline, modules: &modules, mode: meta.mode, strategies: &strategies };
+    let replay = Replay {
+        timeline: &timeline,
+        modules: &modules,
+        mode: meta.mode,
+        strategies: &strategies,
+        unwinding: fpprof_unwind::Options::default(),
+    };
     let leaves = replay.run(recording, n_threads, Leaves::default)?.collected;
     let mut by_file: FxHashMap<FileIx, Vec<(u64, u64)>> = FxHashMap::default();
     for ((file, svma), n) in leaves.at {

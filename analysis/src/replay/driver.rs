@@ -32,6 +32,8 @@ pub struct Replay<'a> {
     pub mode: CaptureMode,
     /// Ways to unwind each of them.
     pub strategies: &'a [Strategy],
+    /// Limits and wishes of strategies by call frame information.
+    pub unwinding: fpprof_unwind::Options,
 }
 
 /// Samples that are decoded together.
@@ -162,7 +164,7 @@ impl<'a, C: Collect> Worker<'a, C> {
             replay,
             spaces,
             at_hand: FxHashMap::default(),
-            walker: Walker::new(replay.modules, replay.mode, rules),
+            walker: Walker::new(replay.modules, replay.mode, rules).with_options(replay.unwinding),
             batch: Batch::default(),
             unwound: replay.strategies.iter().map(|_| Unwound::default()).collect(),
             collected,

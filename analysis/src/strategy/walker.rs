@@ -86,11 +86,18 @@ impl<'a> Walker<'a> {
         Self {
             modules,
             mode,
-            // No guesses: at an instruction of a missing module they would be wrong more often than not.
             unwinder: Unwinder::with_rules(Options::default(), rules),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             opinions: super::opinion::Opinions::default(),
         }
+    }
+
+    /// The same with other limits and wishes. By default nothing is guessed: at an instruction of a missing module a
+    /// guess would be wrong more often than not.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.unwinder = self.unwinder.with_options(options);
+        self
     }
 
     /// How often a library of others could not work at all, by its words; such stacks are truncated without frames.

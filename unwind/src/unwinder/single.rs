@@ -54,6 +54,12 @@ impl Unwinder {
         }
     }
 
+    /// The same with other limits and wishes, which rules do not depend on.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
     /// What was asked for.
     #[must_use]
     pub const fn options(&self) -> &Options {
