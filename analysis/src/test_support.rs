@@ -11,6 +11,42 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
+/// Three frames whose rows are known: `leaf` at its first instruction has the return address at sp, `middle` has 24
+/// bytes of its own below it, `_start` says that it has no caller. `data` looks like code, and nothing is called before
+/// it.
+pub(crate) const THREE_FRAMES: &str = "
+        .text
+        .globl _start
+        .type _start, @function
+_start: .cfi_startproc
+        .cfi_undefined rip
+        call middle
+after_middle: nop
+        .cfi_endproc
+        .size _start, . - _start
+        .type middle, @function
+middle: .cfi_startproc
+        sub $24, %rsp
+        .cfi_def_cfa_offset 32
+        call leaf
+after_leaf: add $24, %rsp
+        .cfi_def_cfa_offset 8
+        ret
+        .cfi_endproc
+        .size middle, . - middle
+        .type leaf, @function
+leaf:   .cfi_startproc
+        nop
+        ret
+        .cfi_endproc
+        .size leaf, . - leaf
+        .type data, @function
+data:   .fill 32, 1, 0x90
+behind_nops: nop
+        .size data, . - data
+        .section .note.GNU-stack,\"\",@progbits
+";
+
 /// `PROT_READ | PROT_EXEC`.
 pub(crate) const READ_EXEC: u32 = 5;
 

@@ -3,47 +3,12 @@ use crate::Error;
 use crate::accuracy::Relation;
 use crate::modules::FileModules;
 use crate::strategy::Strategy;
-use crate::test_support::{Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use crate::test_support::{THREE_FRAMES, Workshop, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, FpFrame, Sample, Sideband, StackEnd, StackEndSource};
 use fpprof_recording::{Recording, RecordingWriter};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::num::NonZeroUsize;
-
-/// `leaf` at its first instruction has the return address at sp, `middle` has 24 bytes of its own below it, `_start`
-/// says that it has no caller. `data` looks like code, and nothing is called before it.
-const SOURCE: &str = "
-        .text
-        .globl _start
-        .type _start, @function
-_start: .cfi_startproc
-        .cfi_undefined rip
-        call middle
-after_middle: nop
-        .cfi_endproc
-        .size _start, . - _start
-        .type middle, @function
-middle: .cfi_startproc
-        sub $24, %rsp
-        .cfi_def_cfa_offset 32
-        call leaf
-after_leaf: add $24, %rsp
-        .cfi_def_cfa_offset 8
-        ret
-        .cfi_endproc
-        .size middle, . - middle
-        .type leaf, @function
-leaf:   .cfi_startproc
-        nop
-        ret
-        .cfi_endproc
-        .size leaf, . - leaf
-        .type data, @function
-data:   .fill 32, 1, 0x90
-behind_nops: nop
-        .size data, . - data
-        .section .note.GNU-stack,\"\",@progbits
-";
 
 const SP: u64 = 0x7ffd_0000_1000;
 const PID: u32 = 7;
@@ -52,7 +17,7 @@ const PID: u32 = 7;
 /// these chains of (label, frame address above sp).
 fn record(chains: &[&[(&str, u64)]]) -> (Workshop, Vec<u8>) {
     let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", SOURCE, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
+    let path = workshop.compile("program", "a.s", THREE_FRAMES, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
     let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
     let page = svma["_start"] & !0xfff;
     let elf = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());

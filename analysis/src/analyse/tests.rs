@@ -5,7 +5,7 @@ use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
 use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
-use crate::test_support::{Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use crate::test_support::{THREE_FRAMES, Workshop, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{
     CaptureMode, Comm, CpuCounters, FpEnd, FpFrame, LossCause, Sample, Sideband, StackEnd, StackEndSource,
 };
@@ -16,37 +16,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 mod detail;
-
-/// Three frames whose rows are known: `leaf` at its first instruction has the return address at sp; `middle` has 24
-/// bytes of its own below it; `_start` says that it has no caller.
-const SOURCE: &str = "
-        .text
-        .globl _start
-        .type _start, @function
-_start: .cfi_startproc
-        .cfi_undefined rip
-        call middle
-after_middle: nop
-        .cfi_endproc
-        .size _start, . - _start
-        .type middle, @function
-middle: .cfi_startproc
-        sub $24, %rsp
-        .cfi_def_cfa_offset 32
-        call leaf
-after_leaf: add $24, %rsp
-        .cfi_def_cfa_offset 8
-        ret
-        .cfi_endproc
-        .size middle, . - middle
-        .type leaf, @function
-leaf:   .cfi_startproc
-        nop
-        ret
-        .cfi_endproc
-        .size leaf, . - leaf
-        .section .note.GNU-stack,\"\",@progbits
-";
 
 /// Where the stack of every sample begins.
 const SP: u64 = 0x7ffd_0000_1000;
@@ -67,7 +36,7 @@ impl Program {
     fn linked(more: &[&str]) -> Self {
         let workshop = Workshop::new();
         let args = [&["-nostdlib", "-static", "-Wl,--build-id=sha1"], more].concat();
-        let path = workshop.compile("program", "a.s", SOURCE, &args);
+        let path = workshop.compile("program", "a.s", THREE_FRAMES, &args);
         let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
         let image = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
         let image = image.unwrap().image().clone();

@@ -215,26 +215,13 @@ fn others_are_refused_by_name() {
 /// bytes end.
 #[test]
 fn bare_registers_are_unwound() {
-    let source = "
-        .globl _start
-        .type _start, @function
-_start: .cfi_startproc
-        .cfi_undefined rip
-        call middle
-after_middle: nop
-        .cfi_endproc
-        .size _start, . - _start
-        .type middle, @function
-middle: .cfi_startproc
-        sub $24, %rsp
-        .cfi_def_cfa_offset 32
-        nop
-        .cfi_endproc
-        .size middle, . - middle
-        .section .note.GNU-stack,\"\",@progbits
-";
     let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", source, &["-nostdlib", "-static-pie", "-Wl,--build-id=sha1"]);
+    let path = workshop.compile(
+        "program",
+        "a.s",
+        crate::test_support::THREE_FRAMES,
+        &["-nostdlib", "-static-pie", "-Wl,--build-id=sha1"],
+    );
     let svma = crate::test_support::symbols(&path);
     let bias = 0x7f12_3456_7000;
     let mut regs = Regs::new(Arch::X86_64);
