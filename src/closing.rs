@@ -2,10 +2,10 @@
 
 use crate::output::{say, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
-use fpprof_analysis::summary::Cost;
+use fpprof_analysis::summary::{Cost, Waits, lost_by_cause};
 use fpprof_collector::Outcome;
-use fpprof_reports::terminal::{Closing, closing};
-use std::collections::BTreeMap;
+use fpprof_recording::model::CpuCounters;
+use fpprof_reports::terminal::{Closing, closing, waits_line};
 use std::path::Path;
 
 /// Says the balance, the volume, the own cost and every note, on stderr; `tick_s` is the time that a tick stands
@@ -15,15 +15,14 @@ use std::path::Path;
 /// If stderr cannot be written.
 pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool, file: &Path) -> anyhow::Result<()> {
     let end = &outcome.end;
-    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-    for (cause, n) in end.cpus.iter().flat_map(|cpu| &cpu.lost) {
-        *lost.entry(cause.name().to_owned()).or_default() += n;
-    }
-    let total = |count: fn(&fpprof_recording::model::CpuCounters) -> u64| end.cpus.iter().map(count).sum::<u64>();
+    let of_event = |event| end.cpus.iter().filter(move |cpu| cpu.event == event);
+    let cpus: Vec<&CpuCounters> = of_event(0).collect();
+    let lost = lost_by_cause(cpus.iter().copied());
+    let total = |count: fn(&CpuCounters) -> u64| cpus.iter().map(|cpu| count(cpu)).sum::<u64>();
     let recorded = total(|cpu| cpu.recorded);
     let duration_s = outcome.sampled_for.as_secs_f64();
     let (fired, skipped) = (total(|cpu| cpu.fired), total(|cpu| cpu.skipped));
-    let setting = Setting { cpus: u32::try_from(end.cpus.len()).unwrap_or(u32::MAX), tick_s, duration_s };
+    let setting = Setting { cpus: u32::try_from(cpus.len()).unwrap_or(u32::MAX), tick_s, duration_s };
     let cost = Cost::new(&end.own_cost, Ticks { fired, skipped }, setting);
     let words = Closing {
         fired,
@@ -34,6 +33,7 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool,
         lost_gaps: None,
         sideband_lost: end.sideband_lost.events,
         file_bytes: outcome.bytes_written,
+        file_bytes_per_sample: (outcome.samples > 0).then(|| as_f64(outcome.bytes_written) / as_f64(outcome.samples)),
         ring_bytes_per_sample: (recorded > 0).then(|| as_f64(end.own_cost.ring_bytes) / as_f64(recorded)),
         duration_s,
         cost: Some(&cost),
@@ -41,6 +41,9 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool,
     };
     let mut text = Vec::new();
     closing(&words, &stderr_style(), &mut text)?;
+    if let Some(waits) = Waits::new(&outcome.events, &end.cpus, outcome.blocked_ns) {
+        waits_line(&waits, &stderr_style(), &mut text)?;
+    }
     say(String::from_utf8_lossy(&text).trim_end());
     for note in &outcome.notes {
         say(&format!("note      {note}"));

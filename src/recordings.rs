@@ -1,5 +1,6 @@
 //! Opening and analysing a recording: what every subcommand that reads one shares.
 
+use crate::exit::Usage;
 use crate::unwinding::Unwinding;
 use anyhow::Context as _;
 use fpprof_analysis::modules::FileModules;
@@ -18,6 +19,10 @@ pub(crate) struct Source {
     /// The recording
     #[arg(value_name = "FILE", default_value = "fpprof.fpprof")]
     pub(crate) file: PathBuf,
+    /// Of a recording of several events, the one to look at, such as off-cpu; by default all whose samples are counted one
+    /// by one
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
     /// Look for the recorded machine's files under DIR; build ids decide, since inodes mean nothing there
     #[arg(long, value_name = "DIR")]
     pub(crate) symfs: Option<PathBuf>,
@@ -35,7 +40,14 @@ pub(crate) struct Source {
 impl Source {
     /// A recording of this machine.
     pub(crate) fn here(file: &Path) -> Self {
-        Self { file: file.to_owned(), symfs: None, no_inline: false, lines: false, unwinding: Unwinding::default() }
+        Self {
+            file: file.to_owned(),
+            event: None,
+            symfs: None,
+            no_inline: false,
+            lines: false,
+            unwinding: Unwinding::default(),
+        }
     }
 
     /// Analyses the recording under `strategies`; none asks for its defaults.
@@ -57,6 +69,7 @@ impl Source {
         options.strategies = strategies.to_vec();
         options.detail = self.detail();
         options.page = page;
+        options.event = self.event.clone();
         options.unwinding = self.unwinding.options();
         options.is_this_machine = self.is_this_machine(recording.meta());
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
@@ -74,6 +87,20 @@ impl Source {
     /// Whether it was made where this program runs, under the same kernel.
     pub(crate) fn is_this_machine(&self, meta: &Meta) -> bool {
         self.symfs.is_none() && is_this_kernel(&meta.host.kernel)
+    }
+
+    /// The same for what counts one sample like another, which is wrong of waits.
+    ///
+    /// # Errors
+    /// As [`Self::analyse`]; if the samples are waits.
+    pub(crate) fn analyse_counted(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
+        let analysis = self.analyse_for(strategies, page)?;
+        if analysis.summary.blocked_ns.is_some() {
+            let words = "this counts samples, and those of off-cpu stand for different times; \
+                         see them with fpprof report, flamegraph or export --event off-cpu";
+            return Err(Usage(words.to_owned()).into());
+        }
+        Ok(analysis)
     }
 
     /// Where its modules are looked for.

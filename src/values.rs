@@ -115,6 +115,19 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     }
 }
 
+/// A time of at least a microsecond: a number with `us`, `ms` or `s`, or 0 for any.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("`{text}` is not a time: give one such as 50us, 1ms or 0 (and `--` before a command)");
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let unit = units.into_iter().find_map(|(unit, of_s)| Some((text.strip_suffix(unit)?, of_s)));
+    let (digits, of_s) = unit.or_else(|| (text == "0").then_some((text, 1.0))).ok_or_else(wrong)?;
+    let number: f64 = digits.trim_end().parse().map_err(|_error| wrong())?;
+    std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())
+}
+
 /// How a mode is written back.
 pub(crate) fn mode_name(mode: CaptureMode) -> String {
     match mode {
@@ -146,6 +159,19 @@ mod tests {
         assert_eq!(up_to("dwarf", u32::MAX), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(up_to("dwarf,65536", 65_528), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(up_to("fp", 8), Ok(CaptureMode::Fp));
+    }
+
+    /// Check that times of waits have units, and that a command in their place is told from one.
+    #[test]
+    fn waits_have_units() {
+        use std::time::Duration;
+        assert_eq!(wait("50us"), Ok(Duration::from_micros(50)));
+        assert_eq!(wait("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(wait("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(wait("0"), Ok(Duration::ZERO));
+        for text in ["", "1", "ms", "-1ms", "nanus", "1e30s", "./progs", "1 h"] {
+            assert!(wait(text).is_err_and(|words| words.contains("50us")), "{text}");
+        }
     }
 
     /// Check that nonsense is refused with words.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::Timeline;
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
+use crate::events::Selection;
 use crate::fold::{Folder, Labels, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
@@ -29,6 +30,8 @@ const MAX_HOTTEST: usize = 100;
 pub struct Options<'a> {
     /// Ways to unwind; none asks for [`Strategy::defaults`].
     pub strategies: Vec<Strategy>,
+    /// The event whose samples are looked at; none asks for all that are counted by samples ([`Selection`]).
+    pub event: Option<String>,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
     /// The recording was made on this machine: names of the running kernel may be right, if it is the same still.
@@ -50,6 +53,7 @@ impl<'a> Options<'a> {
         let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
             strategies: Vec::new(),
+            event: None,
             resolver,
             is_this_machine: true,
             detail: Detail::default(),
@@ -87,30 +91,33 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let meta = recording.meta().clone();
     let timeline = read_timeline(recording)?;
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
+    let selection = Selection::new(&meta, options.event.as_deref())?;
+    let strategies = strategies.as_slice();
     let replay = Replay {
         timeline: &timeline,
         modules: &modules,
         mode: meta.mode,
-        strategies: &strategies,
+        selection: &selection,
+        strategies,
         unwinding: options.unwinding,
     };
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
-    let pair = pair_of(&strategies);
+    let pair = pair_of(strategies);
     let replayed = replay.run(recording, options.n_threads, || {
-        let accuracy = (AgreementCounter::new(&strategies), full.map(ChunkSizeCounter::new));
+        let accuracy = (AgreementCounter::new(strategies), full.map(ChunkSizeCounter::new));
         let page = options.page.then(|| (PairCounter::new(pair), OverTimeCounter::new(pair, meta.start_ns)));
-        ((Folder::default(), QualityCounter::default()), ((Totals::default(), page), accuracy))
+        ((Folder::default(), QualityCounter::default()), ((Totals::new(&meta), page), accuracy))
     })?;
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
     let symbols = symbolizer(&folder, &replay, &meta, options);
     let labels = Labels::new(&folder, &modules, &symbols);
-    let mut folded = fold(&folder, &labels, &timeline, strategies.len());
+    let mut folded = fold(&folder, &labels, &timeline, selection.unit(), strategies.len());
     folded.iter_mut().for_each(name_roots);
     let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
 
     let default_strategy = default_strategy(&names);
-    let mut summary = summarise(recording, &totals);
+    let mut summary = summarise(recording, &totals, &selection);
     summary.strategies = quality.total(&names);
     summary.processes = quality.processes(&names, &timeline);
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
@@ -125,9 +132,9 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let mut detail = None;
     if let Some((pairs, over_time)) = page {
         let mut recorded = Vec::new();
-        recording.gaps(|gap| recorded.push(*gap))?;
+        recording.gaps(|gap| recorded.extend(selection.has(gap.event).then_some(*gap)))?;
         let (stacks, processes) = paired_stacks(&pairs, &labels, &timeline, &names, pair);
-        let (lost, end_ns) = lost_in_the_end(recording, &totals);
+        let (lost, end_ns) = lost_in_the_end(recording, &totals, &selection);
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
         detail = Some(detail::Detail { stacks, over_time: over_time.over_time(&around) });
     }

@@ -137,7 +137,7 @@ mod tests {
             });
             let frames = numbers.collect();
             let stop = StopReason::Complete(Root::Start);
-            folded.stacks.push(FoldedStack { comm: String::new(), pid: 1, frames, stop, samples: *samples });
+            folded.stacks.push(FoldedStack { comm: String::new(), pid: 1, frames, stop, samples: *samples, weight: 0 });
         }
         folded
     }

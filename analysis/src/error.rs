@@ -16,6 +16,14 @@ pub enum Error {
     /// A strategy is unknown, or the recording does not hold what it needs.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
+    /// The recording has no such event.
+    #[error("the recording has no event {asked}; it has {there}")]
+    NoSuchEvent {
+        /// What was asked for.
+        asked: String,
+        /// The names of those there are.
+        there: String,
+    },
     /// Two strategies of the same name were asked for.
     #[error("strategy {0} was asked for twice")]
     StrategyTwice(String),

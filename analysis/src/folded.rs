@@ -9,6 +9,29 @@ pub struct Folded {
     pub frames: Vec<FrameLabel>,
     /// Distinct stacks, sorted; the same input gives the same order whatever the number of threads.
     pub stacks: Vec<FoldedStack>,
+    /// What shares of them are counted in.
+    pub unit: Unit,
+}
+
+/// What shares of stacks are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// Samples, each as good as another.
+    #[default]
+    Samples,
+    /// The time that threads were blocked, nanoseconds.
+    BlockedNs,
+}
+
+impl Folded {
+    /// How much of the unit a stack has.
+    #[must_use]
+    pub fn amount(&self, stack: &FoldedStack) -> u64 {
+        match self.unit {
+            Unit::Samples => stack.samples,
+            Unit::BlockedNs => stack.weight,
+        }
+    }
 }
 
 /// A distinct stack of one process name.
@@ -24,6 +47,8 @@ pub struct FoldedStack {
     pub stop: StopReason,
     /// Samples.
     pub samples: u64,
+    /// What they stand for, in units of their event.
+    pub weight: u64,
 }
 
 /// A frame as shown.

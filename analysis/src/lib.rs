@@ -21,6 +21,7 @@ pub mod cfi;
 pub mod changes;
 pub mod core_dump;
 pub mod detail;
+pub mod events;
 pub mod experiment;
 pub mod flags;
 pub mod fold;

@@ -1,10 +1,13 @@
 //! Filling the summary of a recording.
 
+use crate::events::Selection;
+use crate::folded::Unit;
 use crate::overhead::{Overhead, Setting, Ticks};
-use crate::summary::{Cost, Environment, Summary, Volume};
+use crate::summary::{Cost, Environment, Summary, Volume, Waits, lost_by_cause};
 use crate::totals::Totals;
 use fpprof_recording::model::{
-    CaptureMode, Collector, CpuCounters, End, EndReason, LossCause, Meta, NotCounted, OwnCost, Sampling, Target,
+    CaptureMode, Collector, CpuCounters, End, EndReason, Event, LossCause, Measure, Meta, NotCounted, OwnCost,
+    Sampling, Target,
 };
 use fpprof_recording::{Recording, balance};
 use std::collections::BTreeMap;
@@ -13,16 +16,20 @@ use std::io::{Read, Seek};
 /// Everything that needs no stacks: balance, volume, cost, environment, how it ended.
 ///
 /// `strategies`, `processes`, `chunk_sizes`, `agreements`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
-pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> Summary {
+pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals, selection: &Selection) -> Summary {
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
-    let cpus = balance(end, checkpoint, &totals.tally);
+    let all = balance(end, checkpoint, &totals.tally);
+    let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
+    let in_file = all.iter().fold(0, |sum: u64, cpu| sum.saturating_add(cpu.recorded));
+    let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map_or(0, |end| end.own_cost.ring_bytes);
+    let cpus: Vec<CpuCounters> = all.into_iter().filter(|cpu| selection.has(cpu.event)).collect();
     let damage = recording.damage();
     let duration_ns = end_ns(recording).max(totals.last_ns).saturating_sub(meta.start_ns);
     let sideband_lost = end.map(|end| end.sideband_lost).or(checkpoint.map(|checkpoint| checkpoint.sideband_lost));
     let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
     let (recorded, duration_s) = (sum(|cpu| cpu.recorded), seconds(duration_ns));
     let ticks = Ticks { fired: sum(|cpu| cpu.fired), skipped: sum(|cpu| cpu.skipped) };
-    let lost_by_cpu = cpus.iter().map(|cpu| (cpu.cpu, lost_by_kernel(cpu)));
+    let lost_by_cpu = cpus.iter().map(|cpu| ((cpu.event, cpu.cpu), lost_by_kernel(cpu)));
     Summary {
         fired: sum(|cpu| cpu.fired),
         recorded,
@@ -38,22 +45,32 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         ended: end.map_or("broke off: the recorder was killed, or the file is cut".to_string(), ended),
         ended_in_order: end.is_some_and(|end| !matches!(end.reason, EndReason::WriteFailed(_))),
         damage: damage.lines(),
-        environment: environment(meta),
-        volume: volume(recording.file_bytes(), recorded, duration_s, end, totals),
+        environment: environment(meta, selection),
+        volume: Volume {
+            bytes_per_sample: ratio(recording.file_bytes() as f64, in_file as f64),
+            ..volume(recording.file_bytes(), recorded, duration_s, ring_bytes, totals)
+        },
         cost: end.map(|end| Cost::new(&end.own_cost, ticks, Setting::of(meta, duration_s))),
         strategies: BTreeMap::new(),
         processes: Vec::new(),
         chunk_sizes: Vec::new(),
         agreements: Vec::new(),
+        waits,
+        blocked_ns: (selection.unit() == Unit::BlockedNs).then_some(totals.blocked_ns),
         hottest: Vec::new(),
         warnings: warnings(meta, &cpus, totals),
     }
 }
 
 /// What each CPU lost in the end, by the kernel's side, and when the recording ended as far as it says.
-pub(crate) fn lost_in_the_end<R: Read + Seek>(recording: &Recording<R>, totals: &Totals) -> (Vec<(u32, u64)>, u64) {
+pub(crate) fn lost_in_the_end<R: Read + Seek>(
+    recording: &Recording<R>,
+    totals: &Totals,
+    selection: &Selection,
+) -> (Vec<(u32, u64)>, u64) {
     let cpus = balance(recording.end(), recording.checkpoint(), &totals.tally);
-    (cpus.iter().map(|cpu| (cpu.cpu, lost_by_kernel(cpu))).collect(), end_ns(recording))
+    let cpus = cpus.iter().filter(|cpu| selection.has(cpu.event));
+    (cpus.map(|cpu| (cpu.cpu, lost_by_kernel(cpu))).collect(), end_ns(recording))
 }
 
 /// 0 where the file does not say.
@@ -66,23 +83,6 @@ fn end_ns<R: Read + Seek>(recording: &Recording<R>) -> u64 {
 fn lost_by_kernel(cpu: &CpuCounters) -> u64 {
     let causes = cpu.lost.iter().filter(|(cause, _)| !matches!(cause, LossCause::Unwritten));
     causes.fold(0, |sum, (_, &n)| sum.saturating_add(n))
-}
-
-fn lost_by_cause(cpus: &[CpuCounters]) -> BTreeMap<String, u64> {
-    let mut by_cause: BTreeMap<String, u64> = BTreeMap::new();
-    for (cause, &n) in cpus.iter().flat_map(|cpu| &cpu.lost) {
-        let total = by_cause.entry(cause_name(*cause)).or_default();
-        *total = total.saturating_add(n);
-    }
-    by_cause
-}
-
-/// The name a cause has in files.
-fn cause_name(cause: LossCause) -> String {
-    match serde_json::to_value(cause) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{cause:?}"),
-    }
 }
 
 fn unaccounted(cpu: &CpuCounters) -> i64 {
@@ -143,9 +143,10 @@ fn ended(end: &End) -> String {
     }
 }
 
-fn environment(meta: &Meta) -> Environment {
-    let events: Vec<&str> = meta.events.iter().map(|event| event.name.as_str()).collect();
-    let rates: Vec<String> = meta.events.iter().map(|event| rate(event.sampling)).collect();
+fn environment(meta: &Meta, selection: &Selection) -> Environment {
+    let selected = || selection.events().iter().filter_map(|&event| meta.events.get(usize::from(event)));
+    let events: Vec<&str> = selected().map(|event| event.name.as_str()).collect();
+    let rates: Vec<String> = selected().map(rate).collect();
     Environment {
         kernel: meta.host.kernel.clone(),
         cpu_model: meta.host.cpu_model.clone(),
@@ -164,8 +165,13 @@ fn environment(meta: &Meta) -> Environment {
     }
 }
 
-fn rate(sampling: Sampling) -> String {
-    match sampling {
+fn rate(event: &Event) -> String {
+    if let Measure::Blocked { threshold_ns } = event.measure
+        && threshold_ns > 0
+    {
+        return format!("from {} µs", threshold_ns as f64 / 1e3);
+    }
+    match event.sampling {
         Sampling::FrequencyHz(hz) => format!("{hz} Hz"),
         Sampling::Period(1) => "each".to_string(),
         Sampling::Period(period) => format!("every {period} events"),
@@ -196,8 +202,7 @@ fn target(target: &Target) -> String {
     }
 }
 
-fn volume(file_bytes: u64, recorded: u64, duration_s: f64, end: Option<&End>, totals: &Totals) -> Volume {
-    let ring_bytes = end.map_or(0, |end| end.own_cost.ring_bytes);
+fn volume(file_bytes: u64, recorded: u64, duration_s: f64, ring_bytes: u64, totals: &Totals) -> Volume {
     Volume {
         bytes_per_sample: ratio(file_bytes as f64, recorded as f64),
         ring_bytes_per_sample: ratio(ring_bytes as f64, recorded as f64),

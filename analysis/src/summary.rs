@@ -5,6 +5,7 @@
 use crate::accuracy::Agreement;
 use crate::overhead::Overhead;
 use crate::spread::Spread;
+use fpprof_recording::model::{CpuCounters, Event, Measure, SkippedWaits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -57,10 +58,73 @@ pub struct Summary {
     /// How each pair of strategies compares, sample by sample and frame by frame. The reference of a pair is the one that
     /// can know more: call frame information before frame pointers, all bytes before some, ours before others'.
     pub agreements: Vec<Agreement>,
-    /// Hottest functions of the default strategy, by self samples.
+    /// Of a recording of waits ([`Waits`]): how often threads were blocked and for how long, whatever events this summary
+    /// is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
+    /// Time of all samples together, nanoseconds, where they are waits; then shares are shares of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_ns: Option<u64>,
+    /// Hottest functions of the default strategy, by self samples; of waits by time.
     pub hottest: Vec<HotFunction>,
     /// What was left out or went wrong during the analysis, in words.
     pub warnings: Vec<String>,
+}
+
+/// How often profiled threads left their CPUs, and what became of that. `fired = recorded + Σ lost + skipped + dropped`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Waits shorter than this are no samples, nanoseconds.
+    pub threshold_ns: u64,
+    /// Times that a profiled thread left its CPU and came back, or had not when the recording ended.
+    pub fired: u64,
+    /// Waits in the file.
+    pub recorded: u64,
+    /// What these took together, nanoseconds.
+    pub blocked_ns: u64,
+    /// Waits lost, by cause.
+    pub lost: BTreeMap<String, u64>,
+    /// All that were not to be sampled.
+    pub skipped: u64,
+    /// Waits thrown away because they could not be written.
+    pub dropped: u64,
+    /// What of `skipped` was too short, and for how long, and what no wait.
+    #[serde(flatten)]
+    pub not_sampled: SkippedWaits,
+}
+
+impl Waits {
+    /// Those of a recording with these counters, `blocked_ns` long; `None` where none were to be sampled.
+    #[must_use]
+    pub fn new<'a>(events: &[Event], cpus: impl IntoIterator<Item = &'a CpuCounters>, blocked_ns: u64) -> Option<Self> {
+        let (event, threshold_ns) = (0..).zip(events).find_map(|(number, event)| match event.measure {
+            Measure::Blocked { threshold_ns } => Some((number, threshold_ns)),
+            _ => None,
+        })?;
+        let cpus: Vec<_> = cpus.into_iter().filter(|cpu| cpu.event == event).collect();
+        let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().fold(0, |sum: u64, cpu| sum.saturating_add(of(cpu)));
+        Some(Self {
+            threshold_ns,
+            fired: sum(|cpu| cpu.fired),
+            recorded: sum(|cpu| cpu.recorded),
+            blocked_ns,
+            lost: lost_by_cause(cpus.iter().copied()),
+            skipped: sum(|cpu| cpu.skipped),
+            dropped: sum(|cpu| cpu.dropped),
+            not_sampled: cpus.iter().filter_map(|cpu| cpu.waits).fold(SkippedWaits::default(), SkippedWaits::plus),
+        })
+    }
+}
+
+/// Samples lost on several CPUs, by the names of causes.
+#[must_use]
+pub fn lost_by_cause<'a>(cpus: impl IntoIterator<Item = &'a CpuCounters>) -> BTreeMap<String, u64> {
+    let mut by_cause: BTreeMap<String, u64> = BTreeMap::new();
+    for (cause, &n) in cpus.into_iter().flat_map(|cpu| &cpu.lost) {
+        let total = by_cause.entry(cause.name().to_owned()).or_default();
+        *total = total.saturating_add(n);
+    }
+    by_cause
 }
 
 /// Where and how the recording was made.
@@ -89,7 +153,7 @@ pub struct Environment {
 /// Bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
-    /// File bytes for each recorded sample, everything included.
+    /// File bytes for each recorded sample of any event, everything included.
     pub bytes_per_sample: f64,
     /// Bytes the sampling program handed over for each recorded sample, before compression.
     pub ring_bytes_per_sample: f64,
@@ -199,4 +263,10 @@ pub struct HotFunction {
     pub self_samples: u64,
     /// Samples in which it was anywhere on the stack.
     pub total_samples: u64,
+    /// Time of those in which it was the leaf, nanoseconds, where the samples are waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_blocked_ns: Option<u64>,
+    /// Time of those in which it was anywhere, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_blocked_ns: Option<u64>,
 }

@@ -2,31 +2,45 @@
 
 use crate::replay::{Collect, Seen};
 use fpprof_recording::Tally;
+use fpprof_recording::model::{Event, Measure, Meta, Sample};
 use rustc_hash::FxHashSet;
 
 /// Counts samples, bytes and gaps.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Samples by CPU, with their counters.
+    /// Samples by event and CPU, with their counters; of all events, as the balance must be.
     pub tally: Tally,
+    /// Weights of the samples that are waits, nanoseconds; of all events.
+    pub blocked_ns: u64,
+    /// Which event those are of.
+    waits: Option<u16>,
     /// Bytes of stack copied.
     pub stack_bytes: u64,
     /// Samples whose chunk was cut because the collector's ring was filling up.
     pub shed: u64,
     /// Time of the last sample.
     pub last_ns: u64,
-    /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by CPU: it only grows, so that each value but 0 is
+    /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by event and CPU: it only grows, so that each value but 0 is
     /// a run of losses that a recorded sample ended.
-    losses_seen: FxHashSet<(u32, u64)>,
+    losses_seen: FxHashSet<((u16, u32), u64)>,
 }
 
 impl Totals {
+    /// For a recording of this description.
+    #[must_use]
+    pub fn new(meta: &Meta) -> Self {
+        let is_blocked = |event: &Event| matches!(event.measure, Measure::Blocked { .. });
+        let waits = (0..).zip(&meta.events).find(|(_, event)| is_blocked(event)).map(|(number, _)| number);
+        Self { waits, ..Self::default() }
+    }
+
     /// Runs of lost samples without a recorded one between them. `lost` is what each CPU lost in the end: more than
     /// its last sample says is one more run.
     #[must_use]
-    pub fn lost_gaps(&self, lost: impl IntoIterator<Item = (u32, u64)>) -> u64 {
+    pub fn lost_gaps(&self, lost: impl IntoIterator<Item = ((u16, u32), u64)>) -> u64 {
         let ended = self.losses_seen.iter().filter(|&&(_, lost)| lost > 0).count() as u64;
-        let is_open = |&(cpu, lost): &(u32, u64)| lost > self.tally.cpus.get(&cpu).map_or(0, |seen| seen.last_lost);
+        let is_open =
+            |&(whose, lost): &((u16, u32), u64)| lost > self.tally.cpus.get(&whose).map_or(0, |seen| seen.last_lost);
         ended.saturating_add(lost.into_iter().filter(is_open).count() as u64)
     }
 }
@@ -34,14 +48,23 @@ impl Totals {
 impl Collect for Totals {
     fn add(&mut self, seen: &Seen<'_>) {
         let sample = seen.sample;
-        self.tally.observe(sample);
+        self.pass(sample);
         self.stack_bytes = self.stack_bytes.saturating_add(sample.stack.len() as u64);
         self.shed += u64::from(sample.shed_from.is_some());
         self.last_ns = self.last_ns.max(sample.time_ns);
-        self.losses_seen.insert((sample.cpu, sample.cpu_lost));
+        self.losses_seen.insert(((sample.event, sample.cpu), sample.cpu_lost));
+    }
+
+    fn pass(&mut self, sample: &Sample) {
+        self.tally.observe(sample);
+        if Some(sample.event) == self.waits {
+            self.blocked_ns = self.blocked_ns.saturating_add(sample.weight);
+        }
     }
 
     fn merge(&mut self, other: Self) {
+        self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
+        self.waits = self.waits.or(other.waits);
         self.tally.merge(&other.tally);
         self.stack_bytes = self.stack_bytes.saturating_add(other.stack_bytes);
         self.shed = self.shed.saturating_add(other.shed);

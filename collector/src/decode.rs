@@ -1,6 +1,7 @@
 //! Bytes of a ring to samples.
 
 use crate::bpf::types;
+use crate::ring::Lane;
 use crate::sys::read_pod;
 use fpprof_recording::model::{
     Abi, ChunkHole, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
@@ -16,11 +17,11 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
     read_pod::<types::sample_head>(record).map(|head| head.time_ns)
 }
 
-/// Fills `sample` from a record of `cpu`; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
+/// Fills `sample` from a record of a ring; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
 /// Registers are left out unless `keeps_regs`.
 pub(crate) fn decode(
     record: &[u8],
-    cpu: u32,
+    lane: Lane,
     keeps_regs: bool,
     sample: &mut Sample,
     gaps: &mut Vec<Gap>,
@@ -34,9 +35,8 @@ pub(crate) fn decode(
     let lost = rest.take(usize::from(head.n_gaps) * size_of::<types::gap>())?;
 
     sample.time_ns = head.time_ns;
-    sample.cpu = cpu;
+    (sample.cpu, sample.event) = (lane.cpu, lane.event);
     (sample.pid, sample.tid) = (head.pid, head.tid);
-    sample.event = 0;
     sample.weight = head.weight;
     (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
     sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
@@ -55,21 +55,23 @@ pub(crate) fn decode(
     append_holes(holes, head.regs.sp, head.chunk_bytes, &mut sample.stack_holes);
     sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
     sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
-    gaps.extend(lost_in(cpu, self::words(lost)));
+    gaps.extend(lost_in(lane, self::words(lost)));
     Ok(())
 }
 
-/// The gaps of a CPU as it notes them, one of three words for each cause.
-pub(crate) fn lost_in(cpu: u32, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
-    let causes = [LossCause::RingFull, LossCause::ExecWindow].into_iter();
+/// The gaps of a ring as its CPU notes them, one of three words for each cause.
+pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
+    let causes = [LossCause::RingFull, LossCause::ExecWindow, LossCause::TableFull].into_iter();
+    let Lane { cpu, event } = lane;
     let gap = move |cause| {
         let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
-        Some(Gap { cpu, start_ns, end_ns, lost, cause })
+        Some(Gap { cpu, event, start_ns, end_ns, lost, cause })
     };
     causes.filter_map(gap).filter(|gap| gap.lost > 0)
 }
 
 const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_EXEC_WINDOW.0 == 1);
+const _: () = assert!(types::gap_cause::GAP_TABLE_FULL.0 == 2);
 const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.

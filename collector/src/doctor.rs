@@ -181,6 +181,7 @@ fn programs() -> Check {
         n_cpus: 1,
         opened: Opened::OnEachCpu,
         tick_hits: 1,
+        least_wait_ns: None,
     };
     let mut storage = ObjectStorage::uninit();
     let loaded = Programs::load(&mut storage, &wish).and_then(|mut programs| {

@@ -101,6 +101,15 @@ pub enum Error {
         /// `uname -r`.
         kernel: String,
     },
+    /// Waits cannot be sampled.
+    #[error(
+        "--off-cpu needs a kernel that says when a thread has its CPU back (sched_exit, 6.15 or later; this is {kernel}); \
+         without it, -e sched:sched_switch samples what gives its CPU away, but not for how long"
+    )]
+    NoOffCpu {
+        /// `uname -r`.
+        kernel: String,
+    },
     /// The processor is not supported.
     #[error("recording is only supported on x86-64, and this is {0}")]
     Architecture(String),

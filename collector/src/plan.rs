@@ -41,8 +41,12 @@ impl Plan {
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
         let wished = Event::find(&request.event)?;
         wished.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
-        let layout = Layout::new(request.mode, asked, u64::from(n_cpus)).map_err(Error::from)?;
+        let n_rings = u64::from(n_cpus) * (1 + u64::from(request.off_cpu.is_some()));
+        let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
+        if request.off_cpu.is_some() && !has_kernel_type("btf_trace_sched_exit_tp") {
+            return Err(Error::NoOffCpu { kernel: kernel_release() });
+        }
         let excluded_pid = if request.exclude_self { std::process::id() } else { 0 };
         let cgroup = match &request.target {
             Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
@@ -70,6 +74,7 @@ impl Plan {
             n_cpus,
             opened: event.opened(),
             tick_hits,
+            least_wait_ns: request.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
         };
         Ok(Self { wish, cpus, event, command, cgroup })
     }
@@ -155,6 +160,12 @@ pub(crate) fn check_rate(sampling: Sampling) -> Result<(), Error> {
             }
         }
     }
+}
+
+/// Whether the running kernel has a type of this name; `false` too where its types cannot be read.
+fn has_kernel_type(name: &str) -> bool {
+    libbpf_rs::btf::Btf::from_vmlinux()
+        .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(name).is_some())
 }
 
 /// Inode of the initial pid namespace.

@@ -1,7 +1,7 @@
 //! What can be asked for, and what comes back.
 
 use crate::event::EventWish;
-use fpprof_recording::model::{CaptureMode, End, Sampling};
+use fpprof_recording::model::{CaptureMode, End, Event, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub struct Request {
     pub event: EventWish,
     /// How often; [`EventWish::usual_sampling`] of the event, unless asked for.
     pub sampling: Sampling,
+    /// Beside that: waits of at least so long, each a sample with the stacks that blocked. Needs eBPF.
+    pub off_cpu: Option<Duration>,
     /// What of the user stack. Chunks of 1 byte to 16 MiB.
     pub mode: CaptureMode,
     /// Whether to record kernel stacks.
@@ -40,6 +42,7 @@ impl Request {
             target,
             event: EventWish::default(),
             sampling: Sampling::FrequencyHz(999),
+            off_cpu: None,
             mode: CaptureMode::Fp,
             kernel_stacks: true,
             duration: None,
@@ -119,8 +122,12 @@ pub struct Outcome {
     pub sampled_for: Duration,
     /// Bytes of the recording.
     pub bytes_written: u64,
-    /// Samples in the recording.
+    /// Samples in the recording, of all events.
     pub samples: u64,
+    /// The events, as the recording describes them.
+    pub events: Vec<Event>,
+    /// Time of all waits among the samples, nanoseconds.
+    pub blocked_ns: u64,
     /// What else must be said, each once.
     pub notes: Vec<Note>,
 }

@@ -7,23 +7,35 @@ use fpprof_recording::model::Gap;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
-/// The rings, one for each CPU from 0 on. CPUs that are offline have one that stays empty.
+/// Whose samples a ring holds: a CPU's, of one event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lane {
+    /// Which CPU.
+    pub(crate) cpu: u32,
+    /// Which of the recording's events.
+    pub(crate) event: u16,
+}
+
+/// The rings, one for each CPU from 0 on, and as many again for each further event. CPUs that are offline have some that
+/// stay empty.
 #[derive(Debug)]
 pub(crate) struct Rings {
     data: SharedMap,
     controls: SharedMap,
     layout: Layout,
     n_cpus: u32,
+    n_events: u16,
 }
 
-/// The counters of one CPU, by `enum counter` of `abi.h`.
+/// The counters of one CPU and event, by `enum counter` of `abi.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters([u64; N_COUNTERS]);
 
-const N_COUNTERS: usize = types::counter::COUNT_LOST_NESTED.0 as usize + 1;
+const N_COUNTERS: usize = types::counter::COUNT_SHORT_NS.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 const _: () = assert!(offset_of!(types::cpu_control, order).is_multiple_of(8), "read by words");
+const N_GAP_CAUSES: usize = types::gap_cause::GAP_TABLE_FULL.0 as usize + 1;
 const MAX_PARTS: usize = types::limit::MAX_PARTS.0 as usize;
 
 impl Counters {
@@ -40,15 +52,15 @@ impl Counters {
 /// Where in a ring reading has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    cpu: u32,
+    lane: Lane,
     position: u64,
     head: u64,
 }
 
 impl Cursor {
     /// Whose ring.
-    pub(crate) fn cpu(&self) -> u32 {
-        self.cpu
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// Goes past everything.
@@ -58,32 +70,42 @@ impl Cursor {
 }
 
 impl Rings {
-    pub(crate) fn new((data, controls): (SharedMap, SharedMap), layout: Layout, n_cpus: u32) -> Self {
-        Self { data, controls, layout, n_cpus }
+    pub(crate) fn new(
+        (data, controls): (SharedMap, SharedMap),
+        layout: Layout,
+        (n_cpus, n_events): (u32, u16),
+    ) -> Self {
+        Self { data, controls, layout, n_cpus, n_events }
     }
 
-    /// CPUs.
-    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + use<> {
-        0..self.n_cpus
+    /// One for each ring.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> + use<> {
+        let n_cpus = self.n_cpus;
+        (0..self.n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| Lane { cpu, event }))
     }
 
-    fn control(&self, cpu: u32, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        (cpu < self.n_cpus).then_some(())?;
-        self.controls.word(cpu as usize * size_of::<types::cpu_control>() + offset)
+    /// Its place among the rings, as the BPF programs number them.
+    fn number(&self, lane: Lane) -> Option<usize> {
+        (lane.cpu < self.n_cpus && lane.event < self.n_events).then_some(())?;
+        (usize::from(lane.event) * self.n_cpus as usize).checked_add(lane.cpu as usize)
     }
 
-    /// All that is in the ring of `cpu` now.
-    pub(crate) fn cursor(&self, cpu: u32) -> Cursor {
-        let read = |offset| self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Acquire));
+    fn control(&self, lane: Lane, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
+        self.controls.word(self.number(lane)? * size_of::<types::cpu_control>() + offset)
+    }
+
+    /// All that is in the ring now.
+    pub(crate) fn cursor(&self, lane: Lane) -> Cursor {
+        let read = |offset| self.control(lane, offset).map_or(0, |word| word.load(Ordering::Acquire));
         let head = read(offset_of!(types::cpu_control, head));
         let position = read(offset_of!(types::cpu_control, tail));
-        Cursor { cpu, position, head }
+        Cursor { lane, position, head }
     }
 
     /// Which part is the `turn`th that was taken.
-    fn part(&self, cpu: u32, turn: u64) -> Option<u8> {
+    fn part(&self, lane: Lane, turn: u64) -> Option<u8> {
         let at = usize::try_from(turn).ok()? % MAX_PARTS;
-        let word = self.control(cpu, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
+        let word = self.control(lane, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
         word.to_ne_bytes().get(at % 8).copied()
     }
 
@@ -104,8 +126,8 @@ impl Rings {
         if cursor.position >= cursor.head {
             return None;
         }
-        let part = self.part(cursor.cpu, cursor.position / self.layout.part_bytes)?;
-        let offset = u64::from(cursor.cpu)
+        let part = self.part(cursor.lane, cursor.position / self.layout.part_bytes)?;
+        let offset = (self.number(cursor.lane)? as u64)
             .checked_mul(self.layout.value_bytes)?
             .checked_add(u64::from(part) * self.layout.part_stride + cursor.position % self.layout.part_bytes)?;
         let offset = usize::try_from(offset).ok()?;
@@ -116,12 +138,12 @@ impl Rings {
 
     /// Gives what lies before the cursor back to the CPU.
     pub(crate) fn release(&self, cursor: &Cursor) {
-        let control = |offset| self.control(cursor.cpu, offset);
+        let control = |offset| self.control(cursor.lane, offset);
         let tail = control(offset_of!(types::cpu_control, tail));
         let given_back = control(offset_of!(types::cpu_control, given_back));
         let Some((tail, given_back)) = tail.zip(given_back) else { return };
         let turns = tail.load(Ordering::Relaxed) / self.layout.part_bytes..cursor.position / self.layout.part_bytes;
-        let parts = turns.take(MAX_PARTS).filter_map(|turn| self.part(cursor.cpu, turn));
+        let parts = turns.take(MAX_PARTS).filter_map(|turn| self.part(cursor.lane, turn));
         let read = parts.fold(0, |read, part| read | 1_u64.wrapping_shl(u32::from(part)));
         if read != 0 {
             given_back.fetch_xor(read, Ordering::Release);
@@ -129,27 +151,27 @@ impl Rings {
         tail.store(cursor.position, Ordering::Release);
     }
 
-    /// Room each CPU ever took, bytes: its records, but for what lay behind the ends of parts, and what it left of parts.
+    /// Room each ring ever took, bytes: its records, but for what lay behind the ends of parts, and what was left of parts.
     pub(crate) fn produced(&self) -> impl Iterator<Item = u64> {
-        self.cpus().map(|cpu| self.cursor(cpu).head)
+        self.lanes().map(|lane| self.cursor(lane).head)
     }
 
-    /// What a CPU has lost since its last sample. It is whole only while the CPU takes no sample.
-    pub(crate) fn open_gaps(&self, cpu: u32) -> impl Iterator<Item = Gap> {
+    /// What was lost since a ring's last sample. It is whole only while no sample is taken.
+    pub(crate) fn open_gaps(&self, lane: Lane) -> impl Iterator<Item = Gap> {
         let at = offset_of!(types::cpu_control, gaps);
-        let offsets = (at..).step_by(8).take(3 * types::gap_cause::GAP_EXEC_WINDOW.0 as usize + 3);
+        let offsets = (at..).step_by(8).take(3 * N_GAP_CAUSES);
         lost_in(
-            cpu,
-            offsets.map(move |offset| self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Relaxed))),
+            lane,
+            offsets.map(move |offset| self.control(lane, offset).map_or(0, |word| word.load(Ordering::Relaxed))),
         )
     }
 
-    /// The counters of a CPU as they are now. They balance only while the CPU takes no sample.
-    pub(crate) fn counters(&self, cpu: u32) -> Counters {
+    /// The counters of a CPU and event as they are now. They balance only while no sample is taken.
+    pub(crate) fn counters(&self, lane: Lane) -> Counters {
         let mut counters = [0; N_COUNTERS];
         for (i, counter) in counters.iter_mut().enumerate() {
             let offset = offset_of!(types::cpu_control, counters) + i * 8;
-            *counter = self.control(cpu, offset).map_or(0, |word| word.load(Ordering::Relaxed));
+            *counter = self.control(lane, offset).map_or(0, |word| word.load(Ordering::Relaxed));
         }
         Counters(counters)
     }

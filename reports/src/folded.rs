@@ -1,4 +1,5 @@
-//! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the samples.
+//! Folded stacks: one line for each distinct stack, root first, `;` between frames, then a space and the samples, or of
+//! waits the nanoseconds.
 //!
 //! ```text
 //! nbdkit;_start;main;run_command_[i];wait4;entry_SYSCALL_64_[k] 17
@@ -42,7 +43,7 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
             line.push(';');
             line.push_str(frame?);
         }
-        lines.push((line, stack.samples));
+        lines.push((line, folded.amount(stack)));
     }
     lines.sort_unstable();
     lines.dedup_by(|again, first| {

@@ -76,7 +76,7 @@ fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
         return Err(Usage(words.to_owned()).into());
     }
     let sources = [args.source.clone(), Source { file: after.to_owned(), ..args.source.clone() }];
-    let [before, after] = sources.each_ref().map(|source| source.analyse(&args.strategies));
+    let [before, after] = sources.each_ref().map(|source| source.analyse_counted(&args.strategies, false));
     let (before, after) = (before?, after?);
     let strategy = common_strategy(&before, &after)?;
     let labels = sources.each_ref().map(|source| source.file.display().to_string());
@@ -162,6 +162,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         reference,
         other,
         max_examples: args.examples,
+        event: args.source.event.as_deref(),
         resolver: &modules,
         unwinding: args.source.unwinding.options(),
         n_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -176,7 +177,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         false => agreement::terminal(&report, &output::style(), &mut out),
     })?;
     if args.svg.is_some() {
-        let analysis = args.source.analyse(&[reference, other])?;
+        let analysis = args.source.analyse_counted(&[reference, other], false)?;
         let (reference, other) = (reference.to_string(), other.to_string());
         let view = |name: &str| analysis.folded.get(name).context("the strategy was analysed");
         draw(args, (&reference, view(&reference)?), (&other, view(&other)?))?;

@@ -25,7 +25,8 @@ const SAMPLE_BYTES: usize = 512;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
-  fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg")]
+  fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg
+  fpprof export run.fpprof --event off-cpu          # nanoseconds blocked instead of samples")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// One line for each distinct stack: frames from the root, separated by `;`, then the number of samples
+    /// One line for each distinct stack: frames from the root, separated by `;`, then the number of samples (of off-cpu: nanoseconds)
     Folded,
 }
 
@@ -79,6 +80,7 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     let modules = source.modules();
     let mut options = Options::new(&modules);
     options.strategies = strategies;
+    options.event = source.event.clone();
     options.detail = source.detail();
     options.unwinding = source.unwinding.options();
     options.is_this_machine = source.is_this_machine(&events.0);

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   fpprof flamegraph run.fpprof -o run.svg
   fpprof flamegraph run.fpprof --strategy fp -o fp.svg
+  fpprof flamegraph run.fpprof --event off-cpu -o blocked.svg
   fpprof flamegraph run.fpprof -o - | rsvg-convert > run.png")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -79,7 +80,7 @@ pub(crate) fn draw(
 
 fn of_comm(folded: &Folded, comm: &str) -> Folded {
     let stacks = folded.stacks.iter().filter(|stack| stack.comm == comm).cloned().collect();
-    Folded { frames: folded.frames.clone(), stacks }
+    Folded { frames: folded.frames.clone(), stacks, unit: folded.unit }
 }
 
 fn comms(folded: &Folded) -> String {

@@ -11,6 +11,9 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Shortest wait that is sampled when nothing is said.
+const DEFAULT_WAIT: &str = "50us";
+
 /// Record a command, running processes or threads, a control group, or the whole machine
 ///
 /// The command's own exit status is passed on: 127 means it was not found, 126 that it could not be run, 128+N that
@@ -22,6 +25,8 @@ use std::time::Duration;
   fpprof record -e page-faults -- ./program
   fpprof record -e syscalls:sys_enter_openat -a --duration 10
   fpprof record -e uprobe:/usr/lib/x86_64-linux-gnu/libc.so.6:malloc -c 100 -- ./program
+  fpprof record --off-cpu -- ./program; fpprof flamegraph --event off-cpu
+  fpprof record --off-cpu 1ms -p 1234 --duration 10
   fpprof record -p 1234 --duration 10
   fpprof record -t 1235,1236 --duration 10
   fpprof record -G system.slice/nginx.service --duration 10
@@ -60,6 +65,11 @@ pub(crate) struct Args {
     /// With -a and -G: record fpprof itself too
     #[arg(long)]
     include_self: bool,
+    /// Beside the event: sample the time that threads are blocked, off their CPUs, with the stacks that blocked; shown by
+    /// --event off-cpu of report, flamegraph and export. Waits shorter than TIME (50us, 1ms, 0 for any) are counted only;
+    /// those of threads that had to make way for others too. Needs eBPF and Linux 6.15
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait)]
+    off_cpu: Option<Duration>,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
     #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
     call_graph: values::CallGraph,
@@ -176,6 +186,7 @@ fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
     let request = Request {
         sampling: sampling(args),
         event: args.event.clone().unwrap_or_default(),
+        off_cpu: args.off_cpu,
         mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph.up_to(largest) },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
@@ -258,6 +269,15 @@ fn closed(args: &Args, is_ebpf: bool, outcome: &Outcome) -> anyhow::Result<u8> {
 
 fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {
     let lost = |cpu: &CpuCounters| cpu.lost.values().fold(cpu.dropped, |sum, &n| sum.saturating_add(n));
-    let lost = outcome.end.cpus.iter().map(lost).fold(0, u64::saturating_add);
-    crate::gate::lost_failure(lost, outcome.samples, most_percent)
+    let cpus = &outcome.end.cpus;
+    // Each event by itself: many of one must not hide what was lost of another.
+    let mut events: Vec<u16> = cpus.iter().map(|cpu| cpu.event).collect();
+    events.sort_unstable();
+    events.dedup();
+    let failure = |event| {
+        let of_event = || cpus.iter().filter(|cpu| cpu.event == event);
+        let recorded = of_event().map(|cpu| cpu.recorded).fold(0, u64::saturating_add);
+        crate::gate::lost_failure(of_event().map(lost).fold(0, u64::saturating_add), recorded, most_percent)
+    };
+    events.into_iter().find_map(failure)
 }

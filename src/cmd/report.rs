@@ -20,6 +20,7 @@ Examples:
   fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
   fpprof report run.fpprof --html run.html     # verdict, curves, losses by time, flame graphs; opens offline
+  fpprof report run.fpprof --event off-cpu     # of record --off-cpu: what blocked longest
   fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
   fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99"
 )]
@@ -49,7 +50,10 @@ pub(crate) struct Args {
 /// # Errors
 /// If the recording cannot be read.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let analysis = args.source.analyse_for(&args.strategies, !args.json)?;
+    let analysis = match args.html.is_some() {
+        true => args.source.analyse_counted(&args.strategies, true)?,
+        false => args.source.analyse_for(&args.strategies, !args.json)?,
+    };
     let summary = &analysis.summary;
     // A gate with nothing to judge is wrong usage, which is said instead of a report.
     let mut failures = Vec::new();

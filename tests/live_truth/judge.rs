@@ -3,6 +3,7 @@
 use crate::table::Counts;
 use fpprof_analysis::accuracy::{Comparison, Relation};
 use fpprof_analysis::address_space::{Builder, FileIx};
+use fpprof_analysis::events::Selection;
 use fpprof_analysis::fold::{Where, locate};
 use fpprof_analysis::modules::{FileModules, ModuleTable};
 use fpprof_analysis::replay::{Collect, Replay, Seen};
@@ -142,10 +143,12 @@ pub(crate) fn judge(program: &Program, file: &Path, strategies: &[Strategy]) -> 
     let timeline = builder.finish();
     let resolver = FileModules::new();
     let modules = ModuleTable::new(&timeline, &meta, &resolver);
+    let selection = &Selection::new(&meta, None).expect("all its events");
     let replay = Replay {
         timeline: &timeline,
         modules: &modules,
         mode: meta.mode,
+        selection,
         strategies,
         unwinding: fpprof_unwind::Options::default(),
     };

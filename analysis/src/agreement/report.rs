@@ -6,6 +6,7 @@ use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
 use crate::address_space::{Builder, FileIx, Timeline};
+use crate::events::Selection;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Replay;
@@ -30,6 +31,8 @@ pub struct Options<'a> {
     pub other: Strategy,
     /// Examples for each reason, each at another place.
     pub max_examples: usize,
+    /// The event whose samples are compared, as in [`crate::Options::event`].
+    pub event: Option<&'a str>,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
     /// Limits and wishes of strategies by call frame information.
@@ -57,10 +60,12 @@ pub fn disagreement<R: Read + Seek + Send>(
     recording.sideband(|event| builder.add(event))?;
     let timeline: Timeline = builder.finish();
     let modules = ModuleTable::new(&timeline, &meta, options.resolver);
+    let selection = &Selection::new(&meta, options.event)?;
     let replay = Replay {
         timeline: &timeline,
         modules: &modules,
         mode: meta.mode,
+        selection,
         strategies: &strategies,
         unwinding: options.unwinding,
     };

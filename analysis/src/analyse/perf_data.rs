@@ -3,6 +3,7 @@
 use super::{Options, checked_strategies, default_strategy, symbolizer, timeline_warnings};
 use crate::Error;
 use crate::address_space::Timeline;
+use crate::events::Selection;
 use crate::fold::{Folder, Labels, fold, name_roots};
 use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
@@ -42,15 +43,22 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let speaks = default_strategy(&names);
     let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == speaks).collect();
     let modules = ModuleTable::new(timeline, meta, options.resolver);
-    let replay =
-        Replay { timeline, modules: &modules, mode: meta.mode, strategies: &strategies, unwinding: options.unwinding };
+    let selection = &Selection::new(meta, options.event.as_deref())?;
+    let replay = Replay {
+        timeline,
+        modules: &modules,
+        mode: meta.mode,
+        selection,
+        strategies: &strategies,
+        unwinding: options.unwinding,
+    };
     let mut samples = PerfSamples::new(samples)?;
     let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
     let imported = samples.finish()?;
     let folder = replayed.collected;
     let symbols = symbolizer(&folder, &replay, meta, options);
     let labels = Labels::new(&folder, &modules, &symbols);
-    let mut folded = fold(&folder, &labels, timeline, 1);
+    let mut folded = fold(&folder, &labels, timeline, selection.unit(), 1);
     folded.iter_mut().for_each(name_roots);
     let mut warnings = timeline_warnings(timeline, 0);
     warnings.extend(modules.warnings());

@@ -340,7 +340,7 @@ fn losses_are_counted_by_cause_and_by_gap() {
     program.sideband(1, "prog").iter().for_each(|event| writer.sideband(event).unwrap());
     samples.iter().for_each(|sample| writer.sample(sample, None).unwrap());
     let lost = BTreeMap::from([(LossCause::RingFull, 4), (LossCause::ExecWindow, 2)]);
-    let cpu = CpuCounters { cpu: 0, fired: 13, recorded: 6, lost, skipped: 0, dropped: 1 };
+    let cpu = CpuCounters { cpu: 0, fired: 13, recorded: 6, lost, dropped: 1, ..CpuCounters::default() };
     writer.finish(&end(vec![cpu])).unwrap();
     let summary = run(&writer.into_inner(), &[]).summary;
     assert_eq!(summary.lost, BTreeMap::from([("ring_full".to_string(), 4), ("exec_window".to_string(), 2)]));

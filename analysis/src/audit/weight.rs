@@ -4,6 +4,7 @@ use super::file::{Options, examine};
 use super::model::{Class, FileAudit, class_at};
 use crate::Error;
 use crate::address_space::{Builder, FileIx};
+use crate::events::Selection;
 use crate::modules::{Location, ModuleTable, Resolver};
 use crate::replay::{Collect, Replay, Seen};
 use crate::strategy::Strategy;
@@ -100,10 +101,12 @@ pub fn weigh<R: Read + Seek + Send>(
     let modules = ModuleTable::new(&timeline, &meta, resolver);
     // The leaf is the sampled instruction under every strategy; the first one is as good as any.
     let strategies: Vec<Strategy> = Strategy::defaults(&meta).into_iter().take(1).collect();
+    let selection = &Selection::new(&meta, None)?;
     let replay = Replay {
         timeline: &timeline,
         modules: &modules,
         mode: meta.mode,
+        selection,
         strategies: &strategies,
         unwinding: fpprof_unwind::Options::default(),
     };

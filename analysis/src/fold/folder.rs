@@ -44,12 +44,29 @@ pub struct StackKey {
     pub stack: u32,
 }
 
+/// How much of a distinct stack there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amount {
+    /// Samples.
+    pub samples: u64,
+    /// What they stand for, in units of their event.
+    pub weight: u64,
+}
+
+impl Amount {
+    /// Adds another.
+    pub fn add(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+    }
+}
+
 /// Counts equal stacks, of all strategies.
 #[derive(Debug, Default)]
 pub struct Folder {
     frames: Interned<FrameKey>,
     stacks: FxHashMap<Box<[u32]>, u32>,
-    counts: FxHashMap<StackKey, u64>,
+    counts: FxHashMap<StackKey, Amount>,
     /// The stack at hand, leaf first.
     current: Vec<u32>,
 }
@@ -68,12 +85,12 @@ impl Folder {
         stacks.into_iter().map(|(frames, _)| frames)
     }
 
-    /// How often each distinct stack was seen, in no order.
-    pub fn counts(&self) -> impl Iterator<Item = (&StackKey, &u64)> {
+    /// How much of each distinct stack was seen, in no order.
+    pub fn counts(&self) -> impl Iterator<Item = (&StackKey, &Amount)> {
         self.counts.iter()
     }
 
-    fn count(&mut self, key: impl FnOnce(u32) -> StackKey, n: u64) {
+    fn count(&mut self, key: impl FnOnce(u32) -> StackKey, n: Amount) {
         let stack = match self.stacks.get(self.current.as_slice()) {
             Some(&stack) => stack,
             None => {
@@ -82,8 +99,7 @@ impl Folder {
                 stack
             }
         };
-        let count = self.counts.entry(key(stack)).or_default();
-        *count = count.saturating_add(n);
+        self.counts.entry(key(stack)).or_default().add(n);
     }
 
     fn push_kernel(&mut self, chain: &[u64]) {
@@ -98,6 +114,7 @@ impl Folder {
 
 impl Collect for Folder {
     fn add(&mut self, seen: &Seen<'_>) {
+        let one = Amount { samples: 1, weight: seen.sample.weight };
         self.current.clear();
         self.push_kernel(&seen.sample.kernel);
         let n_kernel = self.current.len();
@@ -108,13 +125,13 @@ impl Collect for Folder {
                 self.current.push(self.frames.number(frame));
             }
             let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
-            self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, 1);
+            self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, one);
         }
     }
 
     fn merge(&mut self, other: Self) {
         let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
-        let mut by_stack: Vec<Vec<(StackKey, u64)>> = other.stacks.iter().map(|_| Vec::new()).collect();
+        let mut by_stack: Vec<Vec<(StackKey, Amount)>> = other.stacks.iter().map(|_| Vec::new()).collect();
         for (key, n) in other.counts {
             if let Some(keys) = by_stack.get_mut(key.stack as usize) {
                 keys.push((key, n));

@@ -10,7 +10,7 @@ mod roots;
 mod shown;
 
 pub(crate) use folder::origin;
-pub use folder::{Folder, FrameKey, Where, locate};
+pub use folder::{Amount, Folder, FrameKey, Where, locate};
 pub(crate) use interned::Interned;
 pub use label::Labels;
 pub(crate) use label::wanted;

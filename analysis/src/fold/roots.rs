@@ -50,7 +50,7 @@ mod tests {
     }
 
     fn stack(frames: &[u32], stop: StopReason) -> FoldedStack {
-        FoldedStack { comm: "nbdkit".to_owned(), pid: 1, frames: frames.to_vec(), stop, samples: 1 }
+        FoldedStack { comm: "nbdkit".to_owned(), pid: 1, frames: frames.to_vec(), stop, samples: 1, weight: 1 }
     }
 
     /// Check that only outermost frames without a symbol are named, and by how the stack ends.
@@ -67,6 +67,7 @@ mod tests {
                 stack(&[1, 0], thread),
                 stack(&[0], truncated),
             ],
+            ..Folded::default()
         };
         name_roots(&mut folded);
         let outermost = |stack: &FoldedStack| folded.frames[stack.frames[0] as usize].name.clone();

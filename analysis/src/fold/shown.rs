@@ -1,8 +1,8 @@
 //! Naming what was counted, and the order it is shown in.
 
-use super::{Folder, Labels};
+use super::{Amount, Folder, Labels};
 use crate::address_space::{CommIx, Timeline};
-use crate::folded::{Folded, FoldedStack, FrameLabel};
+use crate::folded::{Folded, FoldedStack, FrameLabel, Unit};
 use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 /// The folded stacks of each strategy, in the order of the strategies.
 ///
 /// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
-/// however the samples were read.
+/// however the samples were read. `unit` is what shares of them are counted in.
 #[must_use]
-pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, n_strategies: usize) -> Vec<Folded> {
+pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, unit: Unit, n_strategies: usize) -> Vec<Folded> {
     let expanded: Vec<Box<[u32]>> = folder.stacks().map(|frames| root_first(frames, labels)).collect();
-    (0..n_strategies).map(|strategy| fold_one(folder, &expanded, labels, timeline, strategy)).collect()
+    (0..n_strategies)
+        .map(|strategy| fold_one(folder, &expanded, labels, timeline, strategy))
+        .map(|folded| Folded { unit, ..folded })
+        .collect()
 }
 
 /// A stack as it is shown, in the order of stacks: by name, process, and frames from the root by rank.
@@ -32,13 +35,12 @@ fn root_first(frames: &[u32], labels: &Labels) -> Box<[u32]> {
 }
 
 fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline: &Timeline, strategy: usize) -> Folded {
-    let mut samples: BTreeMap<Shown<'_>, u64> = BTreeMap::new();
+    let mut samples: BTreeMap<Shown<'_>, Amount> = BTreeMap::new();
     let mut comms: FxHashMap<Option<CommIx>, &[u8]> = FxHashMap::default();
     for (key, &n) in folder.counts().filter(|(key, _)| key.strategy as usize == strategy) {
         let comm = *comms.entry(key.comm).or_insert_with(|| key.comm.map_or(&[][..], |comm| timeline.comm(comm)));
         let frames = expanded.get(key.stack as usize).map_or(&[][..], |frames| frames);
-        let total = samples.entry(Shown { comm, pid: key.pid, frames, stop: key.stop }).or_default();
-        *total = total.saturating_add(n);
+        samples.entry(Shown { comm, pid: key.pid, frames, stop: key.stop }).or_default().add(n);
     }
     let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
     let mut frames: Vec<FrameLabel> = Vec::new();
@@ -48,15 +50,16 @@ fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline:
             u32::try_from(frames.len()).unwrap_or(u32::MAX).saturating_sub(1)
         })
     };
-    let stacks = samples.into_iter().map(|(shown, samples)| FoldedStack {
+    let stacks = samples.into_iter().map(|(shown, amount)| FoldedStack {
         comm: shown_comm(shown.comm, shown.pid),
         pid: shown.pid,
         frames: shown.frames.iter().map(&mut number).collect(),
         stop: shown.stop,
-        samples,
+        samples: amount.samples,
+        weight: amount.weight,
     });
     let stacks = stacks.collect();
-    Folded { frames, stacks }
+    Folded { frames, stacks, unit: Unit::default() }
 }
 
 /// A name as shown: what is no UTF-8 is replaced, and a process that nobody named is called by its number, as perf does.

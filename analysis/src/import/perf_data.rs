@@ -70,7 +70,8 @@ pub(super) struct Import {
     rounds: Rounds,
     body: Vec<u8>,
     sample: Sample,
-    cpus: BTreeMap<u32, Counts>,
+    /// By event and CPU.
+    cpus: BTreeMap<(u16, u32), Counts>,
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
     last_ns: u64,
@@ -276,7 +277,8 @@ impl Import {
             EventRecord::Fork(record) => convert::fork(&record).map(Sideband::Fork),
             EventRecord::Exit(record) => convert::exit(&record).map(Sideband::Exit),
             EventRecord::Lost(record) => {
-                let cpu = self.cpus.entry(common.cpu.unwrap_or(0)).or_default();
+                let event = u16::try_from(event).unwrap_or(0);
+                let cpu = self.cpus.entry((event, common.cpu.unwrap_or(0))).or_default();
                 cpu.lost = cpu.lost.saturating_add(record.count);
                 self.done.lost_records = self.done.lost_records.saturating_add(1);
                 return Taken::Counted;
@@ -293,7 +295,7 @@ impl Import {
     }
 
     fn count(&mut self, sample: &mut Sample) {
-        let counts = self.cpus.entry(sample.cpu).or_default();
+        let counts = self.cpus.entry((sample.event, sample.cpu)).or_default();
         counts.recorded = counts.recorded.saturating_add(1);
         sample.cpu_fired = counts.recorded.saturating_add(counts.lost);
         sample.cpu_lost = counts.lost;
@@ -313,11 +315,12 @@ impl Import {
         if self.lost_by_format > 0 {
             let most = self.cpus.iter().max_by_key(|(_, counts)| counts.lost).map(|(cpu, _)| *cpu);
             self.cpus.values_mut().for_each(|counts| counts.lost = 0);
-            self.cpus.entry(most.unwrap_or(0)).or_default().lost = self.lost_by_format;
+            self.cpus.entry(most.unwrap_or_default()).or_default().lost = self.lost_by_format;
         }
         self.done.lost_samples = if self.lost_by_format > 0 { self.lost_by_format } else { by_records };
-        let cpus = self.cpus.iter().map(|(&cpu, counts)| CpuCounters {
+        let cpus = self.cpus.iter().map(|(&(event, cpu), counts)| CpuCounters {
             cpu,
+            event,
             fired: counts.recorded.saturating_add(counts.lost),
             recorded: counts.recorded,
             lost: BTreeMap::from([(LossCause::RingFull, counts.lost)]),

@@ -25,6 +25,9 @@ pub trait Collect: Send {
     /// Takes a sample in.
     fn add(&mut self, seen: &Seen<'_>);
 
+    /// Passes by a sample of an event that is not looked at, which is not unwound.
+    fn pass(&mut self, _sample: &Sample) {}
+
     /// Takes in what another collector has.
     fn merge(&mut self, other: Self);
 }
@@ -33,6 +36,11 @@ impl<A: Collect, B: Collect> Collect for (A, B) {
     fn add(&mut self, seen: &Seen<'_>) {
         self.0.add(seen);
         self.1.add(seen);
+    }
+
+    fn pass(&mut self, sample: &Sample) {
+        self.0.pass(sample);
+        self.1.pass(sample);
     }
 
     fn merge(&mut self, other: Self) {
@@ -45,6 +53,12 @@ impl<A: Collect> Collect for Option<A> {
     fn add(&mut self, seen: &Seen<'_>) {
         if let Some(own) = self {
             own.add(seen);
+        }
+    }
+
+    fn pass(&mut self, sample: &Sample) {
+        if let Some(own) = self {
+            own.pass(sample);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::spaces::{PlacedSpace, Spaces};
 use super::{Collect, Seen};
 use crate::address_space::{Place, SpaceKey, Timeline};
+use crate::events::Selection;
 use crate::modules::ModuleTable;
 use crate::strategy::{Item, Strategy, Unwound, Walker};
 use fpprof_recording::model::{CaptureMode, Sample};
@@ -30,6 +31,8 @@ pub struct Replay<'a> {
     pub modules: &'a ModuleTable<'a>,
     /// What samples carry.
     pub mode: CaptureMode,
+    /// Samples of which events; others are passed over.
+    pub selection: &'a Selection,
     /// Ways to unwind each of them.
     pub strategies: &'a [Strategy],
     /// Limits and wishes of strategies by call frame information.
@@ -182,6 +185,9 @@ impl<'a, C: Collect> Worker<'a, C> {
 
     /// Takes a sample into the batch, and leaves one of an earlier batch for its memory.
     fn take(&mut self, sample: &mut Sample) {
+        if !self.replay.selection.has(sample.event) {
+            return self.collected.pass(sample);
+        }
         let place = self.replay.timeline.place(sample.pid, sample.tid, sample.time_ns);
         let space = self.space(place.space);
         let n = self.batch.places.len();

@@ -3,7 +3,7 @@
 use crate::model::{Checkpoint, CpuCounters, End, LossCause, Sample};
 use std::collections::BTreeMap;
 
-/// What the samples of one CPU say.
+/// What the samples of one CPU and event say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuSeen {
     /// Samples read.
@@ -14,17 +14,17 @@ pub struct CpuSeen {
     pub last_lost: u64,
 }
 
-/// What the samples say, by CPU.
+/// What the samples say, by event and CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// By CPU.
-    pub cpus: BTreeMap<u32, CpuSeen>,
+    /// By event and CPU.
+    pub cpus: BTreeMap<(u16, u32), CpuSeen>,
 }
 
 impl Tally {
     /// Counts a sample.
     pub fn observe(&mut self, sample: &Sample) {
-        let seen = self.cpus.entry(sample.cpu).or_default();
+        let seen = self.cpus.entry((sample.event, sample.cpu)).or_default();
         seen.samples += 1;
         seen.last_fired = seen.last_fired.max(sample.cpu_fired);
         seen.last_lost = seen.last_lost.max(sample.cpu_lost);
@@ -32,8 +32,8 @@ impl Tally {
 
     /// Adds what another reader of other blocks counted.
     pub fn merge(&mut self, other: &Self) {
-        for (&cpu, theirs) in &other.cpus {
-            let ours = self.cpus.entry(cpu).or_default();
+        for (&whose, theirs) in &other.cpus {
+            let ours = self.cpus.entry(whose).or_default();
             ours.samples += theirs.samples;
             ours.last_fired = ours.last_fired.max(theirs.last_fired);
             ours.last_lost = ours.last_lost.max(theirs.last_lost);
@@ -41,7 +41,8 @@ impl Tally {
     }
 }
 
-/// The balance of what can be read: `fired = recorded + Σ lost + skipped + dropped` for each CPU, ascending.
+/// The balance of what can be read: `fired = recorded + Σ lost + skipped + dropped` for each event and CPU,
+/// ascending.
 ///
 /// `recorded` are the samples read. With an end, its counters hold, and samples it counts that are not there
 /// (damaged blocks) become [`LossCause::Unwritten`]. Without one, the last checkpoint and the counters in the samples
@@ -52,14 +53,14 @@ impl Tally {
 #[must_use]
 pub fn balance(end: Option<&End>, checkpoint: Option<&Checkpoint>, tally: &Tally) -> Vec<CpuCounters> {
     let said = end.map(|end| &end.cpus).or(checkpoint.map(|checkpoint| &checkpoint.cpus));
-    let mut cpus: BTreeMap<u32, CpuCounters> = tally
+    let mut cpus: BTreeMap<(u16, u32), CpuCounters> = tally
         .cpus
         .keys()
-        .map(|&cpu| (cpu, CpuCounters { cpu, ..CpuCounters::default() }))
-        .chain(said.into_iter().flatten().map(|counters| (counters.cpu, counters.clone())))
+        .map(|&(event, cpu)| ((event, cpu), CpuCounters { cpu, event, ..CpuCounters::default() }))
+        .chain(said.into_iter().flatten().map(|counters| ((counters.event, counters.cpu), counters.clone())))
         .collect();
     for counters in cpus.values_mut() {
-        let seen = tally.cpus.get(&counters.cpu).copied().unwrap_or_default();
+        let seen = tally.cpus.get(&(counters.event, counters.cpu)).copied().unwrap_or_default();
         if end.is_some() {
             add_loss(counters, LossCause::Unwritten, counters.recorded.saturating_sub(seen.samples));
             counters.recorded = counters.recorded.min(seen.samples);
@@ -106,7 +107,7 @@ mod tests {
 
     fn counters(fired: u64, recorded: u64, lost: u64, skipped: u64) -> CpuCounters {
         let lost = BTreeMap::from([(LossCause::RingFull, lost)]);
-        CpuCounters { cpu: 3, fired, recorded, lost, skipped, dropped: 0 }
+        CpuCounters { cpu: 3, fired, recorded, lost, skipped, ..CpuCounters::default() }
     }
 
     fn end(cpus: Vec<CpuCounters>) -> End {
@@ -150,11 +151,26 @@ mod tests {
         assert_eq!((balanced[0].fired, balanced[0].skipped, sum(&balanced[0])), (9, 3, 9));
     }
 
+    /// Check that the events of a CPU balance each for itself, whether the recording ended or broke off.
+    #[test]
+    fn events_balance_apart() {
+        let mut tally = tally();
+        tally.observe(&Sample { cpu: 3, event: 1, cpu_fired: 7, cpu_lost: 2, ..Sample::default() });
+        let both = vec![counters(12, 4, 3, 5), CpuCounters { event: 1, ..counters(9, 1, 2, 6) }];
+        assert_eq!(balance(Some(&end(both.clone())), None, &tally), both);
+        let cut = balance(None, None, &tally);
+        assert_eq!(
+            cut.iter().map(|cpu| (cpu.event, cpu.recorded, cpu.fired)).collect::<Vec<_>>(),
+            [(0, 4, 9), (1, 1, 7)]
+        );
+        assert!(cut.iter().all(|cpu| sum(cpu) == cpu.fired));
+    }
+
     /// Check that merging is the same as counting together.
     #[test]
     fn tallies_merge() {
         let mut merged = tally();
         merged.merge(&tally());
-        assert_eq!(merged.cpus[&3], CpuSeen { samples: 8, last_fired: 9, last_lost: 2 });
+        assert_eq!(merged.cpus[&(0, 3)], CpuSeen { samples: 8, last_fired: 9, last_lost: 2 });
     }
 }

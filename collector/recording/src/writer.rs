@@ -18,7 +18,7 @@ const MAX_KEPT_GAPS: usize = 1 << 20;
 /// Process events that could not be written are kept and tried again, up to so many bytes.
 const MAX_KEPT_SIDEBAND: usize = 32 << 20;
 
-/// What became of the samples of one CPU.
+/// What became of the samples of one CPU and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteTally {
     /// In the sink, as a whole block.
@@ -49,7 +49,7 @@ pub struct RecordingWriter<W> {
     /// A block of process events failed and was not yet written.
     sideband_is_late: bool,
     sideband_dropped: u64,
-    tallies: BTreeMap<u32, WriteTally>,
+    tallies: BTreeMap<(u16, u32), WriteTally>,
 }
 
 impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
@@ -179,9 +179,9 @@ impl<W: Write> RecordingWriter<W> {
         self.blocks.is_failing() || self.sideband_is_late
     }
 
-    /// What became of the samples, by CPU. Samples in the open block are in neither count.
+    /// What became of the samples, by event and CPU. Samples in the open block are in neither count.
     #[must_use]
-    pub fn tallies(&self) -> &BTreeMap<u32, WriteTally> {
+    pub fn tallies(&self) -> &BTreeMap<(u16, u32), WriteTally> {
         &self.tallies
     }
 
@@ -239,8 +239,8 @@ impl<W: Write> RecordingWriter<W> {
             return Ok(());
         }
         let written = self.blocks.write(Kind::Samples, self.samples.items(), self.samples.parts().as_ref());
-        for (cpu, samples) in self.samples.samples_by_cpu() {
-            let tally = self.tallies.entry(cpu).or_default();
+        for (whose, samples) in self.samples.samples_by_cpu() {
+            let tally = self.tallies.entry(whose).or_default();
             *(if written.is_ok() { &mut tally.written } else { &mut tally.unwritten }) += samples;
         }
         self.samples.clear();

@@ -66,12 +66,19 @@ enum limit {
 	X(COUNT_BYTES, 10)              \
 	X(COUNT_SHED, 11)               \
 	/* Not in COUNT_FIRED, see take_probe: */ \
-	X(COUNT_LOST_NESTED, 12)
+	X(COUNT_LOST_NESTED, 12)     \
+	/* Of waits (off_cpu.bpf.h), in their own control blocks: */ \
+	X(COUNT_SKIPPED_SHORT, 13)   \
+	X(COUNT_SKIPPED_PREEMPTED, 14) \
+	X(COUNT_LOST_TABLE_FULL, 15) \
+	/* Not part of the balance, nanoseconds: */ \
+	X(COUNT_SHORT_NS, 16)
 
 /* Why samples are lost: what gaps are told by. */
-#define FPPROF_GAP_CAUSES(X) \
-	X(GAP_RING_FULL, 0)  \
-	X(GAP_EXEC_WINDOW, 1)
+#define FPPROF_GAP_CAUSES(X)  \
+	X(GAP_RING_FULL, 0)   \
+	X(GAP_EXEC_WINDOW, 1) \
+	X(GAP_TABLE_FULL, 2)
 
 /* Why a frame-pointer chain ended. */
 #define FPPROF_FP_ENDS(X)                \
@@ -257,7 +264,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[5];
+	__u64 pad0[6];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -276,6 +283,14 @@ struct tracked {
 	__u32 pad;
 };
 
+/* A thread that is profiled by the time it is off its CPU, by its tid. */
+struct wait {
+	/* Tells the thread from a later one with the same tid. */
+	__u64 start_boottime;
+	/* CLOCK_MONOTONIC since when it is blocked; 0 when it is not. */
+	__u64 since_ns;
+};
+
 /* Keeps all of this in the BTF, where user space takes it from. */
 struct abi {
 	struct sample_head sample_head;
@@ -283,6 +298,7 @@ struct abi {
 	struct cpu_control cpu_control;
 	struct gap gap;
 	struct tracked tracked;
+	struct wait wait;
 	enum limit limit;
 	enum counter counter;
 	enum gap_cause gap_cause;

@@ -329,7 +329,8 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 {
 	struct cpu_control *control = context->control;
 
-	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_EXEC_WINDOW].n)
+	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_EXEC_WINDOW].n &&
+	    !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
 	/* verifier: as in read_pair */
 	if (at > ring_room)

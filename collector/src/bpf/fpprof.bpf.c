@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The programs: one takes samples, by what fires them, three follow the profiled processes. */
+/*
+ * The programs: one takes samples, by what fires them, two of waits if asked for, three follow the profiled processes.
+ */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -31,29 +33,34 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 	return process->start_boottime == start_boottime;
 }
 
+/* Whether the current thread is to be profiled. */
+static __always_inline bool is_target(__u64 pid_tid)
+{
+	__u32 pid = pid_tid >> 32, key = filter == FILTER_THREADS ? (__u32)pid_tid : pid;
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!pid_tid)
+		return false;
+	if (filter == FILTER_SYSTEM)
+		return pid != excluded_pid;
+	if (filter == FILTER_CGROUP)
+		return pid != excluded_pid && is_in_cgroup(task);
+	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
+}
+
 /* Counts a tick that is not to be sampled. */
 static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
 {
-	__u32 pid = pid_tid >> 32, key = filter == FILTER_THREADS ? (__u32)pid_tid : pid;
-	struct tracked *process;
+	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;
 
-	if (!pid_tid) {
+	if (is_target(pid_tid))
+		return true;
+	if (!pid_tid)
 		control->counters[COUNT_SKIPPED_IDLE]++;
-		return false;
-	}
-	if (filter == FILTER_SYSTEM || filter == FILTER_CGROUP) {
-		if (pid == excluded_pid) {
-			control->counters[COUNT_SKIPPED_SELF]++;
-			return false;
-		}
-		if (filter == FILTER_SYSTEM || is_in_cgroup(bpf_get_current_task_btf()))
-			return true;
-	} else {
-		process = bpf_map_lookup_elem(&tracked, &key);
-		if (is_tracked(process, bpf_get_current_task_btf()))
-			return true;
-	}
-	control->counters[COUNT_SKIPPED_UNTRACKED]++;
+	else if (has_self && pid_tid >> 32 == excluded_pid)
+		control->counters[COUNT_SKIPPED_SELF]++;
+	else
+		control->counters[COUNT_SKIPPED_UNTRACKED]++;
 	return false;
 }
 
@@ -88,10 +95,10 @@ static __always_inline void publish(struct cpu_control *control, __u8 *ring, __u
 }
 
 /* Where a program of this CPU counts and writes; without the one or the other there is nothing to count in. */
-static __always_inline bool find_memory(struct loop_context *context, __u32 cpu)
+static __always_inline bool find_memory(struct loop_context *context, __u32 number)
 {
-	context->control = bpf_map_lookup_elem(&controls, &cpu);
-	context->ring = bpf_map_lookup_elem(&rings, &cpu);
+	context->control = bpf_map_lookup_elem(&controls, &number);
+	context->ring = bpf_map_lookup_elem(&rings, &number);
 	return context->control && context->ring;
 }
 
@@ -131,7 +138,8 @@ static __always_inline void take(void *ctx, struct loop_context *context, __u32 
 	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
 	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
 	head->cpu_lost = control->counters[COUNT_LOST_RING_FULL] +
-			 control->counters[COUNT_LOST_EXEC_WINDOW] + nested;
+			 control->counters[COUNT_LOST_EXEC_WINDOW] +
+			 control->counters[COUNT_LOST_TABLE_FULL] + nested;
 	bytes = sizeof(*head);
 	task = bpf_get_current_task_btf();
 	mm = task->mm;
@@ -199,6 +207,8 @@ int take_probe(struct pt_regs *ctx)
 	return 0;
 }
 
+#include "off_cpu.bpf.h"
+
 /* The child of a profiled process is profiled from before it first runs. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(follow_fork, struct task_struct *parent, struct task_struct *child)
@@ -240,7 +250,8 @@ int BPF_PROG(follow_free, struct task_struct *task)
 	__u32 pid = task->pid;
 	struct tracked *process;
 
-	if (filter == FILTER_TRACKED && task->pid != task->tgid)
+	forget_wait(task);
+	if (filter != FILTER_THREADS && task->pid != task->tgid)
 		return 0;
 	process = bpf_map_lookup_elem(&tracked, &pid);
 	if (process &&

@@ -15,7 +15,7 @@ use std::mem::size_of;
 const PAGE: u64 = limit::PAGE_BYTES.0 as u64;
 const FRAMES_ROOM: u64 = limit::MAX_FRAMES.0 as u64 * size_of::<fp_frame>() as u64;
 const KERNEL_ROOM: u64 = limit::MAX_KERNEL_FRAMES.0 as u64 * 8;
-const GAPS_ROOM: u64 = (gap_cause::GAP_EXEC_WINDOW.0 as u64 + 1) * size_of::<gap>() as u64;
+const GAPS_ROOM: u64 = (gap_cause::GAP_TABLE_FULL.0 as u64 + 1) * size_of::<gap>() as u64;
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.

@@ -21,6 +21,12 @@ const volatile __u64 cgroup_id = 1;
 const volatile __u32 cgroup_subsystem = 1;
 /* Of a tracepoint or probe, one hit in so many on a CPU is a tick. */
 const volatile __u64 tick_hits = 1;
+/* Of waits: the first of their rings and control blocks, which follow those of the event; one for each CPU. */
+const volatile __u32 first_wait_ring = 1;
+/* Whether there are any. */
+const volatile bool takes_waits = true;
+/* Waits shorter than this are counted only. */
+const volatile __u64 least_wait_ns = 1000;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
 /* Bytes of a part, a power of two, and that power. */
@@ -44,11 +50,12 @@ const volatile __u64 ring_room = (1 << 20) + (1 << 21);
 const volatile __u64 wakeup_bytes = 1 << 19;
 
 /*
- * The rings, one array element for each CPU: bytes that BPF writes in place and user space maps. A
+ * The rings, one array element for each CPU, and another for each CPU's waits: bytes that BPF writes in place and user space maps. A
  * BPF ring buffer would take the size of a record as a constant (bpf_ringbuf_reserve), or give no
  * memory to walk frame pointers in (dynptr); and since only one CPU writes a ring, and the kernel
  * never nests programs of perf events and tracepoints on a CPU (bpf_prog_active), no lock is needed.
- * Those of probes can be preempted: they have is_busy.
+ * Those of probes can be preempted: they have is_busy. Those of waits can be interrupted by one that samples: they have
+ * rings of their own.
  *
  * A ring is made of parts that are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
@@ -76,6 +83,17 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, PAGE_BYTES);
 } doorbell SEC(".maps");
+
+/*
+ * Threads that are, or were, blocked. Made beforehand, since nothing can be allocated where threads are switched; an
+ * entry stays until its thread ends.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wait);
+} waits SEC(".maps");
 
 /* The profiled processes (FILTER_TRACKED) or threads (FILTER_THREADS). */
 struct {

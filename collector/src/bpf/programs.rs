@@ -3,10 +3,11 @@
 use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
-use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
+use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics, wait_for_programs};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -37,6 +38,23 @@ pub(crate) struct Wish {
     pub(crate) opened: Opened,
     /// Of a tracepoint or probe, one hit in so many is a tick.
     pub(crate) tick_hits: u64,
+    /// Nanoseconds of the shortest waits that are sampled; `None` to leave all of them alone.
+    pub(crate) least_wait_ns: Option<u64>,
+}
+
+/// Threads that can have been blocked at some time: some 100 bytes of kernel memory each.
+const MAX_WAITS: u32 = 1 << 16;
+
+impl Wish {
+    /// Events there are.
+    pub(crate) fn n_events(&self) -> u16 {
+        1 + u16::from(self.least_wait_ns.is_some())
+    }
+
+    /// Rings there are.
+    pub(crate) fn n_rings(&self) -> u32 {
+        self.n_cpus.saturating_mul(u32::from(self.n_events()))
+    }
 }
 
 /// The loaded programs. Dropping the value takes all of it out of the kernel.
@@ -44,7 +62,9 @@ pub(crate) struct Programs<'a> {
     skeleton: FpprofSkel<'a>,
     filter: Filter,
     opened: Opened,
+    takes_waits: bool,
     links: Vec<Link>,
+    wait_links: RefCell<Vec<Link>>,
 }
 
 impl<'a> Programs<'a> {
@@ -56,16 +76,21 @@ impl<'a> Programs<'a> {
         }
         let value_bytes = u32::try_from(wish.layout.value_bytes).unwrap_or(u32::MAX);
         open.maps.rings.set_value_size(value_bytes)?;
-        open.maps.rings.set_max_entries(wish.n_cpus)?;
-        open.maps.controls.set_max_entries(wish.n_cpus)?;
+        open.maps.rings.set_max_entries(wish.n_rings())?;
+        open.maps.controls.set_max_entries(wish.n_rings())?;
+        let takes_waits = wish.least_wait_ns.is_some();
+        open.maps.waits.set_max_entries(if takes_waits { MAX_WAITS } else { 1 })?;
+        open.progs.note_wait.set_autoload(takes_waits);
+        open.progs.take_wait.set_autoload(takes_waits);
         let follows = wish.filter == Filter::Tracked;
         open.progs.follow_fork.set_autoload(follows);
         open.progs.follow_exec.set_autoload(follows);
-        open.progs.follow_free.set_autoload(follows || wish.filter == Filter::Threads);
+        open.progs.follow_free.set_autoload(follows || takes_waits || wish.filter == Filter::Threads);
         open.progs.take_sample.set_autoload(wish.opened == Opened::OnEachCpu);
         open.progs.take_tracepoint.set_autoload(wish.opened == Opened::Tracepoint);
         open.progs.take_probe.set_autoload(wish.opened == Opened::Probe);
-        Ok(Self { skeleton: open.load()?, filter: wish.filter, opened: wish.opened, links: Vec::new() })
+        let (filter, opened, wait_links) = (wish.filter, wish.opened, RefCell::default());
+        Ok(Self { skeleton: open.load()?, filter, opened, takes_waits, links: Vec::new(), wait_links })
     }
 
     /// The programs that keep the table of what is tracked.
@@ -74,7 +99,32 @@ impl<'a> Programs<'a> {
         match self.filter {
             Filter::Tracked => vec![&programs.follow_fork, &programs.follow_exec, &programs.follow_free],
             Filter::Threads => vec![&programs.follow_free],
+            Filter::System { .. } | Filter::Cgroup { .. } if self.takes_waits => vec![&programs.follow_free],
             Filter::System { .. } | Filter::Cgroup { .. } => Vec::new(),
+        }
+    }
+
+    /// The programs that sample waits.
+    fn waiters(&self) -> [&ProgramMut<'a>; 2] {
+        // What ends waits first: one that was noted must be seen to end.
+        [&self.skeleton.progs.take_wait, &self.skeleton.progs.note_wait]
+    }
+
+    /// Starts sampling waits, if they were asked for.
+    pub(crate) fn start_waits(&self) -> libbpf_rs::Result<()> {
+        if self.takes_waits {
+            let links = self.waiters().into_iter().map(|program| program.attach_trace());
+            *self.wait_links.borrow_mut() = links.collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Stops sampling waits; when this returns, none of those programs runs any more.
+    pub(crate) fn stop_waits(&self) {
+        let links = std::mem::take(&mut *self.wait_links.borrow_mut());
+        if !links.is_empty() {
+            drop(links);
+            wait_for_programs();
         }
     }
 
@@ -106,13 +156,13 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Maps the rings, and the control blocks of all CPUs.
+    /// Maps the rings, and their control blocks.
     pub(crate) fn map_memory(&self, wish: &Wish) -> io::Result<(SharedMap, SharedMap)> {
-        let n_cpus = wish.n_cpus as usize;
+        let n_rings = wish.n_rings() as usize;
         let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
         let value_bytes = usize::try_from(wish.layout.value_bytes).map_err(|_| overflow())?;
-        let rings = n_cpus.checked_mul(value_bytes).ok_or_else(overflow)?;
-        let controls = n_cpus.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
+        let rings = n_rings.checked_mul(value_bytes).ok_or_else(overflow)?;
+        let controls = n_rings.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
         Ok((
             SharedMap::new(self.skeleton.maps.rings.as_fd(), rings, false)?,
             SharedMap::new(self.skeleton.maps.controls.as_fd(), controls.next_multiple_of(4096), true)?,
@@ -124,14 +174,30 @@ impl<'a> Programs<'a> {
         &self.skeleton.maps.doorbell
     }
 
-    /// Statistics of the sampling program, and the time of all others.
-    pub(crate) fn statistics(&self) -> io::Result<(ProgramStatistics, u64)> {
-        let mut others_ns = 0;
+    /// What the kernel says of the programs.
+    pub(crate) fn statistics(&self) -> io::Result<Statistics> {
+        let mut followers_ns = 0;
         for program in self.followers() {
-            others_ns += program_statistics(program.as_fd())?.run_ns;
+            followers_ns += program_statistics(program.as_fd())?.run_ns;
         }
-        Ok((program_statistics(self.sampler())?, others_ns))
+        let waiters = self.takes_waits.then(|| self.waiters().map(|program| program_statistics(program.as_fd())));
+        let waits = match waiters {
+            Some([ends, begins]) => Some((ends?, begins?)),
+            None => None,
+        };
+        Ok(Statistics { sampler: program_statistics(self.sampler())?, followers_ns, waits })
     }
+}
+
+/// What programs took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statistics {
+    /// The sampling program.
+    pub(crate) sampler: ProgramStatistics,
+    /// Time of those that follow processes.
+    pub(crate) followers_ns: u64,
+    /// Of waits: that at their end, and that at their beginning, which runs for each switch of threads.
+    pub(crate) waits: Option<(ProgramStatistics, ProgramStatistics)>,
 }
 
 /// So much of a part is filled while the reader keeps up: few parts then hold what it has yet to read.
@@ -159,6 +225,9 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
             (types::filter::FILTER_CGROUP.0, excluded_pid)
         }
     };
+    rodata.first_wait_ring = wish.n_cpus;
+    rodata.takes_waits = wish.least_wait_ns.is_some();
+    rodata.least_wait_ns = wish.least_wait_ns.unwrap_or(u64::MAX);
     rodata.tick_hits = wish.tick_hits.max(1);
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;

@@ -4,6 +4,7 @@ use super::*;
 use std::mem::offset_of;
 
 const HEAD: usize = size_of::<types::sample_head>();
+const LANE: Lane = Lane { cpu: 3, event: 1 };
 
 /// A record with these parts, as the BPF program writes it.
 struct Fixture {
@@ -38,7 +39,7 @@ impl Fixture {
     fn decode_all(&self, keeps_regs: bool) -> Result<(Sample, Vec<Gap>), BadRecord> {
         let mut sample = Sample { stack: vec![9; 99], kernel: vec![9], shed_from: Some(9), ..Sample::default() };
         let mut gaps = Vec::new();
-        decode(&self.bytes, 3, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
+        decode(&self.bytes, LANE, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
     }
 }
 
@@ -86,7 +87,7 @@ fn paired_sample() {
         cpu: 3,
         pid: 5,
         tid: 6,
-        event: 0,
+        event: 1,
         weight: 1_001_001,
         cpu_fired: 40,
         cpu_lost: 2,
@@ -111,17 +112,17 @@ fn paired_sample() {
 /// causes without a loss left out.
 #[test]
 fn what_there_was_no_room_for() {
-    let n_gaps = 2u16.to_ne_bytes();
+    let n_gaps = 3u16.to_ne_bytes();
     let cut = |words: &[u64]| {
         paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &n_gaps).words(words).decode_all(true)
     };
-    let gap = |cause, (start_ns, end_ns, lost)| Gap { cpu: 3, start_ns, end_ns, lost, cause };
-    let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1]).expect("a good record");
+    let gap = |cause, (start_ns, end_ns, lost)| Gap { cpu: 3, event: 1, start_ns, end_ns, lost, cause };
+    let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1, 0, 0, 0]).expect("a good record");
     assert_eq!(sample.shed_from, Some(700));
     assert_eq!(gaps, [gap(LossCause::RingFull, (10, 20, 5)), gap(LossCause::ExecWindow, (15, 15, 1))]);
-    let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2]).expect("a good record");
-    assert_eq!(gaps, [gap(LossCause::ExecWindow, (15, 16, 2))]);
-    assert_eq!(cut(&[10, 20, 5, 15, 15]).err(), Some(BadRecord));
+    let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2, 17, 18, 3]).expect("a good record");
+    assert_eq!(gaps, [gap(LossCause::ExecWindow, (15, 16, 2)), gap(LossCause::TableFull, (17, 18, 3))]);
+    assert_eq!(cut(&[10, 20, 5, 15, 15, 1, 0, 0]).err(), Some(BadRecord));
 }
 
 /// Check that registers come in DWARF's order.

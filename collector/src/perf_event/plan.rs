@@ -37,6 +37,10 @@ impl Plan {
                            shows what is missing); or give whole processes (-p)";
             return Err(Error::PerfEventRefused { wish, missing });
         }
+        if request.off_cpu.is_some() {
+            let wish = "sample the time that threads are blocked (--off-cpu), which is for eBPF";
+            return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
+        }
         check_rate(request.sampling)?;
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));

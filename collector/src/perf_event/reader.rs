@@ -204,7 +204,7 @@ impl<W: Write> Reader<W> {
         let none = Counts::default();
         let of_cpu = |cpu: &super::events::CpuEvents| {
             let counts = self.counts.get(&cpu.cpu).unwrap_or(&none);
-            let tally = self.writer.tallies().get(&cpu.cpu).copied().unwrap_or_default();
+            let tally = self.writer.tallies().get(&(0, cpu.cpu)).copied().unwrap_or_default();
             let causes = [(LossCause::RingFull, counts.lost), (LossCause::Throttled, counts.throttled)];
             let recorded = tally.written;
             let not_recorded = counts.read.saturating_sub(counts.skipped).saturating_sub(recorded);
@@ -215,6 +215,7 @@ impl<W: Write> Reader<W> {
                 lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
                 skipped: counts.skipped,
                 dropped: if is_end { not_recorded } else { tally.unwritten },
+                ..CpuCounters::default()
             }
         };
         self.events.cpus.iter().map(of_cpu).collect()
@@ -245,7 +246,7 @@ impl Counts {
                 self.lost = self.lost.saturating_add(lost);
                 // After the last record, which can be one of losses itself.
                 let start_ns = if self.last_ns > 0 { self.last_ns.saturating_add(1).min(time_ns) } else { time_ns };
-                return vec![Gap { cpu, start_ns, end_ns: time_ns, lost, cause: LossCause::RingFull }];
+                return vec![Gap { cpu, event: 0, start_ns, end_ns: time_ns, lost, cause: LossCause::RingFull }];
             }
             Some(Body::Throttle { time_ns }) => self.throttling.begin(time_ns),
             Some(Body::Unthrottle { time_ns }) => self.throttling.end(time_ns),
@@ -255,7 +256,7 @@ impl Counts {
         for (start_ns, end_ns) in self.throttling.take_ended() {
             let lost = ticks_in(end_ns.saturating_sub(start_ns), sampling);
             self.throttled = self.throttled.saturating_add(lost);
-            let gap = Gap { cpu, start_ns, end_ns, lost, cause: LossCause::Throttled };
+            let gap = Gap { cpu, event: 0, start_ns, end_ns, lost, cause: LossCause::Throttled };
             gaps.extend((lost > 0).then_some(gap));
         }
         gaps

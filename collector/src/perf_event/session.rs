@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{Note, Outcome, Progress, Request, Target};
-use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, meta};
+use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
 use crate::synthesis::describe;
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
 use fpprof_recording::RecordingWriter;
@@ -193,6 +193,8 @@ impl<W: Write> Session<'_, W> {
         self.add_notes(not_kept, stopped_ns, &end);
         Ok(Outcome {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
+            events: events(self.request, &self.plan.event.event),
+            blocked_ns: 0,
             end,
             target_status: self.running.status(),
             sampled_for: Duration::from_nanos(sampled_ns),

@@ -1,17 +1,27 @@
 //! Where every tick of a CPU went.
 
+use super::waits::WAITS;
 use crate::bpf::types::counter;
-use crate::ring::Counters;
-use fpprof_recording::model::{CpuCounters, LossCause};
+use crate::ring::{Counters, Lane};
+use fpprof_recording::model::{CpuCounters, LossCause, SkippedWaits};
 
 /// All samples a CPU lost; throttled ticks are not among them, since they never reached the program.
-pub(super) const LOST: [counter; 3] =
-    [counter::COUNT_LOST_RING_FULL, counter::COUNT_LOST_EXEC_WINDOW, counter::COUNT_LOST_NESTED];
+pub(super) const LOST: [counter; 4] = [
+    counter::COUNT_LOST_RING_FULL,
+    counter::COUNT_LOST_EXEC_WINDOW,
+    counter::COUNT_LOST_TABLE_FULL,
+    counter::COUNT_LOST_NESTED,
+];
 /// All ticks that were not to be sampled.
-pub(super) const SKIPPED: [counter; 3] =
-    [counter::COUNT_SKIPPED_IDLE, counter::COUNT_SKIPPED_SELF, counter::COUNT_SKIPPED_UNTRACKED];
+pub(super) const SKIPPED: [counter; 5] = [
+    counter::COUNT_SKIPPED_IDLE,
+    counter::COUNT_SKIPPED_SELF,
+    counter::COUNT_SKIPPED_UNTRACKED,
+    counter::COUNT_SKIPPED_SHORT,
+    counter::COUNT_SKIPPED_PREEMPTED,
+];
 
-/// What became of the samples of one CPU that were read.
+/// What became of the samples of one CPU and event that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written {
     /// In the recording.
@@ -20,22 +30,30 @@ pub(super) struct Written {
     pub(super) dropped: u64,
 }
 
-/// The balance of one CPU. It is exact when the CPU takes no sample and its ring is empty.
+/// The balance of one CPU and event. It is exact when the CPU takes no sample and its ring is empty.
 ///
 /// `throttled` are ticks the kernel suppressed, estimated from the time it did: they count as fired and lost.
-pub(super) fn cpu_counters(cpu: u32, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
+pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
         (LossCause::ExecWindow, counters.get(counter::COUNT_LOST_EXEC_WINDOW)),
+        (LossCause::TableFull, counters.get(counter::COUNT_LOST_TABLE_FULL)),
         (LossCause::Nested, counters.get(counter::COUNT_LOST_NESTED)),
         (LossCause::Throttled, throttled),
     ];
+    let waits = SkippedWaits {
+        short: counters.get(counter::COUNT_SKIPPED_SHORT),
+        short_ns: counters.get(counter::COUNT_SHORT_NS),
+        preempted: counters.get(counter::COUNT_SKIPPED_PREEMPTED),
+    };
     CpuCounters {
-        cpu,
+        cpu: lane.cpu,
+        event: lane.event,
         fired: counters.sum(&[counter::COUNT_FIRED, counter::COUNT_LOST_NESTED]) + throttled,
         recorded: written.recorded,
         lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
         skipped: counters.sum(&SKIPPED),
         dropped: written.dropped,
+        waits: (lane.event == WAITS).then_some(waits),
     }
 }

@@ -1,6 +1,7 @@
 //! The end of a recording: what is left is read, counted and written.
 
 use super::balance::{Written, cpu_counters};
+use super::meta::events;
 use super::record::{Session, Spent};
 use super::ticks::ticks_in;
 use crate::bpf::types::counter;
@@ -8,6 +9,7 @@ use crate::error::Error;
 use crate::event::Opened;
 use crate::proc::{online_cpus, written};
 use crate::request::{Note, Outcome};
+use crate::ring::Lane;
 use crate::sideband::Throttled;
 use crate::sys::{Rusage, monotonic_ns, rusage};
 use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sideband};
@@ -19,6 +21,7 @@ impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads all that is left, and closes the recording.
     pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
         let should_have_fired = self.samplers.disable()?;
+        self.programs.stop_waits();
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
         if !self.running.terminate()? {
@@ -40,7 +43,7 @@ impl<W: Write> Session<'_, W> {
         let end = End {
             time_ns: stopped_ns,
             reason,
-            cpus: self.counters(stopped_ns, |cpu| self.reader.written_at_last(cpu)),
+            cpus: self.counters(stopped_ns, |lane| self.reader.written_at_last(lane)),
             sideband_lost: self.reader.sideband.lost(),
             own_cost,
         };
@@ -54,6 +57,8 @@ impl<W: Write> Session<'_, W> {
         self.add_notes(not_kept, &end, &should_have_fired)?;
         Ok(Outcome {
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
+            events: events(self.request, &self.plan.event),
+            blocked_ns: self.reader.blocked_ns,
             end,
             target_status: self.running.status(),
             sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.begun.time_ns)),
@@ -62,15 +67,18 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    /// The counters of all CPUs as they are now.
-    pub(super) fn counters(&self, now_ns: u64, written: impl Fn(u32) -> Written) -> Vec<CpuCounters> {
+    /// The counters of all CPUs and events as they are now.
+    pub(super) fn counters(&self, now_ns: u64, written: impl Fn(Lane) -> Written) -> Vec<CpuCounters> {
         let open: Vec<_> = self.reader.sideband.throttled_now(now_ns).collect();
-        let of_cpu = |&cpu: &u32| {
-            let still = open.iter().filter(|throttled| throttled.cpu == cpu).map(|throttled| self.ticks(throttled));
-            let ticks = self.throttled_ticks.get(&cpu).copied().unwrap_or(0) + still.sum::<u64>();
-            cpu_counters(cpu, &self.reader.rings.counters(cpu), written(cpu), ticks)
+        let of_lane = |lane: Lane| {
+            let still =
+                open.iter().filter(|throttled| throttled.cpu == lane.cpu).map(|throttled| self.ticks(throttled));
+            let ticks = self.throttled_ticks.get(&lane.cpu).copied().unwrap_or(0) + still.sum::<u64>();
+            let ticks = if lane.event == 0 { ticks } else { 0 };
+            cpu_counters(lane, &self.reader.rings.counters(lane), written(lane), ticks)
         };
-        self.cpus.sampled.iter().map(of_cpu).collect()
+        let lanes = self.reader.rings.lanes().filter(|lane| self.cpus.sampled.contains(&lane.cpu));
+        lanes.map(of_lane).collect()
     }
 
     /// Counts the ticks of the times of throttling that are over, and writes them as gaps. Each is rounded by itself, so
@@ -86,12 +94,12 @@ impl<W: Write> Session<'_, W> {
     /// Writes what probes lost inside one another's program since the last look.
     pub(super) fn note_nested(&mut self, now_ns: u64) {
         let start_ns = std::mem::replace(&mut self.nested.since_ns, now_ns);
-        for cpu in self.reader.rings.cpus() {
-            let total = self.reader.rings.counters(cpu).get(counter::COUNT_LOST_NESTED);
+        for Lane { cpu, event } in self.reader.rings.lanes().filter(|lane| lane.event == 0) {
+            let total = self.reader.rings.counters(Lane { cpu, event }).get(counter::COUNT_LOST_NESTED);
             let known = self.nested.by_cpu.entry(cpu).or_default();
             let lost = total.saturating_sub(std::mem::replace(known, total));
             if lost > 0 {
-                self.reader.write_gap(&Gap { cpu, start_ns, end_ns: now_ns, lost, cause: LossCause::Nested });
+                self.reader.write_gap(&Gap { cpu, event, start_ns, end_ns: now_ns, lost, cause: LossCause::Nested });
             }
         }
     }
@@ -100,7 +108,7 @@ impl<W: Write> Session<'_, W> {
     /// own statistics.
     fn missing_occurrences(&self, should_have_fired: &BTreeMap<u32, u64>) -> Result<u64, Error> {
         let missing = |(&cpu, &n): (&u32, &u64)| {
-            let fired = self.reader.rings.counters(cpu).get(counter::COUNT_FIRED);
+            let fired = self.reader.rings.counters(Lane { cpu, event: 0 }).get(counter::COUNT_FIRED);
             if self.cpus.joined.contains(&cpu) { 0 } else { n.saturating_sub(fired) }
         };
         let not_counted: u64 = should_have_fired.iter().map(missing).sum();
@@ -108,7 +116,7 @@ impl<W: Write> Session<'_, W> {
             return Ok(not_counted);
         }
         let failed = Error::system("reading the statistics of the BPF programs");
-        Ok(self.programs.statistics().map_err(failed)?.0.misses)
+        Ok(self.programs.statistics().map_err(failed)?.sampler.misses)
     }
 
     fn ticks(&self, throttled: &Throttled) -> u64 {
@@ -119,7 +127,7 @@ impl<W: Write> Session<'_, W> {
         let lost = self.ticks(throttled);
         let &Throttled { cpu, start_ns, end_ns } = throttled;
         if lost > 0 {
-            self.reader.write_gap(&Gap { cpu, start_ns, end_ns, lost, cause: LossCause::Throttled });
+            self.reader.write_gap(&Gap { cpu, event: 0, start_ns, end_ns, lost, cause: LossCause::Throttled });
         }
     }
 
@@ -127,6 +135,7 @@ impl<W: Write> Session<'_, W> {
         let now = rusage();
         let statistics = has_statistics.then(|| self.programs.statistics()).transpose();
         let statistics = statistics.map_err(Error::system("reading the statistics of the BPF programs"))?;
+        let waits = statistics.and_then(|found| found.waits);
         let wrote = before.written.zip(written());
         let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
         Ok(OwnCost {
@@ -134,9 +143,11 @@ impl<W: Write> Session<'_, W> {
             system_ns: now.system_ns.saturating_sub(before.usage.system_ns),
             after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
             max_rss_bytes: now.max_rss_bytes,
-            bpf_run_ns: statistics.map(|(sampler, others_ns)| sampler.run_ns + others_ns),
-            bpf_runs: statistics.map(|(sampler, _)| sampler.runs),
-            ring_bytes: self.reader.total(counter::COUNT_BYTES),
+            bpf_run_ns: statistics.map(|found| found.sampler.run_ns + found.followers_ns),
+            bpf_runs: statistics.map(|found| found.sampler.runs),
+            wait_run_ns: waits.map(|(ends, begins)| ends.run_ns + begins.run_ns),
+            switches: waits.map(|(_, begins)| begins.runs),
+            ring_bytes: self.reader.total_of(0, counter::COUNT_BYTES),
             interrupt_ns: before.interrupt_ns,
             written_bytes: wrote.map(|(before, now)| now.bytes.saturating_sub(before.bytes)),
             to_disk_bytes: wrote.map(|(before, now)| now.to_disk_bytes.saturating_sub(before.to_disk_bytes)),
@@ -154,7 +165,8 @@ impl<W: Write> Session<'_, W> {
         let is_timer = self.plan.event.is_timer();
         let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
         // Nothing is missing of a CPU that was not there.
-        let all_along = |cpu: &&CpuCounters| !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
+        let all_along =
+            |cpu: &&CpuCounters| cpu.event == 0 && !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
         let cpus: Vec<_> = end.cpus.iter().filter(all_along).cloned().collect();
         let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
         let counted = [

@@ -1,11 +1,12 @@
 //! The description of a recording.
 
 use super::target::Running;
+use super::waits::wait_event;
 use crate::event::Event;
 use crate::host::host;
 use crate::request::{Request, Target};
 use crate::sys::{monotonic_ns, realtime_ns};
-use fpprof_recording::model::{self, Collector, Meta};
+use fpprof_recording::model::{self, Collector, Meta, Sampling};
 
 /// What was asked for, and where and when it is recorded.
 pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta {
@@ -25,15 +26,20 @@ pub(crate) fn meta(request: &Request, event: &Event, running: &Running) -> Meta 
         start_unix_ns: realtime_ns(),
         host: host(),
         collector: Collector::Ebpf,
-        events: vec![model::Event {
-            name: event.name().to_owned(),
-            sampling: request.sampling,
-            measure: event.measure(request.sampling),
-        }],
+        events: events(request, event),
         mode: request.mode,
         kernel_stacks: request.kernel_stacks,
         scrubbed: !request.keep_raw_stacks,
         target,
         not_counted: Vec::new(),
     }
+}
+
+/// The event, and the waits beside it if they were asked for.
+pub(crate) fn events(request: &Request, event: &Event) -> Vec<model::Event> {
+    std::iter::once(described(event, request.sampling)).chain(request.off_cpu.map(wait_event)).collect()
+}
+
+fn described(event: &Event, sampling: Sampling) -> model::Event {
+    model::Event { name: event.name().to_owned(), sampling, measure: event.measure(sampling) }
 }

@@ -11,8 +11,9 @@ mod record;
 mod samplers;
 mod target;
 mod ticks;
+mod waits;
 
-pub(crate) use meta::meta;
+pub(crate) use meta::{events, meta};
 pub(crate) use reader::{note, write_event};
 pub(crate) use record::{FLUSH, POLL, SETTLE_NS, record_with_bpf};
 pub(crate) use target::Running;

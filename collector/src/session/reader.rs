@@ -1,12 +1,13 @@
 //! From the rings into the recording.
 
 use super::balance::{LOST, Written};
+use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
 use crate::decode::{decode, record_time_ns};
 use crate::error::Error;
 use crate::modules::Modules;
 use crate::proc::start_ticks;
-use crate::ring::{Cursor, Rings};
+use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{SidebandSource, Tracker, Verdict};
 use crate::synthesis::Follows;
 use fpprof_recording::model::{Checkpoint, Gap, Sample, Sideband};
@@ -14,6 +15,7 @@ use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::Write;
+use std::ops::Range;
 
 /// Reads all rings, joins them in the order of time, and writes.
 pub(super) struct Reader<W> {
@@ -29,6 +31,10 @@ pub(super) struct Reader<W> {
     /// Samples handed to the writer.
     pub(super) n_samples: u64,
     pub(super) ring_bytes: u64,
+    /// Time of the waits among them.
+    pub(super) blocked_ns: u64,
+    /// Where the kernel switches threads, if waits are sampled.
+    pub(super) switching: Option<Range<u64>>,
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
@@ -58,6 +64,8 @@ impl<W: Write> Reader<W> {
             write_failed: None,
             n_samples: 0,
             ring_bytes: 0,
+            blocked_ns: 0,
+            switching: None,
             cursors: Vec::new(),
             next: BinaryHeap::new(),
             sample: Sample::default(),
@@ -71,7 +79,7 @@ impl<W: Write> Reader<W> {
     /// read when the sample is.
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
-        self.cursors.extend(self.rings.cpus().map(|cpu| self.rings.cursor(cpu)));
+        self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
         let write_failed = &mut self.write_failed;
         self.sideband.drain(cut_ns, |event| {
@@ -110,11 +118,15 @@ impl<W: Write> Reader<W> {
     fn read_sample(&mut self, cursor: &mut Cursor) {
         let record = self.rings.record(cursor).unwrap_or(&[]);
         let record_bytes = record.len();
-        if decode(record, cursor.cpu(), self.keeps_regs, &mut self.sample, &mut self.gaps).is_err() {
+        if decode(record, cursor.lane(), self.keeps_regs, &mut self.sample, &mut self.gaps).is_err() {
             // Cannot be; what follows cannot be told apart. All of it counts as dropped.
             return cursor.skip_all();
         }
         self.ring_bytes += record_bytes as u64;
+        if self.sample.event == WAITS {
+            self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
+            self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
+        }
         let sample = &self.sample;
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
         note(&mut self.write_failed, self.writer.sample(sample, scrub));
@@ -127,7 +139,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
     pub(super) fn write_open_gaps(&mut self) {
-        for gap in self.rings.cpus().flat_map(|cpu| self.rings.open_gaps(cpu)) {
+        for gap in self.rings.lanes().flat_map(|lane| self.rings.open_gaps(lane)) {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
     }
@@ -157,16 +169,16 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
-    /// What became of a CPU's samples so far; those that are still on their way are neither.
-    pub(super) fn written_so_far(&self, cpu: u32) -> Written {
-        let tally = self.writer.tallies().get(&cpu).copied().unwrap_or_default();
+    /// What became of a ring's samples so far; those that are still on their way are neither.
+    pub(super) fn written_so_far(&self, lane: Lane) -> Written {
+        let tally = self.writer.tallies().get(&(lane.event, lane.cpu)).copied().unwrap_or_default();
         Written { recorded: tally.written, dropped: tally.unwritten }
     }
 
-    /// What became of all of a CPU's samples, when none is on its way any more.
-    pub(super) fn written_at_last(&self, cpu: u32) -> Written {
-        let recorded = self.written_so_far(cpu).recorded;
-        let handed_over = self.rings.counters(cpu).get(counter::COUNT_RECORDED);
+    /// What became of all of a ring's samples, when none is on its way any more.
+    pub(super) fn written_at_last(&self, lane: Lane) -> Written {
+        let recorded = self.written_so_far(lane).recorded;
+        let handed_over = self.rings.counters(lane).get(counter::COUNT_RECORDED);
         Written { recorded, dropped: handed_over.saturating_sub(recorded) }
     }
 
@@ -177,12 +189,18 @@ impl<W: Write> Reader<W> {
 
     /// Samples lost on the kernel's side so far.
     pub(super) fn n_lost(&self) -> u64 {
-        self.rings.cpus().map(|cpu| self.rings.counters(cpu).sum(&LOST)).sum()
+        self.rings.lanes().map(|lane| self.rings.counters(lane).sum(&LOST)).sum()
     }
 
-    /// A counter over all CPUs.
+    /// A counter over all CPUs and events.
     pub(super) fn total(&self, which: counter) -> u64 {
-        self.rings.cpus().map(|cpu| self.rings.counters(cpu).get(which)).sum()
+        self.rings.lanes().map(|lane| self.rings.counters(lane).get(which)).sum()
+    }
+
+    /// The same of one event alone.
+    pub(super) fn total_of(&self, event: u16, which: counter) -> u64 {
+        let lanes = self.rings.lanes().filter(|lane| lane.event == event);
+        lanes.map(|lane| self.rings.counters(lane).get(which)).sum()
     }
 
     /// Gives up the parts that the end needs.

@@ -8,6 +8,7 @@ use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::target::Running;
 use super::ticks::TicksBegun;
+use super::waits::switching_code;
 use crate::bpf::{Filter, Programs};
 use crate::error::Error;
 use crate::modules::{Modules, vdso};
@@ -46,7 +47,7 @@ pub(crate) fn record_with_bpf<W: Write>(
     let mut storage = ObjectStorage::uninit();
     let mut programs = Programs::load(&mut storage, &plan.wish).map_err(Error::bpf("loading"))?;
     let memory = programs.map_memory(&plan.wish).map_err(Error::system("mapping the rings"))?;
-    let rings = Rings::new(memory, plan.wish.layout, plan.wish.n_cpus);
+    let rings = Rings::new(memory, plan.wish.layout, (plan.wish.n_cpus, plan.wish.n_events()));
     let statistics = StatisticsGuard::enable();
     let sideband = SidebandSource::open(&plan.cpus)?;
     let samplers = Samplers::open(&plan.cpus, &plan.event, request.sampling, programs.sampler(), &sideband)?;
@@ -68,7 +69,8 @@ pub(crate) fn record_with_bpf<W: Write>(
     let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
     let tracker = Tracker::new(running.follows_all());
     let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files.limit()) };
-    let reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
+    let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
+    reader.switching = request.off_cpu.and_then(|_| switching_code());
     let has_statistics = statistics.is_some();
     let mut session = Session {
         request,
@@ -129,6 +131,7 @@ impl<W: Write> Session<'_, W> {
         self.begun = TicksBegun::at(monotonic_ns());
         self.nested.since_ns = self.begun.time_ns;
         self.samplers.enable(self.programs.sampler())?;
+        self.programs.start_waits().map_err(Error::bpf("watching what blocks"))?;
         self.running.release(self.plan.command.as_ref())
     }
 
@@ -204,7 +207,7 @@ impl<W: Write> Session<'_, W> {
         self.note_throttling();
         let time_ns = monotonic_ns();
         self.note_nested(time_ns);
-        let cpus = self.counters(time_ns, |cpu| self.reader.written_so_far(cpu));
+        let cpus = self.counters(time_ns, |lane| self.reader.written_so_far(lane));
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);
         self.reader.flush();

@@ -62,5 +62,12 @@ pub(crate) fn program_statistics(program: BorrowedFd<'_>) -> io::Result<ProgramS
     Ok(ProgramStatistics { run_ns: info.run_time_ns, runs: info.run_cnt, misses: info.recursion_misses })
 }
 
+/// Waits until no BPF program runs that was detached before: they run without being preempted, and the kernel waits for all
+/// such code. Where it refuses to (with `nohz_full`), one may still be at work; then the balance shows it.
+pub(crate) fn wait_for_programs() {
+    // SAFETY: the call takes no pointers.
+    let _ = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+}
+
 /// Storage for libbpf's object; named here because libbpf-rs wants it uninitialised.
 pub(crate) type ObjectStorage = MaybeUninit<libbpf_rs::OpenObject>;

@@ -11,7 +11,9 @@ mod shared_map;
 mod signal;
 mod uevents;
 
-pub(crate) use bpf::{ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod};
+pub(crate) use bpf::{
+    ObjectStorage, ProgramStatistics, StatisticsGuard, program_statistics, read_pod, wait_for_programs,
+};
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
 pub(crate) use perf::PerfEvent;

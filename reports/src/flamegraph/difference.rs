@@ -110,7 +110,14 @@ mod tests {
             });
             let frames = numbers.collect();
             let stop = StopReason::Complete(Root::Start);
-            folded.stacks.push(FoldedStack { comm: "prog".to_owned(), pid: 1, frames, stop, samples: *samples });
+            folded.stacks.push(FoldedStack {
+                comm: "prog".to_owned(),
+                pid: 1,
+                frames,
+                stop,
+                samples: *samples,
+                weight: 0,
+            });
         }
         folded
     }

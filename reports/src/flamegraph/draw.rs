@@ -4,7 +4,7 @@ use super::palette::Kind;
 use super::paths::{Ends, paths};
 use crate::escape::shown;
 use crate::figures::{count, share};
-use fpprof_analysis::folded::Folded;
+use fpprof_analysis::folded::{Folded, Unit};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, TextTruncateDirection};
 use std::io::{self, Write};
@@ -51,13 +51,19 @@ const SUBTITLE: &str = "<text id=\"subtitle\"";
 /// [`Error`]; nothing is written then, unless the writer failed.
 pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(), Error> {
     let mut paths = paths(folded)?;
-    if paths.ends.samples == 0 {
+    if paths.ends.all == 0 {
         return Err(Error::NoSamples);
     }
     let mut drawing = flamegraph::Options::default();
-    drawing.title = title(options, &paths.ends);
+    drawing.title = title(options, &paths.ends, folded.unit);
     drawing.subtitle = Some(" ".to_owned());
-    drawing.count_name = "samples".to_owned();
+    drawing.count_name = match folded.unit {
+        Unit::Samples => "samples".to_owned(),
+        Unit::BlockedNs => "ms blocked".to_owned(),
+    };
+    if folded.unit == Unit::BlockedNs {
+        drawing.factor = 1e-6;
+    }
     drawing.name_type = String::new();
     drawing.image_width = options.width;
     drawing.frame_height = 17;
@@ -76,7 +82,7 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     Ok(writeln!(out)?)
 }
 
-fn title(options: &Options, ends: &Ends) -> String {
+fn title(options: &Options, ends: &Ends, unit: Unit) -> String {
     let mut title = String::new();
     for part in [&options.title, &options.event, &options.strategy] {
         if !part.is_empty() {
@@ -84,10 +90,14 @@ fn title(options: &Options, ends: &Ends) -> String {
             title.push_str(" · ");
         }
     }
-    title.push_str(&format!("{} samples · {} complete", count(ends.samples), share(ends.complete, ends.samples)));
+    let all = match unit {
+        Unit::Samples => format!("{} samples", count(ends.all)),
+        Unit::BlockedNs => format!("{} ms blocked", count(ends.all.saturating_add(500_000) / 1_000_000)),
+    };
+    title.push_str(&format!("{all} · {} complete", share(ends.complete, ends.all)));
     for (class, n) in [("truncated", ends.truncated), ("broken", ends.broken)] {
         if n > 0 {
-            title.push_str(&format!(" · {} {class}", share(n, ends.samples)));
+            title.push_str(&format!(" · {} {class}", share(n, ends.all)));
         }
     }
     title

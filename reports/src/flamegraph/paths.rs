@@ -16,14 +16,14 @@ pub(super) struct Paths {
     pub(super) colors: PaletteMap,
     /// Kinds that occur.
     pub(super) kinds: BTreeSet<Kind>,
-    /// Samples by class.
+    /// How much of each class.
     pub(super) ends: Ends,
 }
 
-/// Samples by class of their end.
+/// Samples, or nanoseconds, by class of their end.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ends {
-    pub(super) samples: u64,
+    pub(super) all: u64,
     pub(super) complete: u64,
     pub(super) truncated: u64,
     pub(super) broken: u64,
@@ -45,15 +45,16 @@ pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
     colors.insert("", Kind::Process.color());
     let mut kinds = BTreeSet::new();
     let mut sorted: BTreeMap<(Kind, Vec<u32>), u64> = BTreeMap::new();
-    for (stack, root) in folded.stacks.iter().zip(&roots).filter(|(stack, _)| stack.samples > 0) {
-        ends.add(root.kind, stack.samples)?;
+    for (stack, root) in folded.stacks.iter().zip(&roots).filter(|(stack, _)| folded.amount(stack) > 0) {
+        let amount = folded.amount(stack);
+        ends.add(root.kind, amount)?;
         kinds.insert(root.kind);
         root.color(&mut colors);
         let mut path: Vec<u32> = root.boxes().map(|text| order.rank(text)).collect();
         for frame in frames_of(stack, &names) {
             path.push(order.rank(frame?));
         }
-        *sorted.entry((root.kind, path)).or_default() += stack.samples;
+        *sorted.entry((root.kind, path)).or_default() += amount;
     }
     // After the roots: a process may be named like a function, and the function's colour says more.
     kinds.extend(color_frames(folded, &names, &mut colors));
@@ -129,7 +130,7 @@ fn color_frames(folded: &Folded, names: &[String], colors: &mut PaletteMap) -> B
 
 impl Ends {
     fn add(&mut self, root: Kind, samples: u64) -> Result<(), Error> {
-        self.samples = self.samples.checked_add(samples).filter(|&n| n <= MAX_SAMPLES).ok_or(Error::TooManySamples)?;
+        self.all = self.all.checked_add(samples).filter(|&n| n <= MAX_SAMPLES).ok_or(Error::TooManySamples)?;
         match root {
             Kind::Truncated => self.truncated += samples,
             Kind::Broken => self.broken += samples,

@@ -4,7 +4,7 @@ use super::overhead::overhead;
 use super::{Paragraph, Style, Tone};
 use crate::escape::shown;
 use crate::figures::{byte_count, bytes, count, nanoseconds, seconds};
-use fpprof_analysis::summary::{Cost, Summary};
+use fpprof_analysis::summary::{Cost, Summary, Waits};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -27,6 +27,8 @@ pub struct Closing<'a> {
     pub sideband_lost: u64,
     /// Size of the recording, bytes.
     pub file_bytes: u64,
+    /// The same for each sample of any event; `None` without samples.
+    pub file_bytes_per_sample: Option<f64>,
     /// Bytes handed over by the sampling program, before compression; `None` when it is not known.
     pub ring_bytes_per_sample: Option<f64>,
     /// Length of the recording, seconds.
@@ -48,7 +50,8 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             lost_gaps: Some(summary.lost_gaps),
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
-            ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample),
+            file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
+            ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample).filter(|_| summary.blocked_ns.is_none()),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
             is_ebpf: summary.environment.collector == "ebpf",
@@ -68,6 +71,48 @@ pub fn closing(closing: &Closing<'_>, style: &Style, out: &mut impl Write) -> io
     volume(closing).write(style, out)?;
     own_cost(closing).write(style, out)?;
     closing.cost.map_or(Ok(()), |cost| overhead(&cost.overhead, style, out))
+}
+
+/// Writes what became of the times that threads left their CPUs: an event of its own beside the others.
+///
+/// # Errors
+/// Those of the writer.
+pub fn waits_line(waits: &Waits, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let n_lost = waits.lost.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
+    let mut line = Paragraph::new("off-cpu", INDENT);
+    line.part(Tone::Plain, format!("left the CPU {}", count(waits.fired)))
+        .part(Tone::Plain, format!("= recorded {} ({} blocked)", count(waits.recorded), blocked(waits.blocked_ns)))
+        .part(if n_lost > 0 { Tone::Warn } else { Tone::Plain }, format!("+ lost {}", count(n_lost)));
+    for (cause, &n) in waits.lost.iter().filter(|&(_, &n)| n > 0) {
+        line.part(Tone::Plain, format!("({} {})", shown(cause), count(n)));
+    }
+    let not_sampled = waits.not_sampled;
+    line.part(Tone::Plain, format!("+ skipped {}", count(waits.skipped)))
+        .part(
+            Tone::Plain,
+            format!(
+                "(shorter than {}: {}, together {};",
+                blocked(waits.threshold_ns),
+                count(not_sampled.short),
+                blocked(not_sampled.short_ns)
+            ),
+        )
+        .part(Tone::Plain, format!("preempted {})", count(not_sampled.preempted)))
+        .part(if waits.dropped > 0 { Tone::Warn } else { Tone::Plain }, format!("+ dropped {}", count(waits.dropped)));
+    let rest = unaccounted_of(waits.fired, [waits.recorded, n_lost, waits.skipped, waits.dropped]);
+    if rest != 0 {
+        line.part(Tone::Bad, format!("+ {rest} unaccounted for: the balance does not hold"));
+    }
+    line.write(style, out)
+}
+
+/// A time that was waited.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(super) fn blocked(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => nanoseconds(ns as f64),
+        _ => seconds(ns as f64 / 1e9),
+    }
 }
 
 /// The identity written out, so that a reader sees that it adds up.
@@ -102,17 +147,18 @@ fn balance(closing: &Closing<'_>) -> Paragraph {
 
 /// What the identity lacks, from the very numbers that are printed.
 fn unaccounted(closing: &Closing<'_>, n_lost: u64) -> i128 {
-    [closing.recorded, n_lost, closing.skipped, closing.dropped]
-        .into_iter()
-        .fold(i128::from(closing.fired), |rest, n| rest - i128::from(n))
+    unaccounted_of(closing.fired, [closing.recorded, n_lost, closing.skipped, closing.dropped])
+}
+
+fn unaccounted_of(fired: u64, parts: [u64; 4]) -> i128 {
+    parts.into_iter().fold(i128::from(fired), |rest, n| rest - i128::from(n))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn volume(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("volume", INDENT);
     line.part(Tone::Plain, byte_count(closing.file_bytes));
-    if closing.recorded > 0 {
-        let per_sample = closing.file_bytes as f64 / closing.recorded as f64;
+    if let Some(per_sample) = closing.file_bytes_per_sample {
         line.part(Tone::Plain, format!("· {} a sample", bytes(per_sample)));
     }
     if closing.duration_s > 0.0 {

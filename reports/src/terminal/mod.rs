@@ -14,7 +14,7 @@ mod table;
 mod verdict;
 
 pub use checks::{Check, CheckStatus, checks};
-pub use closing::{Closing, closing};
+pub use closing::{Closing, closing, waits_line};
 pub use paint::Style;
 pub use summary::summary;
 pub use verdict::verdict;

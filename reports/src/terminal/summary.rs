@@ -1,6 +1,6 @@
 //! The text of `fpprof report`.
 
-use super::closing::{INDENT, plural};
+use super::closing::{INDENT, blocked, plural, waits_line};
 use super::strategies::{processes, strategies};
 use super::{Cell, Closing, Column, Paragraph, Style, Table, Tone, closing};
 use crate::agreement::pairs;
@@ -20,6 +20,7 @@ const MAX_HOTTEST: usize = 20;
 pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     recorded(summary, style, out)?;
     closing(&Closing::from(summary), style, out)?;
+    summary.waits.as_ref().map_or(Ok(()), |waits| waits_line(waits, style, out))?;
     strategies(summary, style, out)?;
     processes(summary, style, out)?;
     pairs(&summary.agreements, style, out)?;
@@ -32,7 +33,7 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
     let environment = &summary.environment;
     let mut line = Paragraph::new("recorded", INDENT);
     line.part(Tone::Strong, shown(&environment.target))
-        .part(Tone::Plain, format!("· {} samples in {}", count(summary.recorded), seconds(summary.duration_s)))
+        .part(Tone::Plain, format!("· {} in {}", amount(summary), seconds(summary.duration_s)))
         .part(Tone::Plain, format!("· {}", shown(&environment.mode)))
         .part(Tone::Plain, format!("· {} {}", shown(&environment.event), shown(&environment.rate)))
         .part(Tone::Plain, format!("· {}", shown(&environment.collector)));
@@ -51,25 +52,35 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
     line.write(style, out)
 }
 
+/// How much was recorded, in what it is counted in.
+fn amount(summary: &Summary) -> String {
+    match summary.blocked_ns {
+        None => format!("{} samples", count(summary.recorded)),
+        Some(ns) => format!("{} waits, blocked for {}", count(summary.recorded), blocked(ns)),
+    }
+}
+
 fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     if summary.hottest.is_empty() {
         return Ok(());
     }
-    style.heading("Hottest functions", out)?;
+    style.heading(if summary.blocked_ns.is_some() { "Blocked longest" } else { "Hottest functions" }, out)?;
     let (listed, rest) = summary.hottest.split_at(summary.hottest.len().min(MAX_HOTTEST));
-    let mut table = Table::new(vec![
-        Column::right("self"),
-        Column::right("total"),
-        Column::left("function").shrinking(20),
-        Column::left("module").shrinking(10),
-    ]);
+    let mut columns = vec![Column::right("self"), Column::right("total")];
+    columns.extend(summary.blocked_ns.map(|_| Column::right("time")));
+    columns.extend([Column::left("function").shrinking(20), Column::left("module").shrinking(10)]);
+    let mut table = Table::new(columns);
     for function in listed {
-        table.row(vec![
-            share(function.self_samples, summary.recorded).into(),
-            share(function.total_samples, summary.recorded).into(),
-            shown(&function.name).into(),
-            Cell::new(Tone::Dim, shown(&function.module)),
-        ]);
+        // Of waits all three are time.
+        let (own, total) = match function.self_blocked_ns.zip(function.total_blocked_ns) {
+            Some((own, total)) => (own, total),
+            None => (function.self_samples, function.total_samples),
+        };
+        let all = summary.blocked_ns.unwrap_or(summary.recorded);
+        let mut row: Vec<Cell> = vec![share(own, all).into(), share(total, all).into()];
+        row.extend(summary.blocked_ns.map(|_| blocked(total).into()));
+        row.extend([shown(&function.name).into(), Cell::new(Tone::Dim, shown(&function.module))]);
+        table.row(row);
     }
     table.write(style, out)?;
     if !rest.is_empty() {

@@ -178,6 +178,17 @@ fn chunk_sizes() -> Vec<ChunkNeeds> {
     ]
 }
 
+fn hot(name: &str, module: &str, self_samples: u64, total_samples: u64) -> HotFunction {
+    HotFunction {
+        name: name.to_owned(),
+        module: module.to_owned(),
+        self_samples,
+        total_samples,
+        self_blocked_ns: None,
+        total_blocked_ns: None,
+    }
+}
+
 /// A summary in which every part has something to say.
 pub(crate) fn summary() -> Summary {
     let fp = quality(
@@ -188,12 +199,6 @@ pub(crate) fn summary() -> Summary {
         1_204,
     );
     let dwarf = quality(12_280, &[("chunk_end", 20)], &[("ra_not_exec", 1)], 284_100, 0);
-    let hot = |name: &str, module: &str, self_samples, total_samples| HotFunction {
-        name: name.to_owned(),
-        module: module.to_owned(),
-        self_samples,
-        total_samples,
-    };
     Summary {
         fired: 12_355,
         recorded: 12_301,
@@ -228,6 +233,8 @@ pub(crate) fn summary() -> Summary {
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
         chunk_sizes: chunk_sizes(),
         agreements: agreements(),
+        waits: None,
+        blocked_ns: None,
         hottest: vec![
             hot("copy_user_generic", "[kernel]", 2_310, 2_310),
             hot("nbd_internal_command_common", "libnbd.so.0.0.0", 402, 1_930),
@@ -259,7 +266,14 @@ pub(crate) fn folded(stacks: &[(&str, &[FrameLabel], StopReason, u64)]) -> Folde
         });
         let frames = frames.collect();
         let pid = 100 + u32::try_from(index).unwrap();
-        folded.stacks.push(FoldedStack { comm: (*comm).to_owned(), pid, frames, stop: *stop, samples: *samples });
+        folded.stacks.push(FoldedStack {
+            comm: (*comm).to_owned(),
+            pid,
+            frames,
+            stop: *stop,
+            samples: *samples,
+            weight: 0,
+        });
     }
     folded
 }

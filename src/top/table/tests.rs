@@ -12,8 +12,10 @@ fn folded(stacks: &[(u32, &[u32], u64)]) -> Folded {
         frames: frames.to_vec(),
         stop: StopReason::Complete(Root::Start),
         samples,
+        weight: 0,
     };
-    Folded { frames: ["main", "f", "g"].map(label).to_vec(), stacks: stacks.iter().map(stack).collect() }
+    let frames = ["main", "f", "g"].map(label).to_vec();
+    Folded { frames, stacks: stacks.iter().map(stack).collect(), ..Folded::default() }
 }
 
 fn found(window: &Window, by_process: bool) -> Vec<(String, u32, u64, u64)> {
@@ -50,9 +52,12 @@ fn rows_are_bounded() {
         frames: vec![u32::try_from(n).expect("small")],
         stop: StopReason::Complete(Root::Start),
         samples: 1,
+        weight: 0,
     };
     let n = MAX_ROWS + 10;
-    let counts = count(&Folded { frames: (0..n).map(label).collect(), stacks: (0..n).map(stack).collect() }, None);
+    let (frames, stacks) = ((0..n).map(label).collect(), (0..n).map(stack).collect());
+    let folded = Folded { frames, stacks, ..Folded::default() };
+    let counts = count(&folded, None);
     assert_eq!(counts.rows.len(), MAX_ROWS + 1);
     assert_eq!(counts.rows.iter().map(|(_, count)| count.own).sum::<u64>(), n as u64);
 }

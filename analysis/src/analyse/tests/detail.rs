@@ -132,6 +132,7 @@ fn losses_stand_between_samples() {
 fn recorded_losses_stand_where_they_were() {
     let recorded = |cpu, start_ns: u64, end_ns: u64, lost, cause| fpprof_recording::model::Gap {
         cpu,
+        event: 0,
         start_ns: 1_000 + start_ns,
         end_ns: 1_000 + end_ns,
         lost,

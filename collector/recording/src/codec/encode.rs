@@ -18,7 +18,8 @@ use rustc_hash::FxHashMap;
 #[derive(Debug)]
 pub(crate) struct SampleEncoder {
     columns: Columns,
-    cpus: FxHashMap<u32, usize>,
+    /// By CPU and event: the samples of an event follow one another more closely than those of a CPU.
+    cpus: FxHashMap<(u32, u16), usize>,
     cpu_states: Vec<CpuState>,
     threads: FxHashMap<(u32, u32), usize>,
     thread_states: Vec<ThreadState>,
@@ -67,9 +68,9 @@ impl SampleEncoder {
         Columns::NAMES.iter().copied().zip(self.columns.all())
     }
 
-    /// Samples of the block by CPU.
-    pub(crate) fn samples_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.cpu_states.iter().map(|state| (state.cpu, state.samples))
+    /// Samples of the block by event and CPU.
+    pub(crate) fn samples_by_cpu(&self) -> impl Iterator<Item = ((u16, u32), u64)> + '_ {
+        self.cpu_states.iter().map(|state| ((state.event, state.cpu), state.samples))
     }
 
     /// Whether the block has to be cut before `sample`.
@@ -141,7 +142,7 @@ impl SampleEncoder {
     fn cpu(&mut self, sample: &Sample) -> bool {
         let columns = &mut self.columns;
         let next = self.cpu_states.len();
-        let number = *self.cpus.entry(sample.cpu).or_insert(next);
+        let number = *self.cpus.entry((sample.cpu, sample.event)).or_insert(next);
         put(&mut columns.cpu, number as u64);
         if number == next {
             put(&mut columns.new_cpus, u64::from(sample.cpu));

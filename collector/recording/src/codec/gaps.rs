@@ -4,14 +4,17 @@ use super::varint::{Cursor, put, put_delta};
 use crate::model::{Gap, LossCause};
 
 /// By their numbers in a file.
-const CAUSES: [LossCause; 6] = [
+const CAUSES: [LossCause; 7] = [
     LossCause::RingFull,
     LossCause::Throttled,
     LossCause::ExecWindow,
     LossCause::Unwritten,
     LossCause::Unattributed,
     LossCause::Nested,
+    LossCause::TableFull,
 ];
+/// The event stands in the same number above the cause: a reader that knows one event only refuses the others.
+const EVENT_SHIFT: u32 = 8;
 
 /// Collects the gaps of one block.
 #[derive(Debug, Default)]
@@ -43,7 +46,8 @@ impl GapEncoder {
         self.start = gap.start_ns;
         put(out, gap.end_ns.saturating_sub(gap.start_ns));
         put(out, u64::from(gap.cpu));
-        put(out, CAUSES.iter().position(|&cause| cause == gap.cause).unwrap_or(CAUSES.len()) as u64);
+        let cause = CAUSES.iter().position(|&cause| cause == gap.cause).unwrap_or(CAUSES.len());
+        put(out, u64::from(gap.event) << EVENT_SHIFT | cause as u64);
         put(out, gap.lost);
     }
 }
@@ -63,8 +67,10 @@ fn gap(bytes: &mut Cursor<'_>, start: &mut u64) -> Option<Gap> {
     *start = bytes.delta(*start)?;
     let end_ns = start.checked_add(bytes.varint()?)?;
     let cpu = bytes.u32()?;
-    let cause = *CAUSES.get(bytes.len()?)?;
-    Some(Gap { cpu, start_ns: *start, end_ns, lost: bytes.varint()?, cause })
+    let number = bytes.varint()?;
+    let event = u16::try_from(number >> EVENT_SHIFT).ok()?;
+    let cause = *CAUSES.get(usize::try_from(number & ((1 << EVENT_SHIFT) - 1)).ok()?)?;
+    Some(Gap { cpu, event, start_ns: *start, end_ns, lost: bytes.varint()?, cause })
 }
 
 #[cfg(test)]
@@ -74,7 +80,9 @@ mod tests {
     fn gaps() -> Vec<Gap> {
         let gap = |(i, &cause): (u64, &LossCause)| {
             let start_ns = 1_000_000 * (7 - i);
-            Gap { cpu: u32::try_from(i).unwrap() % 2, start_ns, end_ns: start_ns + i * 1000, lost: i + 1, cause }
+            let cpu = u32::try_from(i).unwrap() % 2;
+            let event = [0, 1, u16::MAX][usize::try_from(i % 3).unwrap()];
+            Gap { cpu, event, start_ns, end_ns: start_ns + i * 1000, lost: i + 1, cause }
         };
         (0..).zip(&CAUSES).map(gap).collect()
     }
@@ -103,7 +111,7 @@ mod tests {
             assert_eq!(good, n_visited, "cut to {len} bytes");
         }
         assert_eq!(decode_gaps(payload, 1, |_| {}), Err(1));
-        let unknown_cause = [0, 0, 0, 5, 1];
+        let unknown_cause = [0, 0, 0, 7, 1];
         assert_eq!(decode_gaps(&unknown_cause, 1, |_| {}), Err(0));
         let mut late = Vec::new();
         put_delta(&mut late, u64::MAX, 0);

@@ -36,11 +36,14 @@ pub enum EndReason {
     WriteFailed(i32),
 }
 
-/// The balance of one CPU: `fired = recorded + Σ lost + skipped + dropped`, exactly.
+/// The balance of one CPU and event: `fired = recorded + Σ lost + skipped + dropped`, exactly.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuCounters {
     /// The CPU.
     pub cpu: u32,
+    /// Index into [`super::Meta::events`].
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub event: u16,
     /// Ticks.
     pub fired: u64,
     /// Samples in this file.
@@ -51,6 +54,37 @@ pub struct CpuCounters {
     pub skipped: u64,
     /// Samples we threw away, by policy or because they could not be written.
     pub dropped: u64,
+    /// What was skipped of an event that is measured by the time it takes ([`super::Measure::Blocked`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<SkippedWaits>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_first(event: &u16) -> bool {
+    *event == 0
+}
+
+/// How often a profiled thread left its CPU without being sampled when it came back. Part of [`CpuCounters::skipped`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SkippedWaits {
+    /// It was blocked for less than the threshold.
+    pub short: u64,
+    /// Time that these took together, nanoseconds.
+    pub short_ns: u64,
+    /// It could have gone on, and had to make way for another.
+    pub preempted: u64,
+}
+
+impl SkippedWaits {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            short: self.short.saturating_add(other.short),
+            short_ns: self.short_ns.saturating_add(other.short_ns),
+            preempted: self.preempted.saturating_add(other.preempted),
+        }
+    }
 }
 
 /// Why a sample was lost.
@@ -64,6 +98,8 @@ pub enum LossCause {
     Throttled,
     /// The user registers did not belong to the address space (inside `execve`).
     ExecWindow,
+    /// A thread was blocked, and the table of blocked threads was full: for how long is not known.
+    TableFull,
     /// A probe was hit while the sample of another hit was being taken, on the same CPU.
     Nested,
     /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
@@ -81,6 +117,7 @@ impl LossCause {
             Self::RingFull => "ring_full",
             Self::Throttled => "throttled",
             Self::ExecWindow => "exec_window",
+            Self::TableFull => "table_full",
             Self::Nested => "nested",
             Self::Unwritten => "unwritten",
             Self::Unattributed => "unattributed",
@@ -112,7 +149,14 @@ pub struct OwnCost {
     pub bpf_run_ns: Option<u64>,
     /// Runs of the sampling program; `None` likewise.
     pub bpf_runs: Option<u64>,
-    /// Bytes handed over by the sampling program, before any compression.
+    /// Time inside the programs that sample waits, nanoseconds; not in [`Self::bpf_run_ns`]. `None` where none were sampled,
+    /// and as for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_run_ns: Option<u64>,
+    /// Switches from one thread to another that these saw; `None` likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<u64>,
+    /// Bytes handed over by the sampling program, before any compression; those of waits are not among them.
     pub ring_bytes: u64,
     /// What one interrupt of the sampling event takes from whom it hits, without our program, nanoseconds: the median of
     /// up to 100 on the recorded machine right before; `None` when it could not be seen, and in older recordings.

@@ -94,10 +94,15 @@ pub enum Measure {
     Samples,
     /// A sample stands for as many occurrences of the event as its weight says.
     Occurrences,
+    /// A sample is a wait: a thread that was off its CPU, blocked, for as many nanoseconds as the weight says, up to the
+    /// sample's time.
+    Blocked {
+        /// Waits shorter than this are no samples; [`super::CpuCounters::waits`] counts them.
+        threshold_ns: u64,
+    },
 }
 
 impl Measure {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     fn is_samples(&self) -> bool {
         *self == Self::Samples
     }

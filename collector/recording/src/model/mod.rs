@@ -10,7 +10,7 @@ mod meta;
 mod sample;
 mod sideband;
 
-pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss};
+pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss, SkippedWaits};
 pub use gap::Gap;
 pub use meta::{CaptureMode, Collector, Event, Host, Measure, Meta, NotCounted, Sampling, Target};
 pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};

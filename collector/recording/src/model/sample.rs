@@ -11,7 +11,7 @@ pub const X86_64_REGS: usize = 17;
 /// A reader fills the same value again and again; its vectors keep their capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// When, `CLOCK_MONOTONIC` nanoseconds. Of a wait ([`super::Measure::Blocked`]), when it ended.
     pub time_ns: u64,
     /// Which CPU.
     pub cpu: u32,
@@ -21,11 +21,11 @@ pub struct Sample {
     pub tid: u32,
     /// Index into [`super::Meta::events`].
     pub event: u16,
-    /// What the sample stands for, in units of the event (nanoseconds for `cpu-clock`).
+    /// What the sample stands for, in units of the event (nanoseconds for `cpu-clock` and `off-cpu`).
     pub weight: u64,
-    /// Ticks this CPU had fired, this one included, since the start of the recording.
+    /// Ticks of its event that this CPU had fired, this one included, since the start of the recording.
     pub cpu_fired: u64,
-    /// Samples this CPU had lost, for whatever cause, before this one.
+    /// Samples of its event that this CPU had lost, for whatever cause, before this one.
     pub cpu_lost: u64,
     /// The thread ran in the kernel when the tick fired; the user registers are those at kernel entry.
     pub in_kernel: bool,

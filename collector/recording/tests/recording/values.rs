@@ -45,6 +45,7 @@ pub(crate) fn end() -> End {
             lost: [(LossCause::RingFull, 2), (LossCause::Throttled, 1)].into(),
             skipped: 1,
             dropped: 1,
+            ..CpuCounters::default()
         }],
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
@@ -256,7 +257,7 @@ pub(crate) fn fixed_gap(number: u64) -> Gap {
     let start_ns = 1_000_000 * number;
     let (cpu, end_ns) = (u32::from(number.is_multiple_of(2)), start_ns + number * 1000);
     let cause = causes.into_iter().cycle().nth(usize::try_from(number % 3).unwrap()).unwrap();
-    Gap { cpu, start_ns, end_ns, lost: number + 1, cause }
+    Gap { cpu, event: 0, start_ns, end_ns, lost: number + 1, cause }
 }
 
 /// An event that is told by its number.

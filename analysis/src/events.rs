@@ -1,0 +1,94 @@
+//! Which events of a recording are looked at. What is counted is never mixed: samples of a timer stand for one another,
+//! waits for the time they took.
+
+use crate::error::Error;
+use crate::folded::Unit;
+use fpprof_recording::model::{Measure, Meta};
+
+/// Events of a recording that are looked at together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    events: Vec<u16>,
+    unit: Unit,
+}
+
+impl Selection {
+    /// The event of a name; without one, all that are counted by samples, or the first where there is none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEvent`].
+    pub fn new(meta: &Meta, name: Option<&str>) -> Result<Self, Error> {
+        let events = || (0_u16..).zip(&meta.events);
+        let is_blocked = |measure| matches!(measure, Measure::Blocked { .. });
+        let chosen: Vec<(u16, Measure)> = match name {
+            Some(name) => {
+                events().filter(|(_, event)| event.name == name).map(|(n, event)| (n, event.measure)).collect()
+            }
+            None => {
+                let counted = events().filter(|(_, event)| !is_blocked(event.measure));
+                let counted: Vec<_> = counted.map(|(n, event)| (n, event.measure)).collect();
+                let first = || events().take(1).map(|(n, event)| (n, event.measure)).collect();
+                if counted.is_empty() { first() } else { counted }
+            }
+        };
+        if let (Some(name), true) = (name, chosen.is_empty()) {
+            let mut there: Vec<&str> = meta.events.iter().map(|event| event.name.as_str()).collect();
+            there.dedup();
+            return Err(Error::NoSuchEvent { asked: name.to_owned(), there: there.join(", ") });
+        }
+        let unit = if chosen.iter().any(|&(_, measure)| is_blocked(measure)) { Unit::BlockedNs } else { Unit::Samples };
+        Ok(Self { events: chosen.into_iter().map(|(n, _)| n).collect(), unit })
+    }
+
+    /// Whether this one is among them: an index into [`Meta::events`].
+    #[must_use]
+    pub fn has(&self, event: u16) -> bool {
+        self.events.contains(&event)
+    }
+
+    /// What their samples are counted in.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Their places in [`Meta::events`].
+    #[must_use]
+    pub fn events(&self) -> &[u16] {
+        &self.events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::meta;
+    use fpprof_recording::model::{CaptureMode, Event, Sampling};
+
+    fn recorded(events: &[(&str, Measure)]) -> Meta {
+        let event = |&(name, measure): &(&str, Measure)| Event {
+            name: name.to_owned(),
+            sampling: Sampling::Period(1),
+            measure,
+        };
+        Meta { events: events.iter().map(event).collect(), ..meta(CaptureMode::Fp) }
+    }
+
+    /// Check that samples of several events go together unless one is asked for, and waits with none of them.
+    #[test]
+    fn waits_are_never_mixed_with_samples() {
+        let waits = Measure::Blocked { threshold_ns: 7 };
+        let all = recorded(&[("cycles", Measure::Samples), ("off-cpu", waits), ("faults", Measure::Occurrences)]);
+        let selected = |meta: &Meta, name| {
+            let selection = Selection::new(meta, name).expect("there is such an event");
+            (selection.events().to_vec(), selection.unit())
+        };
+        assert_eq!(selected(&all, None), (vec![0, 2], Unit::Samples));
+        assert_eq!(selected(&all, Some("faults")), (vec![2], Unit::Samples));
+        assert_eq!(selected(&all, Some("off-cpu")), (vec![1], Unit::BlockedNs));
+        assert_eq!(selected(&recorded(&[("off-cpu", waits)]), None), (vec![0], Unit::BlockedNs));
+        assert_eq!(selected(&recorded(&[]), None), (vec![], Unit::Samples));
+        let refused = Selection::new(&all, Some("off_cpu")).expect_err("no such event").to_string();
+        assert_eq!(refused, "the recording has no event off_cpu; it has cycles, off-cpu, faults");
+    }
+}

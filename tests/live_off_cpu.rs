@@ -1,0 +1,228 @@
+//! Waits: how long a program is blocked, and in which functions, against its own clock. Loads the real BPF programs.
+
+mod support;
+
+use fpprof_recording::Recording;
+use fpprof_recording::model::Sample;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::stacks::stacks;
+use support::{Ended, Ran, assert_balance, fpprof, number, ran, record, report};
+
+/// The event of waits, by its number in a recording.
+const WAITS: u16 = 1;
+
+fn program(dir: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/off_cpu.c");
+    let program = dir.join("off_cpu");
+    let options = ["-O1", "-fno-omit-frame-pointer", "-pthread", "-o"];
+    let built = Command::new("gcc").args(options).arg(&program).arg(source).status();
+    assert!(built.expect("gcc runs").success());
+    program
+}
+
+/// The program recorded with `options`, and what it printed.
+fn recorded(file: &Path, options: &[&str], command: &[&str]) -> Ran {
+    let program = program(file.parent().expect("a directory"));
+    let command: Vec<&str> = [program.to_str().expect("a path")].into_iter().chain(command.iter().copied()).collect();
+    record(file, options, &command)
+}
+
+/// Nanoseconds blocked below a function, by a strategy.
+fn blocked_in(file: &Path, strategy: &str, function: &str) -> u64 {
+    let args = ["--event", "off-cpu", "--strategy", strategy];
+    let folded = ran(fpprof().arg("export").arg(file).args(args));
+    assert_eq!(folded.status, 0, "{}", folded.stderr);
+    let is_in = |line: &&str| line.split([';', ' ']).any(|name| name == function);
+    let ns = |line: &str| line.rsplit_once(' ').and_then(|(_, ns)| ns.parse::<u64>().ok()).expect("nanoseconds");
+    folded.stdout.lines().filter(is_in).map(ns).sum()
+}
+
+/// The waits of a recording.
+fn waits(file: &Path) -> Vec<Sample> {
+    let mut recording = Recording::open(File::open(file).expect("the recording")).expect("a recording");
+    let mut found = Vec::new();
+    recording.samples(|sample| found.extend((sample.event == WAITS).then(|| sample.clone()))).expect("samples");
+    found
+}
+
+/// Checks that both events balance; returns the report of the waits.
+fn assert_both_balance(file: &Path) -> serde_json::Value {
+    assert_balance(&report(file, &[]));
+    let waits = report(file, &["--event", "off-cpu"]);
+    assert_balance(&waits);
+    let of_event = waits.get("waits").expect("they were asked for");
+    assert_balance(of_event);
+    assert_eq!(number(&waits, "recorded"), number(of_event, "recorded"));
+    assert_eq!(number(&waits, "blocked_ns"), number(of_event, "blocked_ns"));
+    waits
+}
+
+/// Check that the time a program sleeps, waits for a futex and for a pipe is found below the functions in which it does,
+/// by frame pointers and by unwind information, as long as by its own clock.
+#[test]
+fn blocked_as_long_as_by_its_own_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let ran = recorded(&file, &["--off-cpu", "--call-graph", "both,16384"], &["all", "30", "10"]);
+    let said = ran.stdout.lines().map(|line| line.split_once(' ').expect("a name and a time"));
+    let said: Vec<(&str, u64)> = said.map(|(name, ns)| (name, ns.parse().expect("nanoseconds"))).collect();
+    assert_eq!(said.len(), 6, "{}", ran.stdout);
+    for strategy in ["fp", "dwarf"] {
+        for &(function, by_clock) in &said {
+            let blocked = blocked_in(&file, strategy, function);
+            // The rest is what it did between: it may have had to make way for others.
+            let least = by_clock - by_clock / 20;
+            assert!((least..=by_clock).contains(&blocked), "{strategy} {function}: {blocked} of {by_clock} ns");
+        }
+    }
+    let all = assert_both_balance(&file);
+    assert_eq!(all["environment"]["event"], "off-cpu");
+    let kernel = ran_stdout(fpprof().arg("export").arg(&file).args(["--event", "off-cpu"]));
+    let line = kernel.lines().find(|line| line.contains(";futex_long;")).expect("a stack");
+    let frames: Vec<&str> = line.rsplit_once(' ').expect("a time").0.split(';').collect();
+    assert_eq!(frames.last(), Some(&"__schedule_[k]"), "{line}");
+    assert!(frames.iter().any(|frame| frame.contains("futex_wait")), "{line}");
+}
+
+fn ran_stdout(command: &mut Command) -> String {
+    let ran = ran(command);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    ran.stdout
+}
+
+/// Check that waits below the threshold are no samples, but are counted with their time, and that longer ones are all
+/// there.
+#[test]
+fn short_waits_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    // 40 of 20 ms and 40 of 40 ms.
+    recorded(&file, &["--off-cpu", "30ms"], &["sleep", "40", "20"]);
+    let report = assert_both_balance(&file);
+    let found = &report["waits"];
+    assert_eq!(number(found, "threshold_ns"), 30_000_000);
+    let (recorded, short) = (number(found, "recorded"), number(found, "short"));
+    // On a busy machine some sleep for longer than they wanted to.
+    assert!(recorded + short >= 80 && (40..=60).contains(&recorded) && short >= 20, "{found:#}");
+    let mean_ns = number(found, "short_ns") / short;
+    assert!((1_000_000..30_000_000).contains(&mean_ns), "{found:#}");
+    assert!(waits(&file).iter().all(|wait| wait.weight >= 30_000_000));
+    let words = ran_stdout(fpprof().arg("report").arg(&file));
+    assert!(words.contains("shorter than 30.0 ms") || words.contains("shorter than 0.03 s"), "{words}");
+}
+
+/// Check that a thread that would go on and must make way for another is not taken for blocked.
+#[test]
+fn preempted_is_not_blocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, program) = (dir.path().join("recording"), program(dir.path()));
+    let script = format!("taskset -c 0 {0} spin 1 500 & taskset -c 0 {0} spin 1 500; wait", program.display());
+    record(&file, &["--off-cpu", "0"], &["sh", "-c", &script]);
+    let report = assert_both_balance(&file);
+    assert!(number(&report["waits"], "preempted") >= 20, "{:#}", report["waits"]);
+    assert!(blocked_in(&file, "dwarf", "run_spin") < 10_000_000);
+}
+
+/// Check that both events of nbdkit and fio balance with many short waits, that no thread waits twice at once, and that
+/// none waits longer than the recording.
+#[test]
+fn nbdkit_and_fio() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
+    record(&file, &["--off-cpu", "--call-graph", "both,65536"], &[workload, "2"]);
+    let report = assert_both_balance(&file);
+    assert!(number(&report["waits"], "recorded") > 1000, "{:#}", report["waits"]);
+    assert!(number(&report["waits"], "short") > 0, "{:#}", report["waits"]);
+    let mut by_thread: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    for wait in waits(&file) {
+        by_thread.entry(wait.tid).or_default().push((wait.time_ns - wait.weight, wait.time_ns));
+    }
+    for (tid, mut times) in by_thread {
+        times.sort_unstable();
+        let overlap = times.array_windows().find(|[first, second]| first.1 > second.0);
+        assert_eq!(overlap, None, "thread {tid}");
+    }
+    // Clock samples are none of the waits', in number and in weight.
+    let clock: u64 = stacks(&file, "dwarf").iter().map(|stack| stack.samples).sum();
+    assert!(clock > 0 && clock <= number(&support::report(&file, &[]), "recorded"));
+}
+
+/// Check that of the whole machine neither idle CPUs nor kernel threads are blocked, nor fpprof itself.
+#[test]
+fn the_machine_without_its_idlers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let program = program(dir.path());
+    let mut record = fpprof();
+    record.args(["record", "-a", "--off-cpu", "-o"]).arg(&file).arg("--").arg(&program).args(["sleep", "20", "10"]);
+    let mut own = Ended(record.spawn().expect("fpprof runs"));
+    assert!(own.wait().expect("its end").success());
+    let report = assert_both_balance(&file);
+    let found = waits(&file);
+    assert!(!found.is_empty());
+    let kernel_threads: BTreeSet<u32> = kernel_threads();
+    assert!(kernel_threads.len() > 10, "{kernel_threads:?}");
+    let wrong = found.iter().find(|wait| [0, own.id()].contains(&wait.pid) || kernel_threads.contains(&wait.pid));
+    assert_eq!(wrong.map(|wait| wait.pid), None);
+    let names = report["processes"].as_array().expect("processes").iter().map(|process| &process["comm"]);
+    let names: BTreeSet<&str> = names.filter_map(serde_json::Value::as_str).collect();
+    assert!(names.contains("off_cpu"), "{names:?}");
+}
+
+/// Children of kthreadd, which is process 2.
+fn kernel_threads() -> BTreeSet<u32> {
+    let processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1).map(|ppid| ppid == "2"))
+            == Some(true)
+    };
+    pids.filter(is_child).collect()
+}
+
+/// Check that pictures say what their widths are, and that nothing counts waits as if one were like another.
+#[test]
+fn units_are_said_and_never_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    recorded(&file, &["--off-cpu", "-F", "4999"], &["all", "10", "5"]);
+    let drawn = |options: &[&str]| ran_stdout(fpprof().arg("flamegraph").arg(&file).args(options).args(["-o", "-"]));
+    let blocked = drawn(&["--event", "off-cpu"]);
+    assert!(blocked.contains("recording · off-cpu · dwarf · ") && blocked.contains(" ms blocked"), "{blocked}");
+    assert!(blocked.contains("futex_long") && !blocked.contains(" samples"), "{blocked}");
+    let sampled = drawn(&[]);
+    assert!(sampled.contains(" samples") && !sampled.contains("blocked ·"), "{sampled}");
+    let words = ran_stdout(fpprof().arg("report").arg(&file).args(["--event", "off-cpu"]));
+    assert!(words.contains("Blocked longest") && words.contains(" waits, blocked for "), "{words}");
+    let html = dir.path().join("page.html");
+    for args in [vec!["report", "--html", html.to_str().unwrap()], vec!["diff", file.to_str().unwrap()]] {
+        let refused = ran(fpprof().args(&args).arg(&file).args(["--event", "off-cpu"]));
+        assert_eq!(refused.status, 2, "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("export --event off-cpu"), "{}", refused.stderr);
+    }
+    let unknown = ran(fpprof().arg("report").arg(&file).args(["--event", "on-cpu"]));
+    assert_eq!(unknown.status, 1, "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no event on-cpu; it has"), "{}", unknown.stderr);
+}
+
+/// Check that what cannot work is refused with what to do, before anything runs.
+#[test]
+fn refused_where_it_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let refused = |options: &[&str], status: i32, words: &[&str]| {
+        let ran = ran(fpprof().arg("record").args(options).args(["--", "touch"]).arg(&mark));
+        assert_eq!(ran.status, status, "{}", ran.stderr);
+        for word in words {
+            assert!(ran.stderr.contains(word), "`{word}` is not in: {}", ran.stderr);
+        }
+        assert!(!mark.exists(), "the command ran");
+    };
+    refused(&["--off-cpu", "--collector", "perf-event"], 1, &["which is for eBPF", "CAP_BPF"]);
+    refused(&["--off-cpu", "soon"], 2, &["`soon` is not a time", "50us"]);
+}
