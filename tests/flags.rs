@@ -132,3 +132,134 @@ fn killed_runs_go_on() {
         assert!(program["effect"]["Ok"].is_object(), "{program}");
     }
 }
+
+/// A manifest of programs that only differ in their benchmarks, without recordings; `head` stands before all else.
+fn benchmarks(dir: &Path, head: &str, programs: &[(&str, &str)]) -> PathBuf {
+    let path = manifest(dir, 2, "");
+    let text = fs::read_to_string(&path).expect("the manifest");
+    let (flags, _) = text.split_once("[[program]]").expect("programs");
+    let mut text = format!("{head}\n{flags}");
+    for (name, bench) in programs {
+        text.push_str(&format!(
+            "[[program]]\nname = \"{name}\"\nunder = [\"gcc\"]\nbench = \"{bench}\"\n\
+             compile = \"{{cc}} {{cflags}} -c {{here}}/fib.c\"\nlink = \"{{cc}} {{layout}} {{objects}} -o {{exe}}\"\n"
+        ));
+    }
+    fs::write(&path, text).expect("writing the manifest");
+    path
+}
+
+/// Processes that run in a directory or below it.
+fn processes_in(dir: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
+    all.filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir))).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Check that a run that is ended in the middle of a benchmark, be it so that it can do nothing about it, leaves nothing
+/// of that running: neither a child's child nor one that has gone into a session of its own.
+#[test]
+fn ended_runs_leave_no_benchmark_running() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("spin.sh"), "\"$1\" 90 &\nsetsid \"$1\" 91 &\nwait\n").unwrap();
+    let manifest = benchmarks(dir.path(), "", &[("spin", "sh {here}/spin.sh {exe}")]);
+    let out = dir.path().join("out");
+    for signal in ["INT", "TERM", "KILL"] {
+        let mut child = flags(&manifest, &out).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let builds = out.join("builds");
+        let is_binary =
+            |process: &PathBuf| fs::read_link(process.join("exe")).is_ok_and(|exe| exe.starts_with(&builds));
+        wait_until("the benchmark runs", || {
+            processes_in(&builds).iter().filter(|process| is_binary(process)).count() == 2
+        });
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        assert!(!child.wait().unwrap().success());
+        wait_until(&format!("all of it ends after {signal}"), || processes_in(&builds).is_empty());
+    }
+}
+
+/// Check that a benchmark that hangs is ended and said, that the other program's rounds are done all the same, and that
+/// a later run does what is missing.
+#[test]
+fn hung_benchmarks_are_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let hang = "[ -e \"$(dirname \"$0\")/go\" ] || sleep 1000\nexec \"$1\" 10\n";
+    fs::write(dir.path().join("hang.sh"), hang).unwrap();
+    let programs = [("hangs", "sh {here}/hang.sh {exe}"), ("fib", "{exe} 10")];
+    let (manifest, out) = (benchmarks(dir.path(), "limit_s = 5", &programs), dir.path().join("out"));
+    let rounds = |name: &str| {
+        let text = fs::read_to_string(out.join("rounds.jsonl")).unwrap();
+        text.lines().filter(|line| line.contains(&format!("\"program\":\"{name}\""))).count()
+    };
+    let hung = ran(&mut flags(&manifest, &out));
+    assert_eq!(hung.status, 1, "{}", hung.stderr);
+    assert!(hung.stderr.contains("hangs under gcc: the benchmark: not done after 5 s"), "{}", hung.stderr);
+    assert_eq!((rounds("hangs"), rounds("fib")), (0, 2));
+    assert!(processes_in(&out).is_empty());
+    fs::write(dir.path().join("go"), "").unwrap();
+    let resumed = ran(&mut flags(&manifest, &out));
+    assert_eq!(resumed.status, 0, "{}", resumed.stderr);
+    assert_eq!((rounds("hangs"), rounds("fib")), (2, 2));
+}
+
+/// Makes results as versions left them that noted neither a build's files nor what a round was timed with.
+fn forget_identities(out: &Path) {
+    for arm in ["gcc", "gcc.again"] {
+        fs::remove_file(out.join("builds/fib").join(arm).join("files.json")).expect("results of a run");
+    }
+    let edit = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let text = fs::read_to_string(out.join(name)).expect("results of a run");
+        let values = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
+        let lines = values.map(|value| {
+            let mut value = value.expect("results of a run");
+            change(&mut value);
+            format!("{value}\n")
+        });
+        fs::write(out.join(name), lines.collect::<String>()).expect("results of a run");
+    };
+    edit("manifest.json", &|plan| {
+        drop(plan.as_object_mut().expect("results of a run").remove("identities").expect("results of a run"))
+    });
+    edit("rounds.jsonl", &|line| {
+        drop(line.as_object_mut().expect("results of a run").remove("made").expect("results of a run"))
+    });
+    edit("facts.jsonl", &|fact| {
+        let mut key: Vec<serde_json::Value> =
+            serde_json::from_str(fact["key"].as_str().expect("results of a run")).expect("results of a run");
+        key.truncate(4);
+        fact["key"] = serde_json::Value::from(key).to_string().into();
+    });
+}
+
+/// Check that results of a version that did not note what they are of are kept, and that a source that is edited later
+/// makes builds, facts and rounds anew, mixed with none before.
+#[test]
+fn edited_sources_start_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (manifest, out) = (benchmarks(dir.path(), "", &[("fib", "{exe} 10")]), dir.path().join("out"));
+    let lines = |name: &str| fs::read_to_string(out.join(name)).unwrap().lines().count();
+    let again = || {
+        let ran = ran(&mut flags(&manifest, &out));
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        (ran.stderr.contains("taken for those of now"), lines("facts.jsonl"), lines("rounds.jsonl"))
+    };
+    assert_eq!(again(), (false, 2, 2));
+    forget_identities(&out);
+    assert_eq!(again(), (true, 2, 2), "all is kept, and it is said");
+    assert_eq!(again(), (false, 2, 2));
+    let source = dir.path().join("fib.c");
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(&source, format!("/* edited */ {text}")).unwrap();
+    assert_eq!(again(), (false, 4, 4), "all is made anew");
+    let results = evaluation(&out);
+    assert_eq!(results["results"][0]["programs"][0]["rounds"], 2, "{results}");
+    assert_eq!(again(), (false, 4, 4));
+}

@@ -1,7 +1,7 @@
 //! `fpprof flags`: what compiler flags cost and what they give.
 
-use crate::exit::{DONE, Usage};
-use crate::flags::{Manifest, Store, TEMPLATE, collect, run as run_evaluation};
+use crate::exit::{DONE, FAILED, Usage};
+use crate::flags::{KEEP, Manifest, Store, TEMPLATE, collect, run as run_evaluation, serve};
 use crate::output::{self, say};
 use clap::Subcommand;
 use fpprof_analysis::flags::{Evaluation, evaluate};
@@ -29,7 +29,7 @@ enum Command {
         #[arg(default_value = "flags.toml")]
         file: PathBuf,
     },
-    /// Run what a manifest asks for; a run that was interrupted goes on where it was
+    /// Run what a manifest asks for; a run that was interrupted goes on where it was, and leaves no benchmark running
     Run {
         /// Programs and flag sets
         manifest: PathBuf,
@@ -37,6 +37,9 @@ enum Command {
         #[arg(short, long, value_name = "DIR", default_value = "flags-results")]
         output: PathBuf,
     },
+    /// Run benchmarks for `run`, which starts this
+    #[command(name = KEEP, hide = true)]
+    Keep,
     /// Say what the results mean, so far; writes report.txt, report.html and report.json beside them
     Report {
         /// Directory of results
@@ -56,9 +59,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         Command::Init { file } => init(file)?,
         Command::Run { manifest, output } => {
             let read = Manifest::read(manifest).map_err(|error| Usage(format!("{error:#}")))?;
-            run_evaluation(manifest, &read, &Store::create(output)?)?;
+            let faults = run_evaluation(manifest, &read, &Store::create(output)?)?;
             report(output, false)?;
+            if !faults.is_empty() {
+                faults.iter().for_each(|fault| say(&format!("fpprof: {fault}")));
+                say("fpprof: start it again to go on");
+                return Ok(FAILED);
+            }
         }
+        Command::Keep => serve()?,
         Command::Report { dir, json } => report(dir, *json)?,
     }
     Ok(DONE)

@@ -1,5 +1,6 @@
 //! Builds: objects once for each flag set, then one link for each layout, then copies.
 
+use super::identity::Files;
 use super::manifest::{Flags, Manifest, Program};
 use super::store::Store;
 use anyhow::Context as _;
@@ -37,18 +38,28 @@ pub(super) struct Builder<'a> {
     pub(super) layout: &'static str,
 }
 
+/// Where a program's code comes from.
+#[derive(Debug)]
+pub(super) struct Sources {
+    /// `{src}`, `{src2}`, …
+    pub(super) dirs: Vec<PathBuf>,
+    /// Digest of the manifest's own files ([`super::identity::files`]).
+    pub(super) digest: String,
+}
+
 impl Builder<'_> {
-    /// Builds the binaries of an arm, unless they are there already. Gives `true` if something was built.
+    /// Builds the binaries of an arm, unless they are there already. Gives `true` if they are and did not say of which
+    /// files: those of now are noted.
     pub(super) fn arm(
         &self,
         program: &Program,
-        sources: &[PathBuf],
+        sources: &Sources,
         flags: &Flags,
         version: &str,
         arm: &Arm,
     ) -> anyhow::Result<bool> {
         let dir = self.store.arm_dir(&program.name, &arm.flags, arm.again);
-        let common = |template: &str| self.fill(template, sources, flags);
+        let common = |template: &str| self.fill(template, &sources.dirs, flags);
         let made = Made {
             compile: common(&program.compile),
             link: common(&program.link),
@@ -59,8 +70,16 @@ impl Builder<'_> {
             layout: self.layout.to_owned(),
         };
         let finished = dir.join("made.json");
+        let (noted, digest) = (dir.join(Files::FILE), sources.digest.clone());
         if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
-            return Ok(false);
+            match Store::read::<Files>(&noted) {
+                Some(files) if files.digest == digest => return Ok(false),
+                Some(_) => {}
+                None => {
+                    Store::write(&noted, &Files { digest, since_build: false })?;
+                    return Ok(true);
+                }
+            }
         }
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
@@ -73,8 +92,9 @@ impl Builder<'_> {
             let seed = self.seed(&program.name, arm, layout);
             self.link(&made.link, &dir, &objects, layout, seed)?;
         }
+        Store::write(&noted, &Files { digest, since_build: true })?;
         Store::write(&finished, &made)?;
-        Ok(true)
+        Ok(false)
     }
 
     /// Links one layout and copies it.
@@ -112,13 +132,18 @@ impl Builder<'_> {
     }
 
     /// A seed for one layout: different for every arm, the same in every run.
-    ///
-    /// # Sources
-    /// FNV-1a (Fowler, Noll and Vo), 64 bits: only has to spread names.
     fn seed(&self, program: &str, arm: &Arm, layout: u32) -> u64 {
         let text = format!("{} {program} {} {} {layout}", self.manifest.seed, arm.flags, arm.again);
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        fnv(text.as_bytes())
     }
+}
+
+/// A digest that is the same in every version and on every machine; of nothing that anyone would forge.
+///
+/// # Sources
+/// FNV-1a (Fowler, Noll and Vo), 64 bits.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Names of binaries are of one length: a longer name moves the stack.

@@ -7,6 +7,7 @@ use super::store::Store;
 use anyhow::Context as _;
 use fpprof_analysis::audit::{self, examine};
 use fpprof_analysis::flags::{Arm, ArmResult, Environment, Method, Raw, RawProgram, Sizes, TallySummary};
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -21,11 +22,8 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
     let mut programs = Vec::new();
     for program in plan.manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
         let (name, arms) = (&program.name, plan.arms(program));
-        let mut times: Vec<_> = lines
-            .iter()
-            .filter(|line| line.program == *name && line.arms == arms)
-            .map(|line| line.times.clone())
-            .collect();
+        let mut times: Vec<_> =
+            lines.iter().filter(|line| plan.counts(program, line)).map(|line| line.times.clone()).collect();
         times.sort_by_key(|times| times.round);
         let mut results = Vec::new();
         for arm in &arms {
@@ -41,6 +39,9 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
             programs.push(RawProgram { name: name.clone(), arms, results, times });
         }
     }
+    // Both arms of an A/A comparison are of one name.
+    let mut said = HashSet::new();
+    missing.retain(|what| said.insert(what.clone()));
     Ok(Raw { environment, method: method(&plan.manifest, &plan), flag_sets: plan.flag_sets, programs, missing })
 }
 

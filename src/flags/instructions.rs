@@ -1,27 +1,27 @@
 //! Instruction counts, from valgrind: they hardly vary, and are not a cost.
 
+use super::keeper::{Keeper, Run};
 use super::manifest::EXE;
 use super::rounds::command;
 use anyhow::Context as _;
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Instructions of a run of a binary.
-pub(super) fn count(here: &Path, dir: &Path, words: &str) -> anyhow::Result<u64> {
+pub(super) fn count(here: &Path, dir: &Path, words: &str, keeper: &mut Keeper) -> anyhow::Result<u64> {
     let is_alone = words.split_whitespace().next() == Some(EXE);
     anyhow::ensure!(is_alone, "the benchmark is more than the binary (`{words}`)");
     let run = command(here, dir, 0, words);
-    let output = Command::new("valgrind")
-        .args(["--tool=exp-bbv", "--instr-count-only=yes", "--bb-out-file=/dev/null"])
-        .arg(run.get_program())
-        .args(run.get_args())
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .context("starting valgrind")?;
-    anyhow::ensure!(output.status.success(), "valgrind: {}", output.status);
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    total(&text).context("valgrind told no total of instructions")
+    let mut args: Vec<_> =
+        ["--tool=exp-bbv", "--instr-count-only=yes", "--bb-out-file=/dev/null"].map(Into::into).into();
+    args.push(run.program.clone());
+    args.extend(run.args.iter().cloned());
+    let output = dir.join("valgrind.log");
+    keeper
+        .run(&Run { program: "valgrind".into(), args, env: None, output: Some(output.clone()), ..run })
+        .context("valgrind")?;
+    let text = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;
+    total(&String::from_utf8_lossy(&text)).context("valgrind told no total of instructions")
 }
 
 /// The number after `Total instructions:`, the last one if processes forked.

@@ -27,6 +27,9 @@ pub(crate) struct Manifest {
     /// Count instructions with valgrind.
     #[serde(default)]
     pub(crate) instructions: bool,
+    /// Seconds that one run of a benchmark may take, be it timed, counted or recorded.
+    #[serde(default = "usual_limit_s")]
+    pub(crate) limit_s: u32,
     /// The flag sets.
     pub(crate) flags: Vec<Flags>,
     /// The programs.
@@ -91,6 +94,11 @@ pub(crate) struct Program {
     pub(crate) long: Option<String>,
 }
 
+/// Ten minutes: a longest recording takes less than one, and a count of instructions some fifty times its run.
+fn usual_limit_s() -> u32 {
+    600
+}
+
 impl Manifest {
     /// Reads and checks a manifest; words with `NAME=` in front name what is wrong.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -110,6 +118,7 @@ impl Manifest {
 
     fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.rounds > 0, "rounds = 0: nothing would be measured");
+        anyhow::ensure!(self.limit_s > 0, "limit_s = 0: no benchmark would be done in time");
         let n = self.layouts.checked_mul(self.copies).filter(|n| (2..=99).contains(n));
         anyhow::ensure!(n.is_some(), "layouts × copies must be 2 to 99: fewer binaries give no interval");
         let flags = self.flags.iter().map(|flags| &flags.name);
@@ -199,6 +208,7 @@ mod tests {
         for (from, to, want) in [
             ("rounds = ", "rounds = 0 #", "rounds = 0"),
             ("layouts = ", "layouts = 0 #", "layouts"),
+            ("# limit_s = 600", "limit_s = 0", "limit_s = 0"),
             ("name = \"gcc-fp\"", "name = \"gcc\"", "twice"),
             ("against = \"gcc\"", "against = \"icc\"", "no baseline"),
             ("bench = \"{exe}", "bench = \"time", "must have the word {exe}"),

@@ -4,7 +4,10 @@
 mod build;
 mod collect;
 mod environment;
+mod identity;
 mod instructions;
+mod keeper;
+mod keeping;
 mod manifest;
 mod recordings;
 mod rounds;
@@ -13,6 +16,8 @@ mod sources;
 mod store;
 
 pub(crate) use collect::collect;
+pub(crate) use keeper::SUBCOMMAND as KEEP;
+pub(crate) use keeping::serve;
 pub(crate) use manifest::{Manifest, TEMPLATE};
 pub(crate) use run::run;
 pub(crate) use store::Store;

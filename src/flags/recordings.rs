@@ -1,6 +1,7 @@
 //! Recordings: what profilers get from a binary, by our own `record` and `report`.
 
 use super::build::binary_name;
+use super::keeper::{Keeper, Run};
 use super::manifest::Recording;
 use anyhow::Context as _;
 use fpprof_analysis::accuracy::{Agreement, Relation};
@@ -9,24 +10,25 @@ use fpprof_analysis::flags::{Quality, StrategyQuality};
 use fpprof_analysis::summary::{self, Summary};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
-pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -> anyhow::Result<Quality> {
+pub(super) fn quality(wish: &Recording, run: &Run, dir: &Path, keeper: &mut Keeper) -> anyhow::Result<Quality> {
     let profiler = match &wish.profiler {
         Some(path) => path.clone(),
         None => std::env::current_exe().context("finding fpprof itself")?,
     };
     let file = dir.join("recording.fpprof");
-    record(&profiler, wish, "fp", run(), &file)?;
+    record(&profiler, wish, "fp", run, &file, keeper)?;
     let fp: Summary = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
     let both = format!("both,{}", wish.stack_bytes);
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
         .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
-    record(&profiler, wish, &both, run(), &file)?;
+    record(&profiler, wish, &both, run, &file, keeper)?;
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
     let fired = fp.fired.saturating_add(dwarf.fired);
@@ -61,22 +63,26 @@ pub(super) fn quality(wish: &Recording, run: &dyn Fn() -> Command, dir: &Path) -
     Ok(quality)
 }
 
-fn record(profiler: &Path, wish: &Recording, mode: &str, run: Command, file: &Path) -> anyhow::Result<()> {
+fn record(
+    profiler: &Path,
+    wish: &Recording,
+    mode: &str,
+    run: &Run,
+    file: &Path,
+    keeper: &mut Keeper,
+) -> anyhow::Result<()> {
     // A recording of an earlier, interrupted run is not kept aside.
     let _ = fs::remove_file(file);
-    let output = Command::new(profiler)
-        .args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", mode, "-o"])
-        .arg(file)
-        .arg("--")
-        .arg(run.get_program())
-        .args(run.get_args())
-        .current_dir(run.get_current_dir().unwrap_or(Path::new(".")))
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("starting {}", profiler.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "recording with {mode}: {} {}", output.status, said.trim());
-    Ok(())
+    let mut args: Vec<OsString> =
+        ["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", mode, "-o"].map(Into::into).into();
+    args.extend([file.into(), "--".into(), run.program.clone()]);
+    args.extend(run.args.iter().cloned());
+    let log = run.dir.join("record.log");
+    let recording = Run { program: profiler.into(), args, env: None, output: Some(log.clone()), ..run.clone() };
+    keeper.run(&recording).map(drop).with_context(|| {
+        let said = fs::read(&log).unwrap_or_default();
+        format!("recording with {mode}: {}", String::from_utf8_lossy(&said).trim())
+    })
 }
 
 fn output(profiler: &Path, args: &[&str], file: &Path) -> anyhow::Result<Vec<u8>> {

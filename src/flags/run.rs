@@ -1,8 +1,10 @@
 //! The whole evaluation, from what is there already to its end.
 
-use super::build::{Builder, LLD, OBJECTS, binary_name};
+use super::build::{Builder, LLD, OBJECTS, Sources, binary_name, fnv};
 use super::collect::{binary, first};
 use super::environment::{look, raise_session, version};
+use super::identity::{Files, Identity, files};
+use super::keeper::Keeper;
 use super::manifest::{Flags, Manifest, Program};
 use super::rounds::{self, Line, command, round};
 use super::sources::sources;
@@ -12,9 +14,9 @@ use crate::output::say;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What is evaluated: the manifest less what is not here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub(super) struct Plan {
     pub(super) flag_sets: Vec<FlagSet>,
     /// Programs that could be built under every flag set.
     pub(super) programs: Vec<String>,
+    /// What of each program is timed; nothing in plans of versions that did not note it.
+    #[serde(default)]
+    pub(super) identities: BTreeMap<String, Identity>,
     pub(super) missing: Vec<String>,
     pub(super) layout: String,
     pub(super) repeat: String,
@@ -39,6 +44,36 @@ impl Plan {
             }
         }
         arms
+    }
+
+    /// Whether a round is one of this program as it is now.
+    pub(super) fn counts(&self, program: &Program, line: &Line) -> bool {
+        let made = line.made.as_deref();
+        let is_covered = self.identities.get(&program.name).map_or(made.is_none(), |identity| identity.covers(made));
+        line.program == program.name && is_covered && line.arms == self.arms(program)
+    }
+
+    /// What of a program is timed now. Rounds of `earlier` that do not say what they were timed with count if that has
+    /// not changed since.
+    fn identity(&self, store: &Store, program: &Program, earlier: Option<&Self>) -> anyhow::Result<Identity> {
+        let mut made = vec![program.bench.clone()];
+        let mut has_older_rounds = true;
+        for arm in self.arms(program) {
+            let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
+            let noted = Store::read::<Files>(&dir.join(Files::FILE)).context("a build that is gone")?;
+            has_older_rounds &= !noted.since_build;
+            made.push(noted.digest);
+            made.push(std::fs::read_to_string(dir.join("made.json")).context("a build that is gone")?);
+        }
+        let digest = format!("{:016x}", fnv(serde_json::json!(made).to_string().as_bytes()));
+        has_older_rounds &= match earlier.and_then(|plan| plan.identities.get(&program.name)) {
+            Some(before) => before.has_older_rounds && before.digest == digest,
+            None => {
+                let mut before = earlier.into_iter().flat_map(|plan| &plan.manifest.program);
+                before.any(|before| before.name == program.name && before.bench == program.bench)
+            }
+        };
+        Ok(Identity { digest, has_older_rounds })
     }
 }
 
@@ -59,22 +94,28 @@ impl Fact {
     pub(super) const FILE: &'static str = "facts.jsonl";
 }
 
-/// Runs whatever is not finished yet.
-pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<()> {
+/// Runs whatever is not finished yet; gives what went wrong with programs, which are left as far as they came.
+pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
+    let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
     plan.missing.iter().for_each(|what| say(&format!("flags: not here: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
     let builder = Builder { store, manifest, layout };
     build(&builder, &mut plan)?;
+    for program in manifest.program.iter().filter(|program| plan.programs.contains(&program.name)) {
+        let identity = plan.identity(store, program, earlier.as_ref())?;
+        plan.identities.insert(program.name.clone(), identity);
+    }
     Store::write(&store.path("manifest.json"), &plan)?;
     anyhow::ensure!(!plan.programs.is_empty(), "no program could be built");
     let environment = store.path("environment.json");
     if !environment.exists() {
         Store::write(&environment, &look())?;
     }
-    facts(store, &plan)?;
-    times(store, &plan)
+    let mut keeper = Keeper::start(Duration::from_secs(manifest.limit_s.into()))?;
+    facts(store, &plan, &mut keeper)?;
+    times(store, &plan, &mut keeper)
 }
 
 fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
@@ -102,7 +143,15 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
     }
     let layout = if has_lld { LLD } else { OBJECTS }.to_owned();
     let repeat = format!("fpprof flags run {} -o {}", manifest_path.display(), store.path("").display());
-    Plan { manifest: manifest.clone(), flag_sets, programs: Vec::new(), missing, layout, repeat }
+    Plan {
+        manifest: manifest.clone(),
+        flag_sets,
+        programs: Vec::new(),
+        identities: BTreeMap::new(),
+        missing,
+        layout,
+        repeat,
+    }
 }
 
 fn flag_set(flags: &Flags, version: String) -> FlagSet {
@@ -127,15 +176,25 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
             continue;
         }
         let built = (|| {
-            let sources = sources(builder.store, &manifest.here, program)?;
+            let sources = Sources {
+                dirs: sources(builder.store, &manifest.here, program)?,
+                digest: files(&manifest.here, program, &builder.store.path(""))?,
+            };
+            let mut is_old = false;
             for arm in &arms {
-                build_arm(builder, plan, program, &sources, arm)?;
+                is_old |= build_arm(builder, plan, program, &sources, arm)?;
                 progress.step(&format!("{} {}", program.name, arm.flags));
             }
-            anyhow::Ok(())
+            anyhow::Ok(is_old)
         })();
+        if let Ok(true) = built {
+            say(&format!(
+                "flags: {}: its builds do not say of which files they are; taken for those of now",
+                program.name
+            ));
+        }
         match built {
-            Ok(()) => plan.programs.push(program.name.clone()),
+            Ok(_) => plan.programs.push(program.name.clone()),
             Err(error) => {
                 say(&format!("flags: {} cannot be built and is left out: {error:#}", program.name));
                 plan.missing.push(format!("program {}: {error:#}", program.name));
@@ -149,19 +208,18 @@ fn build_arm(
     builder: &Builder<'_>,
     plan: &Plan,
     program: &Program,
-    sources: &[PathBuf],
+    sources: &Sources,
     arm: &Arm,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let flags = builder.manifest.flags.iter().find(|flags| flags.name == arm.flags);
     let set = plan.flag_sets.iter().find(|set| set.name == arm.flags);
     let (flags, set) = flags.zip(set).context("an arm without flags")?;
     let what = || format!("{} under {}", program.name, arm.flags);
-    builder.arm(program, sources, flags, &set.version, arm).with_context(what)?;
-    Ok(())
+    builder.arm(program, sources, flags, &set.version, arm).with_context(what)
 }
 
 /// Sizes, audits, instruction counts and recordings of every arm, unless they are there already.
-fn facts(store: &Store, plan: &Plan) -> anyhow::Result<()> {
+fn facts(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
     let known: HashSet<_> =
         store.lines::<Fact>(Fact::FILE)?.into_iter().map(|fact| (fact.program, fact.arm, fact.key)).collect();
@@ -172,12 +230,16 @@ fn facts(store: &Store, plan: &Plan) -> anyhow::Result<()> {
         for arm in plan.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
             let made = std::fs::read_to_string(dir.join("made.json")).context("a build that is gone")?;
-            let key = serde_json::json!([made, program, manifest.recording, manifest.instructions]).to_string();
+            let mut key = vec![serde_json::json!(made), serde_json::json!(program)];
+            key.extend([serde_json::json!(manifest.recording), serde_json::json!(manifest.instructions)]);
+            let noted = Store::read::<Files>(&dir.join(Files::FILE)).filter(|noted| noted.since_build);
+            key.extend(noted.map(|noted| noted.digest.into()));
+            let key = serde_json::Value::from(key).to_string();
             progress.step(&format!("{} {}", program.name, arm.flags));
             if known.contains(&(program.name.clone(), arm.clone(), key.clone())) {
                 continue;
             }
-            let (result, missing) = fact(manifest, program, &arm, &dir)?;
+            let (result, missing) = fact(manifest, program, &arm, &dir, keeper)?;
             missing.iter().for_each(|what| say(&format!("flags: {} {}: {what}", program.name, arm.flags)));
             store.append(Fact::FILE, &Fact { program: program.name.clone(), arm, key, result, missing })?;
         }
@@ -185,7 +247,13 @@ fn facts(store: &Store, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fact(manifest: &Manifest, program: &Program, arm: &Arm, dir: &Path) -> anyhow::Result<(ArmResult, Vec<String>)> {
+fn fact(
+    manifest: &Manifest,
+    program: &Program,
+    arm: &Arm,
+    dir: &Path,
+    keeper: &mut Keeper,
+) -> anyhow::Result<(ArmResult, Vec<String>)> {
     let mut result = binary(&dir.join(binary_name(0)))?;
     let mut missing = Vec::new();
     if arm.again {
@@ -193,14 +261,14 @@ fn fact(manifest: &Manifest, program: &Program, arm: &Arm, dir: &Path) -> anyhow
     }
     if manifest.instructions {
         let words = program.short.as_ref().unwrap_or(&program.bench);
-        match instructions::count(&manifest.here, dir, words) {
+        match instructions::count(&manifest.here, dir, words, keeper) {
             Ok(count) => result.instructions = Some(count),
             Err(error) => missing.push(format!("no instruction count: {error:#}")),
         }
     }
     if let Some(recording) = &manifest.recording {
         let words = program.long.as_ref().unwrap_or(&program.bench);
-        match recordings::quality(recording, &|| command(&manifest.here, dir, 0, words), dir) {
+        match recordings::quality(recording, &command(&manifest.here, dir, 0, words), dir, keeper) {
             Ok(quality) => result.quality = Some(quality),
             Err(error) => missing.push(format!("no recording: {error:#}")),
         }
@@ -208,38 +276,52 @@ fn fact(manifest: &Manifest, program: &Program, arm: &Arm, dir: &Path) -> anyhow
     Ok((result, missing))
 }
 
-/// Rounds, until there are as many as wished for. A round runs every program, in an order of its own.
-fn times(store: &Store, plan: &Plan) -> anyhow::Result<()> {
-    let manifest = &plan.manifest;
-    let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
-    let arms: HashMap<&str, Vec<Arm>> =
-        programs.iter().map(|program| (program.name.as_str(), plan.arms(program))).collect();
-    let done: HashSet<(String, u32)> = store
-        .lines::<Line>(rounds::FILE)?
-        .into_iter()
-        .filter(|line| arms.get(line.program.as_str()) == Some(&line.arms))
-        .map(|line| (line.program, line.times.round))
-        .collect();
-    let mut left = Vec::new();
-    for n in 0..manifest.rounds {
-        let mut order = programs.clone();
-        fastrand::Rng::with_seed(manifest.seed ^ u64::from(n)).shuffle(&mut order);
-        left.extend(
-            order.into_iter().filter(|program| !done.contains(&(program.name.clone(), n))).map(|program| (n, program)),
-        );
-    }
+/// Rounds, until there are as many as wished for. A round runs every program, in an order of its own. A program whose
+/// benchmark fails is left out from then on; gives why.
+fn times(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<Vec<String>> {
+    let left = rounds_left(store, plan)?;
     if !left.is_empty() && !raise_session() {
         say(
             "flags: other sessions get as much of the CPU as this one; start with `setsid -w` as root for calmer times",
         );
     }
     let mut progress = Progress::new("rounds", left.len());
+    let (mut left_out, mut faults) = (BTreeSet::new(), Vec::new());
     for (n, program) in left {
-        let arms = arms.get(program.name.as_str()).context("a program without arms")?;
-        store.append(rounds::FILE, &round(store, manifest, program, arms, n)?)?;
         progress.step(&program.name);
+        if left_out.contains(&program.name) {
+            continue;
+        }
+        let made = &plan.identities.get(&program.name).context("a program without builds")?.digest;
+        match round(store, &plan.manifest, program, (&plan.arms(program), made), n, keeper) {
+            Ok(line) => store.append(rounds::FILE, &line)?,
+            Err(error) => {
+                let words = format!("{error:#}; {} has no rounds from the {}th on", program.name, n.saturating_add(1));
+                say(&format!("flags: {words}"));
+                left_out.insert(program.name.clone());
+                faults.push(words);
+            }
+        }
     }
-    Ok(())
+    Ok(faults)
+}
+
+/// What is not done yet, in the order in which it is to be.
+fn rounds_left<'a>(store: &Store, plan: &'a Plan) -> anyhow::Result<Vec<(u32, &'a Program)>> {
+    let manifest = &plan.manifest;
+    let programs: Vec<_> = manifest.program.iter().filter(|program| plan.programs.contains(&program.name)).collect();
+    let lines = store.lines::<Line>(rounds::FILE)?;
+    let counts = |line: &&Line| programs.iter().any(|program| plan.counts(program, line));
+    let done: HashSet<_> = lines.iter().filter(counts).map(|line| (line.program.as_str(), line.times.round)).collect();
+    let mut left = Vec::new();
+    for n in 0..manifest.rounds {
+        let mut order = programs.clone();
+        fastrand::Rng::with_seed(manifest.seed ^ u64::from(n)).shuffle(&mut order);
+        left.extend(
+            order.into_iter().filter(|program| !done.contains(&(program.name.as_str(), n))).map(|program| (n, program)),
+        );
+    }
+    Ok(left)
 }
 
 /// Says how far a stage is, and about how long it will take.

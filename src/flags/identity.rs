@@ -1,0 +1,127 @@
+//! What programs are made of, so that results of one thing are not mixed with those of another.
+//!
+//! Commands of a manifest name files of its directory (`{here}/drivers/rec.c`). A changed one makes builds stale, and with
+//! them what was found out about them. Builds of versions that did not note their files are taken to be of the files as
+//! they are when they are first seen again.
+
+use super::build::fnv;
+use super::manifest::Program;
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// Files that are looked into; a program that names more is compared by its first ones.
+const MAX_FILES: usize = 20_000;
+
+/// Of what files a build is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Files {
+    pub(super) digest: String,
+    /// Noted when it was built, not later.
+    pub(super) since_build: bool,
+}
+
+impl Files {
+    /// Beside the binaries.
+    pub(super) const FILE: &'static str = "files.json";
+}
+
+/// What rounds are timed with: builds and benchmark of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) digest: String,
+    /// Rounds that do not say what they were timed with were timed with this.
+    pub(super) has_older_rounds: bool,
+}
+
+impl Identity {
+    /// Whether a round that was timed with `made` counts.
+    pub(super) fn covers(&self, made: Option<&str>) -> bool {
+        made.map_or(self.has_older_rounds, |made| made == self.digest)
+    }
+}
+
+/// A digest of the files below the manifest's directory that a program's commands name, with what they include by `"…"`,
+/// and of its `path`; not of `results`, which may lie there too.
+pub(super) fn files(here: &Path, program: &Program, results: &Path) -> anyhow::Result<String> {
+    let commands = [Some(&program.compile), Some(&program.link), Some(&program.bench)];
+    let commands = commands.into_iter().chain([program.short.as_ref(), program.long.as_ref()]).flatten();
+    let mut left: Vec<PathBuf> = commands.flat_map(|command| named(command)).map(|name| here.join(name)).collect();
+    left.extend(program.path.as_ref().map(|path| here.join(path)));
+    let mut found = BTreeSet::new();
+    while let Some(path) = left.pop().filter(|_| found.len() < MAX_FILES) {
+        if path.is_dir() {
+            let is_ours = |entry: &walkdir::DirEntry| entry.path() != results && entry.file_name() != ".git";
+            let entries = WalkDir::new(&path).into_iter().filter_entry(is_ours).flatten();
+            found.extend(entries.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path));
+        } else if path.is_file() && found.insert(path.clone()) {
+            left.extend(included(&path));
+        }
+    }
+    let mut digest = fnv(&[]);
+    for path in found.iter().take(MAX_FILES) {
+        let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.strip_prefix(here).unwrap_or(path);
+        digest = fnv(format!("{digest:x} {} {:x}", name.display(), fnv(&content)).as_bytes());
+    }
+    Ok(format!("{digest:016x}"))
+}
+
+/// What stands behind `{here}/` in a command; for a pattern of the shell the directory it looks in.
+fn named(command: &str) -> impl Iterator<Item = &Path> {
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '|' | '&' | ')' | '<' | '>' | ':');
+    command.split("{here}/").skip(1).map(move |rest| {
+        let name = rest.split(is_end).next().unwrap_or_default();
+        let plain = name.split(['*', '?', '[', '$', '{']).next().unwrap_or_default();
+        if plain.len() == name.len() { Path::new(name) } else { Path::new(plain).parent().unwrap_or(Path::new("")) }
+    })
+}
+
+/// The files that a source includes from beside it.
+fn included(path: &Path) -> Vec<PathBuf> {
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let names = text.lines().filter_map(|line| {
+        let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
+        rest.trim_start().strip_prefix('"')?.split('"').next()
+    });
+    let beside = path.parent().unwrap_or(Path::new(""));
+    names.map(|name| beside.join(name)).filter(|path| path.is_file()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Manifest, TEMPLATE};
+
+    /// Check that names are found in commands, and that a pattern stands for its directory.
+    #[test]
+    fn named_files_are_found() {
+        let names = |command| named(command).map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names("cc -I{here}/inc -c {here}/a/b.c; sh '{here}/x.sh'"), ["inc", "a/b.c", "x.sh"]);
+        assert_eq!(names("for f in {here}/a/*.c; do cc $f; done"), ["a"]);
+        assert!(names("cc -c x.c").is_empty());
+    }
+
+    /// Check that the digest changes with a driver, with what it includes, and with nothing else.
+    #[test]
+    fn digests_follow_drivers() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        fs::create_dir(dir.path().join("drivers")).unwrap();
+        write("drivers/rec.c", "#include \"text.h\"\n # include <stdio.h>\n");
+        write("drivers/text.h", "#include \"text.h\"\n1");
+        let program = &Manifest::parse(TEMPLATE).unwrap().program[0];
+        let digest = || files(dir.path(), program, Path::new("/nowhere")).unwrap();
+        let before = digest();
+        write("drivers/other.c", "2");
+        assert_eq!(digest(), before);
+        write("drivers/text.h", "#include \"text.h\"\n2");
+        let after = digest();
+        assert_ne!(after, before);
+        write("drivers/rec.c", "");
+        assert_ne!(digest(), after);
+    }
+}
