@@ -105,6 +105,26 @@ fn one_command_gives_the_report() {
     assert_eq!(fs::read(out.join("rounds.jsonl")).unwrap(), rounds, "timed again");
 }
 
+/// Check that more layouts are linked from the objects that are there, with the first one as it was and known, and that
+/// rounds of fewer are not mixed with theirs.
+#[test]
+fn more_layouts_are_only_linked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (manifest, out) = (manifest(dir.path(), 2, ""), dir.path().join("out"));
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    let arm = out.join("builds/fib/gcc-fp");
+    let objects = || fs::metadata(arm.join("objects/fib.o")).unwrap().ctime_nsec();
+    let n_facts = || fs::read_to_string(out.join("facts.jsonl")).unwrap().lines().count();
+    let before = (objects(), fs::read(arm.join("bin-00")).unwrap(), n_facts());
+    let more = fs::read_to_string(&manifest).unwrap().replace("layouts = 2", "layouts = 5");
+    fs::write(&manifest, more).unwrap();
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    assert!(arm.join("bin-04").exists());
+    assert_eq!(before, (objects(), fs::read(arm.join("bin-00")).unwrap(), n_facts()));
+    let fib = evaluation(&out)["results"][1]["programs"][0].clone();
+    assert_eq!((&fib["rounds"], &fib["effect"]["Ok"]["n"]), (&2.into(), &5.into()), "{fib}");
+}
+
 /// Check that a run killed in the middle of its rounds goes on where it was, and keeps every finished round.
 #[test]
 fn killed_runs_go_on() {

@@ -17,6 +17,9 @@ pub(super) const LLD: &str = "functions and object files shuffled by lld";
 /// Likewise without lld.
 pub(super) const OBJECTS: &str = "object files shuffled (lld is not installed, functions stay in their order)";
 
+/// The file that says what a build was made of, beside its binaries, once it is finished.
+pub(super) const MADE: &str = "made.json";
+
 /// What a finished build was made of. A build whose own differs is made again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Made {
@@ -27,6 +30,37 @@ struct Made {
     layouts: u32,
     copies: u32,
     layout: String,
+}
+
+impl Made {
+    /// Whether both have the same objects.
+    fn compiles_as(&self, other: &Self) -> bool {
+        self.compile == other.compile && self.compiler == other.compiler
+    }
+}
+
+/// Whether what was compiled of these files is there and finished, so that linking is all that is left to do.
+fn has_objects(dir: &Path, made: &Made, digest: &str) -> bool {
+    let is_of_now = |files: Files| files.digest == digest;
+    Store::read::<Made>(&dir.join(MADE)).is_some_and(|before| before.compiles_as(made))
+        && Store::read::<Files>(&dir.join(Files::FILE)).is_none_or(is_of_now)
+}
+
+/// What the first binary of a build is, as text: that of the first layout, however many there are.
+pub(super) fn first_binary(dir: &Path) -> Option<String> {
+    let made = Store::read::<Made>(&dir.join(MADE))?;
+    serde_json::to_string(&Made { layouts: 1, copies: 1, ..made }).ok()
+}
+
+/// Takes a finished build's binaries away, its objects left: it is finished no more.
+fn clear_binaries(dir: &Path) -> anyhow::Result<()> {
+    fs::remove_file(dir.join(MADE)).with_context(|| format!("clearing {}", dir.display()))?;
+    for entry in fs::read_dir(dir).with_context(|| format!("clearing {}", dir.display()))?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"bin-") {
+            fs::remove_file(entry.path()).with_context(|| format!("clearing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What every build of an evaluation shares.
@@ -69,7 +103,7 @@ impl Builder<'_> {
             copies: self.manifest.copies,
             layout: self.layout.to_owned(),
         };
-        let finished = dir.join("made.json");
+        let finished = dir.join(MADE);
         let (noted, digest) = (dir.join(Files::FILE), sources.digest.clone());
         if Store::read::<Made>(&finished).is_some_and(|before| before == made) {
             match Store::read::<Files>(&noted) {
@@ -81,18 +115,24 @@ impl Builder<'_> {
                 }
             }
         }
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
-        }
         let objects_dir = dir.join("objects");
-        fs::create_dir_all(&objects_dir).with_context(|| format!("making {}", objects_dir.display()))?;
-        shell(&made.compile, &objects_dir, &dir.join("build.log"))?;
+        let mut since_build = true;
+        if has_objects(&dir, &made, &digest) {
+            since_build = Store::read::<Files>(&noted).is_some_and(|files| files.since_build);
+            clear_binaries(&dir)?;
+        } else {
+            if dir.exists() {
+                fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
+            }
+            fs::create_dir_all(&objects_dir).with_context(|| format!("making {}", objects_dir.display()))?;
+            shell(&made.compile, &objects_dir, &dir.join("build.log"))?;
+        }
         let objects = objects(&objects_dir)?;
         for layout in 0..self.manifest.layouts {
             let seed = self.seed(&program.name, arm, layout);
             self.link(&made.link, &dir, &objects, layout, seed)?;
         }
-        Store::write(&noted, &Files { digest, since_build: true })?;
+        Store::write(&noted, &Files { digest, since_build })?;
         Store::write(&finished, &made)?;
         Ok(false)
     }

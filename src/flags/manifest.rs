@@ -119,8 +119,9 @@ impl Manifest {
     fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.rounds > 0, "rounds = 0: nothing would be measured");
         anyhow::ensure!(self.limit_s > 0, "limit_s = 0: no benchmark would be done in time");
+        anyhow::ensure!(self.layouts >= 2, "layouts = {}: fewer than 2 give no interval", self.layouts);
         let n = self.layouts.checked_mul(self.copies).filter(|n| (2..=99).contains(n));
-        anyhow::ensure!(n.is_some(), "layouts × copies must be 2 to 99: fewer binaries give no interval");
+        anyhow::ensure!(n.is_some(), "layouts × copies must be 2 to 99");
         let flags = self.flags.iter().map(|flags| &flags.name);
         let programs = self.program.iter().map(|program| &program.name);
         for (what, names) in [("flags", flags.collect::<Vec<_>>()), ("program", programs.collect())] {

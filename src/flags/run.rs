@@ -1,6 +1,6 @@
 //! The whole evaluation, from what is there already to its end.
 
-use super::build::{Builder, LLD, OBJECTS, Sources, binary_name, fnv};
+use super::build::{Builder, LLD, MADE, OBJECTS, Sources, binary_name, first_binary, fnv};
 use super::collect::{binary, first};
 use super::environment::{look, raise_session, version};
 use super::identity::{Files, Identity, files};
@@ -63,7 +63,7 @@ impl Plan {
             let noted = Store::read::<Files>(&dir.join(Files::FILE)).context("a build that is gone")?;
             has_older_rounds &= !noted.since_build;
             made.push(noted.digest);
-            made.push(std::fs::read_to_string(dir.join("made.json")).context("a build that is gone")?);
+            made.push(std::fs::read_to_string(dir.join(MADE)).context("a build that is gone")?);
         }
         let digest = format!("{:016x}", fnv(serde_json::json!(made).to_string().as_bytes()));
         has_older_rounds &= match earlier.and_then(|plan| plan.identities.get(&program.name)) {
@@ -229,7 +229,7 @@ fn facts(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<()> 
     for program in programs {
         for arm in plan.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-            let made = std::fs::read_to_string(dir.join("made.json")).context("a build that is gone")?;
+            let made = first_binary(&dir).context("a build that is gone")?;
             let mut key = vec![serde_json::json!(made), serde_json::json!(program)];
             key.extend([serde_json::json!(manifest.recording), serde_json::json!(manifest.instructions)]);
             let noted = Store::read::<Files>(&dir.join(Files::FILE)).filter(|noted| noted.since_build);

@@ -23,11 +23,11 @@ pub struct Effect {
     pub freedom: f64,
     /// Probability of an effect at least this large where there is none.
     pub p: f64,
-    /// The smallest slow-down these binaries would have told from none with a chance of 80 %.
+    /// The smallest slow-down these layouts would have told from none with a chance of 80 %.
     pub mde: f64,
-    /// Binaries of the flag set.
+    /// Layouts of the flag set.
     pub n: u32,
-    /// Binaries of the baseline.
+    /// Layouts of the baseline.
     pub n_baseline: u32,
 }
 
@@ -43,9 +43,9 @@ impl Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// Fewer than two binaries on a side say nothing about how binaries scatter.
-    #[error("fewer than two binaries")]
-    FewBinaries,
+    /// Fewer than two layouts on a side say nothing about how layouts scatter.
+    #[error("fewer than two layouts")]
+    FewLayouts,
     /// A time is zero, negative or no number.
     #[error("a time that is not above zero")]
     NotPositive,
@@ -55,20 +55,21 @@ pub enum Unfit {
 }
 
 /// Compares two sets of binaries: `times[round][binary]` in seconds, the first `n_baseline` of each round being the
-/// baseline's.
+/// baseline's, and so many `copies` of a layout one after the other.
 ///
 /// # Errors
 /// [`Unfit`].
 ///
 /// # Sources
-/// Module documentation: trimmed means over rounds, Welch's interval over binaries.
-pub fn effect(times: &[Vec<f64>], n_baseline: usize) -> Result<Effect, Unfit> {
+/// Module documentation: trimmed means over rounds, Welch's interval over layouts.
+pub fn effect(times: &[Vec<f64>], n_baseline: usize, copies: usize) -> Result<Effect, Unfit> {
+    let copies = copies.max(1);
     let n_binaries = times.first().map_or(0, Vec::len);
     if n_binaries == 0 || times.iter().any(|round| round.len() != n_binaries) {
         return Err(Unfit::NoRound);
     }
-    if n_baseline < 2 || n_binaries < n_baseline.saturating_add(2) {
-        return Err(Unfit::FewBinaries);
+    if n_baseline / copies < 2 || n_binaries.saturating_sub(n_baseline) / copies < 2 {
+        return Err(Unfit::FewLayouts);
     }
     if times.iter().flatten().any(|time| !time.is_finite() || *time <= 0.0) {
         return Err(Unfit::NotPositive);
@@ -83,7 +84,8 @@ pub fn effect(times: &[Vec<f64>], n_baseline: usize) -> Result<Effect, Unfit> {
     }
     let centres: Vec<f64> = by_binary.iter().map(|values| trimmed_mean(values)).collect();
     let (baseline, treated) = centres.split_at(n_baseline);
-    Ok(welch(baseline, treated))
+    let layouts = |binaries: &[f64]| -> Vec<f64> { binaries.chunks(copies).map(mean).collect() };
+    Ok(welch(&layouts(baseline), &layouts(treated)))
 }
 
 fn welch(baseline: &[f64], treated: &[f64]) -> Effect {

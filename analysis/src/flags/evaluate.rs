@@ -13,7 +13,11 @@ pub fn evaluate(raw: &Raw) -> Evaluation {
         let arm = Arm { flags: flags.name.clone(), again: is_baseline };
         let mut result = FlagSetResult {
             against: flags.against.clone(),
-            programs: raw.programs.iter().filter_map(|program| compare(program, &arm, &flags.against)).collect(),
+            programs: raw
+                .programs
+                .iter()
+                .filter_map(|program| compare(program, &arm, &flags.against, raw.method.copies))
+                .collect(),
             mean: None,
             verdict: None,
             arm,
@@ -36,7 +40,7 @@ pub fn evaluate(raw: &Raw) -> Evaluation {
     }
 }
 
-fn compare(program: &RawProgram, arm: &Arm, against: &str) -> Option<ProgramResult> {
+fn compare(program: &RawProgram, arm: &Arm, against: &str, copies: u32) -> Option<ProgramResult> {
     let index_of = |wanted: &Arm| program.arms.iter().position(|arm| arm == wanted);
     let baseline = index_of(&Arm { flags: against.to_owned(), again: false })?;
     let treated = index_of(arm)?;
@@ -49,7 +53,7 @@ fn compare(program: &RawProgram, arm: &Arm, against: &str) -> Option<ProgramResu
     }
     Some(ProgramResult {
         name: program.name.clone(),
-        effect: effect(&times, n_baseline).map_err(|unfit| unfit.to_string()),
+        effect: effect(&times, n_baseline, copies as usize).map_err(|unfit| unfit.to_string()),
         p_holm: None,
         rounds: u32::try_from(times.len()).unwrap_or(u32::MAX),
         treated: program.results.get(treated)?.clone(),

@@ -6,18 +6,19 @@
 //!
 //! # Model
 //!
-//! Copies of one binary, equal byte by byte, differ in time reproducibly by more than what repeating one of them
-//! shows: where the linker and the kernel placed it decides. So the binary is what is replicated, and intervals are
-//! over binaries:
+//! Binaries of one program and one set of flags differ in time reproducibly by more than what repeating one of them
+//! shows: where the linker placed its functions decides, and by less where the kernel placed a copy of it. So link
+//! layouts are what is replicated, and intervals are over them. Copies of a layout are averaged first: they are no
+//! replicates of their own, since what a layout does is in all of them.
 //!
 //! ```text
-//! ln t(round, binary) = round + flags + binary(flags) + error
-//! x(binary)           = trimmed mean over rounds of (ln t − mean of the round over all binaries)
-//! effect              = mean of x over the flag set's binaries − mean of x over the baseline's
+//! ln t(round, binary) = round + flags + layout(flags) + copy(layout) + error
+//! x(layout)           = mean over its copies of the trimmed mean over rounds of (ln t − mean of the round)
+//! effect              = mean of x over the flag set's layouts − mean of x over the baseline's
 //! interval            = effect ± t(1 − α/2, Welch's degrees of freedom) · √(s²/n + s₀²/n₀)
 //! ```
 //!
-//! An effect above zero is slower. Every baseline is compared with itself, too: another set of binaries built with the
+//! An effect above zero is slower. Every baseline is compared with itself, too: another set of layouts built with the
 //! same flags (A/A), which shows what the method takes for a difference when there is none.
 //!
 //! # Sources

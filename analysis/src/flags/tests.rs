@@ -47,7 +47,7 @@ fn planted_slow_down_is_found() {
     let mut noise = Noise(1);
     let mut held = 0;
     for _ in 0..100 {
-        let got = effect(&times(&mut noise, 60, 8, 0.03), 8).unwrap();
+        let got = effect(&times(&mut noise, 60, 8, 0.03), 8, 1).unwrap();
         assert!(got.differs() && got.log_ratio > 0.0, "{got:?}");
         held += u32::from(got.interval.low <= 0.03_f64.ln_1p() && 0.03_f64.ln_1p() <= got.interval.high);
     }
@@ -59,10 +59,32 @@ fn planted_slow_down_is_found() {
 #[test]
 fn equal_flags_differ_in_the_nominal_share() {
     let mut noise = Noise(7);
-    let n_false = (0..400).filter(|_| effect(&times(&mut noise, 30, 6, 0.0), 6).unwrap().differs()).count();
+    let n_false = (0..400).filter(|_| effect(&times(&mut noise, 30, 6, 0.0), 6, 1).unwrap().differs()).count();
     // 20 of 400 on average; more than 34 has a chance of 0.1 % (binomial).
     assert!(n_false <= 34, "{n_false} of 400 A/A comparisons differ");
     assert!(n_false >= 5, "{n_false} of 400: the intervals are too wide to be 95 % ones");
+}
+
+/// Check that copies of a layout are no replicates: with each layout there twice, an effect is that of the layouts, and
+/// equal flags differ no more often than they should though layouts scatter and copies do not.
+#[test]
+fn copies_of_a_layout_count_once() {
+    let twice = |times: Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+        times.into_iter().map(|round| round.into_iter().flat_map(|time| [time; 2]).collect()).collect()
+    };
+    let mut noise = Noise(3);
+    let mut n_false = [0, 0];
+    for _ in 0..400 {
+        let times = times(&mut noise, 30, 4, 0.0);
+        let (layouts, copies) = (effect(&times, 4, 1).unwrap(), effect(&twice(times.clone()), 8, 2).unwrap());
+        assert!((layouts.log_ratio - copies.log_ratio).abs() < 1e-12 && (layouts.p - copies.p).abs() < 1e-9);
+        assert_eq!((copies.n_baseline, copies.n), (4, 4));
+        n_false[0] += u32::from(copies.differs());
+        n_false[1] += u32::from(effect(&twice(times), 8, 1).unwrap().differs());
+    }
+    assert!(n_false[0] <= 34, "{n_false:?} of 400 A/A comparisons differ");
+    assert!(n_false[1] > 40, "{n_false:?}: as if copies were layouts, they would differ too often");
+    assert_eq!(effect(&[vec![1.0; 6]], 2, 2), Err(Unfit::FewLayouts));
 }
 
 /// Check that effect, interval and degrees of freedom are those worked by hand.
@@ -70,7 +92,7 @@ fn equal_flags_differ_in_the_nominal_share() {
 fn effect_is_the_one_worked_by_hand() {
     // One round; baseline ln t = 0, 2; treated 3, 5: means 1 and 4, s² = 2 each, s²/n = 1 each.
     let round = [0.0_f64, 2.0, 3.0, 5.0].map(f64::exp).to_vec();
-    let got = effect(&[round], 2).unwrap();
+    let got = effect(&[round], 2, 1).unwrap();
     assert!((got.log_ratio - 3.0).abs() < 1e-12 && (got.standard_error - 2.0_f64.sqrt()).abs() < 1e-12);
     // (1+1)² / (1²/1 + 1²/1) = 2; t(0.975, 2) = 4.3026527.
     assert!((got.freedom - 2.0).abs() < 1e-12);
@@ -85,17 +107,17 @@ fn outliers_do_not_move_an_effect() {
     let rounds = |wild: f64| -> Vec<Vec<f64>> {
         (0..20).map(|round| vec![1.0, 1.001, 1.01, if round % 10 == 0 { wild } else { 1.011 }]).collect()
     };
-    let (calm, wild) = (effect(&rounds(1.011), 2).unwrap(), effect(&rounds(9.0), 2).unwrap());
+    let (calm, wild) = (effect(&rounds(1.011), 2, 1).unwrap(), effect(&rounds(9.0), 2, 1).unwrap());
     assert!((calm.log_ratio - wild.log_ratio).abs() < 1e-9);
 }
 
 /// Check that times nobody can compare are refused.
 #[test]
 fn unfit_times_are_refused() {
-    assert_eq!(effect(&[], 2), Err(Unfit::NoRound));
-    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2), Err(Unfit::NoRound));
-    assert_eq!(effect(&[vec![1.0; 3]], 2), Err(Unfit::FewBinaries));
-    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2), Err(Unfit::NotPositive));
+    assert_eq!(effect(&[], 2, 1), Err(Unfit::NoRound));
+    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2, 1), Err(Unfit::NoRound));
+    assert_eq!(effect(&[vec![1.0; 3]], 2, 1), Err(Unfit::FewLayouts));
+    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2, 1), Err(Unfit::NotPositive));
     assert_eq!(over_programs(&[0.1]), None);
 }
 

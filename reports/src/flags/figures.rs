@@ -162,7 +162,10 @@ pub(super) fn chunk_order(names: impl Iterator<Item = String>) -> Vec<String> {
 /// What the environment and the method were: label and value.
 pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
     let (environment, method) = (&evaluation.environment, &evaluation.method);
-    let binaries = method.layouts.saturating_mul(method.copies);
+    let copies = match method.copies {
+        0 | 1 => String::new(),
+        n => format!(", of each {n} equal copies, which count as one"),
+    };
     let rounds: Vec<_> =
         evaluation.results.iter().flat_map(|result| &result.programs).map(|program| program.rounds).collect();
     let (fewest, most) = (rounds.iter().min().copied().unwrap_or(0), rounds.iter().max().copied().unwrap_or(0));
@@ -172,10 +175,7 @@ pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
         ("load", format!("{} at the start ({})", environment.load, environment.date)),
         (
             "binaries",
-            format!(
-                "{binaries} for each program and flag set: {} layouts × {} equal copies; {}",
-                method.layouts, method.copies, method.layout
-            ),
+            format!("{} link layouts for each program and flag set{copies}; {}", method.layouts, method.layout),
         ),
         (
             "rounds",
@@ -184,7 +184,7 @@ pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
         (
             "times",
             "user and system CPU time; differences of logarithms to the round's mean, 20 % trimmed over rounds; \
-             intervals of 95 % over binaries (Welch), p adjusted over programs (Holm)"
+             intervals of 95 % over layouts (Welch), p adjusted over programs (Holm)"
                 .to_owned(),
         ),
         ("seed", method.seed.to_string()),

@@ -107,7 +107,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult) -> Markup {
             thead { tr {
                 th { "program" } th { "CPU time % [95 %]" }
                 th { (change(-reach)) " … 0 … " (change(reach)) " (shaded: A/A)" }
-                th.n { "p (Holm)" } th.n { "MDE %" } th.n { "binaries" } th.n { "rounds" } th.n { "instr %" }
+                th.n { "p (Holm)" } th.n { "MDE %" } th.n { "layouts" } th.n { "rounds" } th.n { "instr %" }
             } }
             tbody { @for program in &result.programs { tr {
                 td { (shown(&program.name)) }
