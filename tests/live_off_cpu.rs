@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use support::stacks::stacks;
 use support::{Ended, Ran, assert_balance, fpprof, number, ran, record, report};
 
@@ -124,6 +125,55 @@ fn preempted_is_not_blocked() {
     let report = assert_both_balance(&file);
     assert!(number(&report["waits"], "preempted") >= 20, "{:#}", report["waits"]);
     assert!(blocked_in(&file, "dwarf", "run_spin") < 10_000_000);
+}
+
+/// Check that threads that were blocked before a recording and still are after it are in it, for as long as it takes, with
+/// complete stacks of both kinds and the kernel's; and that a thread is not taken for blocked that is not.
+#[test]
+fn blocked_from_beginning_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, program) = (dir.path().join("recording"), program(dir.path()));
+    let run = |what: &str| Ended(Command::new(&program).args([what, "1", "60000"]).spawn().expect("it runs"));
+    let (blocked, spinning) = (run("stay"), run("spin"));
+    let pids = format!("{},{}", blocked.id(), spinning.id());
+    await_threads(blocked.id(), 2);
+    for mode in ["both,65536", "fp"] {
+        let options = ["record", "--off-cpu", "--call-graph", mode, "-p", &pids, "--duration", "1", "-o"];
+        let ran = ran(fpprof().args(options).arg(&file));
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("2 threads were still blocked"), "{}", ran.stderr);
+        let report = assert_both_balance(&file);
+        // The asked second, and no more than all of it with its start and stop.
+        let recording_s = report["duration_s"].as_f64().expect("a duration");
+        let is_right = |ns: u64| (0.99..=recording_s).contains(&(Duration::from_nanos(ns).as_secs_f64()));
+        let took: Vec<u64> =
+            waits(&file).iter().filter(|wait| wait.pid == blocked.id()).map(|wait| wait.weight).collect();
+        assert!(took.len() == 2 && took.iter().all(|&ns| is_right(ns)), "{mode}: {took:?} of {recording_s} s");
+        let strategies = if mode == "fp" { &["fp"][..] } else { &["fp", "dwarf"] };
+        for strategy in strategies {
+            for function in ["stay_blocked", "forever"] {
+                let ns = blocked_in(&file, strategy, function);
+                assert!(is_right(ns), "{strategy} {function}: {ns} of {recording_s} s");
+            }
+            assert!(blocked_in(&file, strategy, "run_spin") < 200_000_000);
+        }
+        let stacks = ran_stdout(fpprof().arg("export").arg(&file).args(["--event", "off-cpu"]));
+        let line = stacks.lines().find(|line| line.contains(";stay_blocked;")).expect("a stack");
+        assert!(line.contains("nanosleep_[k]"), "{line}");
+        assert!(mode == "fp" || (line.starts_with("off_cpu;_start;") && !stacks.contains("truncated")), "{stacks}");
+    }
+}
+
+/// Waits until a process has so many threads, of which the last sleep.
+fn await_threads(pid: u32, n_threads: usize) {
+    let sleeping = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process").filter_map(Result::ok);
+        let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+        stats.filter(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S "))).count()
+    };
+    while sleeping() < n_threads {
+        std::thread::yield_now();
+    }
 }
 
 /// Check that both events of nbdkit and fio balance with many short waits, that no thread waits twice at once, and that

@@ -101,7 +101,7 @@ fn pairs(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64
 ///
 /// # Sources
 /// System V psABI for AMD64, figure 3.36.
-fn user_regs(abi: Abi, regs: &types::pt_regs) -> UserRegs {
+pub(crate) fn user_regs(abi: Abi, regs: &types::pt_regs) -> UserRegs {
     let values = [
         regs.ax, regs.dx, regs.cx, regs.bx, regs.si, regs.di, regs.bp, regs.sp, regs.r8, regs.r9, regs.r10, regs.r11,
         regs.r12, regs.r13, regs.r14, regs.r15, regs.ip,

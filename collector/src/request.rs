@@ -175,6 +175,10 @@ pub enum Note {
     EndNotWritten(i32),
     /// So many stacks were copied in part only, because the ring was filling up.
     StacksShed(u64),
+    /// So many threads were still blocked when the recording ended: the time up to then is in it.
+    StillBlocked(u64),
+    /// So many threads that were blocked when the recording began were not followed: the table of blocked threads was full.
+    WaitsNotFollowed(u64),
     /// So many times of losses could not be written; the losses are counted.
     GapsDropped(u64),
     /// Ticks in the kernel were neither sampled nor counted, as this user may not see them.
@@ -219,6 +223,15 @@ impl std::fmt::Display for Note {
             }
             Self::StacksShed(n) => {
                 write!(f, "{n} stacks were cut short because the ring buffer was filling up; a larger -m avoids that")
+            }
+            Self::StillBlocked(n) => {
+                write!(f, "{n} threads were still blocked when the recording ended; the time up to then counts")
+            }
+            Self::WaitsNotFollowed(n) => {
+                write!(
+                    f,
+                    "{n} threads that were blocked from the beginning were not followed: there was no room for them"
+                )
             }
             Self::GapsDropped(n) => write!(f, "the times of {n} losses could not be written"),
             Self::KernelNotSampled => write!(

@@ -11,7 +11,8 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Shortest wait that is sampled when nothing is said.
+/// Shortest wait that is sampled when nothing is said: a switch of threads then costs 0.2 µs, and with every wait a
+/// sample 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
 const DEFAULT_WAIT: &str = "50us";
 
 /// Record a command, running processes or threads, a control group, or the whole machine

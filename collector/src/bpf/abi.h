@@ -289,6 +289,26 @@ struct wait {
 	__u64 start_boottime;
 	/* CLOCK_MONOTONIC since when it is blocked; 0 when it is not. */
 	__u64 since_ns;
+	/* CPU time it had had then, by which it is told whether it has run since. */
+	__u64 run_ns;
+};
+
+/* A wait that goes on while the recording ends. n_kernel of u64 follow, the kernel's chain, leaf first. */
+struct open_wait {
+	__u32 pid;
+	__u32 tid;
+	/* As in struct wait. */
+	__u64 since_ns;
+	__u64 run_ns;
+	/* Where the thread's control block is. */
+	__u64 fsbase;
+	/* Whether it has not run since; without that, neither registers nor chain are those of the wait. */
+	__u32 is_blocked;
+	/* Whether it has an address space and registers. */
+	__u32 has_user;
+	__u32 n_kernel;
+	__u32 pad;
+	struct pt_regs regs;
 };
 
 /* Keeps all of this in the BTF, where user space takes it from. */
@@ -299,6 +319,7 @@ struct abi {
 	struct gap gap;
 	struct tracked tracked;
 	struct wait wait;
+	struct open_wait open_wait;
 	enum limit limit;
 	enum counter counter;
 	enum gap_cause gap_cause;
@@ -312,6 +333,7 @@ struct abi {
 
 _Static_assert(sizeof(struct sample_head) == 72 + sizeof(struct pt_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
+_Static_assert(sizeof(struct open_wait) == 48 + sizeof(struct pt_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
 _Static_assert(__builtin_offsetof(struct cpu_control, pad0) + sizeof(((struct cpu_control *)0)->pad0) ==
 		       __builtin_offsetof(struct cpu_control, tail),

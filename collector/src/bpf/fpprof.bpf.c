@@ -33,13 +33,12 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 	return process->start_boottime == start_boottime;
 }
 
-/* Whether the current thread is to be profiled. */
-static __always_inline bool is_target(__u64 pid_tid)
+/* Whether a thread is to be profiled. */
+static __always_inline bool is_target(struct task_struct *task)
 {
-	__u32 pid = pid_tid >> 32, key = filter == FILTER_THREADS ? (__u32)pid_tid : pid;
-	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 pid = task->tgid, tid = task->pid, key = filter == FILTER_THREADS ? tid : pid;
 
-	if (!pid_tid)
+	if (!tid)
 		return false;
 	if (filter == FILTER_SYSTEM)
 		return pid != excluded_pid;
@@ -53,7 +52,7 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 {
 	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;
 
-	if (is_target(pid_tid))
+	if (is_target(bpf_get_current_task_btf()))
 		return true;
 	if (!pid_tid)
 		control->counters[COUNT_SKIPPED_IDLE]++;

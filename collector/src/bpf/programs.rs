@@ -3,7 +3,7 @@
 use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
-use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics, wait_for_programs};
+use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
@@ -59,12 +59,12 @@ impl Wish {
 
 /// The loaded programs. Dropping the value takes all of it out of the kernel.
 pub(crate) struct Programs<'a> {
-    skeleton: FpprofSkel<'a>,
+    pub(super) skeleton: FpprofSkel<'a>,
     filter: Filter,
     opened: Opened,
-    takes_waits: bool,
+    pub(super) takes_waits: bool,
     links: Vec<Link>,
-    wait_links: RefCell<Vec<Link>>,
+    pub(super) wait_links: RefCell<Vec<Link>>,
 }
 
 impl<'a> Programs<'a> {
@@ -82,6 +82,8 @@ impl<'a> Programs<'a> {
         open.maps.waits.set_max_entries(if takes_waits { MAX_WAITS } else { 1 })?;
         open.progs.note_wait.set_autoload(takes_waits);
         open.progs.take_wait.set_autoload(takes_waits);
+        open.progs.begin_waits.set_autoload(takes_waits);
+        open.progs.end_waits.set_autoload(takes_waits);
         let follows = wish.filter == Filter::Tracked;
         open.progs.follow_fork.set_autoload(follows);
         open.progs.follow_exec.set_autoload(follows);
@@ -101,30 +103,6 @@ impl<'a> Programs<'a> {
             Filter::Threads => vec![&programs.follow_free],
             Filter::System { .. } | Filter::Cgroup { .. } if self.takes_waits => vec![&programs.follow_free],
             Filter::System { .. } | Filter::Cgroup { .. } => Vec::new(),
-        }
-    }
-
-    /// The programs that sample waits.
-    fn waiters(&self) -> [&ProgramMut<'a>; 2] {
-        // What ends waits first: one that was noted must be seen to end.
-        [&self.skeleton.progs.take_wait, &self.skeleton.progs.note_wait]
-    }
-
-    /// Starts sampling waits, if they were asked for.
-    pub(crate) fn start_waits(&self) -> libbpf_rs::Result<()> {
-        if self.takes_waits {
-            let links = self.waiters().into_iter().map(|program| program.attach_trace());
-            *self.wait_links.borrow_mut() = links.collect::<Result<_, _>>()?;
-        }
-        Ok(())
-    }
-
-    /// Stops sampling waits; when this returns, none of those programs runs any more.
-    pub(crate) fn stop_waits(&self) {
-        let links = std::mem::take(&mut *self.wait_links.borrow_mut());
-        if !links.is_empty() {
-            drop(links);
-            wait_for_programs();
         }
     }
 

@@ -34,6 +34,7 @@ enum bpf_map_type {
 
 enum {
 	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1U << 0,
 	BPF_F_MMAPABLE = 1U << 10,
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
@@ -108,7 +109,14 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
 struct task_struct {
+	unsigned int __state;
+	int on_cpu;
+	struct sched_entity se;
 	unsigned int flags;
 	unsigned int in_execve : 1;
 	pid_t pid;
@@ -120,6 +128,18 @@ struct task_struct {
 	unsigned long sas_ss_size;
 	struct css_set *cgroups;
 	struct thread_struct thread;
+};
+
+/* include/linux/bpf.h and kernel/bpf/task_iter.c */
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop

@@ -1,5 +1,6 @@
 //! Where every tick of a CPU went.
 
+use super::open_waits::OpenWaits;
 use super::waits::WAITS;
 use crate::bpf::types::counter;
 use crate::ring::{Counters, Lane};
@@ -56,4 +57,18 @@ pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, th
         dropped: written.dropped,
         waits: (lane.event == WAITS).then_some(waits),
     }
+}
+
+/// The same with waits that went on at the end. What was recorded of them is in `written` already.
+pub(super) fn with_open(mut counters: CpuCounters, open: OpenWaits) -> CpuCounters {
+    counters.fired += open.recorded + open.short + open.woken;
+    counters.skipped += open.short;
+    if let Some(waits) = &mut counters.waits {
+        waits.short += open.short;
+        waits.short_ns += open.short_ns;
+    }
+    if open.woken > 0 {
+        *counters.lost.entry(LossCause::Woken).or_default() += open.woken;
+    }
+    counters
 }

@@ -1,6 +1,6 @@
 //! The end of a recording: what is left is read, counted and written.
 
-use super::balance::{Written, cpu_counters};
+use super::balance::{Written, cpu_counters, with_open};
 use super::meta::events;
 use super::record::{Session, Spent};
 use super::ticks::ticks_in;
@@ -24,6 +24,8 @@ impl<W: Write> Session<'_, W> {
         self.programs.stop_waits();
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
+        self.reader.read(u64::MAX);
+        self.sample_open_waits(stopped_ns)?;
         if !self.running.terminate()? {
             self.notes.push(Note::TargetStillRuns);
         }
@@ -75,7 +77,11 @@ impl<W: Write> Session<'_, W> {
                 open.iter().filter(|throttled| throttled.cpu == lane.cpu).map(|throttled| self.ticks(throttled));
             let ticks = self.throttled_ticks.get(&lane.cpu).copied().unwrap_or(0) + still.sum::<u64>();
             let ticks = if lane.event == 0 { ticks } else { 0 };
-            cpu_counters(lane, &self.reader.rings.counters(lane), written(lane), ticks)
+            let counters = cpu_counters(lane, &self.reader.rings.counters(lane), written(lane), ticks);
+            match self.reader.open_waits {
+                Some((whose, open)) if whose == lane => with_open(counters, open),
+                _ => counters,
+            }
         };
         let lanes = self.reader.rings.lanes().filter(|lane| self.cpus.sampled.contains(&lane.cpu));
         lanes.map(of_lane).collect()
@@ -180,6 +186,7 @@ impl<W: Write> Session<'_, W> {
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (files_not_kept, Note::FilesNotKept),
+            (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];

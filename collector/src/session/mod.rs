@@ -5,6 +5,7 @@ mod closing;
 mod cpus;
 mod interrupt;
 mod meta;
+mod open_waits;
 mod pace;
 mod reader;
 mod record;

@@ -1,6 +1,7 @@
 //! From the rings into the recording.
 
 use super::balance::{LOST, Written};
+use super::open_waits::OpenWaits;
 use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
 use crate::decode::{decode, record_time_ns};
@@ -33,6 +34,8 @@ pub(super) struct Reader<W> {
     pub(super) ring_bytes: u64,
     /// Time of the waits among them.
     pub(super) blocked_ns: u64,
+    /// Waits that went on at the end, and with whose they count.
+    pub(super) open_waits: Option<(Lane, OpenWaits)>,
     /// Where the kernel switches threads, if waits are sampled.
     pub(super) switching: Option<Range<u64>>,
     cursors: Vec<Cursor>,
@@ -65,6 +68,7 @@ impl<W: Write> Reader<W> {
             n_samples: 0,
             ring_bytes: 0,
             blocked_ns: 0,
+            open_waits: None,
             switching: None,
             cursors: Vec::new(),
             next: BinaryHeap::new(),
@@ -123,6 +127,15 @@ impl<W: Write> Reader<W> {
             return cursor.skip_all();
         }
         self.ring_bytes += record_bytes as u64;
+        self.hand_over();
+        for gap in self.gaps.drain(..) {
+            note(&mut self.write_failed, self.writer.gap(&gap));
+        }
+        self.rings.advance(cursor, record_bytes);
+    }
+
+    /// Hands the sample at hand to the recording.
+    fn hand_over(&mut self) {
         if self.sample.event == WAITS {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
@@ -130,11 +143,13 @@ impl<W: Write> Reader<W> {
         let sample = &self.sample;
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
         note(&mut self.write_failed, self.writer.sample(sample, scrub));
-        for gap in self.gaps.drain(..) {
-            note(&mut self.write_failed, self.writer.gap(&gap));
-        }
         self.n_samples += 1;
-        self.rings.advance(cursor, record_bytes);
+    }
+
+    /// Writes a sample that no ring holds.
+    pub(super) fn write_sample(&mut self, sample: Sample) {
+        self.sample = sample;
+        self.hand_over();
     }
 
     /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
@@ -178,7 +193,8 @@ impl<W: Write> Reader<W> {
     /// What became of all of a ring's samples, when none is on its way any more.
     pub(super) fn written_at_last(&self, lane: Lane) -> Written {
         let recorded = self.written_so_far(lane).recorded;
-        let handed_over = self.rings.counters(lane).get(counter::COUNT_RECORDED);
+        let open = self.open_waits.filter(|&(whose, _)| whose == lane).map_or(0, |(_, open)| open.recorded);
+        let handed_over = self.rings.counters(lane).get(counter::COUNT_RECORDED) + open;
         Written { recorded, dropped: handed_over.saturating_sub(recorded) }
     }
 

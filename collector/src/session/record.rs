@@ -131,7 +131,8 @@ impl<W: Write> Session<'_, W> {
         self.begun = TicksBegun::at(monotonic_ns());
         self.nested.since_ns = self.begun.time_ns;
         self.samplers.enable(self.programs.sampler())?;
-        self.programs.start_waits().map_err(Error::bpf("watching what blocks"))?;
+        let refused = self.programs.start_waits().map_err(Error::bpf("watching what blocks"))?;
+        self.notes.extend((refused > 0).then_some(Note::WaitsNotFollowed(refused)));
         self.running.release(self.plan.command.as_ref())
     }
 

@@ -20,7 +20,7 @@ pub(crate) use perf::PerfEvent;
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::StackEvent;
 pub(crate) use process::{
-    OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, realtime_ns, rusage, terminate, try_wait,
+    OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage, terminate, try_wait,
 };
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;

@@ -52,6 +52,16 @@ pub(crate) fn rusage() -> Rusage {
     }
 }
 
+/// Reads memory of another process; gives how many bytes from the start on could be read.
+pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
+    let Ok(pid) = i32::try_from(pid) else { return 0 };
+    // SAFETY: `local` is writable for its length; the kernel checks the other's memory.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
+}
+
 /// A descriptor that becomes readable when the process ends.
 pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is checked.

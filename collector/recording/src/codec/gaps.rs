@@ -4,7 +4,7 @@ use super::varint::{Cursor, put, put_delta};
 use crate::model::{Gap, LossCause};
 
 /// By their numbers in a file.
-const CAUSES: [LossCause; 7] = [
+const CAUSES: [LossCause; 8] = [
     LossCause::RingFull,
     LossCause::Throttled,
     LossCause::ExecWindow,
@@ -12,6 +12,7 @@ const CAUSES: [LossCause; 7] = [
     LossCause::Unattributed,
     LossCause::Nested,
     LossCause::TableFull,
+    LossCause::Woken,
 ];
 /// The event stands in the same number above the cause: a reader that knows one event only refuses the others.
 const EVENT_SHIFT: u32 = 8;
@@ -111,7 +112,7 @@ mod tests {
             assert_eq!(good, n_visited, "cut to {len} bytes");
         }
         assert_eq!(decode_gaps(payload, 1, |_| {}), Err(1));
-        let unknown_cause = [0, 0, 0, 7, 1];
+        let unknown_cause = [0, 0, 0, 8, 1];
         assert_eq!(decode_gaps(&unknown_cause, 1, |_| {}), Err(0));
         let mut late = Vec::new();
         put_delta(&mut late, u64::MAX, 0);

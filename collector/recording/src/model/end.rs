@@ -100,6 +100,8 @@ pub enum LossCause {
     ExecWindow,
     /// A thread was blocked, and the table of blocked threads was full: for how long is not known.
     TableFull,
+    /// A thread was blocked when the recording ended, but went on before its stacks could be read.
+    Woken,
     /// A probe was hit while the sample of another hit was being taken, on the same CPU.
     Nested,
     /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
@@ -118,6 +120,7 @@ impl LossCause {
             Self::Throttled => "throttled",
             Self::ExecWindow => "exec_window",
             Self::TableFull => "table_full",
+            Self::Woken => "woken",
             Self::Nested => "nested",
             Self::Unwritten => "unwritten",
             Self::Unattributed => "unattributed",

@@ -1,0 +1,193 @@
+//! Waits that go on when the recording ends: samples of threads that are still blocked, up to then.
+//!
+//! ```text
+//! programs stopped ──▶ what is blocked, with registers and kernel chain (BPF) ──▶ memory (process_vm_readv)
+//!                                                                                      │
+//!            CPU time as it was when it blocked? ── no: lost, `woken`  ◀───────────────┘
+//! ```
+
+use super::record::Session;
+use super::waits::WAITS;
+use crate::bpf::types;
+use crate::decode::user_regs;
+use crate::error::Error;
+use crate::proc::{MapsEntry, parse_maps, start_stack};
+use crate::ring::Lane;
+use crate::sys::{read_memory, read_pod};
+use fpprof_recording::model::{
+    Abi, CaptureMode, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
+};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::mem::size_of;
+
+/// What became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct OpenWaits {
+    /// Handed to the recording.
+    pub(super) recorded: u64,
+    /// Shorter than the threshold.
+    pub(super) short: u64,
+    /// These together.
+    pub(super) short_ns: u64,
+    /// Had gone on.
+    pub(super) woken: u64,
+}
+
+/// The selector of 32-bit code.
+const USER32_CS: u64 = 0x23;
+/// As the BPF programs have it.
+const MAX_FRAMES: usize = types::limit::MAX_FRAMES.0 as usize;
+const THREAD_BLOCK_BYTES: u64 = types::limit::THREAD_BLOCK_BYTES.0 as u64;
+
+impl<W: Write> Session<'_, W> {
+    /// Samples the threads that are blocked, when no program runs any more and all rings are read. They count with the
+    /// first CPU.
+    pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
+        let said = self.programs.open_waits().map_err(Error::bpf("looking at what is blocked"))?;
+        let least_ns = self.plan.wish.least_wait_ns.unwrap_or(u64::MAX);
+        let lane = Lane { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
+        let mut memory = Memory { mode: self.request.mode, maps: BTreeMap::new() };
+        let mut done = OpenWaits::default();
+        for (wait, chain) in records(&said) {
+            let blocked_ns = now_ns.saturating_sub(wait.since_ns);
+            if blocked_ns < least_ns {
+                done.short += 1;
+                done.short_ns += blocked_ns;
+                continue;
+            }
+            match memory.sample(&wait, chain) {
+                Some(mut sample) => {
+                    done.recorded += 1;
+                    let counters = self.reader.rings.counters(lane);
+                    let before = counters.get(types::counter::COUNT_FIRED) + done.short + done.woken;
+                    sample.cpu_fired = before + done.recorded;
+                    sample.cpu_lost = counters.sum(&super::balance::LOST) + done.woken;
+                    (sample.cpu, sample.event) = (lane.cpu, lane.event);
+                    (sample.time_ns, sample.weight) = (now_ns, blocked_ns);
+                    self.reader.write_sample(sample);
+                }
+                None => {
+                    done.woken += 1;
+                    let Lane { cpu, event } = lane;
+                    let gap = Gap { cpu, event, start_ns: now_ns, end_ns: now_ns, lost: 1, cause: LossCause::Woken };
+                    self.reader.write_gap(&gap);
+                }
+            }
+        }
+        self.reader.open_waits = Some((lane, done));
+        Ok(())
+    }
+}
+
+/// One after the other, each with its kernel chain.
+fn records(mut said: &[u8]) -> impl Iterator<Item = (types::open_wait, &[u8])> {
+    std::iter::from_fn(move || {
+        let wait: types::open_wait = read_pod(said)?;
+        let (record, rest) = said.split_at_checked(size_of::<types::open_wait>() + wait.n_kernel as usize * 8)?;
+        said = rest;
+        Some((wait, record.get(size_of::<types::open_wait>()..)?))
+    })
+}
+
+/// Others' memory.
+struct Memory {
+    mode: CaptureMode,
+    maps: BTreeMap<u32, Vec<MapsEntry>>,
+}
+
+impl Memory {
+    /// A sample without time, place and weight; `None` for a thread that has run since.
+    fn sample(&mut self, wait: &types::open_wait, chain: &[u8]) -> Option<Sample> {
+        let kernel = chain.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let mut sample = Sample { pid: wait.pid, tid: wait.tid, in_kernel: true, kernel, ..Sample::default() };
+        if wait.has_user != 0 {
+            self.user_side(wait, &mut sample);
+        }
+        (wait.is_blocked != 0 && run_ns(wait.tid).is_none_or(|run_ns| run_ns == wait.run_ns)).then_some(sample)
+    }
+
+    fn user_side(&mut self, wait: &types::open_wait, sample: &mut Sample) {
+        let abi = if wait.regs.cs & 0xffff == USER32_CS { Abi::Bits32 } else { Abi::Bits64 };
+        let regs = user_regs(abi, &wait.regs);
+        let (stack_bytes, has_chain) = match self.mode {
+            CaptureMode::Fp => (0, true),
+            CaptureMode::Dwarf { stack_bytes } => (stack_bytes, false),
+            CaptureMode::Both { stack_bytes } => (stack_bytes, true),
+        };
+        if stack_bytes > 0 {
+            sample.stack_end = self.stack_end(wait, regs.sp());
+            let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
+            let len = depth.min(u64::from(stack_bytes));
+            sample.stack.resize(usize::try_from(len).unwrap_or(0), 0);
+            let read = read_memory(wait.pid, regs.sp(), &mut sample.stack);
+            sample.stack.truncate(read);
+            sample.user_regs = Some(regs);
+        }
+        if has_chain {
+            (sample.user_fp, sample.fp_end) = walk(wait.pid, &regs);
+        }
+    }
+
+    /// As the BPF programs find it, by what the process has mapped.
+    fn stack_end(&mut self, wait: &types::open_wait, sp: u64) -> Option<StackEnd> {
+        let maps = self.maps.entry(wait.pid).or_insert_with(|| {
+            std::fs::read(format!("/proc/{}/maps", wait.pid))
+                .map(|text| parse_maps(&text).collect())
+                .unwrap_or_default()
+        });
+        let end = maps.iter().find(|entry| (entry.start..entry.end).contains(&sp))?.end;
+        let found = |address, source| Some(StackEnd { address, source });
+        if let Some(first) = start_stack(wait.pid).filter(|first| (sp..end).contains(first)) {
+            return found(first, StackEndSource::StartStack);
+        }
+        let base = wait.fsbase;
+        match sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES {
+            true => found(base, StackEndSource::ThreadBase),
+            false => found(end, StackEndSource::Mapping),
+        }
+    }
+}
+
+/// The frame-pointer chain, step by step as in `walk.bpf.h`.
+fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
+    let mut frames = vec![FpFrame { address: regs.ip(), frame_address: 0 }];
+    let word_bytes: usize = if regs.abi == Abi::Bits32 { 4 } else { 8 };
+    let (mut fp, mut last) = (regs.fp(), 0);
+    while frames.len() < MAX_FRAMES {
+        if fp == 0 {
+            return (frames, FpEnd::Zero);
+        }
+        if !fp.is_multiple_of(word_bytes as u64) || fp <= last {
+            return (frames, FpEnd::NotAscending);
+        }
+        let mut bytes = [0; 16];
+        let Some(pair) = bytes.get_mut(..2 * word_bytes) else { break };
+        if read_memory(pid, fp, pair) < pair.len() {
+            return (frames, FpEnd::Unreadable);
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(bytes.iter().skip(at * word_bytes).take(word_bytes)) {
+                *to = *from;
+            }
+            u64::from_le_bytes(word)
+        };
+        let (next, address) = (word(0), word(1));
+        if address == 0 {
+            return (frames, FpEnd::ZeroReturnAddress);
+        }
+        frames.push(FpFrame { address, frame_address: fp });
+        (last, fp) = (fp, next);
+    }
+    (frames, FpEnd::MaxDepth)
+}
+
+/// CPU time of a thread; `None` where the kernel does not say.
+///
+/// # Sources
+/// `proc_pid_schedstat` in `fs/proc/base.c`: the first number is what `struct open_wait` has.
+fn run_ns(tid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
