@@ -57,6 +57,39 @@ pub fn can_record(checks: &[Check]) -> bool {
     has_bpf || checks.iter().any(|check| check.name == WITHOUT_BPF && check.ok())
 }
 
+/// What can be recorded after these checks, in words, and the one command that would allow more, if there is one;
+/// `program` is the file that is to be allowed.
+#[must_use]
+pub fn conclude(checks: &[Check], program: &Path) -> (String, Option<String>) {
+    let of = |name: &str| checks.iter().find(|check| check.name == name);
+    let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
+    let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
+    let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
+        (true, false) => "with eBPF: everything".to_owned(),
+        (true, true) => "with eBPF: all that starts meanwhile, and own processes; of others' that run already, stacks \
+                         without their mappings"
+            .to_owned(),
+        (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
+    };
+    // What no capability changes comes first.
+    let deeper = missing.iter().find(|check| !CURED_BY_CAPABILITIES.contains(&check.name));
+    let names = CAPABILITIES.iter().any(|name| lacks(name));
+    let command = match deeper {
+        Some(check) => Some(check.remedy.clone()),
+        None if names => {
+            Some(format!("as root: setcap {}+ep {}", CAPABILITIES.join(",").to_lowercase(), program.display()))
+        }
+        None => None,
+    };
+    (possible, command)
+}
+
+/// What recording uses where it may.
+const CAPABILITIES: [&str; 4] = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE"];
+/// Checks that fail for want of them.
+const CURED_BY_CAPABILITIES: [&str; 6] =
+    ["CAP_BPF", "CAP_PERFMON", "perf_event_paranoid", "sampling event", "BPF programs load", "process events"];
+
 /// Tries everything that recording needs, down to loading the programs; nothing is left behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
@@ -241,6 +274,31 @@ fn kernel_symbols() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that what is said at the end follows from the checks: everything, less with one command, or a kernel that
+    /// no command changes.
+    #[test]
+    fn conclusions_follow() {
+        let check = |name, verdict| Check { name, verdict, detail: "own".into(), remedy: format!("change {name}") };
+        let with = |bpf, ptrace, kernel| {
+            let checks = [
+                check("kernel", kernel),
+                check("CAP_BPF", bpf),
+                check("BPF programs load", bpf),
+                check("CAP_SYS_PTRACE", ptrace),
+                check(WITHOUT_BPF, Verdict::Reduced),
+            ];
+            conclude(&checks, Path::new("/x/fpprof"))
+        };
+        let (ok, reduced, missing) = (Verdict::Ok, Verdict::Reduced, Verdict::Missing);
+        assert_eq!(with(ok, ok, ok), ("with eBPF: everything".into(), None));
+        let setcap = "as root: setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore+ep /x/fpprof";
+        let (possible, command) = with(ok, reduced, ok);
+        assert!(possible.starts_with("with eBPF: all that starts"));
+        assert_eq!(command.as_deref(), Some(setcap));
+        assert_eq!(with(missing, reduced, ok), ("without eBPF: own".into(), Some(setcap.into())));
+        assert_eq!(with(missing, reduced, missing), ("without eBPF: own".into(), Some("change kernel".into())));
+    }
 
     /// Check that every check that is not good says what to do, and that names are not used twice.
     #[test]

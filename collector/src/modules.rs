@@ -32,6 +32,14 @@ pub(crate) struct Modules {
 /// A file without its build id, which is only known once it was read.
 type Key = (u32, u32, u64, u64);
 
+/// What would be needed by its bytes and is not in the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotKept {
+    pub(crate) files: u64,
+    /// Tables of compiled code.
+    pub(crate) tables: u64,
+}
+
 #[derive(Debug)]
 struct Kept {
     opened: Option<Opened>,
@@ -86,8 +94,8 @@ impl Modules {
 
     /// Hands on the bytes of all files that cannot be found by their path any more and the tables of compiled code, and
     /// says of how many that was impossible.
-    pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> u64 {
-        self.not_kept += self.perf_maps.finish(&mut emit);
+    pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> NotKept {
+        let tables = self.perf_maps.finish(&mut emit);
         let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut total = 0u64;
@@ -104,7 +112,7 @@ impl Modules {
                 None => self.not_kept += 1,
             }
         }
-        self.not_kept
+        NotKept { files: self.not_kept, tables }
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::proc::inner_pid;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustc_hash::FxHashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -46,18 +46,22 @@ impl PerfMaps {
         }
     }
 
-    /// Hands on the tables, each as `[perf-map PID]`; gives how many were there and could not be taken.
+    /// Hands on the tables, each as `[perf-map PID]`; gives how many were there and were not taken.
     pub(crate) fn finish(self, emit: &mut impl FnMut(ModuleBytes)) -> u64 {
         let mut processes: Vec<_> = self.processes.into_iter().collect();
         processes.sort_unstable_by_key(|(pid, _)| *pid);
         let (mut total, mut not_taken) = (0u64, 0);
         for (pid, directory) in processes {
-            let opened = match &directory {
+            let found = match &directory {
                 Some(directory) => directory.open(),
                 None => open(&format!("/tmp/perf-{pid}.map"), own_uid()),
             };
-            let Some(file) = opened else { continue };
-            match read(file, MAX_MAP_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(total))) {
+            let file = match found {
+                Found::Nothing => continue,
+                Found::Refused => None,
+                Found::Table(file) => Some(file),
+            };
+            match file.and_then(|file| read(file, MAX_MAP_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(total)))) {
                 Some(bytes) => {
                     total = total.saturating_add(bytes.len() as u64);
                     let path = format!("[perf-map {pid}]").into_bytes();
@@ -79,9 +83,18 @@ impl Directory {
         Some(Self { tmp, inner_pid: inner_pid(pid)?, owner })
     }
 
-    fn open(&self) -> Option<File> {
+    fn open(&self) -> Found {
         open(&format!("/proc/self/fd/{}/perf-{}.map", self.tmp.as_raw_fd(), self.inner_pid), self.owner)
     }
+}
+
+/// What is at a table's path.
+#[derive(Debug)]
+enum Found {
+    Nothing,
+    /// Something that is not read: anyone may write to `/tmp`.
+    Refused,
+    Table(File),
 }
 
 /// The user we run as; root if that cannot be found out.
@@ -89,16 +102,20 @@ fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 
-/// Opens a regular file that belongs to `owner` or root: anyone may write to `/tmp`, and no link is followed there.
+/// Opens a regular file that belongs to `owner` or root; no link is followed.
 ///
 /// # Sources
 /// `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners.
-fn open(path: &str, owner: u32) -> Option<File> {
+fn open(path: &str, owner: u32) -> Found {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = options.open(path).ok()?;
-    let metadata = file.metadata().ok()?;
-    (metadata.is_file() && [owner, 0].contains(&metadata.uid())).then_some(file)
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Nothing,
+        Err(_) => return Found::Refused,
+    };
+    let is_theirs = |metadata: Metadata| metadata.is_file() && [owner, 0].contains(&metadata.uid());
+    if file.metadata().is_ok_and(is_theirs) { Found::Table(file) } else { Found::Refused }
 }
 
 /// The whole table up to its last whole line: its program may be writing still. `None` if it is larger than `most`.
@@ -134,10 +151,11 @@ mod tests {
         }
     }
 
-    fn taken(maps: PerfMaps) -> Vec<ModuleBytes> {
+    /// The tables, and how many were not taken.
+    fn taken(maps: PerfMaps) -> (Vec<ModuleBytes>, u64) {
         let mut found = Vec::new();
-        maps.finish(&mut |module| found.push(module));
-        found
+        let not_taken = maps.finish(&mut |module| found.push(module));
+        (found, not_taken)
     }
 
     /// Check that the table of a process with code of no file is taken up to its last whole line, that a process without
@@ -150,14 +168,14 @@ mod tests {
         std::fs::write(&path, "1000 10 f\n2000 10 g").unwrap();
         let mut maps = PerfMaps::default();
         maps.note(&code(pid, b"/usr/bin/program"));
-        assert!(taken(maps).is_empty());
+        assert!(taken(maps).0.is_empty());
         let noted = || {
             let mut maps = PerfMaps::default();
             maps.note(&code(pid, b"//anon"));
             maps
         };
-        let found = taken(noted());
-        assert_eq!(found.len(), 1);
+        let (found, not_taken) = taken(noted());
+        assert_eq!((found.len(), not_taken), (1, 0));
         assert_eq!(
             (found[0].path.clone(), &*found[0].bytes),
             (format!("[perf-map {pid}]").into_bytes(), &b"1000 10 f\n"[..])
@@ -165,8 +183,9 @@ mod tests {
         let elsewhere = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(elsewhere.path(), "1000 10 f\n").unwrap();
         std::fs::remove_file(&path).unwrap();
+        assert!(matches!(taken(noted()), (none, 0) if none.is_empty()), "there is none");
         symlink(elsewhere.path(), &path).unwrap();
-        assert!(taken(noted()).is_empty());
+        assert!(matches!(taken(noted()), (none, 1) if none.is_empty()), "it is refused, and counted");
         std::fs::remove_file(&path).unwrap();
     }
 
@@ -176,8 +195,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         let own = file.as_file().metadata().unwrap().uid();
-        assert!(open(path, own).is_some());
-        assert_eq!(open(path, own + 1).is_some(), own == 0);
+        assert!(matches!(open(path, own), Found::Table(_)));
+        assert_eq!(matches!(open(path, own + 1), Found::Refused), own != 0);
+        drop(file);
+        assert!(matches!(open("/tmp/no-such-table", own), Found::Nothing));
     }
 
     /// Check that a table that is too large is not taken in part.

@@ -185,6 +185,12 @@ pub enum Note {
     KernelNotSampled,
     /// The rings of the CPUs are smaller than wanted, so many bytes each: this user may lock no more memory.
     SmallRings(usize),
+    /// So many processes left the recording when they executed a program with other rights (setuid): the kernel took their
+    /// events away.
+    EventsRemovedByExec(u64),
+    /// So many tables of compiled code were there and were not taken: no regular file, too large, or neither their
+    /// process's user's nor root's.
+    TablesRefused(u64),
     /// Process events were given up because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -243,6 +249,16 @@ impl std::fmt::Display for Note {
                 f,
                 "rings of only {bytes} bytes for each CPU: this user may lock no more (ulimit -l, \
                  kernel.perf_event_mlock_kb)"
+            ),
+            Self::EventsRemovedByExec(n) => write!(
+                f,
+                "events removed by setuid exec: {n} processes were not sampled from where they executed a program that \
+                 gives them other rights; as root, with eBPF or -a, they are"
+            ),
+            Self::TablesRefused(n) => write!(
+                f,
+                "{n} tables of compiled code (/tmp/perf-PID.map) were not taken: no regular file of their process's user \
+                 or of root, or too large"
             ),
             Self::ProcessEventsDropped(n) => write!(f, "{n} process events could not be written"),
         }

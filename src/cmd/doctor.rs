@@ -17,8 +17,14 @@ pub(crate) struct Args {}
 pub(crate) fn run(_args: &Args) -> anyhow::Result<u8> {
     let found = doctor::probe();
     let can_record = doctor::can_record(&found);
+    let program = std::env::current_exe().unwrap_or_else(|_| "fpprof".into());
+    let (possible, command) = doctor::conclude(&found, &program);
     let checks: Vec<terminal::Check> = found.into_iter().map(shown).collect();
-    output::write_whole(Path::new("-"), |mut out| terminal::checks(&checks, &output::style(), &mut out))?;
+    output::write_whole(Path::new("-"), |mut out| {
+        terminal::checks(&checks, &output::style(), &mut out)?;
+        writeln!(out, "possible   {possible}")?;
+        command.map_or(Ok(()), |command| writeln!(out, "for more   {command}"))
+    })?;
     Ok(if can_record { DONE } else { FAILED })
 }
 

@@ -5,7 +5,7 @@ use super::events::Events;
 use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
-use crate::modules::{Modules, vdso};
+use crate::modules::{Modules, NotKept, vdso};
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{Note, Outcome, Progress, Request, Target};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
@@ -217,14 +217,16 @@ impl<W: Write> Session<'_, W> {
     }
 
     /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
-    fn add_notes(&mut self, files_not_kept: u64, stopped_ns: u64, end: &End) {
+    fn add_notes(&mut self, not_kept: NotKept, stopped_ns: u64, end: &End) {
         let has_rate = self.plan.is_system && self.plan.event.event.is_timer();
         let missing = if has_rate { self.begun.missing(self.request.sampling, stopped_ns, &end.cpus) } else { 0 };
         let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
         let counted = [
             (missing, Note::TicksMissing as fn(u64) -> Note),
             (new_cpus as u64, Note::CpusNotSampled),
-            (files_not_kept, Note::FilesNotKept),
+            (not_kept.files, Note::FilesNotKept),
+            (not_kept.tables, Note::TablesRefused),
+            (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];

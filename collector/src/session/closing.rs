@@ -7,6 +7,7 @@ use super::ticks::ticks_in;
 use crate::bpf::types::counter;
 use crate::error::Error;
 use crate::event::Opened;
+use crate::modules::NotKept;
 use crate::proc::{online_cpus, written};
 use crate::request::{Note, Outcome};
 use crate::ring::Lane;
@@ -160,12 +161,7 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(
-        &mut self,
-        files_not_kept: u64,
-        end: &End,
-        should_have_fired: &BTreeMap<u32, u64>,
-    ) -> Result<(), Error> {
+    fn add_notes(&mut self, not_kept: NotKept, end: &End, should_have_fired: &BTreeMap<u32, u64>) -> Result<(), Error> {
         let occurrences_missing = self.missing_occurrences(should_have_fired)?;
         let reader = &self.reader;
         let is_timer = self.plan.event.is_timer();
@@ -185,8 +181,10 @@ impl<W: Write> Session<'_, W> {
             (self.cpus.joined.len() as u64, Note::CpusJoined),
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
-            (files_not_kept, Note::FilesNotKept),
             (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),
+            (not_kept.files, Note::FilesNotKept),
+            (not_kept.tables, Note::TablesRefused),
+            (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];

@@ -20,6 +20,8 @@ pub(crate) struct Tracker {
     /// The last end among those, and what it was when the samples were looked at last.
     last_end_ns: u64,
     seen_ns: u64,
+    /// Processes whose events ended at an exec.
+    n_left_by_exec: u64,
     none: MappingRanges,
 }
 
@@ -30,6 +32,26 @@ struct Process {
     n_threads: u32,
     /// An event before this is of an earlier process with the same number, or of its own making.
     since_ns: u64,
+    exec: Exec,
+}
+
+/// How far a process has come with the program it last executed.
+///
+/// A task's own events are taken away when it executes a program that gives it other rights (setuid): what all others
+/// see is an end right behind the exec, before the program has anything mapped, and then its mappings. Those events
+/// themselves tell of nothing more.
+///
+/// # Sources
+/// `begin_new_exec` in `fs/exec.c` and `perf_event_exit_task` in `kernel/events/core.c` of Linux 6.18.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Exec {
+    /// Runs it.
+    #[default]
+    Done,
+    /// Has nothing mapped yet.
+    Fresh,
+    /// Has nothing mapped yet, and was told to be at its end.
+    Left,
 }
 
 /// What to do with an event.
@@ -50,6 +72,7 @@ impl Tracker {
             former: FxHashMap::default(),
             last_end_ns: 0,
             seen_ns: 0,
+            n_left_by_exec: 0,
             none: MappingRanges::new(),
         }
     }
@@ -96,6 +119,11 @@ impl Tracker {
         }
     }
 
+    /// Processes of which nothing is told any more since they executed a program with other rights.
+    pub(crate) fn n_left_by_exec(&self) -> u64 {
+        self.n_left_by_exec
+    }
+
     /// Whether there is something to know of the process.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
@@ -111,6 +139,9 @@ impl Tracker {
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
         Rc::make_mut(&mut process.ranges).insert(mmap.start, mmap.start.saturating_add(mmap.len));
+        if std::mem::take(&mut process.exec) == Exec::Left {
+            self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
+        }
         Verdict::Keep
     }
 
@@ -119,6 +150,7 @@ impl Tracker {
         if comm.exec {
             let former = std::mem::take(&mut process.ranges);
             process.n_threads = 1;
+            process.exec = Exec::Fresh;
             self.keep(comm.pid, comm.time_ns, former);
         }
         Verdict::Keep
@@ -137,7 +169,7 @@ impl Tracker {
         if is_thread {
             parent.n_threads = parent.n_threads.saturating_add(1);
         } else {
-            let child = Process { n_threads: 1, since_ns: fork.time_ns, ..parent.clone() };
+            let child = Process { n_threads: 1, since_ns: fork.time_ns, exec: Exec::Done, ..parent.clone() };
             self.replace(fork.pid, fork.time_ns, Some(child));
         }
         Verdict::Keep
@@ -162,6 +194,11 @@ impl Tracker {
 
     fn exit(&mut self, exit: &Exit) -> Verdict {
         let Some(process) = self.known(exit.pid) else { return Verdict::Skip };
+        if process.exec != Exec::Done && exit.tid == exit.pid {
+            let is_first = std::mem::replace(&mut process.exec, Exec::Left) == Exec::Fresh;
+            self.n_left_by_exec = self.n_left_by_exec.saturating_add(u64::from(is_first));
+            return Verdict::Keep;
+        }
         process.n_threads = process.n_threads.saturating_sub(1);
         if process.n_threads == 0 {
             self.ended.push(exit.pid);

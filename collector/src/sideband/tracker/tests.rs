@@ -107,3 +107,20 @@ fn ended_processes_are_forgotten() {
     assert_eq!(tracker.ranges(10, 5).iter().count(), 0);
     assert!(tracker.processes.is_empty());
 }
+
+/// Check that an end right behind an exec is none when mappings follow, however late, and that without them the process
+/// is one whose events the exec took away.
+#[test]
+fn programs_with_other_rights_are_followed() {
+    use Verdict::Keep;
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, 1, 0);
+    assert_eq!(apply(&mut tracker, &[exec(10, 5), exit(10, 10)]), [Keep; 2]);
+    assert_eq!(tracker.n_left_by_exec(), 1);
+    tracker.forget_ended();
+    assert_eq!(apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11)]), [Keep; 2]);
+    assert_eq!(tracker.n_left_by_exec(), 0);
+    assert_eq!(apply(&mut tracker, &[exit(10, 10), exit(11, 11)]), [Keep; 2]);
+    tracker.forget_ended();
+    assert!(tracker.processes.is_empty());
+}
