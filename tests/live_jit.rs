@@ -4,36 +4,51 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{fpprof, number, ran, record, report};
+use support::{Ran, fpprof, number, ran, record, report};
 
-/// Counts down in code made at run time, and says its name as compilers do; ends before the recorder does.
+/// `jit KIND NAME` counts down in code made at run time, and says its name as compilers do, in a table that is a file, or
+/// something of another KIND that is not to be read; ends before the recorder does.
 const SOURCE: &str = r#"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
 	/* mov $200000000, %ecx; 1: dec %ecx; jnz 1b; ret */
 	static const unsigned char bytes[] = { 0xb9, 0x00, 0xc2, 0xeb, 0x0b, 0xff, 0xc9, 0x75, 0xfc, 0xc3 };
 	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	char path[64];
+	char path[64], elsewhere[] = "/tmp/table-XXXXXX";
+	const char *kind = argv[1];
 	FILE *map;
 
-	if (code == MAP_FAILED)
+	if (argc != 3 || code == MAP_FAILED)
 		return 1;
 	memcpy(code, bytes, sizeof(bytes));
 	if (mprotect(code, 4096, PROT_READ | PROT_EXEC))
 		return 1;
 	snprintf(path, sizeof(path), "/tmp/perf-%d.map", getpid());
-	if (!(map = fopen(path, "w")))
-		return 1;
-	fprintf(map, "%lx %zx moved\n%lx %zx LazyCompile:*count; down\nnonsense\n",
-		(unsigned long)code, sizeof(bytes), (unsigned long)code, sizeof(bytes));
-	fclose(map);
+	if (!strcmp(kind, "fifo")) {
+		if (mkfifo(path, 0666))
+			return 1;
+	} else {
+		if (!strcmp(kind, "link") && symlink(mktemp(elsewhere), path))
+			return 1;
+		if (!(map = fopen(path, "w")))
+			return 1;
+		fprintf(map, "%lx %zx moved\n%lx %zx %s\nnonsense\n", (unsigned long)code, sizeof(bytes),
+			(unsigned long)code, sizeof(bytes), argv[2]);
+		if (fclose(map) || (!strcmp(kind, "owner") && chown(path, 65534, 65534)) ||
+		    (!strcmp(kind, "huge") && truncate(path, 65L << 20)))
+			return 1;
+	}
 	((void (*)(void))code)();
 	puts(path);
+	if (!strcmp(kind, "link"))
+		puts(elsewhere);
 	return 0;
 }
 "#;
@@ -46,16 +61,21 @@ fn program(dir: &Path) -> PathBuf {
     program
 }
 
+/// Removes what the program said it made.
+fn remove_tables(recorded: &Ran) {
+    let mut tables = recorded.stdout.lines().filter(|line| line.starts_with("/tmp/")).peekable();
+    assert!(tables.peek().is_some(), "the program printed its table: {}", recorded.stderr);
+    tables.for_each(|path| std::fs::remove_file(path).expect("the table is there"));
+}
+
 /// Check that compiled code is named by the last line its program wrote for it, after the program and its table are
 /// gone, and that the name cannot break a line of the folded stacks.
 #[test]
 fn compiled_code_has_names() {
     let dir = tempfile::tempdir().unwrap();
     let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
-    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap()]);
-    let path =
-        recorded.stdout.lines().find(|line| line.starts_with("/tmp/perf-")).expect("the program printed its table");
-    std::fs::remove_file(path).unwrap();
+    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), "file", "LazyCompile:*count; down"]);
+    remove_tables(&recorded);
     let report = report(&file, &[]);
     let hottest = &report["hottest"][0];
     assert_eq!(
@@ -66,4 +86,65 @@ fn compiled_code_has_names() {
     assert!(number(hottest, "self_samples") * 2 > number(&report, "recorded"), "{report}");
     let folded = ran(fpprof().args(["export", "--strategy", "fp"]).arg(&file)).stdout;
     assert!(folded.lines().any(|line| line.contains(";LazyCompile:*count: down ")), "{folded}");
+}
+
+/// Check that names made to be mistaken for a terminal's commands, for lines or for markup are none of that in any report.
+#[test]
+fn hostile_names_are_only_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+    let hostile = "\u{1b}[31m</script><img src=x onerror=1>\u{202e};[truncated: no]\u{7} 42";
+    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), "file", hostile]);
+    remove_tables(&recorded);
+    assert_eq!(report(&file, &[])["hottest"][0]["name"], hostile, "JSON has the name itself");
+    let printed = |args: &[&str]| {
+        let ran = ran(fpprof().args(args).arg(&file));
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let (text, folded) = (printed(&["report"]), printed(&["export", "--strategy", "fp"]));
+    for text in [&text, &folded] {
+        assert!(text.contains("onerror=1") && !text.contains(['\u{1b}', '\u{202e}', '\u{7}']), "{text}");
+    }
+    let named = |line: &&str| line.contains("onerror=1");
+    for line in folded.lines().filter(named) {
+        let (frames, n) = line.rsplit_once(' ').expect("a count");
+        assert!(n.parse::<u64>().is_ok() && !frames.contains(";[truncated: no]"), "{line}");
+    }
+    for page in [printed(&["flamegraph", "-o", "-"]), printed(&["report", "--html", "-"])] {
+        assert!(page.contains("onerror=1") && !page.contains("<img") && !page.contains(['\u{1b}', '\u{202e}']));
+    }
+}
+
+/// Check that a table that is no file of its program's user or root, or is too large, is not read, for which nothing
+/// waits, and that it is said; the code then has no name.
+#[test]
+fn strange_tables_are_refused() {
+    for kind in ["owner", "fifo", "link", "huge"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+        let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind, "stranger"]);
+        remove_tables(&recorded);
+        assert!(recorded.stderr.contains("1 tables of compiled code"), "{kind}: {}", recorded.stderr);
+        let report = report(&file, &[]);
+        let hottest = report["hottest"].to_string();
+        assert!(!hottest.contains("stranger"), "{kind}: {hottest}");
+        let dwarf = &report["strategies"]["dwarf"];
+        assert!(number(&dwarf["truncated"], "no_module") * 2 > number(&report, "recorded"), "{kind}: {dwarf}");
+    }
+}
+
+/// Check that a program in a pid and mount namespace, which knows itself by another number, has its names by the table of
+/// that number in its own `/tmp`.
+#[test]
+fn tables_in_namespaces_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+    let inner = dir.path().join("tmp");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::copy(&program, inner.join("jit")).unwrap();
+    let script = format!("mount --bind {} /tmp && /tmp/jit file inside_namespace; true", inner.display());
+    record(&file, &["-F", "999"], &["unshare", "-p", "-f", "-m", "--mount-proc", "sh", "-c", &script]);
+    let report = report(&file, &[]);
+    assert_eq!(report["hottest"][0]["name"], "inside_namespace", "{report}");
 }

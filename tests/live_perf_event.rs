@@ -58,9 +58,20 @@ impl Place {
 
     /// Runs the program under test as an ordinary user without a single capability.
     fn as_nobody(&self, arguments: &[&str]) -> Ran {
-        let options = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
+        self.with(&["--bounding-set=-all", "--inh-caps=-all"], arguments)
+    }
+
+    /// Runs it as an ordinary user with what eBPF needs, and nothing else.
+    fn with_bpf(&self, arguments: &[&str]) -> Ran {
+        let only = |set: &str| format!("--{set}=-all,+bpf,+perfmon");
+        let options = ["bounding-set", "inh-caps", "ambient-caps"].map(only);
+        self.with(&options.each_ref().map(String::as_str), arguments)
+    }
+
+    fn with(&self, capabilities: &[&str], arguments: &[&str]) -> Ran {
         let mut command = Command::new("setpriv");
-        ran(command.args(options).arg(self.path("fpprof")).args(arguments).current_dir(self.directory.path()))
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(capabilities);
+        ran(command.arg(self.path("fpprof")).args(arguments).current_dir(self.directory.path()))
     }
 }
 
@@ -189,4 +200,66 @@ fn refusals_name_the_capability() {
     assert_eq!(doctor.status, 0, "an ordinary user can record: {}", doctor.stdout);
     let line = doctor.stdout.lines().find(|line| line.contains("without BPF")).expect("a line");
     assert!(line.contains("own processes, user space only"), "{line}");
+    let end = doctor.stdout.split("possible").last().expect("the end");
+    assert!(end.contains("without eBPF: own processes, user space only"), "{end}");
+    let command = "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore+ep";
+    assert!(end.contains(&format!("{command} {}", place.path("fpprof").display())), "{end}");
+}
+
+/// Check that two capabilities are all that the eBPF collector needs: an ordinary user who has them records their own
+/// programs and the whole system with it, and `doctor` says so.
+#[test]
+fn two_capabilities_are_enough_for_ebpf() {
+    let _paranoid = Paranoid::usual();
+    let place = Place::new();
+    let built = build(program("leaf_with_frame"), &place.path("programs")).expect("the program builds");
+    let file = place.path("recording");
+    let name = file.to_str().expect("a path");
+    let built = built.to_str().expect("a path");
+    for target in [&["--", built, "0.7"][..], &["-a", "--", built, "0.7"]] {
+        let arguments = [&["record", "--collector", "ebpf", "-F", "499", "-o", name][..], target].concat();
+        let recorded = place.with_bpf(&arguments);
+        assert_eq!(recorded.status, 0, "{}", recorded.stderr);
+        let summary = report(&file, &[]);
+        assert_balance(&summary);
+        assert_eq!(summary["environment"]["collector"], "ebpf");
+        let processes = summary["processes"].as_array().expect("processes");
+        let own = processes.iter().find(|process| process["comm"] == "program").expect("the program was sampled");
+        let quality = &own["strategies"]["dwarf"];
+        let (complete, samples) = (number(quality, "complete"), number(quality, "samples"));
+        assert!(samples >= 100 && complete * 100 >= samples * 98, "{target:?}: {own}");
+    }
+    let doctor = place.with_bpf(&["doctor"]);
+    assert_eq!(doctor.status, 0, "{}", doctor.stdout);
+    let end = doctor.stdout.split("possible").last().expect("the end");
+    assert!(end.contains("with eBPF: ") && end.contains("setcap "), "{end}");
+    let as_root = ran(support::fpprof().arg("doctor"));
+    let end = as_root.stdout.split("possible").last().expect("the end");
+    assert!(end.contains("with eBPF: everything") && !end.contains("setcap"), "{end}");
+}
+
+/// Check that a program that gets other rights from its file takes itself out of an ordinary user's recording, which says
+/// so, and not that it used no time; and that a process that forbids others to look into it is refused with the reason.
+#[test]
+fn what_leaves_a_recording_is_said() {
+    let _paranoid = Paranoid::usual();
+    let place = Place::new();
+    let built = build(program("leaf_with_frame"), &place.path("programs")).expect("the program builds");
+    let built_name = built.to_str().expect("a path");
+    let file = place.path("recording");
+    let name = file.to_str().expect("a path");
+    chown(&built, Some(1), Some(1)).expect("these tests run as root");
+    std::fs::set_permissions(&built, std::fs::Permissions::from_mode(0o4755)).expect("its rights");
+    // Some time of its own before.
+    let script = format!("n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done; exec {built_name} 0.3");
+    let recorded = place.as_nobody(&["record", "-F", "499", "-o", name, "--", "sh", "-c", &script]);
+    assert_eq!(recorded.status, 0, "{}", recorded.stderr);
+    assert!(recorded.stderr.contains("events removed by setuid exec: 1 processes"), "{}", recorded.stderr);
+    let summary = report(&file, &[]);
+    assert_balance(&summary);
+    assert!(summary["warnings"].to_string().contains("events removed by setuid exec: of 1 processes"), "{summary}");
+    std::fs::set_permissions(&built, std::fs::Permissions::from_mode(0o755)).expect("its rights");
+    let plain = place.as_nobody(&["record", "-F", "499", "-o", name, "--", "sh", "-c", &script]);
+    assert!(!plain.stderr.contains("setuid"), "{}", plain.stderr);
+    assert!(!report(&file, &[])["warnings"].to_string().contains("setuid"));
 }

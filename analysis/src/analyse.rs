@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
-use crate::address_space::Timeline;
+use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
 use crate::events::Selection;
 use crate::fold::{Folder, Labels, fold, name_roots, wanted};
@@ -18,7 +18,7 @@ use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_sy
 use crate::totals::Totals;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 
@@ -187,10 +187,54 @@ fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
     if timeline.n_impossible() > 0 {
         warnings.push(format!("{} mappings that cannot be were left out", timeline.n_impossible()));
     }
+    if timeline.n_left_by_exec() > 0 {
+        warnings.push(format!(
+            "events removed by setuid exec: of {} processes there is nothing from where they executed a program that gives \
+             them other rights; record as root, with eBPF or -a, to see them",
+            timeline.n_left_by_exec()
+        ));
+    }
+    let names = timeline.files().iter().map(MappedFile::base_name);
+    for name in names.filter(|name| is_emulator(name)).collect::<BTreeSet<_>>() {
+        warnings.push(format!(
+            "{name} is an emulator: its stacks are its own, not those of the program it runs, whose translated code is of \
+             no module"
+        ));
+    }
     if sideband_lost > 0 {
         warnings.push(format!("{sideband_lost} process events were lost: some mappings may be unknown"));
     }
     warnings
+}
+
+/// Whether a file of this name runs programs of other architectures: qemu's user mode by its names, and others.
+fn is_emulator(name: &str) -> bool {
+    const ARCHITECTURES: &[&str] = &[
+        "aarch64",
+        "alpha",
+        "arm",
+        "armeb",
+        "hppa",
+        "i386",
+        "loongarch64",
+        "m68k",
+        "mips",
+        "mips64",
+        "mips64el",
+        "mipsel",
+        "ppc",
+        "ppc64",
+        "ppc64le",
+        "riscv32",
+        "riscv64",
+        "s390x",
+        "sparc",
+        "sparc64",
+        "x86_64",
+    ];
+    let name = name.strip_suffix("-static").unwrap_or(name);
+    let is_qemu = name.strip_prefix("qemu-").is_some_and(|architecture| ARCHITECTURES.contains(&architecture));
+    is_qemu || ["FEXInterpreter", "box64", "rosetta"].contains(&name)
 }
 
 mod perf_data;

@@ -44,7 +44,7 @@ fn summary_with(name: &str) -> Summary {
         name.clone_into(&mut function.module);
     }
     let quality = summary.strategies.remove("dwarf").unwrap();
-    summary.strategies.insert(format!("dwarf{name}"), quality);
+    summary.strategies.insert(format!("dwarf.{name}"), quality);
     let fp = summary.strategies.get_mut("fp").unwrap();
     fp.truncated = [(name.to_owned(), 122)].into();
     summary

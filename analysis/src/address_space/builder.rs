@@ -45,6 +45,11 @@ struct Live {
     start_ticks: u64,
     /// The first thread ended: should it act again, the pid is used again and its fork was lost.
     is_leader_gone: bool,
+    /// It executed a program and has nothing mapped yet.
+    is_fresh: bool,
+    /// It was told to be at its end while it was fresh. The kernel says so when it takes a task's events away, since the
+    /// program gives it other rights (setuid): then its mappings follow, or nothing is told of it any more.
+    is_left: bool,
     /// Executable mappings, start to end. Shared with forked children until one of them changes.
     executable: Arc<BTreeMap<u64, u64>>,
 }
@@ -163,6 +168,10 @@ impl Builder {
             self.begin_process(pid, edit.time_ns, None, Arc::default(), 0);
         }
         let Some(live) = self.live.get_mut(&pid) else { return };
+        live.is_fresh = false;
+        if std::mem::take(&mut live.is_left) {
+            self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_sub(1);
+        }
         let is_cut = overlaps(&live.executable, edit.start, edit.end);
         if !is_cut && edit.executable.is_none() {
             return;
@@ -183,8 +192,11 @@ impl Builder {
         if exit.tid != exit.pid {
             return;
         }
-        if let Some(live) = self.live.get_mut(&exit.pid) {
+        let Some(live) = self.live.get_mut(&exit.pid) else { return };
+        if !live.is_fresh {
             live.is_leader_gone = true;
+        } else if !std::mem::replace(&mut live.is_left, true) {
+            self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_add(1);
         }
     }
 
@@ -201,14 +213,16 @@ impl Builder {
         self.timeline.process_comms.push(None);
         let log = self.begin_log(base);
         self.timeline.lives.entry(pid).or_default().push(Life { from_ns, process, log });
-        self.live.insert(pid, Live { process, log, start_ticks, is_leader_gone: false, executable });
+        let live =
+            Live { process, log, start_ticks, is_leader_gone: false, is_fresh: false, is_left: false, executable };
+        self.live.insert(pid, live);
     }
 
     fn exec(&mut self, pid: u32, from_ns: u64) {
         let log = self.begin_log(None);
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.log = log;
-        live.is_leader_gone = false;
+        (live.is_leader_gone, live.is_fresh, live.is_left) = (false, true, false);
         live.executable = Arc::default();
         let life = Life { from_ns, process: live.process, log };
         self.timeline.lives.entry(pid).or_default().push(life);

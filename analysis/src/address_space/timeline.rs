@@ -77,6 +77,7 @@ pub struct Timeline {
     pub(super) files: Vec<MappedFile>,
     pub(super) embedded: Vec<ModuleBytes>,
     pub(super) n_impossible: u64,
+    pub(super) n_left_by_exec: u64,
 }
 
 impl Timeline {
@@ -143,6 +144,16 @@ impl Timeline {
     #[must_use]
     pub fn n_impossible(&self) -> u64 {
         self.n_impossible
+    }
+
+    /// Processes of which nothing is told any more since they executed a program: the kernel takes the events of a task
+    /// away when a program gives it other rights (setuid).
+    ///
+    /// # Sources
+    /// `begin_new_exec` in `fs/exec.c` of Linux 6.18.
+    #[must_use]
+    pub fn n_left_by_exec(&self) -> u64 {
+        self.n_left_by_exec
     }
 
     fn comm_at(&self, tid: u32, time_ns: u64) -> Option<CommIx> {

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 /// Per cent of the stacks that the table names a size for.
 const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
+/// Most bytes of stack that can be asked for.
+const LARGEST_CHUNK: u64 = 16 << 20;
 /// Process names that are listed; the JSON has more.
 const MAX_NAMES: usize = 4;
 
@@ -27,7 +29,32 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
         "Complete stacks, by process. Bytes as handed over, before compression; a chunk ends where the stack does.",
     );
     note.write(style, out)?;
-    depths(&shown, style, out)
+    depths(&shown, style, out)?;
+    cut_off(summary, all, style, out)
+}
+
+/// Says what would help the stacks that were not copied to their root.
+fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    let Some(dwarf) = summary.strategies.get("dwarf") else { return Ok(()) };
+    let n = |reason: &str| dwarf.truncated.get(reason).copied().unwrap_or(0);
+    let mut note = Paragraph::new("", 2);
+    if n("chunk_end") > 0 {
+        note.words(Tone::Warn, &format!("{} stacks end with their chunk (chunk_end):", count(n("chunk_end"))));
+        let mode = if summary.environment.mode.starts_with("dwarf") { "dwarf" } else { "both" };
+        let larger = all.depth_bytes.map(|depth| depth.max.clamp(1 << 10, LARGEST_CHUNK).next_power_of_two());
+        let words = match larger {
+            Some(larger) => format!("--call-graph {mode},{} holds the deepest.", binary(larger)),
+            None => "a larger chunk may hold them.".to_owned(),
+        };
+        note.words(Tone::Warn, &words);
+        note.words(Tone::Dim, "Frame pointers, where compiled in, go on behind it: --strategies fp.");
+    }
+    if n("stack_switch") > 0 {
+        let switched = count(n("stack_switch"));
+        note.words(Tone::Warn, &format!("{switched} stacks end where their thread changed stacks (stack_switch):"));
+        note.words(Tone::Dim, "the one it was on was copied to its end, the one it came from is not in the sample.");
+    }
+    if n("chunk_end") > 0 || n("stack_switch") > 0 { note.write(style, out) } else { Ok(()) }
 }
 
 fn smallest(shown: &[&ChunkNeeds]) -> Table {

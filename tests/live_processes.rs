@@ -1,0 +1,172 @@
+//! Processes that other profilers lose, from outside: of other users, in namespaces, closed to others, of the kernel, and
+//! of another architecture. What each is recorded as, and how its stacks end.
+
+mod support;
+
+use fpprof_workloads::{build, programs};
+use serde_json::Value;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::stacks::{Stack, commonest, stacks};
+use support::{Ended, assert_balance, fpprof, number, ran, record, report};
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
+const OPTIONS: [&str; 5] = ["-q", "-F", "997", "--call-graph", "both,16384"];
+
+/// main < outer < mid < burn, for as many seconds as its argument says.
+fn chain(directory: &Path) -> PathBuf {
+    let program = programs().iter().find(|program| program.name == "leaf_with_frame").expect("a program of this name");
+    build(program, directory).expect("the program builds")
+}
+
+/// Checks that a recording is mostly of that chain, and that nearly all of its stacks are complete under call frame
+/// information. What prepares it is in the recording, too.
+fn assert_chain(file: &Path, what: &str) {
+    assert_balance(&report(file, &[]));
+    let found = stacks(file, "dwarf");
+    let samples = |is_it: &dyn Fn(&Stack) -> bool| -> u64 {
+        found.iter().filter(|stack| is_it(stack)).map(|stack| stack.samples).sum()
+    };
+    let (all, burn) = (samples(&|_| true), samples(&|stack| stack.names.iter().any(|name| name == "burn")));
+    let right = samples(&|stack| {
+        let is_chain = stack.names.iter().map(String::as_str).take(4).eq(["burn", "mid", "outer", "main"]);
+        is_chain && stack.class == "complete"
+    });
+    let is_right = right > 50 && right * 100 >= burn * 98 && right * 2 >= all;
+    assert!(is_right, "{what}: {right} of {burn} of {all}: {}", commonest(&found));
+}
+
+/// Check that a program that runs as another user by its file's rights has its stacks like any other.
+#[test]
+fn setuid_programs_are_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = chain(dir.path());
+    chown(&program, Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("its rights");
+    let file = dir.path().join("recording");
+    let script = format!("exec {} 1", program.display());
+    record(&file, &OPTIONS, &["sh", "-c", &script]);
+    assert_chain(&file, "setuid");
+}
+
+/// Check that programs in pid, user and mount namespaces of their own have complete stacks with names, even where their
+/// file is in a mount that is gone with them.
+#[test]
+fn namespaces_are_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = chain(dir.path());
+    let (program, mount) = (program.display(), dir.path().join("mount"));
+    std::fs::create_dir(&mount).expect("a directory");
+    let mount = mount.display();
+    let private = format!("mount -t tmpfs none {mount} && cp {program} {mount}/program && exec {mount}/program 1");
+    let scripts = [
+        format!("exec unshare -p -f -m --mount-proc {program} 1"),
+        format!("exec unshare -U -r {program} 1"),
+        format!("exec unshare -U -r -p -f -m {program} 1"),
+        format!("exec unshare -m sh -c '{private}'"),
+        format!("exec unshare -U -r -m sh -c '{private}'"),
+    ];
+    for script in scripts {
+        let file = dir.path().join("recording");
+        record(&file, &OPTIONS, &["sh", "-c", &script]);
+        assert_chain(&file, &script);
+    }
+}
+
+/// Check that processes that forbid others to look into them, and themselves nearly every system call, have complete
+/// stacks when they are attached to.
+#[test]
+fn closed_processes_are_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("closed");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/closed.c");
+    let compiled = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(source).status();
+    assert!(compiled.expect("gcc").success());
+    for more in [None, Some("seccomp")] {
+        let witness = dir.path().join(more.unwrap_or("plain"));
+        let child = Ended(Command::new(&program).arg(&witness).args(more).spawn().expect("the program runs"));
+        let began = Instant::now();
+        while !witness.exists() {
+            assert!(began.elapsed() < Duration::from_secs(20), "the program runs");
+            std::thread::yield_now();
+        }
+        let (file, pid) = (dir.path().join("recording"), child.id().to_string());
+        let recorded =
+            ran(fpprof().arg("record").args(OPTIONS).args(["-p", &pid, "--duration", "0.7", "-o"]).arg(&file));
+        assert_eq!(recorded.status, 0, "{}", recorded.stderr);
+        assert_balance(&report(&file, &[]));
+        let found = stacks(&file, "dwarf");
+        let all: u64 = found.iter().map(|stack| stack.samples).sum();
+        let is_right = |stack: &&Stack| {
+            stack.names.starts_with(&["burn".into(), "outer".into(), "main".into()]) && stack.class == "complete"
+        };
+        let right: u64 = found.iter().filter(is_right).map(|stack| stack.samples).sum();
+        assert!(right > 50 && right * 100 >= all * 95, "{more:?}: {right} of {all}: {}", commonest(&found));
+    }
+}
+
+/// Whether a process is a thread of the kernel: a child of `kthreadd`, which is number 2.
+fn is_of_kernel(process: &Value) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process["pid"])).unwrap_or_default();
+    let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+    parent == Some("2")
+}
+
+/// Check that in a recording of the whole system threads of the kernel are complete, and idle time is skipped, not
+/// sampled.
+#[test]
+fn threads_of_the_kernel_are_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("recording");
+    // Work for the kernel's own threads: data on its way to a disk.
+    let written = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written");
+    let script = format!(
+        "for n in 1 2 3 4 5 6; do dd if=/dev/zero of={0} bs=1M count=64 conv=fsync status=none; done; rm {0}; sleep 1",
+        written.display()
+    );
+    let options = ["-q", "-a", "-F", "4999", "--call-graph", "both,4096"];
+    record(&file, &options, &["sh", "-c", &script]);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert!(number(&report, "skipped") > 0, "a second of sleep is idle: {report:#}");
+    let processes = report["processes"].as_array().expect("processes");
+    assert!(processes.iter().all(|process| process["pid"] != 0), "idle is no process");
+    let of_kernel: Vec<&Value> = processes.iter().filter(|process| is_of_kernel(process)).collect();
+    let samples: u64 = of_kernel.iter().map(|process| number(process, "samples")).sum();
+    assert!(samples > 0, "{processes:?}");
+    for process in of_kernel {
+        for strategy in ["fp", "dwarf"] {
+            let quality = &process["strategies"][strategy];
+            assert_eq!(number(quality, "complete"), number(process, "samples"), "{process:#}");
+        }
+    }
+    assert!(report["strategies"]["dwarf"]["roots"]["kernel_thread"].as_u64() >= Some(samples), "{report:#}");
+}
+
+/// Check that of a program of another architecture the emulator's own frames are there, that its translated code ends a
+/// stack by name, and that it is said.
+#[test]
+fn emulated_programs_are_said_to_be() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("chain");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c");
+    let mut compiler = Command::new("aarch64-linux-gnu-gcc");
+    let compiled = compiler.args(["-O2", "-static", "-o"]).arg(&program).arg(source).stderr(Stdio::inherit()).status();
+    assert!(compiled.expect("aarch64-linux-gnu-gcc").success());
+    let file = dir.path().join("recording");
+    record(&file, &OPTIONS, &["qemu-aarch64", program.to_str().expect("a path"), "1"]);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    let found = stacks(&file, "dwarf");
+    let samples = |is_it: &dyn Fn(&Stack) -> bool| -> u64 {
+        found.iter().filter(|stack| is_it(stack)).map(|stack| stack.samples).sum()
+    };
+    let translated = samples(&|stack| (&*stack.class, &*stack.stop) == ("truncated", "no_module"));
+    assert!(translated > 50 && translated * 100 >= number(&report, "recorded") * 80, "{}", commonest(&found));
+    assert_eq!(samples(&|stack| stack.names.iter().any(|name| name == "burn" || name == "mid")), 0);
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("qemu-aarch64 is an emulator"), "{warnings}");
+}
