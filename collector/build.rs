@@ -4,12 +4,14 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 10] = [
     "abi.h",
+    "capture.bpf.h",
     "cgroup.bpf.h",
     "compat.bpf.h",
     "fpprof.bpf.c",
     "maps.bpf.h",
+    "off_cpu.bpf.h",
     "stack_end.bpf.h",
     "vmlinux.h",
     "walk.bpf.h",
