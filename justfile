@@ -37,6 +37,10 @@ check:
     cargo fmt --all --check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
 
+# Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
+unwind-sweep *PATHS="/usr/lib /usr/bin":
+    cargo run --quiet --release -p fpprof-unwind --example sweep -- {{PATHS}}
+
 # The unwinder's one line of unsafe code under Miri, with a nightly toolchain that has it.
 miri:
     cargo +nightly miri test -p fpprof-prefetch
