@@ -1,6 +1,7 @@
 //! Counting equal stacks.
 
 use super::Interned;
+use super::recent::Recent;
 use crate::address_space::{CommIx, FileIx};
 use crate::folded::Origin;
 use crate::replay::{Collect, PlacedSpace, Seen};
@@ -69,6 +70,7 @@ pub struct Folder {
     counts: FxHashMap<StackKey, Amount>,
     /// The stack at hand, leaf first.
     current: Vec<u32>,
+    recent: Recent,
 }
 
 impl Folder {
@@ -121,8 +123,8 @@ impl Collect for Folder {
         for (strategy, stack) in (0..).zip(seen.stacks) {
             self.current.truncate(n_kernel);
             for frame in stack.frames {
-                let frame = FrameKey { place: locate(frame, seen.space), origin: origin(frame) };
-                self.current.push(self.frames.number(frame));
+                let number = self.recent.number(frame, seen.space, |key| self.frames.number(key));
+                self.current.push(number);
             }
             let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
             self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, one);

@@ -6,6 +6,7 @@
 mod folder;
 mod interned;
 mod label;
+mod recent;
 mod roots;
 mod shown;
 

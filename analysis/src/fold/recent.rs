@@ -1,0 +1,80 @@
+//! Frames that came lately: stacks share most of theirs with those before.
+
+use super::FrameKey;
+use super::folder::{locate, origin};
+use crate::folded::Origin;
+use crate::replay::PlacedSpace;
+use fpprof_unwind::Frame;
+
+/// Frames kept, 32 bytes each: they stay in the cache of a core.
+const N_SLOTS: usize = 2048;
+
+/// A direct-mapped table from (space, address, how it was found) to the number of the frame.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Vec<Slot>);
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    space: u32,
+    number: u32,
+    address: u64,
+    origin: Origin,
+}
+
+impl Recent {
+    /// The number of a frame. `number` gives that of one that did not come lately.
+    pub(super) fn number(&mut self, frame: &Frame, space: &PlacedSpace, number: impl FnOnce(FrameKey) -> u32) -> u32 {
+        let (id, address, origin) = (space.space.id(), frame.lookup(), origin(frame));
+        let mixed = (address ^ u64::from(id) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if self.0.is_empty() {
+            // No frame is there: 0 is the id of the space that has nothing.
+            self.0 = vec![Slot { space: 0, number: 0, address: 0, origin: Origin::Inlined }; N_SLOTS];
+        }
+        // The eleven highest bits: there is such a slot.
+        let slot = usize::try_from(mixed >> 53).ok().and_then(|at| self.0.get_mut(at));
+        match slot {
+            Some(slot) if (slot.space, slot.address, slot.origin) == (id, address, origin) => slot.number,
+            slot => {
+                let number = number(FrameKey { place: locate(frame, space), origin });
+                if let Some(slot) = slot {
+                    *slot = Slot { space: id, number, address, origin };
+                }
+                number
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Interned;
+    use super::*;
+    use fpprof_unwind::{FrameFlags, FrameSource, Mapping, ModuleId, Space};
+
+    fn space(id: u32, module: u32) -> PlacedSpace {
+        let mapping =
+            Mapping { start: 0x1000, end: 0x9_0000, executable: true, module: Some(ModuleId(module)), bias: 0 };
+        PlacedSpace { space: Space::new(id, vec![mapping]), modules: Vec::new(), compiled_by: None }
+    }
+
+    /// Check that a frame has the number it would have without the table: whichever space, address or origin came
+    /// before, and however many did.
+    #[test]
+    fn numbers_are_those_of_the_frames() {
+        let spaces = [space(0, 0), space(1, 1), space(2, 0)];
+        let (mut recent, mut known, mut plain) = (Recent::default(), Interned::default(), Interned::default());
+        for address in (0x1000..0x8_0000).step_by(16).chain((0x1000..0x8_0000).step_by(512)) {
+            for (space, source) in spaces.iter().zip([FrameSource::Cfi, FrameSource::FramePointer, FrameSource::Cfi]) {
+                for is_instruction in [false, true] {
+                    let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
+                    let frame = Frame { address, cfa: 0, source, flags };
+                    let key = FrameKey { place: locate(&frame, space), origin: origin(&frame) };
+                    let number = recent.number(&frame, space, |key| known.number(key));
+                    assert_eq!(number, plain.number(key));
+                }
+            }
+        }
+        let nowhere = Frame { address: 0, cfa: 0, source: FrameSource::Registers, flags: FrameFlags::default() };
+        assert_eq!(recent.number(&nowhere, &spaces[0], |_| 77), 77);
+    }
+}
