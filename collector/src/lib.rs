@@ -29,6 +29,7 @@ mod error;
 mod event;
 mod host;
 mod modules;
+mod note;
 mod perf_event;
 mod perf_maps;
 mod plan;
@@ -43,8 +44,9 @@ mod sys;
 pub use choice::{choose, record};
 pub use error::Error;
 pub use event::{BadEvent, EventWish};
+pub use note::Note;
 pub use plan::sampling_event;
-pub use request::{CollectorWish, Note, Outcome, Progress, Request, Target, TargetStatus};
+pub use request::{CollectorWish, Outcome, Progress, Request, Target, TargetStatus};
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.

@@ -1,7 +1,7 @@
 //! Process events for what existed before the recording, from `/proc`.
 
+use crate::note::Note;
 use crate::proc::{n_threads, parse_maps, start_ticks, thread_comm, threads};
-use crate::request::Note;
 use fpprof_recording::model::{Comm, FileIdentity, Fork, Mmap, Sideband};
 use std::io;
 

@@ -1,0 +1,119 @@
+//! Facts about a recording that are no errors.
+
+use std::borrow::Cow;
+
+/// A fact about a recording that is not an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// So many samples in the kernel have no kernel stack, though asked for: the kernel gave none.
+    KernelStacksMissing(u64),
+    /// The end of so many stacks could not be found out; as many bytes were copied as could be read.
+    StackEndUnknown(u64),
+    /// So many ticks of the timer never reached the sampling program: it came late, or other BPF programs ran. They count
+    /// nowhere in the balance; the number is an estimate from time and rate.
+    TicksMissing(u64),
+    /// So many occurrences of the event that the kernel counted did not run the sampling program: it runs none while the
+    /// CPU is in another program, or in a map's system call. They count nowhere in the balance; the number is exact.
+    OccurrencesMissing(u64),
+    /// So many CPUs came online during the recording, and were not sampled.
+    CpusNotSampled(u64),
+    /// The kernel did not say what became of CPUs: those that came online, or went offline and came back, were not
+    /// sampled from then on.
+    CpusNotWatched,
+    /// So many CPUs came online during the recording, and were sampled from then on. What processes did on them in the
+    /// moment before may be missing.
+    CpusJoined(u64),
+    /// So many processes were not followed, because the table of profiled processes was full.
+    ProcessesNotFollowed(u64),
+    /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
+    ProcessesUnreadable(u64),
+    /// So many files would be needed by their bytes, because they were deleted or replaced, but could not be kept.
+    FilesNotKept(u64),
+    /// The command did not end on SIGTERM and was left running.
+    TargetStillRuns,
+    /// The recording could not be written to the end (errno).
+    EndNotWritten(i32),
+    /// So many stacks were copied in part only, because the ring was filling up.
+    StacksShed(u64),
+    /// So many threads were still blocked when the recording ended: the time up to then is in it.
+    StillBlocked(u64),
+    /// So many threads that were blocked when the recording began were not followed: the table of blocked threads was full.
+    WaitsNotFollowed(u64),
+    /// So many times of losses could not be written; the losses are counted.
+    GapsDropped(u64),
+    /// Ticks in the kernel were neither sampled nor counted, as this user may not see them.
+    KernelNotSampled,
+    /// The rings of the CPUs are smaller than wanted, so many bytes each: this user may lock no more memory.
+    SmallRings(usize),
+    /// So many processes left the recording when they executed a program with other rights (setuid): the kernel took their
+    /// events away.
+    EventsRemovedByExec(u64),
+    /// So many tables of compiled code were there and were not taken: no regular file, too large, or neither their
+    /// process's user's nor root's.
+    TablesRefused(u64),
+    /// Process events were given up because the recording could not be written.
+    ProcessEventsDropped(u64),
+}
+
+impl Note {
+    /// Of how many it speaks, and what it says of them.
+    fn words(&self) -> (Option<u64>, Cow<'static, str>) {
+        let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
+        match self {
+            Self::KernelStacksMissing(n) => n_words(n, "samples in the kernel have no kernel stack"),
+            Self::StackEndUnknown(n) => (None, format!("the end of {n} stacks could not be found out").into()),
+            Self::TicksMissing(n) => (None, format!("some {n} ticks of the timer came late and were left out").into()),
+            Self::OccurrencesMissing(n) => {
+                n_words(n, "occurrences did not run the sampling program, and are not in the balance")
+            }
+            Self::CpusNotSampled(n) => n_words(n, "CPUs came online later and were not sampled"),
+            Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
+            Self::CpusJoined(n) => n_words(n, "CPUs came online meanwhile and were sampled from then on"),
+            Self::ProcessesNotFollowed(n) => n_words(n, "processes were not followed: the table of processes was full"),
+            Self::ProcessesUnreadable(n) => {
+                n_words(n, "processes were gone or unreadable when their mappings were read")
+            }
+            Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be kept"),
+            Self::TargetStillRuns => (None, "the command did not end on SIGTERM and was left running".into()),
+            Self::EndNotWritten(errno) => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                (None, format!("the end of the recording could not be written: {error}").into())
+            }
+            Self::StacksShed(n) => n_words(n, STACKS_SHED),
+            Self::StillBlocked(n) => n_words(n, STILL_BLOCKED),
+            Self::WaitsNotFollowed(n) => n_words(n, WAITS_NOT_FOLLOWED),
+            Self::GapsDropped(n) => (None, format!("the times of {n} losses could not be written").into()),
+            Self::KernelNotSampled => (None, KERNEL_NOT_SAMPLED.into()),
+            Self::SmallRings(bytes) => (None, format!("rings of only {bytes} bytes {SMALL_RINGS}").into()),
+            Self::EventsRemovedByExec(n) => {
+                (None, format!("events removed by setuid exec: {n} {EVENTS_REMOVED}").into())
+            }
+            Self::TablesRefused(n) => n_words(n, TABLES_REFUSED),
+            Self::ProcessEventsDropped(n) => n_words(n, "process events could not be written"),
+        }
+    }
+}
+
+const CPUS_NOT_WATCHED: &str =
+    "CPUs that came online meanwhile were not sampled: the kernel's device events cannot be heard here";
+const STACKS_SHED: &str = "stacks were cut short because the ring buffer was filling up; a larger -m avoids that";
+const STILL_BLOCKED: &str = "threads were still blocked when the recording ended; the time up to then counts";
+const WAITS_NOT_FOLLOWED: &str =
+    "threads that were blocked from the beginning were not followed: there was no room for them";
+const KERNEL_NOT_SAMPLED: &str = "ticks in the kernel were neither sampled nor counted: that needs CAP_PERFMON \
+                                  (or: sysctl kernel.perf_event_paranoid=1)";
+const SMALL_RINGS: &str = "for each CPU: this user may lock no more (ulimit -l, kernel.perf_event_mlock_kb)";
+const EVENTS_REMOVED: &str = "processes were not sampled from where they executed a program that gives them other \
+                              rights; as root, with eBPF or -a, they are";
+const TABLES_REFUSED: &str = "tables of compiled code (/tmp/perf-PID.map) were not taken: no regular file of their \
+                              process's user or of root, or too large";
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.words() {
+            (Some(n), words) => write!(f, "{n} {words}"),
+            (None, words) => f.write_str(&words),
+        }
+    }
+}
