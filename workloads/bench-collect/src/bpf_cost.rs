@@ -38,8 +38,7 @@ const FRAMES: u32 = 20;
 /// Measures all sizes by turns.
 pub(crate) fn measure(wish: &Wish, is_quick: bool) -> anyhow::Result<Vec<BpfCost>> {
     let program = build(&wish.dir)?;
-    let (sizes, rounds): (&[u64], usize) =
-        if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 8192, 16_384, 32_768, 65_536], 3) };
+    let (sizes, rounds): (&[u64], usize) = if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 16_384, 65_536], 3) };
     let mut costs: Vec<BpfCost> = sizes.iter().map(|&stack_bytes| BpfCost::new(stack_bytes)).collect();
     for round in 0..rounds {
         crate::say(&format!("BPF program, round {} of {rounds}", round + 1));

@@ -5,6 +5,7 @@ use crate::run::Wish;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +18,9 @@ pub(crate) struct Judged {
     pub(crate) lost: Option<u64>,
     /// Of these, by ticks inside `execve`, where a thread has the registers of a program that is no more.
     pub(crate) lost_in_execve: Option<u64>,
-    /// User stacks of nbdkit and fio that were judged, and those that are complete; in the first round only.
+    /// By cause, those that happened.
+    pub(crate) lost_by_cause: BTreeMap<String, u64>,
+    /// User stacks of nbdkit and fio that were judged, and those that are complete; of thorough runs.
     pub(crate) stacks: Option<u64>,
     pub(crate) complete: Option<u64>,
     /// Time in our BPF programs for a tick, nanoseconds.
@@ -29,17 +32,14 @@ pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -
     match (mode, mode.strategy()) {
         (Mode::Ours { .. }, Some(strategy)) => {
             let summary = report(wish, file, strategy)?;
-            let lost = summary
-                .get("lost")
-                .and_then(Value::as_object)
-                .context("lost")?
-                .values()
-                .filter_map(Value::as_u64)
-                .sum();
+            let causes = summary.get("lost").and_then(Value::as_object).context("lost")?;
+            let lost_by_cause: BTreeMap<String, u64> =
+                causes.iter().filter_map(|(cause, n)| Some((cause.clone(), n.as_u64().filter(|&n| n > 0)?))).collect();
             let mut judged = Judged {
                 recorded: summary.get("recorded").and_then(Value::as_u64),
-                lost: Some(lost),
-                lost_in_execve: Some(summary.pointer("/lost/exec_window").and_then(Value::as_u64).unwrap_or(0)),
+                lost: Some(lost_by_cause.values().sum()),
+                lost_in_execve: Some(lost_by_cause.get("exec_window").copied().unwrap_or(0)),
+                lost_by_cause,
                 bpf_ns_per_tick: summary.pointer("/cost/bpf_ns_per_tick").and_then(Value::as_f64),
                 ..Judged::default()
             };
@@ -54,7 +54,7 @@ pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -
     }
 }
 
-fn report(wish: &Wish, file: &Path, strategy: &str) -> anyhow::Result<Value> {
+pub(crate) fn report(wish: &Wish, file: &Path, strategy: &str) -> anyhow::Result<Value> {
     let mut command = Command::new(&wish.fpprof);
     command.arg("report").arg(file).args(["--json", "--strategy", strategy]);
     Ok(serde_json::from_slice(&output(&mut command)?)?)
@@ -69,13 +69,15 @@ fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
 
 /// Stacks of the two programs the workload is about, not of the shells around them.
 fn complete(summary: &Value, strategy: &str) -> (Option<u64>, Option<u64>) {
-    let is_workload = |process: &&Value| {
-        process
-            .get("comm")
-            .and_then(Value::as_str)
-            .is_some_and(|comm| comm.starts_with("nbdkit") || comm.starts_with("fio"))
+    complete_of(summary, strategy, &["nbdkit", "fio"])
+}
+
+/// Stacks of the processes whose names begin so, and those that are complete.
+pub(crate) fn complete_of(summary: &Value, strategy: &str, names: &[&str]) -> (Option<u64>, Option<u64>) {
+    let is_meant = |process: &&Value| {
+        process.get("comm").and_then(Value::as_str).is_some_and(|comm| names.iter().any(|name| comm.starts_with(name)))
     };
-    let processes = || summary.get("processes").and_then(Value::as_array).into_iter().flatten().filter(is_workload);
+    let processes = || summary.get("processes").and_then(Value::as_array).into_iter().flatten().filter(is_meant);
     let sum = |key: &str| {
         processes()
             .filter_map(|process| process.pointer(&format!("/strategies/{strategy}/{key}")).and_then(Value::as_u64))

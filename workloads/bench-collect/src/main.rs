@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod bpf_cost;
+mod compiler;
+mod goals;
 mod handler;
 mod judge;
 mod modes;
@@ -27,6 +29,7 @@ use run::{Run, Wish};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Measures collectors.
 #[derive(Debug, Parser)]
@@ -71,13 +74,16 @@ struct CollectArgs {
     /// Seconds of each run
     #[arg(long, default_value_t = 2)]
     seconds: u64,
+    /// No further round of the tables begins that would end later than this after the start
+    #[arg(long, default_value_t = 13)]
+    minutes: u64,
     /// Every size of chunk at every rate, rather than at 999 Hz only
     #[arg(long)]
     all: bool,
     /// Only modes whose name contains one of these, and `none`
     #[arg(long, value_delimiter = ',')]
     modes: Vec<String>,
-    /// One round of a second at 999 Hz in the main modes, to see that all of it works
+    /// One short round of the goals, and one of a second at 999 Hz in the main modes, to see that all of it works
     #[arg(long)]
     quick: bool,
 }
@@ -101,19 +107,29 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
         dir: args.dir.canonicalize()?,
         seconds: args.seconds,
     };
+    let started = Instant::now();
+    let goal_runs = goals::GoalRuns::measure(&wish, args.quick);
+    let costs = bpf_cost::measure(&wish, args.quick)?;
     let mut runs: Vec<Run> = Vec::new();
-    for &rate in &args.rates {
-        let modes = chosen(&args, rate);
-        for round in 0..args.rounds.max(1) {
+    let mut rounds = 0;
+    let mut round_began = started.elapsed();
+    for round in 0..args.rounds.max(1) {
+        let spent = started.elapsed();
+        if round > 0 && (spent + (spent - round_began)).as_secs() > args.minutes * 60 {
+            say(&format!("no time for round {} of {}", round + 1, args.rounds));
+            break;
+        }
+        (rounds, round_began) = (round + 1, spent);
+        for &rate in &args.rates {
+            let modes = chosen(&args, rate);
             let turn = round as usize % modes.len().max(1);
             for &mode in modes.iter().cycle().skip(turn).take(modes.len()) {
                 say(&format!("{rate} Hz, round {} of {}: {mode}", round + 1, args.rounds));
-                runs.push(run::run(&wish, mode, rate, round));
+                runs.push(run::run(&wish, mode, rate, round, round == 0));
             }
         }
     }
-    let costs = bpf_cost::measure(&wish, args.quick)?;
-    let report = report::Report::new(&args.rates, args.rounds, args.seconds, &runs, costs)?;
+    let report = report::Report::new(&args.rates, rounds, args.seconds, &runs, goal_runs, costs)?;
     let mut json = serde_json::to_string_pretty(&report)?;
     json.push('\n');
     std::fs::write(args.dir.join("collect.json"), json)?;

@@ -72,7 +72,7 @@ impl Mode {
 ///
 /// # Sources
 /// `perf_sample_ustack_size` in the kernel's `kernel/events/core.c`.
-const PERF_LARGEST: u32 = 65_528;
+pub(crate) const PERF_LARGEST: u32 = 65_528;
 
 /// All modes whose programs are installed; with only the largest chunks unless `every_size`.
 pub(crate) fn all(every_size: bool) -> Vec<Mode> {

@@ -1,6 +1,7 @@
 //! What was measured, as JSON and as Markdown.
 
 use crate::bpf_cost::{BpfCost, MODES};
+use crate::goals::{Goal, GoalRuns};
 use crate::handler::HANDLERS;
 use crate::modes::is_installed;
 use crate::run::Run;
@@ -23,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) not_installed: Vec<&'static str>,
     pub(crate) rounds: u32,
     pub(crate) seconds: u64,
+    pub(crate) goals: Vec<Goal>,
+    pub(crate) goal_runs: GoalRuns,
     pub(crate) rows: Vec<Row>,
     pub(crate) bpf: Vec<BpfCost>,
     pub(crate) runs: Vec<Run>,
@@ -36,6 +39,7 @@ impl Report {
         rounds: u32,
         seconds: u64,
         runs: &[Run],
+        goal_runs: GoalRuns,
         bpf: Vec<BpfCost>,
     ) -> anyhow::Result<Self> {
         let info = std::fs::read_to_string("/proc/cpuinfo")?;
@@ -53,6 +57,8 @@ impl Report {
             not_installed: OTHERS.into_iter().filter(|program| !is_installed(program)).collect(),
             rounds,
             seconds,
+            goals: goal_runs.goals(&bpf),
+            goal_runs,
             rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
             bpf,
             runs: runs.to_vec(),
@@ -82,6 +88,7 @@ impl Report {
              the command's first instruction and after its end. In execve: ticks of a thread whose registers are those of \
              the program it leaves; ours loses them, perf records what then lies there. –: not known, or not measured.\n",
         );
+        self.write_goals(&mut text);
         let mut rate = None;
         for row in &self.rows {
             if rate != Some(row.rate) {
@@ -97,12 +104,22 @@ impl Report {
         }
         self.write_bpf(&mut text);
         self.write_handlers(&mut text);
-        let errors = self.rows.iter().flat_map(|row| row.errors.iter().map(move |error| (row, error)));
-        for (row, error) in errors {
-            let _ = write!(text, "\n- {} at {} Hz: {error}", row.mode, row.rate);
+        for run in self.goal_runs.runs.iter().chain(&self.runs) {
+            let Some(error) = &run.error else { continue };
+            let _ = write!(text, "\n- {} at {} Hz: {error}", run.mode, run.rate);
         }
         text.push('\n');
         text
+    }
+
+    fn write_goals(&self, text: &mut String) {
+        let GoalRuns { rounds, seconds, .. } = self.goal_runs;
+        let _ = write!(
+            text,
+            "\n## Goals\n\nRuns of their own, {seconds} s each, {rounds} interleaved rounds: the median decides; in brackets the \
+             least and the most of all rounds.\n\n| goal | wanted | measured | |\n|---|---|---|---|\n"
+        );
+        text.extend(self.goals.iter().map(Goal::line));
     }
 
     fn write_bpf(&self, text: &mut String) {
@@ -181,7 +198,7 @@ fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-fn slow_down(ratio: RatioEstimate) -> String {
+pub(crate) fn slow_down(ratio: RatioEstimate) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     match ratio.interval {
         Some(interval) => {

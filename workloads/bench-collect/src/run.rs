@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What all runs share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wish {
     pub(crate) fpprof: PathBuf,
     pub(crate) workload: PathBuf,
@@ -46,13 +46,14 @@ pub(crate) struct Figures {
     pub(crate) bytes: u64,
     #[serde(flatten)]
     pub(crate) judged: Judged,
-    /// From the file to a flame graph, seconds of wall time; in the first round only.
+    /// From the file to a flame graph, seconds of wall time; of thorough runs at 999 Hz.
     pub(crate) svg_s: Option<f64>,
 }
 
 /// Runs a mode once. What fails is told in the result: one profiler must not end the bench of the others.
-pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32) -> Run {
-    let result = figures(wish, mode, rate, round);
+/// A thorough one has its stacks judged and its flame graph drawn.
+pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32, is_thorough: bool) -> Run {
+    let result = figures(wish, mode, rate, is_thorough);
     let (figures, error) = match result {
         Ok(figures) => (Some(figures), None),
         Err(error) => {
@@ -63,7 +64,7 @@ pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32) -> Run {
     Run { key: mode, mode: mode.to_string(), rate, round, figures, error }
 }
 
-fn figures(wish: &Wish, mode: Mode, rate: u64, round: u32) -> anyhow::Result<Figures> {
+fn figures(wish: &Wish, mode: Mode, rate: u64, is_thorough: bool) -> anyhow::Result<Figures> {
     let file = wish.dir.join(if mode == Mode::Samply { "recording.json.gz" } else { "recording" });
     let (times, output) = (wish.dir.join("times"), wish.dir.join("output.txt"));
     for old in [&file, &times] {
@@ -90,9 +91,9 @@ fn figures(wish: &Wish, mode: Mode, rate: u64, round: u32) -> anyhow::Result<Fig
     };
     if mode != Mode::None {
         figures.bytes = std::fs::metadata(&file)?.len();
-        figures.judged = judge::judge(wish, mode, &file, round == 0)?;
+        figures.judged = judge::judge(wish, mode, &file, is_thorough)?;
         // Of perf's largest files, perf script alone takes minutes.
-        figures.svg_s = if round == 0 && rate == 999 { judge::time_to_svg(wish, mode, &file)? } else { None };
+        figures.svg_s = if is_thorough && rate == 999 { judge::time_to_svg(wish, mode, &file)? } else { None };
         std::fs::remove_file(&file)?;
     }
     Ok(figures)

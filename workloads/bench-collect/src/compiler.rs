@@ -1,0 +1,45 @@
+//! rustc, whose stacks of some 600 KiB no setting of perf takes whole.
+
+use crate::judge;
+use crate::run::Wish;
+use anyhow::{Context as _, ensure};
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+
+/// Functions of the program that is compiled: some seconds of work.
+const FUNCTIONS: usize = 20;
+
+/// Records a compilation; gives its user stacks and how many of them are complete.
+pub(crate) fn complete(wish: &Wish) -> anyhow::Result<(u64, u64)> {
+    let (source, library, file) = (wish.dir.join("much.rs"), wish.dir.join("much.rlib"), wish.dir.join("rustc"));
+    std::fs::write(&source, program())?;
+    let mut record = Command::new(&wish.fpprof);
+    record.args(["record", "--quiet", "-F", "999", "--collector", "ebpf", "--call-graph", "dwarf,1M", "-o"]).arg(&file);
+    record.args(["--", "rustc", "--edition", "2021", "-O", "--crate-type", "lib", "-o"]).arg(&library).arg(&source);
+    let output = record.stdin(Stdio::null()).output().context("recording rustc")?;
+    ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    let counted = judge::complete_of(&judge::report(wish, &file, "dwarf")?, "dwarf", &["rustc"]);
+    for used in [&source, &library, &file] {
+        std::fs::remove_file(used)?;
+    }
+    counted.0.zip(counted.1).context("no stacks of rustc in the report")
+}
+
+/// Much for the type checker and for LLVM alike.
+fn program() -> String {
+    let mut text = "use std::collections::{BTreeMap, HashMap};\n".to_owned();
+    for n in 0..FUNCTIONS {
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "pub fn f{n}(x: &[u64]) -> Vec<String> {{\n\
+             let by: BTreeMap<(u64, u64), String> = x.iter().zip(x.iter().skip({n}))\n\
+             .filter(|(a, b)| *a % 7 != *b % 3).map(|(a, b)| ((a ^ {n}, *b), format!(\"{{a:x}} {{b}}\"))).collect();\n\
+             let mut sums: HashMap<String, u64> = HashMap::new();\n\
+             for ((a, b), name) in &by {{ *sums.entry(name.clone()).or_default() += a.wrapping_mul(*b); }}\n\
+             let mut all: Vec<String> = sums.into_iter().map(|(k, v)| format!(\"{{k}}: {{v:?}}\")).collect();\n\
+             all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));\nall\n}}\n"
+        );
+    }
+    text
+}
