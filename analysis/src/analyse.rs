@@ -148,7 +148,7 @@ fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Optio
     let read_kernel = || kernel_symbols(timeline, meta, options.is_this_machine);
     let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
     let kernel = has_kernel.then_some(read_kernel);
-    Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_perf_maps(timeline)
+    Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_compiled(timeline)
 }
 
 /// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.

@@ -28,6 +28,7 @@ pub mod doctor;
 mod error;
 mod event;
 mod host;
+mod jit_dumps;
 mod modules;
 mod note;
 mod perf_event;

@@ -3,6 +3,7 @@
 //! Every file that is mapped executable is opened once, when its mapping is made. At the end those whose path no longer
 //! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
 
+use crate::jit_dumps::JitDumps;
 use crate::perf_maps::PerfMaps;
 use crate::proc::{Opened, open_mapped, read_build_id, still_at};
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
@@ -27,6 +28,7 @@ pub(crate) struct Modules {
     n_open: usize,
     not_kept: u64,
     perf_maps: PerfMaps,
+    jit_dumps: JitDumps,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -36,8 +38,10 @@ type Key = (u32, u32, u64, u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotKept {
     pub(crate) files: u64,
-    /// Tables of compiled code.
+    /// Tables and dumps of compiled code.
     pub(crate) tables: u64,
+    /// Dumps of compiled code of which only a part is.
+    pub(crate) cut_dumps: u64,
 }
 
 #[derive(Debug)]
@@ -57,6 +61,7 @@ impl Modules {
             n_open: 0,
             not_kept: 0,
             perf_maps: PerfMaps::default(),
+            jit_dumps: JitDumps::default(),
         }
     }
 
@@ -67,7 +72,7 @@ impl Modules {
             return;
         }
         self.perf_maps.note(mmap);
-        if identity.inode == 0 {
+        if identity.inode == 0 || self.jit_dumps.note(mmap) {
             return;
         }
         // The generation is only known of mappings the kernel told of.
@@ -96,6 +101,7 @@ impl Modules {
     /// says of how many that was impossible.
     pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> NotKept {
         let tables = self.perf_maps.finish(&mut emit);
+        let dumps = self.jit_dumps.finish(&mut emit);
         let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut total = 0u64;
@@ -112,7 +118,7 @@ impl Modules {
                 None => self.not_kept += 1,
             }
         }
-        NotKept { files: self.not_kept, tables }
+        NotKept { files: self.not_kept, tables: tables.saturating_add(dumps.refused), cut_dumps: dumps.cut }
     }
 }
 

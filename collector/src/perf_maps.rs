@@ -98,7 +98,7 @@ enum Found {
 }
 
 /// The user we run as; root if that cannot be found out.
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 

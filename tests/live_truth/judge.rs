@@ -53,7 +53,7 @@ impl Stack {
             frame.source != FrameSource::Heuristic && (is_own || !frame.flags.fp_fallback)
         };
         Self {
-            places: stack.frames.iter().map(|frame| locate(frame, seen.space)).collect(),
+            places: stack.frames.iter().map(|frame| locate(frame, seen.space, seen.sample.time_ns)).collect(),
             is_complete: matches!(stack.stop, StopReason::Complete(_)),
             is_broken: matches!(stack.stop, StopReason::Broken(_)),
             is_leaf_skip_suspect: stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect),

@@ -191,7 +191,10 @@ impl Collect for AgreementCounter {
             *counts.relations.entry(comparison.relation).or_default() += 1;
             counts.frames.add(&comparison.difference);
             if let Some(frame) = comparison.differs_after.and_then(|index| reference.frames.get(index)) {
-                *counts.places.entry((locate(frame, seen.space), comparison.relation)).or_default() += 1;
+                *counts
+                    .places
+                    .entry((locate(frame, seen.space, seen.sample.time_ns), comparison.relation))
+                    .or_default() += 1;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::files::FileTable;
 use super::timeline::{Backing, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
+use crate::symbols::JitCodes;
 use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -94,6 +95,7 @@ impl Builder {
             }
         }
         self.timeline.files = self.files.into_files();
+        self.timeline.jit_codes = Arc::new(JitCodes::read(&self.timeline.embedded));
         self.timeline
     }
 

@@ -3,9 +3,10 @@
 use super::MappedFile;
 use super::builder::Builder;
 use super::files::FileIx;
-use crate::symbols::perf_map_pid;
+use crate::symbols::{JitCodes, perf_map_pid};
 use fpprof_recording::model::{ModuleBytes, Sideband};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// An address space at a moment: a log of edits, and how many of them apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,7 @@ pub struct Timeline {
     pub(super) process_comms: Vec<Option<CommIx>>,
     pub(super) files: Vec<MappedFile>,
     pub(super) embedded: Vec<ModuleBytes>,
+    pub(super) jit_codes: Arc<JitCodes>,
     pub(super) n_impossible: u64,
     pub(super) n_left_by_exec: u64,
 }
@@ -133,9 +135,15 @@ impl Timeline {
         &self.embedded
     }
 
-    /// The processes whose tables of compiled code are in the recording, by the logs of their spaces.
+    /// The code that processes compiled, by their dumps.
+    #[must_use]
+    pub fn jit_codes(&self) -> &Arc<JitCodes> {
+        &self.jit_codes
+    }
+
+    /// The processes whose tables or dumps of compiled code are in the recording, by the logs of their spaces.
     pub(crate) fn compiled_by(&self) -> FxHashMap<u32, u32> {
-        let pids = self.embedded.iter().filter_map(|module| perf_map_pid(&module.path));
+        let pids = self.embedded.iter().filter_map(|module| perf_map_pid(&module.path)).chain(self.jit_codes.pids());
         let logs = pids.flat_map(|pid| self.lives.get(&pid).into_iter().flatten().map(move |life| (life.log, pid)));
         logs.collect()
     }

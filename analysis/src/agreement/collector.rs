@@ -2,7 +2,7 @@
 
 use crate::accuracy::{Comparison, Difference, Relation};
 use crate::fold::{Where, locate};
-use crate::replay::{Collect, PlacedSpace, Seen};
+use crate::replay::{Collect, Seen};
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -92,15 +92,16 @@ impl Collector {
         count(&mut self.reasons, reason, 1);
         let Some(frame) = comparison.differs_after else { return };
         let Some(after) = reference.frames.get(frame) else { return };
+        let place = |frame: &Frame| locate(frame, seen.space, seen.sample.time_ns);
         let caller = |stack: StackRef<'_>| {
             let frame = stack.frames.get(frame.saturating_add(1))?;
-            Some(Caller { place: locate(frame, seen.space), is_instruction: frame.flags.is_instruction })
+            Some(Caller { place: place(frame), is_instruction: frame.flags.is_instruction })
         };
-        let split = Split { after: locate(after, seen.space), reference: caller(reference), other: caller(other) };
+        let split = Split { after: place(after), reference: caller(reference), other: caller(other) };
         count(&mut self.splits, (reason, split), 1);
         let name = (seen.sample.time_ns, seen.sample.cpu, seen.sample.tid);
         if self.is_wanted(reason, name, split.after) {
-            let stack = |stack: StackRef<'_>| kept_stack(stack, frame, seen.space);
+            let stack = |stack: StackRef<'_>| kept_stack(stack, frame, place);
             let (reference, other) = (stack(reference), stack(other));
             self.keep(reason, Kept { name, pid: seen.sample.pid, frame, split, reference, other });
         }
@@ -149,12 +150,12 @@ impl Collect for Collector {
     }
 }
 
-fn kept_stack(stack: StackRef<'_>, frame: usize, space: &PlacedSpace) -> KeptStack {
+fn kept_stack(stack: StackRef<'_>, frame: usize, place: impl Fn(&Frame) -> Where) -> KeptStack {
     let wanted = frame.saturating_add(1).saturating_add(MAX_FRAMES_BEYOND);
     // A difference deep in a stack is shown with the frames around it and not from the leaf.
     let n_before = wanted.saturating_sub(MAX_FRAMES).min(stack.frames.len());
     let shown = stack.frames.iter().skip(n_before).take(MAX_FRAMES);
-    let frames = shown.map(|frame| (*frame, locate(frame, space))).collect();
+    let frames = shown.map(|frame| (*frame, place(frame))).collect();
     KeptStack {
         n_before,
         frames,

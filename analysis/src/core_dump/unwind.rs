@@ -141,7 +141,7 @@ struct Walked {
 
 impl Walked {
     fn new(start: Start, stack: &Stack, placed: &PlacedSpace) -> Self {
-        let frames = stack.frames.iter().map(|frame| (*frame, locate(frame, placed))).collect();
+        let frames = stack.frames.iter().map(|frame| (*frame, locate(frame, placed, u64::MAX))).collect();
         Self { start, frames, stop: stack.stop }
     }
 

@@ -5,7 +5,7 @@ use crate::accuracy::{Comparison, Relation, same_frames};
 use crate::address_space::{CommIx, ProcessIx};
 use crate::fold::{Interned, Where, locate, origin};
 use crate::folded::Origin;
-use crate::replay::{Collect, PlacedSpace, Seen};
+use crate::replay::{Collect, Seen};
 use crate::strategy::Strategy;
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
@@ -101,10 +101,10 @@ impl PairCounter {
         }
     }
 
-    fn push_user(&mut self, list: &mut Vec<u32>, frames: &[Frame], marks: &[Mark], space: &PlacedSpace) {
+    fn push_user(&mut self, list: &mut Vec<u32>, frames: &[Frame], marks: &[Mark], seen: &Seen<'_>) {
         for (index, frame) in frames.iter().enumerate() {
             let mark = marks.get(index).copied().unwrap_or(Mark::Same);
-            let frame = Marked { place: locate(frame, space), origin: origin(frame), mark };
+            let frame = Marked { place: locate(frame, seen.space, seen.sample.time_ns), origin: origin(frame), mark };
             list.push(self.frames.number(frame));
         }
     }
@@ -112,7 +112,7 @@ impl PairCounter {
     fn side(&mut self, seen: &Seen<'_>, stack: StackRef<'_>, marks: &[Mark]) -> Side {
         let mut list = Vec::new();
         self.push_kernel(&mut list, &seen.sample.kernel);
-        self.push_user(&mut list, stack.frames, marks, seen.space);
+        self.push_user(&mut list, stack.frames, marks, seen);
         Side { stack: self.stack_number(list), end: stack.stop }
     }
 

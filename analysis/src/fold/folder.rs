@@ -5,6 +5,7 @@ use super::recent::Recent;
 use crate::address_space::{CommIx, FileIx};
 use crate::folded::Origin;
 use crate::replay::{Collect, PlacedSpace, Seen};
+use crate::symbols::JitCode;
 use fpprof_unwind::{Frame, FrameSource, StopReason};
 use rustc_hash::FxHashMap;
 
@@ -16,9 +17,18 @@ pub enum Where {
     /// At an address of a process where no module is mapped.
     Unmapped(u64),
     /// At an address where a process compiled code while it ran.
-    Compiled(u32, u64),
+    Compiled(Compiled, u64),
     /// At an address of the kernel.
     Kernel(u64),
+}
+
+/// What names code that a process compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Compiled {
+    /// The table of this process.
+    Table(u32),
+    /// A dump, which tells what was there at the time.
+    Dump(JitCode),
 }
 
 /// A distinct frame. Addresses are those to look up: of a return address the byte before it.
@@ -123,7 +133,7 @@ impl Collect for Folder {
         for (strategy, stack) in (0..).zip(seen.stacks) {
             self.current.truncate(n_kernel);
             for frame in stack.frames {
-                let number = self.recent.number(frame, seen.space, |key| self.frames.number(key));
+                let number = self.recent.number(frame, seen.space, seen.sample.time_ns, |key| self.frames.number(key));
                 self.current.push(number);
             }
             let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
@@ -149,14 +159,17 @@ impl Collect for Folder {
     }
 }
 
-/// Where a frame of a stack in this space is.
+/// Where a frame of a stack in this space is, at a time.
 #[must_use]
-pub fn locate(frame: &Frame, space: &PlacedSpace) -> Where {
+pub fn locate(frame: &Frame, space: &PlacedSpace, time_ns: u64) -> Where {
     let lookup = frame.lookup();
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {
             Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(mapping.bias)),
-            None => space.compiled_by.map_or(Where::Unmapped(lookup), |pid| Where::Compiled(pid, lookup)),
+            None => space.compiled_by.map_or(Where::Unmapped(lookup), |pid| {
+                let dumped = space.jit_codes.find(pid, lookup, time_ns);
+                Where::Compiled(dumped.map_or(Compiled::Table(pid), Compiled::Dump), lookup)
+            }),
         },
         None => Where::Unmapped(lookup),
     }

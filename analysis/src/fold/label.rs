@@ -1,6 +1,6 @@
 //! Frames as shown.
 
-use super::{Folder, FrameKey, Where};
+use super::{Compiled, Folder, FrameKey, Where};
 use crate::address_space::FileIx;
 use crate::folded::{FrameLabel, Origin};
 use crate::modules::{Missing, ModuleTable};
@@ -106,10 +106,16 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
     let origin = frame.origin;
     match frame.place {
         Where::Unmapped(address) => vec![unknown(address, origin)],
-        Where::Compiled(pid, address) => match symbols.compiled(pid, address) {
-            Some(name) => vec![FrameLabel { name, module: "[jit]".to_owned(), origin }],
-            None => vec![unknown(address, origin)],
-        },
+        Where::Compiled(compiled, address) => {
+            let name = match compiled {
+                Compiled::Table(pid) => symbols.compiled(pid, address),
+                Compiled::Dump(code) => symbols.dumped(code),
+            };
+            match name {
+                Some(name) => vec![FrameLabel { name, module: "[jit]".to_owned(), origin }],
+                None => vec![unknown(address, origin)],
+            }
+        }
         Where::Kernel(address) => vec![kernel_label(address, symbols)],
         Where::Module(file, svma) => {
             let module = modules.file(file).map_or_else(String::new, |file| file.base_name());

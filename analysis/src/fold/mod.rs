@@ -11,7 +11,7 @@ mod roots;
 mod shown;
 
 pub(crate) use folder::origin;
-pub use folder::{Amount, Folder, FrameKey, Where, locate};
+pub use folder::{Amount, Compiled, Folder, FrameKey, Where, locate};
 pub(crate) use interned::Interned;
 pub use label::Labels;
 pub(crate) use label::wanted;

@@ -1,7 +1,7 @@
 //! Frames that came lately: stacks share most of theirs with those before.
 
-use super::FrameKey;
 use super::folder::{locate, origin};
+use super::{FrameKey, Where};
 use crate::folded::Origin;
 use crate::replay::PlacedSpace;
 use fpprof_unwind::Frame;
@@ -22,8 +22,14 @@ struct Slot {
 }
 
 impl Recent {
-    /// The number of a frame. `number` gives that of one that did not come lately.
-    pub(super) fn number(&mut self, frame: &Frame, space: &PlacedSpace, number: impl FnOnce(FrameKey) -> u32) -> u32 {
+    /// The number of a frame at a time. `number` gives that of one that did not come lately.
+    pub(super) fn number(
+        &mut self,
+        frame: &Frame,
+        space: &PlacedSpace,
+        time_ns: u64,
+        number: impl FnOnce(FrameKey) -> u32,
+    ) -> u32 {
         let (id, address, origin) = (space.space.id(), frame.lookup(), origin(frame));
         let mixed = (address ^ u64::from(id) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if self.0.is_empty() {
@@ -35,8 +41,11 @@ impl Recent {
         match slot {
             Some(slot) if (slot.space, slot.address, slot.origin) == (id, address, origin) => slot.number,
             slot => {
-                let number = number(FrameKey { place: locate(frame, space), origin });
-                if let Some(slot) = slot {
+                let place = locate(frame, space, time_ns);
+                let number = number(FrameKey { place, origin });
+                // What a dump tells of a place is another thing at another time.
+                let is_for_all_times = !matches!(place, Where::Compiled(..)) || !space.has_dump();
+                if let Some(slot) = slot.filter(|_| is_for_all_times) {
                     *slot = Slot { space: id, number, address, origin };
                 }
                 number
@@ -50,11 +59,17 @@ mod tests {
     use super::super::Interned;
     use super::*;
     use fpprof_unwind::{FrameFlags, FrameSource, Mapping, ModuleId, Space};
+    use std::sync::Arc;
 
     fn space(id: u32, module: u32) -> PlacedSpace {
         let mapping =
             Mapping { start: 0x1000, end: 0x9_0000, executable: true, module: Some(ModuleId(module)), bias: 0 };
-        PlacedSpace { space: Space::new(id, vec![mapping]), modules: Vec::new(), compiled_by: None }
+        PlacedSpace {
+            space: Space::new(id, vec![mapping]),
+            modules: Vec::new(),
+            compiled_by: None,
+            jit_codes: Arc::default(),
+        }
     }
 
     /// Check that a frame has the number it would have without the table: whichever space, address or origin came
@@ -68,13 +83,13 @@ mod tests {
                 for is_instruction in [false, true] {
                     let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
                     let frame = Frame { address, cfa: 0, source, flags };
-                    let key = FrameKey { place: locate(&frame, space), origin: origin(&frame) };
-                    let number = recent.number(&frame, space, |key| known.number(key));
+                    let key = FrameKey { place: locate(&frame, space, 0), origin: origin(&frame) };
+                    let number = recent.number(&frame, space, 0, |key| known.number(key));
                     assert_eq!(number, plain.number(key));
                 }
             }
         }
         let nowhere = Frame { address: 0, cfa: 0, source: FrameSource::Registers, flags: FrameFlags::default() };
-        assert_eq!(recent.number(&nowhere, &spaces[0], |_| 77), 77);
+        assert_eq!(recent.number(&nowhere, &spaces[0], 0, |_| 77), 77);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
 use crate::modules::ModuleTable;
+use crate::symbols::JitCodes;
 use fpprof_unwind::{Mapping, ModuleId, Space};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,9 +18,18 @@ pub struct PlacedSpace {
     pub space: Space,
     /// Each module once, ascending by address.
     pub modules: Vec<PlacedModule>,
-    /// The process whose table names the code compiled here, if the recording holds one. A forked process runs the code
-    /// of its parent.
+    /// The process whose table or dump names the code compiled here, if the recording holds one. A forked process runs
+    /// the code of its parent.
     pub compiled_by: Option<u32>,
+    /// What the dumps of processes tell.
+    pub jit_codes: Arc<JitCodes>,
+}
+
+impl PlacedSpace {
+    /// Whether a dump tells what was compiled here, and when.
+    pub(crate) fn has_dump(&self) -> bool {
+        self.compiled_by.is_some_and(|pid| self.jit_codes.is_of(pid))
+    }
 }
 
 /// A module in an address space.
@@ -58,7 +68,12 @@ impl<'a> Spaces<'a> {
     /// The spaces of a timeline, with modules of `modules`. None is made yet.
     #[must_use]
     pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>) -> Self {
-        let nothing = PlacedSpace { space: Space::new(0, Vec::new()), modules: Vec::new(), compiled_by: None };
+        let nothing = PlacedSpace {
+            space: Space::new(0, Vec::new()),
+            modules: Vec::new(),
+            compiled_by: None,
+            jit_codes: Arc::default(),
+        };
         Self {
             timeline,
             modules,
@@ -103,7 +118,12 @@ impl<'a> Spaces<'a> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut modules: Vec<PlacedModule> = modules.into_values().collect();
         modules.sort_unstable_by_key(|module| (module.start, module.end));
-        PlacedSpace { space: Space::new(id, mappings), modules, compiled_by: self.compiled_by.get(&key.log).copied() }
+        PlacedSpace {
+            space: Space::new(id, mappings),
+            modules,
+            compiled_by: self.compiled_by.get(&key.log).copied(),
+            jit_codes: Arc::clone(self.timeline.jit_codes()),
+        }
     }
 
     /// AVMA − SVMA. For a file that is missing or maps otherwise, AVMA − file offset, so that an address can at least

@@ -4,8 +4,8 @@
 //! tables and DWARF of a module are read, asked, and dropped again. Functions come from `.symtab`, `.dynsym` and the
 //! compressed `.gnu_debugdata` of the module and from its debug file, found by build id or by `.gnu_debuglink`; inline
 //! frames and lines from the DWARF of either; stubs that call other modules are named `function@plt`. Code that a program
-//! compiled while it ran is named by the table it kept for perf, which the recorder takes into the recording; kernel
-//! names come from the kernel's table.
+//! compiled while it ran is named by the dump or the table it kept for perf, which the recorder takes into the recording;
+//! kernel names come from the kernel's table.
 //!
 //! `addr2line` and our own small symbol map over bytes that were read from the verified file, and not a library that
 //! maps files by path: what was verified is what is used, a file cut short meanwhile is no SIGBUS, modules that exist
@@ -13,6 +13,7 @@
 
 mod demangle;
 mod dwarf;
+mod jitdump;
 mod kernel;
 mod module;
 mod perf_map;
@@ -21,6 +22,7 @@ mod symbol_map;
 mod symbolizer;
 
 pub use demangle::demangle;
+pub use jitdump::{JitCode, JitCodes, jitdump_pid};
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
 pub use perf_map::{PerfMap, perf_map_pid};
 pub use symbolizer::{Detail, Names, Symbolizer, kernel_symbols};

@@ -28,7 +28,12 @@ struct Range {
 /// The process whose table a recording holds under this path.
 #[must_use]
 pub fn perf_map_pid(path: &[u8]) -> Option<u32> {
-    std::str::from_utf8(path.strip_prefix(PREFIX)?.strip_suffix(b"]")?).ok()?.parse().ok()
+    pid_between(PREFIX, path)
+}
+
+/// The number between a prefix and `]`.
+pub(super) fn pid_between(prefix: &[u8], path: &[u8]) -> Option<u32> {
+    std::str::from_utf8(path.strip_prefix(prefix)?.strip_suffix(b"]")?).ok()?.parse().ok()
 }
 
 impl PerfMap {

@@ -1,5 +1,6 @@
 //! Names for all frames of an analysis.
 
+use super::jitdump::{JitCode, JitCodes};
 use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
 use super::module::names_of;
 use super::perf_map::{PerfMap, perf_map_pid};
@@ -9,9 +10,8 @@ use fpprof_recording::model::Meta;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names at an address: the function first, then what is inlined there, outermost first. Empty when nothing is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +35,7 @@ pub struct Symbolizer {
     modules: FxHashMap<FileIx, Result<FxHashMap<u64, Names>, Missing>>,
     kernel: Option<Result<KernelSymbols, KernelMissing>>,
     compiled: FxHashMap<u32, PerfMap>,
+    dumped: Arc<JitCodes>,
     warnings: Vec<String>,
 }
 
@@ -90,13 +91,22 @@ impl Symbolizer {
 
     /// Adds the names of code that processes compiled while they ran, as far as the recording holds them.
     #[must_use]
-    pub fn with_perf_maps(mut self, timeline: &Timeline) -> Self {
+    pub fn with_compiled(mut self, timeline: &Timeline) -> Self {
+        self.dumped = Arc::clone(timeline.jit_codes());
+        self.warnings.extend_from_slice(self.dumped.warnings());
+        self.warnings.sort_unstable();
         let maps = timeline.embedded().iter().filter_map(|module| Some((perf_map_pid(&module.path)?, module)));
         self.compiled.extend(maps.map(|(pid, module)| (pid, PerfMap::read(module.bytes.clone()))));
         self
     }
 
-    /// The name of code that process `pid` compiled while it ran, at an AVMA.
+    /// The name of code that a process's dump told of.
+    #[must_use]
+    pub fn dumped(&self, code: JitCode) -> Option<String> {
+        self.dumped.name(code)
+    }
+
+    /// The name of code that process `pid` compiled while it ran, at an AVMA, by its table.
     #[must_use]
     pub fn compiled(&self, pid: u32, address: u64) -> Option<String> {
         self.compiled.get(&pid)?.find(address)

@@ -227,6 +227,7 @@ impl<W: Write> Session<'_, W> {
             (new_cpus as u64, Note::CpusNotSampled),
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
+            (not_kept.cut_dumps, Note::DumpsCut),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),

@@ -185,6 +185,7 @@ impl<W: Write> Session<'_, W> {
             (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
+            (not_kept.cut_dumps, Note::DumpsCut),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),

@@ -1,0 +1,126 @@
+use super::*;
+use fpprof_recording::model::FileIdentity;
+use proptest::prelude::*;
+
+fn header(flags: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    for field in [40u32, 62, 0, 7] {
+        bytes.extend(field.to_le_bytes());
+    }
+    bytes.extend(5u64.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes
+}
+
+fn record(kind: u32, time_ns: u64, fields: &[u64], name: &[u8]) -> Vec<u8> {
+    let mut bytes = kind.to_le_bytes().to_vec();
+    let len = PREFIX_BYTES + 8 + fields.len() * 8 + name.len();
+    bytes.extend(u32::try_from(len).unwrap().to_le_bytes());
+    bytes.extend(time_ns.to_le_bytes());
+    bytes.extend([7; 8]);
+    bytes.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+    bytes.extend(name);
+    bytes
+}
+
+fn load(time_ns: u64, start: u64, bytes: u64, index: u64, name: &str) -> Vec<u8> {
+    record(CODE_LOAD, time_ns, &[start, start, bytes, index], &[name.as_bytes(), b"\0"].concat())
+}
+
+fn moved(time_ns: u64, old: u64, new: u64, bytes: u64, index: u64) -> Vec<u8> {
+    record(CODE_MOVE, time_ns, &[new, old, new, bytes, index], b"")
+}
+
+fn codes(flags: u64, records: &[Vec<u8>]) -> JitCodes {
+    let bytes = [header(flags), records.concat()].concat();
+    JitCodes::read(&[ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes }])
+}
+
+fn names(codes: &JitCodes, wanted: &[(u64, u64)]) -> Vec<String> {
+    let name = |&(address, time)| codes.find(7, address, time).and_then(|code| codes.name(code)).unwrap_or_default();
+    wanted.iter().map(name).collect()
+}
+
+/// Check that an address has the name of the code that was there at the time, that what is left of overwritten code keeps
+/// its name, and that there is none before the first and beyond the last.
+#[test]
+fn names_are_those_of_the_time() {
+    let codes = codes(0, &[load(10, 0x1000, 0x100, 1, "old"), load(20, 0x1040, 0x20, 2, "new")]);
+    let wanted = [(0x1040, 9), (0x1040, 10), (0x1040, 19), (0x1040, 20), (0x105f, 99), (0x1060, 99), (0x1100, 99)];
+    assert_eq!(names(&codes, &wanted), ["", "old", "old", "new", "new", "old", ""]);
+    assert_eq!(codes.find(8, 0x1040, 20), None, "another process");
+    assert!(codes.warnings().is_empty());
+}
+
+/// Check that code that moves leaves its place and has its name at the other, also when the two overlap, and that a move
+/// of code never loaded is left out and said.
+#[test]
+fn code_moves() {
+    let codes =
+        codes(0, &[load(10, 0x1000, 0x100, 1, "f"), moved(20, 0x1000, 0x1080, 0x100, 1), moved(30, 0, 0x10, 8, 9)]);
+    let wanted = [(0x1000, 19), (0x1000, 20), (0x10ff, 20), (0x117f, 20), (0x117f, 19), (0x10, 30)];
+    assert_eq!(names(&codes, &wanted), ["f", "", "f", "f", "", ""]);
+    assert_eq!(codes.warnings(), ["1 records of jitdumps make no sense or are too many: left out"]);
+}
+
+/// Check that times of another clock are not taken for those of the recording, and that this is said.
+#[test]
+fn times_of_other_clocks_are_none() {
+    let codes = codes(ARCH_TIMESTAMP, &[load(1 << 60, 0x1000, 8, 1, "first"), load(1 << 61, 0x1000, 8, 2, "last")]);
+    assert_eq!(names(&codes, &[(0x1000, 1)]), ["last"]);
+    assert!(codes.warnings()[0].contains("counter"), "{:?}", codes.warnings());
+}
+
+/// Check that the records before one of no length, or cut at any byte, keep their names, that no range wraps, and that what
+/// is left out is said.
+#[test]
+fn hostile_records_are_left_out() {
+    let good = load(1, 0x1000, 8, 1, "good");
+    let wraps = load(1, u64::MAX, 8, 2, "wraps");
+    let (empty, nameless) = (load(1, 0x2000, 0, 2, "empty"), load(1, 0x3000, 8, 3, ""));
+    let strange = codes(0, &[wraps, empty, nameless, good.clone()]);
+    assert_eq!(names(&strange, &[(0x1000, 1), (0x2000, 1), (0x3000, 1), (u64::MAX, 1)]), ["good", "", "", ""]);
+    assert_eq!(strange.warnings(), ["3 records of jitdumps make no sense or are too many: left out"]);
+    for n in 1..good.len() {
+        let cut = codes(0, &[good.clone(), good[..n].to_vec()]);
+        assert_eq!((names(&cut, &[(0x1000, 1)]), cut.warnings().len()), (vec!["good".to_owned()], 1), "{n}");
+    }
+    let none = JitCodes::read(&[ModuleBytes {
+        path: b"[jitdump 7]".to_vec(),
+        identity: FileIdentity::default(),
+        bytes: header(0)[..39].to_vec(),
+    }]);
+    assert_eq!((none.find(7, 0, 0), none.warnings().len()), (None, 1));
+}
+
+proptest! {
+    /// Check that the name at an address and time is that of the last load up to then that has the address, whatever the
+    /// loads.
+    #[test]
+    fn the_last_load_counts(
+        loads in prop::collection::vec((0u64..20, 0u64..40, 1u64..12), 0..40),
+        wanted in prop::collection::vec((0u64..60, 0u64..22), 0..60),
+    ) {
+        let mut records: Vec<_> = loads.iter().enumerate().collect();
+        records.sort_by_key(|&(_, &(time, ..))| time);
+        let written: Vec<_> =
+            loads.iter().zip(0..).map(|(&(time, start, bytes), n)| load(time, start, bytes, n, &format!("f{n}"))).collect();
+        let codes = codes(0, &written);
+        for (address, time) in wanted {
+            let has = |&&(_, &(from, start, bytes)): &&(usize, &(u64, u64, u64))| {
+                from <= time && (start..start + bytes).contains(&address)
+            };
+            let last = records.iter().rfind(has).map_or_else(String::new, |(n, _)| format!("f{n}"));
+            prop_assert_eq!(names(&codes, &[(address, time)]), [last]);
+        }
+    }
+
+    /// Check that no bytes are a panic.
+    #[test]
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_one: bool) {
+        let bytes = if is_one { [header(0), bytes].concat() } else { bytes };
+        let module = ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes };
+        let codes = JitCodes::read(&[module]);
+        prop_assert!(codes.find(7, 0x1000, 1).is_none_or(|code| codes.name(code).is_some()));
+    }
+}

@@ -1,0 +1,119 @@
+use super::*;
+use std::io::Write;
+
+fn header() -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    for field in [1u32, 40, 62, 0, 7] {
+        bytes.extend(field.to_le_bytes());
+    }
+    bytes.extend([0; 16]);
+    bytes
+}
+
+fn record(kind: u32, time: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = kind.to_le_bytes().to_vec();
+    bytes.extend(u32::try_from(PREFIX_BYTES + body.len()).unwrap().to_le_bytes());
+    bytes.extend(time.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn load(name: &[u8], code: &[u8]) -> Vec<u8> {
+    let mut body = vec![7; 40];
+    body.extend(name);
+    body.push(0);
+    body.extend(code);
+    record(CODE_LOAD, 1, &body)
+}
+
+fn take(bytes: &[u8], room: usize) -> Option<(Vec<u8>, bool)> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    taken(&file, room)
+}
+
+/// Check that loads are taken without their code, moves whole, and nothing of other records, whatever the length of the
+/// header.
+#[test]
+fn names_are_taken_and_code_is_not() {
+    let moved = record(CODE_MOVE, 2, &[3; 48]);
+    let parts = [load(b"f", &[0xcc; 9000]), record(2, 1, &[1; 100]), moved.clone(), record(3, 3, &[]), load(b"g", b"")];
+    let wanted = [header(), load(b"f", b""), moved, load(b"g", b"")].concat();
+    assert_eq!(take(&[header(), parts.concat()].concat(), 1 << 20), Some((wanted.clone(), true)));
+    let mut longer = header();
+    longer[8] = 48;
+    longer.extend([9; 8]);
+    assert_eq!(take(&[longer, parts.concat()].concat(), 1 << 20), Some((wanted, true)));
+}
+
+/// Check that a dump ends at a record that is cut anywhere, is too short for its kind or longer than the file, or has a
+/// name without an end, and that this is said.
+#[test]
+fn records_that_make_no_sense_end_it() {
+    let good = [header(), load(b"first", b"code")].concat();
+    let kept = [header(), load(b"first", b"")].concat();
+    let second = load(b"second", b"code");
+    for n in 1..second.len() {
+        assert_eq!(take(&[&good[..], &second[..n]].concat(), 1 << 20), Some((kept.clone(), false)), "{n} bytes");
+    }
+    let mut huge = second.clone();
+    huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut nothing = second.clone();
+    nothing[4..8].copy_from_slice(&0u32.to_le_bytes());
+    let no_end = record(CODE_LOAD, 1, &[7; 60]);
+    for hostile in [huge, nothing, no_end, record(CODE_LOAD, 1, &[0; 40]), record(CODE_MOVE, 1, &[0; 47])] {
+        let bytes = [&good[..], &hostile, &second].concat();
+        assert_eq!(take(&bytes, 1 << 20), Some((kept.clone(), false)), "{hostile:?}");
+    }
+}
+
+/// Check that a dump is taken as far as there is room, and in any room without more bytes than that.
+#[test]
+fn there_is_an_end_to_what_is_taken() {
+    let bytes = [header(), load(b"first", b"code"), load(&[b'n'; 300], b"code")].concat();
+    let kept = [header(), load(b"first", b"")].concat();
+    for room in 0..600 {
+        let taken = take(&bytes, room);
+        assert!(taken.as_ref().is_none_or(|(taken, _)| taken.len() <= room), "{room}");
+        if (kept.len()..kept.len() + 300).contains(&room) {
+            assert_eq!(taken, Some((kept.clone(), false)), "{room}");
+        }
+    }
+    assert!(take(&bytes, 600).is_some_and(|(_, is_whole)| is_whole));
+}
+
+/// Check that what does not begin as a dump of this version and byte order is none.
+#[test]
+fn other_files_are_none() {
+    let broken = |at: usize, byte: u8| {
+        let mut bytes = header();
+        bytes[at] = byte;
+        bytes
+    };
+    for bytes in [vec![], header()[..39].to_vec(), broken(0, b'J'), broken(4, 2), broken(8, 39), broken(11, 255)] {
+        assert_eq!(take(&bytes, 1 << 20), None, "{bytes:?}");
+    }
+    assert_eq!(take(&header(), 1 << 20), Some((header(), true)));
+}
+
+/// Check that a sparse file of great length, all of it records of no sense, costs nothing.
+#[test]
+fn holes_are_passed_over() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&header()).unwrap();
+    file.write_all(&record(99, 0, &[])[..4]).unwrap();
+    file.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    file.set_len(1 << 42).unwrap();
+    assert_eq!(taken(&file, 1 << 20), Some((header(), false)));
+}
+
+/// Check that only files of the name are marks.
+#[test]
+fn marks_are_known_by_their_name() {
+    for path in [&b"/tmp/jit-12.dump"[..], b"jit-0.dump", b"/root/.debug/jit/x/jit-7.dump (deleted)"] {
+        assert!(is_dump(path));
+    }
+    for path in [&b"/tmp/jit-.dump"[..], b"/tmp/jit-1.dump/x", b"/tmp/xjit-1.dump", b"/tmp/jit-1a.dump", b""] {
+        assert!(!is_dump(path));
+    }
+}

@@ -1,0 +1,218 @@
+//! Code that a program compiles while it runs has the names of its jitdump, each at its time. Loads the real BPF program.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Ran, assert_balance, fpprof, number, ran, record, report};
+
+/// `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
+/// in a dump that is of a KIND that is to be read or not; ends before the recorder does.
+const SOURCE: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static FILE *dump;
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ull + time.tv_nsec;
+}
+
+static void put(const void *bytes, size_t n)
+{
+	if (fwrite(bytes, 1, n, dump) != n)
+		exit(1);
+}
+
+static void prefix(uint32_t kind, size_t body)
+{
+	uint32_t words[] = { kind, 16 + body };
+	uint64_t time = now();
+
+	put(words, sizeof(words));
+	put(&time, sizeof(time));
+}
+
+static void load(const char *code, size_t n, uint64_t index, const char *name)
+{
+	uint32_t ids[] = { getpid(), gettid() };
+	uint64_t fields[] = { (uintptr_t)code, (uintptr_t)code, n, index };
+
+	prefix(0, sizeof(ids) + sizeof(fields) + strlen(name) + 1 + n);
+	put(ids, sizeof(ids));
+	put(fields, sizeof(fields));
+	put(name, strlen(name) + 1);
+	put(code, n);
+}
+
+static void moved(const char *from, const char *to, size_t n, uint64_t index)
+{
+	uint32_t ids[] = { getpid(), gettid() };
+	uint64_t fields[] = { (uintptr_t)to, (uintptr_t)from, (uintptr_t)to, n, index };
+
+	prefix(1, sizeof(ids) + sizeof(fields));
+	put(ids, sizeof(ids));
+	put(fields, sizeof(fields));
+}
+
+static void run(const char *code)
+{
+	((void (*)(void))code)();
+}
+
+int main(int argc, char **argv)
+{
+	/* mov $200000000, %ecx; 1: dec %ecx; jnz 1b; ret */
+	static const unsigned char bytes[] = { 0xb9, 0x00, 0xc2, 0xeb, 0x0b, 0xff, 0xc9, 0x75, 0xfc, 0xc3 };
+	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const char *kind = argc == 2 ? argv[1] : "";
+	uint32_t header[] = { 0x4a695444, 1, 40, 62, 0, getpid(), 0, 0, 0, 0 };
+	char path[64];
+	void *mark;
+
+	snprintf(path, sizeof(path), "/tmp/jit-%d.dump", getpid());
+	if (code == MAP_FAILED || !(dump = fopen(path, "w+")))
+		return 1;
+	if (!strcmp(kind, "owner") && fchown(fileno(dump), 65534, 65534))
+		return 1;
+	if (!strcmp(kind, "magic"))
+		header[0]++;
+	if (!strcmp(kind, "ticks"))
+		header[8] = 1;
+	if (strcmp(kind, "empty"))
+		put(header, sizeof(header));
+	if (fflush(dump))
+		return 1;
+	mark = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0);
+	if (mark == MAP_FAILED)
+		return 1;
+	if (!strcmp(kind, "fifo") && (munmap(mark, 4096) || unlink(path) || mkfifo(path, 0666)))
+		return 1;
+	if (!strcmp(kind, "deleted") && unlink(path))
+		return 1;
+	if (!strcmp(kind, "empty") || !strcmp(kind, "fifo")) {
+		if (!strcmp(kind, "fifo") && ftruncate(fileno(dump), 0))
+			return 1;
+		run(memcpy(code, bytes, sizeof(bytes)));
+		puts(path);
+		return 0;
+	}
+	memcpy(code, bytes, sizeof(bytes));
+	if (!strcmp(kind, "huge") || !strcmp(kind, "short")) {
+		uint32_t words[] = { 0, kind[0] == 'h' ? UINT32_MAX : 15 };
+
+		load(code, sizeof(bytes), 1, "told_before");
+		put(words, sizeof(words));
+	}
+	load(code, sizeof(bytes), 1, "first; of all");
+	run(code);
+	load(code, sizeof(bytes), 2, "second");
+	run(code);
+	memcpy(code + 1024, bytes, sizeof(bytes));
+	moved(code, code + 1024, sizeof(bytes), 2);
+	load(code, sizeof(bytes), 3, "third");
+	run(code + 1024);
+	if (!strcmp(kind, "cut"))
+		put("cut", 3);
+	if (fclose(dump))
+		return 1;
+	puts(path);
+	return 0;
+}
+"#;
+
+fn program(dir: &Path) -> PathBuf {
+    let (source, program) = (dir.join("jitdump.c"), dir.join("jitdump"));
+    std::fs::write(&source, SOURCE).expect("a temporary file is written");
+    let status = Command::new("gcc").args(["-D_GNU_SOURCE", "-O1", "-o"]).arg(&program).arg(&source).status();
+    assert!(status.expect("gcc runs").success());
+    program
+}
+
+/// A recording of the program, whose dump is gone; and its report.
+fn recorded(dir: &Path, kind: &str) -> (Ran, serde_json::Value) {
+    let (program, file) = (program(dir), dir.join("jit.fpprof"));
+    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind]);
+    let path = recorded.stdout.lines().find(|line| line.starts_with("/tmp/jit-"));
+    let removed = std::fs::remove_file(path.unwrap_or_else(|| panic!("{}", recorded.stderr)));
+    assert_eq!(removed.is_err(), kind == "deleted", "the dump is there");
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    (recorded, report)
+}
+
+/// Samples of a function of that name.
+fn samples(report: &serde_json::Value, name: &str) -> u64 {
+    let hottest = report["hottest"].as_array().expect("functions");
+    let of_name = hottest.iter().filter(|function| function["name"] == name && function["module"] == "[jit]");
+    of_name.map(|function| number(function, "self_samples")).sum()
+}
+
+/// Check that functions that were at one address after each other each have their name and their samples, that one that
+/// moved has it at both places, and that one that was never run has none; also when the file is deleted while it is
+/// written; and that a name cannot break a line of the folded stacks.
+#[test]
+fn names_are_those_of_the_time() {
+    for kind in ["file", "deleted"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (ran_, report) = recorded(dir.path(), kind);
+        assert!(!ran_.stderr.contains("compiled code"), "{kind}: {}", ran_.stderr);
+        let (first, second) = (samples(&report, "first; of all"), samples(&report, "second"));
+        let all = number(&report, "recorded");
+        assert!(first * 5 > all && second * 5 > all * 2 && second > first, "{kind}: {report}");
+        assert_eq!(samples(&report, "third"), 0, "{kind}: {report}");
+        let folded = ran(fpprof().args(["export", "--strategy", "fp"]).arg(dir.path().join("jit.fpprof"))).stdout;
+        assert!(folded.lines().any(|line| line.contains(";first: of all ")), "{kind}: {folded}");
+        assert!(folded.lines().any(|line| line.contains(";second ")), "{kind}: {folded}");
+    }
+}
+
+/// Check that a dump whose end is not whole has all names before it, that one with a record of impossible length has those
+/// before that, and that either is said.
+#[test]
+fn broken_dumps_have_names_up_to_there() {
+    for (kind, has_names) in [("cut", true), ("huge", false), ("short", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (ran, report) = recorded(dir.path(), kind);
+        assert!(ran.stderr.contains("1 dumps of compiled code (jit-PID.dump) were taken in part"), "{}", ran.stderr);
+        let name = if has_names { "second" } else { "told_before" };
+        assert!(samples(&report, name) * 5 > number(&report, "recorded") * 2, "{kind}: {report}");
+        assert_eq!(samples(&report, "first; of all") > 0, has_names, "{kind}: {report}");
+    }
+}
+
+/// Check that what is no dump, or not its program's user's or root's, is not read, for which nothing waits, and that it is
+/// said; the code then has no name.
+#[test]
+fn strange_dumps_are_refused() {
+    for kind in ["owner", "magic", "empty", "fifo"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (ran, report) = recorded(dir.path(), kind);
+        assert!(ran.stderr.contains("1 tables of compiled code"), "{kind}: {}", ran.stderr);
+        assert!(!report["hottest"].to_string().contains("[jit]"), "{kind}: {report}");
+        let dwarf = &report["strategies"]["dwarf"];
+        assert!(number(&dwarf["truncated"], "no_module") * 2 > number(&report, "recorded"), "{kind}: {dwarf}");
+    }
+}
+
+/// Check that times of a counter of the processor are not taken for times of the recording, which is said: the last name of
+/// an address counts.
+#[test]
+fn times_of_other_clocks_are_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, report) = recorded(dir.path(), "ticks");
+    assert!(report["warnings"].to_string().contains("times of a processor's counter"), "{report}");
+    assert_eq!(samples(&report, "first; of all"), 0, "{report}");
+    assert!(samples(&report, "third") > samples(&report, "second"), "{report}");
+}
