@@ -76,7 +76,11 @@ fn named(command: &str) -> impl Iterator<Item = &Path> {
     command.split("{here}/").skip(1).map(move |rest| {
         let name = rest.split(is_end).next().unwrap_or_default();
         let plain = name.split(['*', '?', '[', '$', '{']).next().unwrap_or_default();
-        if plain.len() == name.len() { Path::new(name) } else { Path::new(plain).parent().unwrap_or(Path::new("")) }
+        if plain.len() == name.len() {
+            Path::new(name)
+        } else {
+            Path::new(plain.rsplit_once('/').map_or("", |(dir, _)| dir))
+        }
     })
 }
 
