@@ -143,7 +143,7 @@ fn program(dir: &Path) -> PathBuf {
 /// A recording of the program, whose dump is gone; and its report.
 fn recorded(dir: &Path, kind: &str) -> (Ran, serde_json::Value) {
     let (program, file) = (program(dir), dir.join("jit.fpprof"));
-    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind]);
+    let recorded = record(&file, &["-F", "999"], &[program.to_str().expect("a path in UTF-8"), kind]);
     let path = recorded.stdout.lines().find(|line| line.starts_with("/tmp/jit-"));
     let removed = std::fs::remove_file(path.unwrap_or_else(|| panic!("{}", recorded.stderr)));
     assert_eq!(removed.is_err(), kind == "deleted", "the dump is there");
