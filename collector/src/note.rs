@@ -73,9 +73,7 @@ impl Note {
             Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
             Self::CpusJoined(n) => n_words(n, "CPUs came online meanwhile and were sampled from then on"),
             Self::ProcessesNotFollowed(n) => n_words(n, "processes were not followed: the table of processes was full"),
-            Self::ProcessesUnreadable(n) => {
-                n_words(n, "processes were gone or unreadable when their mappings were read")
-            }
+            Self::ProcessesUnreadable(n) => n_words(n, PROCESSES_UNREADABLE),
             Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be kept"),
             Self::TargetStillRuns => (None, "the command did not end on SIGTERM and was left running".into()),
             Self::EndNotWritten(errno) => {
@@ -98,6 +96,8 @@ impl Note {
     }
 }
 
+const PROCESSES_UNREADABLE: &str =
+    "processes were gone or unreadable when their mappings were read; their samples are truncated process_gone";
 const CPUS_NOT_WATCHED: &str =
     "CPUs that came online meanwhile were not sampled: the kernel's device events cannot be heard here";
 const STACKS_SHED: &str = "stacks were cut short because the ring buffer was filling up; a larger -m avoids that";

@@ -68,7 +68,8 @@ pub(crate) struct Args {
     include_self: bool,
     /// Beside the event: sample the time that threads are blocked, off their CPUs, with the stacks that blocked; shown by
     /// --event off-cpu of report, flamegraph and export. Waits shorter than TIME (50us, 1ms, 0 for any) are counted only;
-    /// those of threads that had to make way for others too. Needs eBPF and Linux 6.15
+    /// those of threads that had to make way for others too. The time includes the wait for a CPU after the wake-up, as in
+    /// perf and bcc. Needs eBPF and Linux 6.15
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait)]
     off_cpu: Option<Duration>,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K

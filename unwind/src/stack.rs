@@ -138,6 +138,8 @@ named! {
         ModuleUnavailable = "module_unavailable",
         /// The file is not the one that was mapped.
         BuildIdMismatch = "build_id_mismatch",
+        /// Nothing executable of the process is known: it was gone, or could not be read, before its mappings were.
+        ProcessGone = "process_gone",
         /// 32-bit code.
         Abi32 = "abi32",
         /// The budget of steps for one sample was used up.

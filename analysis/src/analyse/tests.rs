@@ -16,6 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 mod detail;
+mod gone;
 
 /// Where the stack of every sample begins.
 const SP: u64 = 0x7ffd_0000_1000;

@@ -1,5 +1,6 @@
 //! Other people's unwinders over the same samples.
 
+use super::walker::is_gone;
 use super::{Item, Strategy};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
@@ -35,6 +36,7 @@ impl Opinions {
         let sample = item.sample;
         let regs = match &sample.user_regs {
             None => return out.stop = StopReason::Complete(Root::KernelThread),
+            Some(_) if is_gone(item) => return out.stop = StopReason::Truncated(TruncatedReason::ProcessGone),
             Some(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
             Some(regs) => regs,
         };

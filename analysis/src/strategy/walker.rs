@@ -124,24 +124,25 @@ impl<'a> Walker<'a> {
     /// Call frame information over at most `max_bytes` of each chunk.
     fn unwind(&mut self, items: &[Item<'_>], max_bytes: usize, out: &mut Unwound) {
         let holes: Vec<Vec<(u32, u32)>> = items.iter().map(|item| holes(item.sample)).collect();
-        let starts: Vec<Option<Start<'_>>> =
-            items.iter().zip(&holes).map(|(item, holes)| start(item.sample, holes, max_bytes)).collect();
+        let starts: Vec<Result<Start<'_>, StopReason>> =
+            items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
         let jobs: Vec<Job<'_, Chunk<'_>>> = items
             .iter()
             .zip(&starts)
             .filter_map(|(item, start)| {
-                let Start { regs, chunk } = start.as_ref()?;
+                let Start { regs, chunk } = start.as_ref().ok()?;
                 Some(Job { space: &item.space.space, regs, memory: *chunk, thread: item.sample.tid.into() })
             })
             .collect();
         self.unwinder.unwind_batch(self.modules, &jobs, &mut out.batch);
         let mut n_jobs = 0;
         for start in &starts {
-            if start.is_some() {
-                out.slots.push(Slot::Batch(n_jobs));
-                n_jobs += 1;
-            } else {
-                out.add(|stack| stack.stop = StopReason::Complete(Root::KernelThread));
+            match start {
+                Ok(_) => {
+                    out.slots.push(Slot::Batch(n_jobs));
+                    n_jobs += 1;
+                }
+                Err(stop) => out.add(|stack| stack.stop = *stop),
             }
         }
     }
@@ -150,11 +151,11 @@ impl<'a> Walker<'a> {
     fn walk_chunks_by_fp(&mut self, items: &[Item<'_>], out: &mut Unwound) {
         for item in items {
             let holes = holes(item.sample);
-            out.add(|stack| match start(item.sample, &holes, usize::MAX) {
-                Some(Start { regs, chunk }) => {
+            out.add(|stack| match start(item, &holes, usize::MAX) {
+                Ok(Start { regs, chunk }) => {
                     self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &chunk, stack);
                 }
-                None => stack.stop = StopReason::Complete(Root::KernelThread),
+                Err(stop) => stack.stop = stop,
             });
         }
     }
@@ -164,6 +165,10 @@ impl<'a> Walker<'a> {
         let Item { sample, space } = item;
         if has_no_user_stack(self.mode, item) {
             out.stop = StopReason::Complete(Root::KernelThread);
+            return;
+        }
+        if is_gone(item) {
+            out.stop = StopReason::Truncated(TruncatedReason::ProcessGone);
             return;
         }
         if sample.user_fp.is_empty() {
@@ -211,11 +216,22 @@ fn has_no_user_stack(mode: CaptureMode, item: &Item<'_>) -> bool {
     }
 }
 
-fn start<'a>(sample: &'a Sample, holes: &'a [(u32, u32)], max_bytes: usize) -> Option<Start<'a>> {
-    let regs = sample.user_regs.as_ref()?;
-    let bytes = sample.stack.get(..sample.stack.len().min(max_bytes))?;
+/// Whether nothing is known of where the process has code. An address says nothing then, so there are no frames: every
+/// return address would look like data, and a sound stack broken.
+pub(super) fn is_gone(item: &Item<'_>) -> bool {
+    item.space.space.mappings().is_empty()
+}
+
+/// What to walk over, or what the stack is without a walk.
+fn start<'a>(item: &Item<'a>, holes: &'a [(u32, u32)], max_bytes: usize) -> Result<Start<'a>, StopReason> {
+    let sample = item.sample;
+    let regs = sample.user_regs.as_ref().ok_or(StopReason::Complete(Root::KernelThread))?;
+    if is_gone(item) {
+        return Err(StopReason::Truncated(TruncatedReason::ProcessGone));
+    }
+    let bytes = sample.stack.get(..max_bytes).unwrap_or(&sample.stack);
     let stack_end = sample.stack_end.map(|end| end.address);
-    Some(Start { regs: unwind_regs(regs), chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
+    Ok(Start { regs: unwind_regs(regs), chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
 }
 
 fn holes(sample: &Sample) -> Vec<(u32, u32)> {

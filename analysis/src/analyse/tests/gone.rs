@@ -1,0 +1,52 @@
+//! Processes of which nothing is known but their samples.
+
+use super::*;
+
+/// The only line of a strategy, and how many of its samples are truncated so.
+fn only(analysis: &Analysis, strategy: &str) -> (Vec<String>, BTreeMap<String, u64>) {
+    let quality = &analysis.summary.strategies[strategy];
+    assert!(quality.broken.is_empty(), "{strategy}: {:?}", quality.broken);
+    (text(&analysis.folded[strategy]), quality.truncated.clone())
+}
+
+/// Check that samples of a process that was gone before its mappings were read are counted as that and not as broken,
+/// under every strategy, and that a kernel thread beside it stays one.
+#[test]
+fn nothing_is_known_of_the_mappings() {
+    let program = Program::new();
+    let gone = |n| Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(7, n) };
+    let kernel = Sample { pid: 8, tid: 8, time_ns: 2_000, in_kernel: true, kernel: vec![1 << 63], ..Sample::default() };
+    let samples = [gone(0), gone(1), gone(2), kernel];
+    let expected = ([":7 process_gone 3", ":8;[kernel+0x8000000000000000] kernel_thread 1"], 3);
+    let check = |mode, strategies: &[&str]| {
+        let analysis = run(&record(mode, &program.sideband(1, "prog"), &samples, 2, true), strategies);
+        for strategy in strategies {
+            let (lines, truncated) = only(&analysis, strategy);
+            assert_eq!(lines, expected.0, "{mode:?} {strategy}");
+            assert_eq!(truncated, BTreeMap::from([("process_gone".to_string(), expected.1)]), "{mode:?} {strategy}");
+        }
+        let who: Vec<(u32, u64)> = analysis.summary.processes.iter().map(|one| (one.pid, one.samples)).collect();
+        assert_eq!(who, [(7, 3), (8, 1)]);
+    };
+    check(CaptureMode::Fp, &["fp"]);
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    #[cfg(all(feature = "libdw", feature = "libunwind"))]
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
+}
+
+/// Check that a process that is told of without a mapping is gone likewise, and one whose mappings come later until then.
+#[test]
+fn mappings_that_come_too_late() {
+    let program = Program::new();
+    let [named, mapped] = program.sideband(1, "prog");
+    let dwarf = CaptureMode::Dwarf { stack_bytes: 64 };
+    let sample = program.sample(1, 10);
+    let analysis = run(&record(dwarf, std::slice::from_ref(&named), std::slice::from_ref(&sample), 1, true), &[]);
+    assert_eq!(only(&analysis, "dwarf").0, ["prog process_gone 1"]);
+    let Sideband::Mmap(mut mapping) = mapped else { panic!("a mapping: {mapped:?}") };
+    mapping.time_ns = sample.time_ns + 1;
+    let later = Sample { time_ns: sample.time_ns + 2, ..program.sample(1, 11) };
+    let analysis = run(&record(dwarf, &[named, Sideband::Mmap(mapping)], &[sample, later], 2, true), &[]);
+    assert_eq!(only(&analysis, "dwarf").0, ["prog process_gone 1", "prog;_start;middle;leaf _start 1"]);
+}
