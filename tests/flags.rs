@@ -192,7 +192,16 @@ fn ended_runs_leave_no_benchmark_running() {
     let manifest = benchmarks(dir.path(), "", &[("spin", "sh {here}/spin.sh {exe}")]);
     let out = dir.path().join("out");
     for signal in ["INT", "TERM", "KILL"] {
-        let mut child = flags(&manifest, &out).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let run = flags(&manifest, &out);
+        // A shell's background jobs, which these tests may be of, are deaf to SIGINT.
+        let mut child = Command::new("env")
+            .arg("--default-signal=INT")
+            .arg(run.get_program())
+            .args(run.get_args())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let builds = out.join("builds");
         let is_binary =
             |process: &PathBuf| fs::read_link(process.join("exe")).is_ok_and(|exe| exe.starts_with(&builds));
