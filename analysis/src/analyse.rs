@@ -4,13 +4,12 @@ use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
-use crate::events::Selection;
 use crate::fold::{Folder, Labels, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
-use crate::modules::{ModuleTable, Resolver};
+use crate::modules::Resolver;
 use crate::quality::QualityCounter;
-use crate::replay::Replay;
+use crate::replay::{Recorded, Replay};
 use crate::strategy::Strategy;
 use crate::summarise::{lost_in_the_end, summarise};
 use crate::summary::Summary;
@@ -30,7 +29,8 @@ const MAX_HOTTEST: usize = 100;
 pub struct Options<'a> {
     /// Ways to unwind; none asks for [`Strategy::defaults`].
     pub strategies: Vec<Strategy>,
-    /// The event whose samples are looked at; none asks for all that are counted by samples ([`Selection`]).
+    /// The event whose samples are looked at; none asks for those that
+    /// [`Selection::new`](crate::events::Selection::new) takes then.
     pub event: Option<String>,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
@@ -88,44 +88,36 @@ pub struct Analysis {
 pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording.meta(), options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
-    let meta = recording.meta().clone();
-    let timeline = read_timeline(recording)?;
-    let modules = ModuleTable::new(&timeline, &meta, options.resolver);
-    let selection = Selection::new(&meta, options.event.as_deref())?;
+    let recorded = Recorded::read(recording, options.event.as_deref())?;
+    let modules = recorded.modules(options.resolver);
+    let Recorded { meta, timeline, selection } = &recorded;
     let strategies = strategies.as_slice();
-    let replay = Replay {
-        timeline: &timeline,
-        modules: &modules,
-        mode: meta.mode,
-        selection: &selection,
-        strategies,
-        unwinding: options.unwinding,
-    };
+    let replay = recorded.replay(&modules, strategies, options.unwinding);
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
     let replayed = replay.run(recording, options.n_threads, || {
         let accuracy = (AgreementCounter::new(strategies), full.map(ChunkSizeCounter::new));
         let page = options.page.then(|| (PairCounter::new(pair), OverTimeCounter::new(pair, meta.start_ns)));
-        ((Folder::default(), QualityCounter::default()), ((Totals::new(&meta), page), accuracy))
+        ((Folder::default(), QualityCounter::default()), ((Totals::new(meta), page), accuracy))
     })?;
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
-    let symbols = symbolizer(&folder, &replay, &meta, options);
+    let symbols = symbolizer(&folder, &replay, meta, options);
     let labels = Labels::new(&folder, &modules, &symbols);
-    let mut folded = fold(&folder, &labels, &timeline, selection.unit(), strategies.len());
+    let mut folded = fold(&folder, &labels, timeline, selection.unit(), strategies.len());
     folded.iter_mut().for_each(name_roots);
     let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
 
     let default_strategy = default_strategy(&names);
-    let mut summary = summarise(recording, &totals, &selection);
+    let mut summary = summarise(recording, &totals, selection);
     summary.strategies = quality.total(&names);
-    summary.processes = quality.processes(&names, &timeline);
+    summary.processes = quality.processes(&names, timeline);
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
     summary.warnings.extend(modules.warnings());
     summary.warnings.extend(symbols.warnings().iter().cloned());
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
-    summary.warnings.extend(timeline_warnings(&timeline, summary.sideband_lost));
-    let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(&timeline)));
+    summary.warnings.extend(timeline_warnings(timeline, summary.sideband_lost));
+    let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(timeline)));
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
@@ -133,8 +125,8 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     if let Some((pairs, over_time)) = page {
         let mut recorded = Vec::new();
         recording.gaps(|gap| recorded.extend(selection.has(gap.event).then_some(*gap)))?;
-        let (stacks, processes) = paired_stacks(&pairs, &labels, &timeline, &names, pair);
-        let (lost, end_ns) = lost_in_the_end(recording, &totals, &selection);
+        let (stacks, processes) = paired_stacks(&pairs, &labels, timeline, &names, pair);
+        let (lost, end_ns) = lost_in_the_end(recording, &totals, selection);
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
         detail = Some(detail::Detail { stacks, over_time: over_time.over_time(&around) });
     }
@@ -170,12 +162,6 @@ fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy
         }
     }
     Ok(strategies)
-}
-
-fn read_timeline<R: Read + Seek>(recording: &mut Recording<R>) -> Result<Timeline, Error> {
-    let mut builder = crate::address_space::Builder::default();
-    recording.sideband(|event| builder.add(event))?;
-    Ok(builder.finish())
 }
 
 fn default_strategy(names: &[String]) -> String {

@@ -85,7 +85,7 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     options.unwinding = source.unwinding.options();
     options.is_this_machine = source.is_this_machine(&events.0);
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
-    let stacks = fold_perf_data(&events, samples, &options).with_context(context)?;
+    let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
     import::say_imported(&stacks.imported);
     stacks.warnings.iter().for_each(|warning| say(warning));
     Ok(stacks.folded)

@@ -2,11 +2,10 @@
 
 use crate::table::Counts;
 use fpprof_analysis::accuracy::{Comparison, Relation};
-use fpprof_analysis::address_space::{Builder, FileIx};
-use fpprof_analysis::events::Selection;
+use fpprof_analysis::address_space::FileIx;
 use fpprof_analysis::fold::{Where, locate};
 use fpprof_analysis::modules::{FileModules, ModuleTable};
-use fpprof_analysis::replay::{Collect, Replay, Seen};
+use fpprof_analysis::replay::{Collect, Recorded, Seen};
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::symbols::{Detail, Symbolizer};
 use fpprof_recording::Recording;
@@ -137,21 +136,10 @@ fn verdict(program: &Program, stack: &Stack, names: &[&str]) -> Option<Verdict> 
 pub(crate) fn judge(program: &Program, file: &Path, strategies: &[Strategy]) -> Counts {
     let reader = BufReader::new(File::open(file).expect("the recording is there"));
     let mut recording = Recording::open(reader).expect("it is one");
-    let meta = recording.meta().clone();
-    let mut builder = Builder::default();
-    recording.sideband(|event| builder.add(event)).expect("it is whole");
-    let timeline = builder.finish();
+    let recorded = Recorded::read(&mut recording, None).expect("it is whole");
     let resolver = FileModules::new();
-    let modules = ModuleTable::new(&timeline, &meta, &resolver);
-    let selection = &Selection::new(&meta, None).expect("all its events");
-    let replay = Replay {
-        timeline: &timeline,
-        modules: &modules,
-        mode: meta.mode,
-        selection,
-        strategies,
-        unwinding: fpprof_unwind::Options::default(),
-    };
+    let modules = recorded.modules(&resolver);
+    let replay = recorded.replay(&modules, strategies, fpprof_unwind::Options::default());
     let make = || Collector { strategies: strategies.to_vec(), outcomes: HashMap::new() };
     let replayed = replay.run(&mut recording, NonZeroUsize::MIN, make).expect("it is whole");
     assert!(replayed.malformed.is_empty() && replayed.refused.is_empty(), "{}: {:?}", program.name, replayed.refused);

@@ -5,11 +5,10 @@ use super::evidence::{Evidence, Verdict, Witness};
 use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
-use crate::address_space::{Builder, FileIx, Timeline};
-use crate::events::Selection;
+use crate::address_space::FileIx;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
-use crate::replay::Replay;
+use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use crate::symbols::{Detail, Symbolizer};
 use fpprof_recording::Recording;
@@ -54,21 +53,10 @@ pub fn disagreement<R: Read + Seek + Send>(
     if options.reference == options.other {
         return Err(Error::StrategyTwice(options.other.to_string()));
     }
-    let meta = recording.meta().clone();
-    strategies.iter().try_for_each(|strategy| strategy.check(&meta))?;
-    let mut builder = Builder::default();
-    recording.sideband(|event| builder.add(event))?;
-    let timeline: Timeline = builder.finish();
-    let modules = ModuleTable::new(&timeline, &meta, options.resolver);
-    let selection = &Selection::new(&meta, options.event)?;
-    let replay = Replay {
-        timeline: &timeline,
-        modules: &modules,
-        mode: meta.mode,
-        selection,
-        strategies: &strategies,
-        unwinding: options.unwinding,
-    };
+    strategies.iter().try_for_each(|strategy| strategy.check(recording.meta()))?;
+    let recorded = Recorded::read(recording, options.event)?;
+    let modules = recorded.modules(options.resolver);
+    let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;
     let mut report = Report::new(&replayed.collected, &modules, options).make();
     report.warnings.extend(replayed.malformed.iter().map(ToString::to_string));

@@ -3,12 +3,10 @@
 use super::{Options, checked_strategies, default_strategy, symbolizer, timeline_warnings};
 use crate::Error;
 use crate::address_space::Timeline;
-use crate::events::Selection;
 use crate::fold::{Folder, Labels, fold, name_roots};
 use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
-use crate::modules::ModuleTable;
-use crate::replay::Replay;
+use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use fpprof_recording::model::Meta;
 use std::io::{Read, Seek};
@@ -34,24 +32,18 @@ pub struct PerfStacks {
 /// [`Error::PerfData`] if the file is none of perf's, is damaged or has no samples, [`Error::Strategy`] for a strategy
 /// that its samples do not support.
 pub fn fold_perf_data<R: Read + Seek + Send>(
-    (meta, timeline): &(Meta, Timeline),
+    (meta, timeline): (Meta, Timeline),
     samples: R,
     options: &Options<'_>,
 ) -> Result<PerfStacks, Error> {
+    let recorded = Recorded::new(meta, timeline, options.event.as_deref())?;
+    let Recorded { meta, timeline, selection } = &recorded;
     let asked = checked_strategies(meta, options)?;
     let names: Vec<String> = asked.iter().map(Strategy::to_string).collect();
     let speaks = default_strategy(&names);
     let strategies: Vec<Strategy> = asked.into_iter().filter(|strategy| strategy.to_string() == speaks).collect();
-    let modules = ModuleTable::new(timeline, meta, options.resolver);
-    let selection = &Selection::new(meta, options.event.as_deref())?;
-    let replay = Replay {
-        timeline,
-        modules: &modules,
-        mode: meta.mode,
-        selection,
-        strategies: &strategies,
-        unwinding: options.unwinding,
-    };
+    let modules = recorded.modules(options.resolver);
+    let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let mut samples = PerfSamples::new(samples)?;
     let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
     let imported = samples.finish()?;

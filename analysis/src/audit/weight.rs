@@ -3,10 +3,9 @@
 use super::file::{Options, examine};
 use super::model::{Class, FileAudit, class_at};
 use crate::Error;
-use crate::address_space::{Builder, FileIx};
-use crate::events::Selection;
+use crate::address_space::FileIx;
 use crate::modules::{Location, ModuleTable, Resolver};
-use crate::replay::{Collect, Replay, Seen};
+use crate::replay::{Collect, Recorded, Seen};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
 use rustc_hash::FxHashMap;
@@ -94,22 +93,11 @@ pub fn weigh<R: Read + Seek + Send>(
     resolver: &dyn Resolver,
     n_threads: NonZeroUsize,
 ) -> Result<Weighed, Error> {
-    let meta = recording.meta().clone();
-    let mut builder = Builder::default();
-    recording.sideband(|event| builder.add(event))?;
-    let timeline = builder.finish();
-    let modules = ModuleTable::new(&timeline, &meta, resolver);
+    let recorded = Recorded::read(recording, None)?;
+    let modules = recorded.modules(resolver);
     // The leaf is the sampled instruction under every strategy; the first one is as good as any.
-    let strategies: Vec<Strategy> = Strategy::defaults(&meta).into_iter().take(1).collect();
-    let selection = &Selection::new(&meta, None)?;
-    let replay = Replay {
-        timeline: &timeline,
-        modules: &modules,
-        mode: meta.mode,
-        selection,
-        strategies: &strategies,
-        unwinding: fpprof_unwind::Options::default(),
-    };
+    let strategies: Vec<Strategy> = Strategy::defaults(&recorded.meta).into_iter().take(1).collect();
+    let replay = recorded.replay(&modules, &strategies, fpprof_unwind::Options::default());
     let leaves = replay.run(recording, n_threads, Leaves::default)?.collected;
     let mut by_file: FxHashMap<FileIx, Vec<(u64, u64)>> = FxHashMap::default();
     for ((file, svma), n) in leaves.at {

@@ -6,8 +6,10 @@
 
 mod collect;
 mod driver;
+mod recorded;
 mod spaces;
 
 pub use collect::{Collect, Seen};
 pub use driver::{Block, Replay, Replayed};
+pub use recorded::Recorded;
 pub use spaces::{PlacedModule, PlacedSpace, Spaces};

@@ -1,11 +1,10 @@
 //! A recording in memory: every sample with the address space it was taken in.
 
 use anyhow::Context as _;
-use fpprof_analysis::address_space::{Builder, Timeline};
 use fpprof_analysis::modules::{FileModules, ModuleTable};
-use fpprof_analysis::replay::{PlacedSpace, Spaces};
+use fpprof_analysis::replay::{PlacedSpace, Recorded, Spaces};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{Abi, Meta, Sample};
+use fpprof_recording::model::{Abi, Sample};
 use fpprof_unwind::Chunk;
 use std::fs::File;
 use std::io::BufReader;
@@ -18,8 +17,7 @@ const MAX_STACK_BYTES: usize = 1 << 30;
 /// What is unwound.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) timeline: Timeline,
-    pub(crate) meta: Meta,
+    recorded: Recorded,
     pub(crate) files: FileModules,
     pub(crate) samples: Vec<One>,
 }
@@ -51,15 +49,12 @@ impl Input {
     /// Reads a recording.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let mut recording = Recording::open(BufReader::new(File::open(path)?))?;
-        let meta = recording.meta().clone();
-        let mut builder = Builder::default();
-        recording.sideband(|event| builder.add(event))?;
-        let timeline = builder.finish();
+        let recorded = Recorded::read(&mut recording, None)?;
         let files = FileModules::new();
         let mut samples = Vec::new();
         {
-            let modules = ModuleTable::new(&timeline, &meta, &files);
-            let spaces = Spaces::new(&timeline, &modules);
+            let modules = recorded.modules(&files);
+            let spaces = Spaces::new(&recorded.timeline, &modules);
             let mut n_bytes = 0_usize;
             for block in recording.sample_blocks() {
                 block?.decode(|sample| {
@@ -68,7 +63,7 @@ impl Input {
                     if n_bytes > MAX_STACK_BYTES {
                         return;
                     }
-                    let place = timeline.place(sample.pid, sample.tid, sample.time_ns);
+                    let place = recorded.timeline.place(sample.pid, sample.tid, sample.time_ns);
                     let holes = sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect();
                     let space = spaces.get(place.space);
                     samples.push(One { sample: sample.clone(), regs: regs.values, holes, space });
@@ -76,11 +71,11 @@ impl Input {
             }
         }
         samples.first().context("no sample with a user stack")?;
-        Ok(Self { timeline, meta, files, samples })
+        Ok(Self { recorded, files, samples })
     }
 
     /// The modules, none of them read.
     pub(crate) fn modules(&self) -> ModuleTable<'_> {
-        ModuleTable::new(&self.timeline, &self.meta, &self.files)
+        self.recorded.modules(&self.files)
     }
 }

@@ -1,0 +1,61 @@
+//! All that a recording says beside its samples.
+
+use super::Replay;
+use crate::Error;
+use crate::address_space::{Builder, Timeline};
+use crate::events::Selection;
+use crate::modules::{ModuleTable, Resolver};
+use crate::strategy::Strategy;
+use fpprof_recording::Recording;
+use fpprof_recording::model::Meta;
+use std::io::{Read, Seek};
+
+/// What a recording says beside its samples, and which of these are looked at: where every [`Replay`] begins.
+#[derive(Debug)]
+pub struct Recorded {
+    /// How it was made.
+    pub meta: Meta,
+    /// Which processes had what mapped when.
+    pub timeline: Timeline,
+    /// Samples of which events.
+    pub selection: Selection,
+}
+
+impl Recorded {
+    /// Of these, the samples of the event of that name, or those that [`Selection::new`] takes without one.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEvent`].
+    pub fn new(meta: Meta, timeline: Timeline, event: Option<&str>) -> Result<Self, Error> {
+        let selection = Selection::new(&meta, event)?;
+        Ok(Self { meta, timeline, selection })
+    }
+
+    /// Reads a recording, but for its samples.
+    ///
+    /// # Errors
+    /// [`Error::Recording`] if the file cannot be read, [`Error::NoSuchEvent`].
+    pub fn read<R: Read + Seek>(recording: &mut Recording<R>, event: Option<&str>) -> Result<Self, Error> {
+        let mut builder = Builder::default();
+        recording.sideband(|event| builder.add(event))?;
+        Self::new(recording.meta().clone(), builder.finish(), event)
+    }
+
+    /// The modules that were mapped, found by `resolver`. Nothing is opened yet.
+    #[must_use]
+    pub fn modules<'a>(&'a self, resolver: &'a dyn Resolver) -> ModuleTable<'a> {
+        ModuleTable::new(&self.timeline, &self.meta, resolver)
+    }
+
+    /// Unwinding by `strategies`, with these modules.
+    #[must_use]
+    pub fn replay<'a>(
+        &'a self,
+        modules: &'a ModuleTable<'a>,
+        strategies: &'a [Strategy],
+        unwinding: fpprof_unwind::Options,
+    ) -> Replay<'a> {
+        let Self { meta, timeline, selection } = self;
+        Replay { timeline, modules, mode: meta.mode, selection, strategies, unwinding }
+    }
+}
