@@ -5,6 +5,10 @@
 
 use crate::perf_maps::own_uid;
 use crate::proc::open_mapped;
+use fpprof_recording::compiled::Compiled;
+use fpprof_recording::compiled::jitdump::{
+    CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
+};
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,19 +25,6 @@ const MAX_TOTAL_BYTES: usize = 128 << 20;
 const MAX_RECORDS: usize = 2 << 20;
 /// Bytes read at once: most records are passed over.
 const BUFFER_BYTES: usize = 4096;
-
-/// Header, prefix of a record, fields of a load before its name, and of a move, bytes.
-///
-/// # Sources
-/// `tools/perf/Documentation/jitdump-specification.txt` of Linux, as all that follows.
-const HEADER_BYTES: usize = 40;
-const PREFIX_BYTES: usize = 16;
-const LOAD_BYTES: u64 = 40;
-const MOVE_BYTES: u64 = 48;
-/// The first four bytes where numbers are little-endian.
-const MAGIC: &[u8] = b"DTiJ";
-const CODE_LOAD: u32 = 0;
-const CODE_MOVE: u32 = 1;
 
 /// The dumps of profiled processes.
 #[derive(Debug, Default)]
@@ -68,7 +59,7 @@ impl JitDumps {
         true
     }
 
-    /// Hands on the dumps, each as `[jitdump PID]`.
+    /// Hands on the dumps, each as [`Compiled::JitDump`].
     pub(crate) fn finish(self, emit: &mut impl FnMut(ModuleBytes)) -> Untaken {
         let mut untaken = Untaken { refused: self.n_over, cut: 0 };
         let mut room = MAX_TOTAL_BYTES;
@@ -79,7 +70,7 @@ impl JitDumps {
             };
             untaken.cut = untaken.cut.saturating_add(u64::from(!is_whole));
             room = room.saturating_sub(bytes.len());
-            let path = format!("[jitdump {pid}]").into_bytes();
+            let path = Compiled::JitDump(pid).path();
             emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
         }
         untaken
@@ -111,10 +102,9 @@ fn taken(file: &File, room: usize) -> Option<(Vec<u8>, bool)> {
     let mut copy = vec![0; HEADER_BYTES];
     from.read_exact(&mut copy).ok()?;
     let own_bytes = u32_at(&copy, 8)?;
-    let (is_dump, version) = (copy.starts_with(MAGIC), u32_at(&copy, 4)?);
     let more = u64::from(own_bytes).checked_sub(HEADER_BYTES as u64)?;
     left = left.checked_sub(u64::from(own_bytes))?;
-    if !is_dump || version != 1 || copy.len() > room {
+    if !copy.starts_with(MAGIC) || copy.len() > room {
         return None;
     }
     from.seek_relative(i64::try_from(more).ok()?).ok()?;
@@ -154,6 +144,7 @@ fn copy_record(from: &mut BufReader<&File>, left: u64, copy: &mut Vec<u8>, room:
             return Some(bytes);
         }
     };
+    let fields = fields as u64;
     let after_fields = body.checked_sub(fields)?;
     copy.extend_from_slice(&prefix);
     let room = (room as u64).checked_sub(before as u64 + PREFIX_BYTES as u64 + fields)?;

@@ -5,6 +5,7 @@
 //! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
 
 use crate::proc::inner_pid;
+use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustc_hash::FxHashMap;
 use std::fs::{File, Metadata, OpenOptions};
@@ -46,7 +47,7 @@ impl PerfMaps {
         }
     }
 
-    /// Hands on the tables, each as `[perf-map PID]`; gives how many were there and were not taken.
+    /// Hands on the tables, each as [`Compiled::PerfMap`]; gives how many were there and were not taken.
     pub(crate) fn finish(self, emit: &mut impl FnMut(ModuleBytes)) -> u64 {
         let mut processes: Vec<_> = self.processes.into_iter().collect();
         processes.sort_unstable_by_key(|(pid, _)| *pid);
@@ -64,7 +65,7 @@ impl PerfMaps {
             match file.and_then(|file| read(file, MAX_MAP_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(total)))) {
                 Some(bytes) => {
                     total = total.saturating_add(bytes.len() as u64);
-                    let path = format!("[perf-map {pid}]").into_bytes();
+                    let path = Compiled::PerfMap(pid).path();
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }
                 None => not_taken += 1,
@@ -176,10 +177,7 @@ mod tests {
         };
         let (found, not_taken) = taken(noted());
         assert_eq!((found.len(), not_taken), (1, 0));
-        assert_eq!(
-            (found[0].path.clone(), &*found[0].bytes),
-            (format!("[perf-map {pid}]").into_bytes(), &b"1000 10 f\n"[..])
-        );
+        assert_eq!((found[0].path.clone(), &*found[0].bytes), (Compiled::PerfMap(pid).path(), &b"1000 10 f\n"[..]));
         let elsewhere = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(elsewhere.path(), "1000 10 f\n").unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -3,7 +3,8 @@
 use super::MappedFile;
 use super::builder::Builder;
 use super::files::FileIx;
-use crate::symbols::{JitCodes, perf_map_pid};
+use crate::symbols::JitCodes;
+use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{ModuleBytes, Sideband};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -143,7 +144,7 @@ impl Timeline {
 
     /// The processes whose tables or dumps of compiled code are in the recording, by the logs of their spaces.
     pub(crate) fn compiled_by(&self) -> FxHashMap<u32, u32> {
-        let pids = self.embedded.iter().filter_map(|module| perf_map_pid(&module.path)).chain(self.jit_codes.pids());
+        let pids = self.embedded.iter().filter_map(|module| Compiled::of_path(&module.path)).map(Compiled::pid);
         let logs = pids.flat_map(|pid| self.lives.get(&pid).into_iter().flatten().map(move |life| (life.log, pid)));
         logs.collect()
     }

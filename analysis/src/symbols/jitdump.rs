@@ -1,28 +1,16 @@
 //! Names of code that a program compiled while it ran, from the dump it kept for perf: by address and time.
 
 use super::demangle::demangle;
-use super::perf_map::pid_between;
+use fpprof_recording::compiled::Compiled;
+use fpprof_recording::compiled::jitdump::{CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, PREFIX_BYTES};
 use fpprof_recording::model::ModuleBytes;
 use rustc_hash::FxHashMap;
 
-/// What a recording calls the dump of a process: this, its pid, and `]`.
-const PREFIX: &[u8] = b"[jitdump ";
 /// Most loads and moves of a recording, some 150 bytes each.
 const MAX_LOADS: usize = 4 << 20;
 
-/// Header, prefix of a record, and fields of a load before its name, bytes.
-///
-/// # Sources
-/// `tools/perf/Documentation/jitdump-specification.txt` of Linux, as all that follows.
-const HEADER_BYTES: usize = 40;
-const PREFIX_BYTES: usize = 16;
-const LOAD_BYTES: usize = 40;
-/// The first eight bytes: version 1, numbers little-endian.
-const MAGIC: &[u8] = b"DTiJ\x01\0\0\0";
-/// Times are those of a counter of the processor.
+/// A flag of the header: times are those of a counter of the processor.
 const ARCH_TIMESTAMP: u64 = 1;
-const CODE_LOAD: u32 = 0;
-const CODE_MOVE: u32 = 1;
 
 /// A function that a process compiled: an index over all of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,12 +49,6 @@ struct History {
     nodes: Vec<Vec<u32>>,
 }
 
-/// The process whose dump a recording holds under this path.
-#[must_use]
-pub fn jitdump_pid(path: &[u8]) -> Option<u32> {
-    pid_between(PREFIX, path)
-}
-
 impl JitCodes {
     /// Reads the dumps among the modules of a recording.
     #[must_use]
@@ -75,7 +57,7 @@ impl JitCodes {
         let mut loads: FxHashMap<u32, Vec<Load>> = FxHashMap::default();
         let (mut n_loads, mut n_strange) = (0usize, 0u64);
         for module in modules {
-            let Some(pid) = jitdump_pid(&module.path) else { continue };
+            let Some(Compiled::JitDump(pid)) = Compiled::of_path(&module.path) else { continue };
             let of_process = loads.entry(pid).or_default();
             let before = of_process.len();
             let read = codes.read_dump(&module.bytes, of_process, MAX_LOADS.saturating_sub(n_loads));
@@ -98,11 +80,6 @@ impl JitCodes {
     /// Whether a process has a dump.
     pub(crate) fn is_of(&self, pid: u32) -> bool {
         self.dumps.contains_key(&pid)
-    }
-
-    /// The processes with a dump, in no order.
-    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
-        self.dumps.keys().copied()
     }
 
     /// What process `pid` had at an address (AVMA) at a time.

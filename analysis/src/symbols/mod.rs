@@ -22,9 +22,9 @@ mod symbol_map;
 mod symbolizer;
 
 pub use demangle::demangle;
-pub use jitdump::{JitCode, JitCodes, jitdump_pid};
+pub use jitdump::{JitCode, JitCodes};
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
-pub use perf_map::{PerfMap, perf_map_pid};
+pub use perf_map::PerfMap;
 pub use symbolizer::{Detail, Names, Symbolizer, kernel_symbols};
 
 #[cfg(test)]

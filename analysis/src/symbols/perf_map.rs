@@ -3,8 +3,6 @@
 use super::demangle::demangle;
 use std::collections::BTreeMap;
 
-/// What a recording calls the table of a process: this, its pid, and `]`.
-const PREFIX: &[u8] = b"[perf-map ";
 /// Most lines read; a long-running JVM has some 100,000.
 const MAX_LINES: usize = 4 << 20;
 
@@ -23,17 +21,6 @@ pub struct PerfMap {
 struct Range {
     end: u64,
     name: (usize, usize),
-}
-
-/// The process whose table a recording holds under this path.
-#[must_use]
-pub fn perf_map_pid(path: &[u8]) -> Option<u32> {
-    pid_between(PREFIX, path)
-}
-
-/// The number between a prefix and `]`.
-pub(super) fn pid_between(prefix: &[u8], path: &[u8]) -> Option<u32> {
-    std::str::from_utf8(path.strip_prefix(prefix)?.strip_suffix(b"]")?).ok()?.parse().ok()
 }
 
 impl PerfMap {
@@ -128,14 +115,5 @@ mod tests {
         let map = PerfMap::read(text.to_vec());
         assert_eq!(map.ranges.len(), 1, "{map:?}");
         assert_eq!(names(&map, &[0x1000, 0x3000]), ["", "\u{fffd}"]);
-    }
-
-    /// Check that only the names a recording gives to such tables are taken for one.
-    #[test]
-    fn tables_are_known_by_their_path() {
-        assert_eq!(perf_map_pid(b"[perf-map 12]"), Some(12));
-        for other in [&b"[perf-map ]"[..], b"[perf-map 12", b"/tmp/perf-12.map", b"[vdso]", b"[perf-map 99999999999]"] {
-            assert_eq!(perf_map_pid(other), None);
-        }
     }
 }

@@ -3,9 +3,10 @@
 use super::jitdump::{JitCode, JitCodes};
 use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
 use super::module::names_of;
-use super::perf_map::{PerfMap, perf_map_pid};
+use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{Missing, ModuleTable};
+use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::Meta;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -95,8 +96,11 @@ impl Symbolizer {
         self.dumped = Arc::clone(timeline.jit_codes());
         self.warnings.extend_from_slice(self.dumped.warnings());
         self.warnings.sort_unstable();
-        let maps = timeline.embedded().iter().filter_map(|module| Some((perf_map_pid(&module.path)?, module)));
-        self.compiled.extend(maps.map(|(pid, module)| (pid, PerfMap::read(module.bytes.clone()))));
+        for module in timeline.embedded() {
+            if let Some(Compiled::PerfMap(pid)) = Compiled::of_path(&module.path) {
+                self.compiled.insert(pid, PerfMap::read(module.bytes.clone()));
+            }
+        }
         self
     }
 

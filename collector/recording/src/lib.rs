@@ -35,6 +35,7 @@
 //! # Ok::<(), fpprof_recording::Error>(())
 //! ```
 
+pub mod compiled;
 pub mod model;
 
 mod balance;

@@ -3,7 +3,7 @@ use std::io::Write;
 
 fn header() -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    for field in [1u32, 40, 62, 0, 7] {
+    for field in [40u32, 62, 0, 7] {
         bytes.extend(field.to_le_bytes());
     }
     bytes.extend([0; 16]);

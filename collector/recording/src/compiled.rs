@@ -1,0 +1,84 @@
+//! What programs say of code that they compiled while they ran, as it stands in a recording.
+
+const PERF_MAP: &str = "[perf-map ";
+const JIT_DUMP: &str = "[jitdump ";
+
+/// A module that no mapping has the path of: what a process said of its compiled code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compiled {
+    /// The table of names (`perf-PID.map`) of a process.
+    PerfMap(u32),
+    /// The dump (`jit-PID.dump`) of a process, see [`jitdump`].
+    JitDump(u32),
+}
+
+impl Compiled {
+    /// What its module is called.
+    #[must_use]
+    pub fn path(self) -> Vec<u8> {
+        format!("{}{}]", self.prefix(), self.pid()).into_bytes()
+    }
+
+    /// Whose code it is.
+    #[must_use]
+    pub fn pid(self) -> u32 {
+        let (Self::PerfMap(pid) | Self::JitDump(pid)) = self;
+        pid
+    }
+
+    /// The one whose module is called so.
+    #[must_use]
+    pub fn of_path(path: &[u8]) -> Option<Self> {
+        let of = |kind: fn(u32) -> Self| {
+            let pid = path.strip_prefix(kind(0).prefix().as_bytes())?.strip_suffix(b"]")?;
+            Some(kind(std::str::from_utf8(pid).ok()?.parse().ok()?))
+        };
+        of(Self::PerfMap).or_else(|| of(Self::JitDump))
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::PerfMap(_) => PERF_MAP,
+            Self::JitDump(_) => JIT_DUMP,
+        }
+    }
+}
+
+/// The layout of a dump, as processes write it and as a recording holds it.
+///
+/// # Sources
+/// `tools/perf/Documentation/jitdump-specification.txt` of Linux.
+pub mod jitdump {
+    /// The first eight bytes: version 1, numbers little-endian.
+    pub const MAGIC: &[u8] = b"DTiJ\x01\0\0\0";
+    /// The header of version 1, which says its length itself.
+    pub const HEADER_BYTES: usize = 40;
+    /// What each record begins with: kind, length, time.
+    pub const PREFIX_BYTES: usize = 16;
+    /// The kind of a record of code that is there from now on.
+    pub const CODE_LOAD: u32 = 0;
+    /// Its fields, before its name.
+    pub const LOAD_BYTES: usize = 40;
+    /// The kind of a record of code that goes to another place.
+    pub const CODE_MOVE: u32 = 1;
+    /// Its fields.
+    pub const MOVE_BYTES: usize = 48;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Compiled;
+
+    /// Check that only the names a recording gives to what processes say of compiled code are taken for one.
+    #[test]
+    fn they_are_known_by_their_path() {
+        for known in [Compiled::PerfMap(12), Compiled::JitDump(7), Compiled::JitDump(u32::MAX)] {
+            assert_eq!(Compiled::of_path(&known.path()), Some(known));
+        }
+        assert_eq!(Compiled::PerfMap(12).path(), b"[perf-map 12]");
+        assert_eq!(Compiled::JitDump(7).path(), b"[jitdump 7]");
+        for other in [&b"[perf-map ]"[..], b"[jitdump 12", b"/tmp/perf-12.map", b"[vdso]", b"[perf-map 99999999999]"] {
+            assert_eq!(Compiled::of_path(other), None);
+        }
+    }
+}
