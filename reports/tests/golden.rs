@@ -2,6 +2,7 @@
 
 mod support;
 
+use fpprof_analysis::experiment::{Measured, ProcessStacks, StackEnds};
 use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
 use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
 use support::{detail, golden, profile, written};
@@ -160,6 +161,24 @@ fn experiments_table() {
     golden("experiment-100.txt", &written(|out| experiment::terminal(&sample, &wide(100), out)));
     golden("experiment.md", &written(|out| experiment::markdown(&sample, out)));
     golden("experiment.html", &written(|out| experiment::html(&sample, out)));
+}
+
+/// Check that a process name with a few samples has no say in whether a mode is usable, one with a hundred has, and all
+/// together have.
+#[test]
+fn small_processes_have_no_say_in_an_experiment() {
+    let verdict = |all: [u64; 2], named: [u64; 2]| {
+        let mut sample = support::experiment::experiment();
+        sample.rows.retain(|row| row.mode == "dwarf,65536");
+        let Measured::Value(strategies) = &mut sample.rows[0].aggregate.stacks else { panic!("it has stacks") };
+        let ends = |[complete, samples]: [u64; 2]| StackEnds { samples, complete, ..StackEnds::default() };
+        strategies[0].all = ends(all);
+        strategies[0].processes = vec![ProcessStacks { name: "named".to_owned(), ends: ends(named) }];
+        String::from_utf8(written(|out| experiment::terminal(&sample, &PLAIN, out))).unwrap()
+    };
+    assert!(verdict([9910, 10_000], [9, 99]).contains("dwarf,65536 is the cheapest usable mode"));
+    assert!(verdict([9910, 10_000], [10, 100]).contains("against it: named 10.0 % complete."));
+    assert!(verdict([9890, 10_000], [100, 100]).contains("against it: overall 98.9 % complete."));
 }
 
 /// Check that the page takes the two pictures it asks for, and no others.

@@ -1,6 +1,7 @@
 //! The cells of the table, the same in every form. Names are as they came: each form escapes them in its own way.
 
 use crate::figures::{bytes, change, count, nanoseconds, number, share};
+use crate::verdict::is_large;
 use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks};
 use fpprof_analysis::statistics::{Estimate, RatioEstimate};
 use std::collections::BTreeMap;
@@ -312,11 +313,6 @@ fn strategy(stacks: &StrategyStacks, notes: &mut Notes) -> StrategyLine {
         Measured::Missing(reason) => Err(notes.missing(reason)),
     };
     StrategyLine { label, processes, flame_graph }
-}
-
-/// Whether a process has a line of its own, and a say in the verdict: 1 % of the samples. The rest stand on one line.
-pub(super) fn is_large(samples: u64, of: u64) -> bool {
-    u128::from(samples) * 100 >= u128::from(of)
 }
 
 fn process_line(name: &str, ends: &StackEnds) -> ProcessLine {

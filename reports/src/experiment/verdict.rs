@@ -1,36 +1,26 @@
 //! The verdict: a few sentences computed from the numbers by a rule that is printed with them.
 //!
 //! ```text
-//! usable(mode)  = every process name with >= 1 % of the target's samples has >= 99 % complete stacks,
+//! usable(mode)  = all samples, and every process name with >= 1 % and 100 of them, have >= 99 % complete stacks,
 //!                 lost and dropped samples <= 0.1 % of those that should be there,
 //!                 and the balance holds in every run that can be checked
 //! verdict       = the usable mode with the fewest bytes a sample
 //! slower(mode)  = the 95 % interval of its slow-down lies above none
 //! ```
 
+use super::cells::change_with_interval;
 use crate::figures::{bytes, change, number, share};
 use crate::finding::{Finding, Judgement};
+use crate::verdict::{MAX_LOST, is_good, is_judged, is_large};
 use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks, Tool};
 use fpprof_analysis::statistics::RatioEstimate;
 
-use super::cells::change_with_interval;
-use super::cells::is_large;
-
-/// Least share of complete stacks of a usable mode, per cent.
-const MIN_COMPLETE: f64 = 99.0;
-
-/// Process names with a smaller share of the samples are not asked for [`MIN_COMPLETE`], per cent.
-const MIN_PROCESS_SHARE: f64 = 1.0;
-
-/// Largest share of samples a usable mode may lose.
-const MAX_LOST_SHARE: f64 = 0.001;
-
 /// The rule in words.
-pub(super) const RULE: &str = "A mode is usable when at least 99 % of the stacks are complete in every process name \
-     that has 1 % of the target's samples or more, at most 0.1 % of the samples are lost or dropped, and the balance \
-     holds in every run where it can be checked. The verdict is the usable mode with the fewest bytes a sample. \
-     A slow-down counts only when its 95 % interval leaves out “none”. “Complete” says that a stack reached its root; \
-     a frame-pointer stack can be complete and still lack the caller of its leaf.";
+pub(super) const RULE: &str = "A mode is usable when at least 99 % of the stacks are complete, overall and in \
+     every process name that has 1 % of the target's samples and 100 of them, at most 0.1 % of the samples are lost or \
+     dropped, and the balance holds in every run where it can be checked. The verdict is the usable mode with the \
+     fewest bytes a sample. A slow-down counts only when its 95 % interval leaves out “none”. “Complete” says that a \
+     stack reached its root; a frame-pointer stack can be complete and still lack the caller of its leaf.";
 
 /// The sentences, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
@@ -70,22 +60,20 @@ impl<'a> Candidate<'a> {
     /// Why it is not usable; empty when it is.
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.stacks.all.samples == 0 {
+        let StrategyStacks { all, processes, .. } = self.stacks;
+        if all.samples == 0 {
             faults.push("no stacks".to_owned());
         }
-        for process in &self.stacks.processes {
-            let of_all = crate::figures::percent(process.ends.samples, self.stacks.all.samples);
-            let complete = crate::figures::percent(process.ends.complete, process.ends.samples);
-            if of_all >= MIN_PROCESS_SHARE && complete < MIN_COMPLETE {
-                faults.push(format!(
-                    "{} {} complete",
-                    process.name,
-                    share(process.ends.complete, process.ends.samples)
-                ));
-            }
+        let is_complete = |ends: &StackEnds| is_good(ends.complete, ends.samples);
+        let judged = processes.iter().filter(|process| is_judged(process.ends.samples, all.samples));
+        for process in judged.filter(|process| !is_complete(&process.ends)) {
+            faults.push(format!("{} {} complete", process.name, share(process.ends.complete, process.ends.samples)));
         }
-        match self.lost_share() {
-            Some(lost) if lost > MAX_LOST_SHARE => faults.push(format!("{} % lost", number(lost * 100.0))),
+        if faults.is_empty() && !is_complete(all) {
+            faults.push(format!("overall {} complete", share(all.complete, all.samples)));
+        }
+        match self.lost_share().map(|lost| lost * 100.0) {
+            Some(lost) if lost > MAX_LOST => faults.push(format!("{} % lost", number(lost))),
             Some(_) => {}
             None => faults.push("losses unknown".to_owned()),
         }

@@ -3,11 +3,10 @@
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
 use crate::figures::{byte_count, bytes, count, percent, share};
+use crate::verdict::{PERCENTS, is_large};
 use fpprof_analysis::summary::{ChunkNeeds, ChunkPoint, Summary};
 use std::io::{self, Write};
 
-/// Per cent of the stacks that the table names a size for.
-const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
 /// Most bytes of stack that can be asked for.
 const LARGEST_CHUNK: u64 = 16 << 20;
 /// Process names that are listed; the JSON has more.
@@ -15,8 +14,8 @@ const MAX_NAMES: usize = 4;
 
 /// Writes the smallest chunks for shares of the stacks, the curve of completeness and cost, and the stacks' depth.
 pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    let Some(all) = summary.chunk_sizes.first() else { return Ok(()) };
-    let is_large = |needs: &&ChunkNeeds| u128::from(needs.samples) * 100 >= u128::from(all.samples);
+    let Some(all) = summary.chunk_sizes.first().filter(|all| all.samples > 0) else { return Ok(()) };
+    let is_large = |needs: &&ChunkNeeds| is_large(needs.samples, all.samples);
     let shown: Vec<&ChunkNeeds> = summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(is_large).collect();
     style.heading("How large a chunk would do: bytes for so many per cent of the stacks", out)?;
     smallest(&shown).write(style, out)?;

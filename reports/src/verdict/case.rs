@@ -1,16 +1,13 @@
 //! What verdicts are made from, and the sizes they speak of.
 
 use super::names::Named;
+use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
 use crate::figures::{number, percent};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes};
 use fpprof_analysis::detail::Detail;
 use fpprof_analysis::experiment::StackEnds;
 
-/// Least share of good stacks, per cent.
-pub(super) const MIN_GOOD: u8 = 99;
-/// Fewer samples of a process name cannot show that share.
-const MIN_SAMPLES: u64 = 100;
 /// Per cent of the stacks that a size is looked for.
 pub(crate) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
 
@@ -33,13 +30,13 @@ impl<'a> Case<'a> {
 
     /// What is asked for a share of good stacks: all samples together, and the large process names.
     pub(super) fn judged(&self) -> impl Iterator<Item = &'a Named> {
-        self.large().filter(|named| named.samples >= MIN_SAMPLES).chain(std::iter::once(self.all))
+        self.names.iter().filter(|named| is_judged(named.samples, self.all.samples)).chain(std::iter::once(self.all))
     }
 
     /// The process names that are spoken of.
     pub(crate) fn large(&self) -> impl Iterator<Item = &'a Named> {
-        let all = u128::from(self.all.samples);
-        self.names.iter().filter(move |named| u128::from(named.samples) * 100 >= all && named.samples > 0)
+        let all = self.all.samples;
+        self.names.iter().filter(move |named| is_large(named.samples, all))
     }
 
     /// How all stacks of a strategy ended.
@@ -120,10 +117,6 @@ pub(crate) fn strategy_words(name: &str) -> &str {
         "dwarf" => "call frame information",
         other => other,
     }
-}
-
-pub(super) fn is_good(part: u64, whole: u64) -> bool {
-    whole == 0 || u128::from(part) * 100 >= u128::from(whole) * u128::from(MIN_GOOD)
 }
 
 /// The smallest chunk that completes so many per cent of the stacks.

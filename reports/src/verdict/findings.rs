@@ -1,13 +1,12 @@
 //! The sentences of a verdict.
 
-use super::case::{Case, MIN_GOOD, PERCENTS, chunk_words, is_good, smallest, strategy_words};
+use super::case::{Case, PERCENTS, chunk_words, smallest, strategy_words};
 use super::names::Named;
+use super::rule::{MAX_LOST, MIN_GOOD, is_good};
 use crate::figures::{byte_count, bytes, count, nanoseconds, number, percent, share};
 use crate::finding::{Finding, Judgement};
 use fpprof_analysis::accuracy::Relation;
 
-/// Largest share of samples that may be lost, per cent.
-const MAX_LOST: f64 = 0.1;
 /// Functions named as those behind which chains break.
 const MAX_CULPRITS: usize = 3;
 /// Where a share holds, by the rule.
@@ -16,8 +15,9 @@ const EVERYWHERE: &str = "overall and in every process name with 100 samples";
 /// The rule in words.
 pub(crate) const RULE: &str = "A way to take stacks is good enough when at least 99 % of them reach their root, \
      overall and in every process name that has 1 % of the samples and 100 of them; frame pointers only if as many also \
-     have every frame that the reference has, and no wrong one. The verdict is the cheapest that is good enough: frame pointers, or else the \
-     smallest chunk of copied stack. The reference is unwinding by call frame information over all that was copied.";
+     have every frame that the reference has, and no wrong one. The verdict is the cheapest that is good enough: frame \
+     pointers, or else the smallest chunk of copied stack. The reference is unwinding by call frame information over all \
+     that was copied.";
 
 /// The sentences, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
