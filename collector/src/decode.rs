@@ -27,7 +27,8 @@ pub(crate) fn decode(
     gaps: &mut Vec<Gap>,
 ) -> Result<(), BadRecord> {
     let head: types::sample_head = read_pod(record).ok_or(BadRecord)?;
-    let mut rest = Parts(record.get(size_of::<types::sample_head>()..).ok_or(BadRecord)?);
+    let parts_at = size_of::<types::sample_head>() + usize::from(head.n_skipped);
+    let mut rest = Parts(record.get(parts_at..).ok_or(BadRecord)?);
     let chunk = rest.take(head.chunk_bytes as usize)?;
     let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
     let frames = rest.take(usize::from(head.n_frames) * size_of::<types::fp_frame>())?;

@@ -13,6 +13,7 @@ enum limit {
 	/* Longest kernel chain: the default of kernel.perf_event_max_stack. */
 	MAX_KERNEL_FRAMES = 127,
 	PAGE_BYTES = 4096,
+	CACHE_LINE_BYTES = 64,
 	/*
 	 * Largest chunk that can be asked for, and the pages it can touch (one more when it starts
 	 * inside a page).
@@ -136,7 +137,7 @@ enum filter { FPPROF_FILTERS(FPPROF_ENUMERATOR) };
 enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
 
 /*
- * A sample in a ring. Behind it, each part padded to 8 bytes:
+ * A sample in a ring. Behind it and n_skipped bytes, each part padded to 8 bytes:
  *   chunk_bytes of stack, from the stack pointer up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
  *   n_frames of struct fp_frame, leaf first;
@@ -163,7 +164,9 @@ struct sample_head {
 	__u16 n_hole_words;
 	__u16 n_frames;
 	__u16 n_kernel;
-	__u16 n_gaps;
+	__u8 n_gaps;
+	/* Up to where the chunk lies, see next_line. */
+	__u8 n_skipped;
 	/* What the chunk would have been, had the ring had room for it; 0 when it had. */
 	__u32 asked_bytes;
 	/* As at kernel entry; valid with SAMPLE_HAS_USER. */

@@ -17,6 +17,8 @@ const FRAMES_ROOM: u64 = limit::MAX_FRAMES.0 as u64 * size_of::<fp_frame>() as u
 const KERNEL_ROOM: u64 = limit::MAX_KERNEL_FRAMES.0 as u64 * 8;
 const GAPS_ROOM: u64 = (gap_cause::GAP_TABLE_FULL.0 as u64 + 1) * size_of::<gap>() as u64;
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
+/// Up to where a chunk lies as its stack does in a cache line, and the rest of its own.
+const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
@@ -73,7 +75,7 @@ impl Layout {
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {
             return Err(LayoutError::ChunkBytes { asked: chunk, max: MAX_CHUNK_BYTES });
         }
-        let max_record_bytes = head + chunk.next_multiple_of(8) + room + KERNEL_ROOM + GAPS_ROOM;
+        let max_record_bytes = head + chunk.next_multiple_of(8) + LINES + room + KERNEL_ROOM + GAPS_ROOM;
         let needed = (2 * max_record_bytes).next_power_of_two();
         let largest = (MAX_DEFAULT_TOTAL / n_cpus.max(1)).min(LARGEST_DEFAULT_RING);
         let ring_bytes = match asked {

@@ -112,9 +112,8 @@ fn paired_sample() {
 /// causes without a loss left out.
 #[test]
 fn what_there_was_no_room_for() {
-    let n_gaps = 3u16.to_ne_bytes();
     let cut = |words: &[u64]| {
-        paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &n_gaps).words(words).decode_all(true)
+        paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &[3]).words(words).decode_all(true)
     };
     let gap = |cause, (start_ns, end_ns, lost)| Gap { cpu: 3, event: 1, start_ns, end_ns, lost, cause };
     let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1, 0, 0, 0]).expect("a good record");
@@ -123,6 +122,15 @@ fn what_there_was_no_room_for() {
     let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2, 17, 18, 3]).expect("a good record");
     assert_eq!(gaps, [gap(LossCause::ExecWindow, (15, 16, 2)), gap(LossCause::TableFull, (17, 18, 3))]);
     assert_eq!(cut(&[10, 20, 5, 15, 15, 1, 0, 0]).err(), Some(BadRecord));
+}
+
+/// Check that what lies between the head and the chunk is no part of it.
+#[test]
+fn chunks_that_lie_as_their_stack_does() {
+    let (aligned, mut skipped) = (paired(), paired().set(at!(n_skipped), &[40]));
+    skipped.bytes.splice(HEAD..HEAD, [0xdd; 40]);
+    assert_eq!(skipped.decode(true), aligned.decode(true));
+    assert_eq!(aligned.set(at!(n_skipped), &[40]).decode(true), Err(BadRecord));
 }
 
 /// Check that registers come in DWARF's order.
