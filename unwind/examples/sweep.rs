@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fpprof_unwind::{Arch, CfaRule, Module, ModuleSections, Row, Section, SectionKind, row_at};
@@ -155,7 +154,7 @@ fn sections(path: &Path, cache: &ReadCache<File>) -> Option<ModuleSections> {
     let section = |name| {
         let section = file.section_by_name(name)?;
         let bytes = section.uncompressed_data().ok().filter(|bytes| !bytes.is_empty())?;
-        Some(Section { svma: section.address(), bytes: Arc::from(&*bytes) })
+        Some(Section { svma: section.address(), bytes: bytes.into_owned().into() })
     };
     Some(ModuleSections {
         eh_frame: section(".eh_frame"),

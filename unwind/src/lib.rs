@@ -40,7 +40,7 @@
 //!     20, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
 //!     24, 0, 0, 0, 48, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 7, 16, 0, 0,
 //! ];
-//! let eh_frame = Some(Section { svma: 0x4000, bytes: eh_frame.as_slice().into() });
+//! let eh_frame = Some(Section { svma: 0x4000, bytes: eh_frame.to_vec().into() });
 //! let modules = vec![Module::new(ModuleSections { eh_frame, ..ModuleSections::default() })];
 //! let code = Mapping { start: 0x7000_1000, end: 0x7000_2000, executable: true, module: Some(ModuleId(0)), bias: 0x7000_0000 };
 //! let space = Space::new(0, vec![code]);

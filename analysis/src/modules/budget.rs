@@ -1,6 +1,8 @@
 //! A reader that stops after so many bytes.
 
 use super::ReadSeek;
+use bytes::Bytes;
+use memmap2::{Advice, MmapMut};
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,12 +98,21 @@ impl Buffer for Vec<u8> {
     }
 }
 
-impl Buffer for Arc<[u8]> {
+/// From this size on the kernel is asked for huge pages: a page fault for every 4 KiB takes longer than the reading.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+impl Buffer for Bytes {
     fn filled(len: usize, reader: &mut dyn Read) -> Result<Self> {
-        let mut bytes: Self = std::iter::repeat_n(0, len).collect();
-        // Nobody else has it yet.
-        let own = Self::get_mut(&mut bytes).ok_or(ErrorKind::Other)?;
-        reader.read_exact(own)?;
-        Ok(bytes)
+        if len < HUGE_PAGE_BYTES {
+            let mut bytes = vec![0; len];
+            reader.read_exact(&mut bytes)?;
+            return Ok(bytes.into());
+        }
+        // Memory of no file, which nobody can cut short.
+        let mut map = MmapMut::map_anon(len)?;
+        // A kernel without huge pages is only slower.
+        let _ = map.advise(Advice::HugePage);
+        reader.read_exact(&mut map)?;
+        Ok(Self::from_owner(map))
     }
 }

@@ -3,6 +3,7 @@
 use super::budget::{Budget, SharedBudget};
 use super::inflate::{self, Format};
 use super::{Image, Missing, Opened, Segment};
+use bytes::Bytes;
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -10,7 +11,6 @@ use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHea
 use object::read::{FileKind, ReadCache, ReadRef};
 use object::{Endian, Endianness};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// Most loaded segments looked at; real files have a handful.
 const MAX_SEGMENTS: usize = 256;
@@ -153,10 +153,10 @@ impl ElfFile {
 
     /// As [`Self::read`], to be shared. What is not compressed is read straight into its place.
     #[must_use]
-    pub fn read_shared(&self, section: &SectionInfo, max_bytes: u64) -> Option<Arc<[u8]>> {
+    pub fn read_shared(&self, section: &SectionInfo, max_bytes: u64) -> Option<Bytes> {
         match (section.compression, section.file_range) {
             (None, Some((offset, bytes))) => self.read_range_shared(offset, bytes, max_bytes),
-            _ => self.read(section, max_bytes).map(Arc::from),
+            _ => self.read(section, max_bytes).map(Bytes::from),
         }
     }
 
@@ -167,7 +167,7 @@ impl ElfFile {
     }
 
     /// As [`Self::read_range`], to be shared.
-    pub(super) fn read_range_shared(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Arc<[u8]>> {
+    pub(super) fn read_range_shared(&self, offset: u64, bytes: u64, max_bytes: u64) -> Option<Bytes> {
         if bytes > max_bytes { None } else { self.reader.read_at(offset, bytes) }
     }
 }

@@ -17,7 +17,7 @@ struct Input<'a> {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    let section = |section: Option<(u64, &[u8])>| section.map(|(svma, bytes)| Section { svma, bytes: bytes.into() });
+    let section = |section: Option<(u64, &[u8])>| section.map(|(svma, bytes)| Section { svma, bytes: bytes.to_vec().into() });
     let module = Module::new(ModuleSections {
         eh_frame: section(input.eh_frame),
         eh_frame_hdr: section(input.eh_frame_hdr),

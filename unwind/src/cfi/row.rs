@@ -1,8 +1,9 @@
 //! One row of the table that call frame information stands for.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+
+use bytes::Bytes;
 
 use super::program::{Program, Scratch, Sections, State};
 use crate::arch::Arch;
@@ -91,7 +92,7 @@ pub struct Row {
     /// `DW_CFA_GNU_args_size`, bytes.
     pub args_size: u64,
     /// The bytes of the section, for its expressions.
-    pub(super) bytes: Arc<[u8]>,
+    pub(super) bytes: Bytes,
 }
 
 impl Row {
@@ -134,7 +135,7 @@ pub fn row_at(module: &Module, svma: u64) -> Result<Row, Error> {
                 cfa: state.cfa,
                 registers: named.map(|(register, rule)| (register, *rule)).collect(),
                 args_size: state.args_size,
-                bytes: module.section(fde.kind).map_or_else(|| Arc::from([]), |section| Arc::clone(&section.bytes)),
+                bytes: module.section(fde.kind).map_or_else(Bytes::new, |section| section.bytes.clone()),
             });
         }
     }

@@ -1,11 +1,11 @@
 //! What the unwinder is given of a module.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use bytes::Bytes;
 use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
 use once_cell::race::OnceBox;
 
@@ -26,7 +26,7 @@ pub struct Section {
     /// The address it is linked for.
     pub svma: u64,
     /// Its contents.
-    pub bytes: Arc<[u8]>,
+    pub bytes: Bytes,
 }
 
 impl fmt::Debug for Section {

@@ -1,7 +1,6 @@
 //! Builds call frame information, stacks and address spaces.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fpprof_unwind::{
     Chunk, Mapping, Memory, Module, ModuleId, ModuleSections, Modules, Options, Regs, Section, Space, Stack,
@@ -167,7 +166,7 @@ impl Cfi {
     }
 
     pub(crate) fn section(&self) -> Section {
-        Section { svma: EH_FRAME_SVMA, bytes: Arc::from(self.bytes.as_slice()) }
+        Section { svma: EH_FRAME_SVMA, bytes: self.bytes.clone().into() }
     }
 
     /// `.eh_frame_hdr` with these entries.
@@ -180,7 +179,7 @@ impl Cfi {
             bytes.extend(relative(*start));
             bytes.extend(relative(EH_FRAME_SVMA + *offset as u64));
         }
-        Section { svma: HEADER_SVMA, bytes: Arc::from(bytes) }
+        Section { svma: HEADER_SVMA, bytes: bytes.into() }
     }
 
     /// A module with this section and nothing else.

@@ -67,7 +67,7 @@ fn ordinary() -> Cfi {
 }
 
 fn section(svma: u64, bytes: &[u8]) -> Option<Section> {
-    Some(Section { svma, bytes: bytes.into() })
+    Some(Section { svma, bytes: bytes.to_vec().into() })
 }
 
 proptest! {

@@ -68,7 +68,7 @@ fn survives_wrong_headers() {
     check_all(&with_header(&cfi, &beyond));
     let whole = Cfi::header(&sorted);
     for len in 0..whole.bytes.len() {
-        let header = Section { svma: whole.svma, bytes: whole.bytes[..len].into() };
+        let header = Section { svma: whole.svma, bytes: whole.bytes.slice(..len) };
         check_all(&Module::new(ModuleSections { eh_frame_hdr: Some(header), ..cfi.sections() }));
     }
     let mut bytes = whole.bytes.to_vec();

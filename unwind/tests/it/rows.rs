@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use fpprof_unwind::{
     CfaRule, Mapping, Memory, Module, ModuleId, ModuleSections, ReadFault, RegisterRule, Regs, Row, Section, Space,
@@ -55,7 +54,7 @@ fn sections(path: &Path) -> Option<ModuleSections> {
     let section = |name| {
         let section = file.section_by_name(name)?;
         let bytes = section.uncompressed_data().unwrap();
-        Some(Section { svma: section.address(), bytes: Arc::from(&*bytes) })
+        Some(Section { svma: section.address(), bytes: bytes.into_owned().into() })
     };
     Some(ModuleSections {
         eh_frame: section(".eh_frame"),

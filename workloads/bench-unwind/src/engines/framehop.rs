@@ -2,6 +2,7 @@
 
 use super::name::{Engine, MAX_DEPTH, Pass};
 use crate::load::{Input, One};
+use bytes::Bytes;
 use fpprof_analysis::address_space::FileIx;
 use fpprof_analysis::modules::{ElfFile, ModuleTable};
 use fpprof_unwind::Memory as _;
@@ -9,12 +10,9 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder as _};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Largest section read.
 const MAX_SECTION_BYTES: u64 = 256 << 20;
-
-type Bytes = Arc<[u8]>;
 
 pub(crate) struct Framehop<'a> {
     modules: ModuleTable<'a>,
