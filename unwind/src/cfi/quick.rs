@@ -26,6 +26,12 @@ const ADVANCE_LOC: u8 = 0x40;
 const OFFSET: u8 = 0x80;
 const RESTORE: u8 = 0xc0;
 const LOW_BITS: u8 = 0x3f;
+/// `DW_CFA_advance_loc1`, `2` and `4`, with so many bytes of operand.
+const ADVANCE_LOC1: u8 = 0x02;
+const ADVANCE_LOC2: u8 = 0x03;
+const ADVANCE_LOC4: u8 = 0x04;
+/// `DW_CFA_def_cfa_offset`.
+const DEF_CFA_OFFSET: u8 = 0x0e;
 /// `DW_CFA_remember_state`.
 const REMEMBER_STATE: u8 = 0x0a;
 /// `DW_CFA_restore_state`.
@@ -112,28 +118,40 @@ impl QuickCie {
         }
         reader.rest = reader.rest.get(augmentation..).filter(|rest| rest.len() <= MAX_PROGRAM_BYTES)?;
         let mut state = self.initial;
-        let mut remembered = [state; MAX_REMEMBERED];
+        let mut remembered = [None; MAX_REMEMBERED];
         let mut n_remembered = 0;
         let mut row_start = fde.range.start;
+        // What most instructions are comes first, and no table of jumps, since one is hard to foretell.
         while let Some(opcode) = reader.opcode() {
-            let delta = match opcode {
-                ADVANCE_LOC..OFFSET => u32::from(opcode & LOW_BITS),
-                0x02 => u32::from(reader.opcode()?),
-                0x03 => u32::from(u16::from_le_bytes(reader.chunk()?)),
-                0x04 => u32::from_le_bytes(reader.chunk()?),
-                REMEMBER_STATE => {
-                    *remembered.get_mut(n_remembered)? = state;
-                    n_remembered += 1;
-                    continue;
-                }
-                RESTORE_STATE => {
-                    n_remembered = n_remembered.checked_sub(1)?;
-                    state = *remembered.get(n_remembered)?;
-                    continue;
-                }
-                _ => {
-                    self.define(opcode, &mut reader, spec, &mut state)?;
-                    continue;
+            let delta = if opcode & !LOW_BITS == ADVANCE_LOC {
+                u32::from(opcode & LOW_BITS)
+            } else if opcode == DEF_CFA_OFFSET {
+                let CfaRule::RegisterOffset { offset, .. } = &mut state.cfa else { return None };
+                *offset = reader.uleb()?.cast_signed();
+                continue;
+            } else if opcode & !LOW_BITS == OFFSET {
+                let (register, factor) = (u16::from(opcode & LOW_BITS), reader.uleb()?.cast_signed());
+                state.set(spec, register, RegisterRule::Offset(self.factored(factor)));
+                continue;
+            } else {
+                match opcode {
+                    ADVANCE_LOC1 => u32::from(reader.opcode()?),
+                    ADVANCE_LOC2 => u32::from(u16::from_le_bytes(reader.chunk()?)),
+                    ADVANCE_LOC4 => u32::from_le_bytes(reader.chunk()?),
+                    REMEMBER_STATE => {
+                        *remembered.get_mut(n_remembered)? = Some(state);
+                        n_remembered += 1;
+                        continue;
+                    }
+                    RESTORE_STATE => {
+                        n_remembered = n_remembered.checked_sub(1)?;
+                        state = (*remembered.get(n_remembered)?)?;
+                        continue;
+                    }
+                    _ => {
+                        self.define(opcode, &mut reader, spec, &mut state)?;
+                        continue;
+                    }
                 }
             };
             row_start = row_start.checked_add(u64::from(delta).checked_mul(self.code_alignment)?)?;
@@ -151,13 +169,6 @@ impl QuickCie {
     #[inline]
     fn define(&self, opcode: u8, reader: &mut Reader<'_>, spec: &Spec, state: &mut Needed) -> Option<()> {
         match opcode {
-            OFFSET..RESTORE => {
-                let (register, factor) = (u16::from(opcode & LOW_BITS), reader.uleb()?.cast_signed());
-                // Of the registers that functions save most are none a rule needs.
-                if state.get(spec, register).is_some() {
-                    state.set(spec, register, RegisterRule::Offset(self.factored(factor)));
-                }
-            }
             RESTORE.. => self.restore(spec, (opcode & LOW_BITS).into(), state),
             0x00 => {}
             0x05 => {
@@ -179,10 +190,6 @@ impl QuickCie {
             0x0d => {
                 let CfaRule::RegisterOffset { offset, .. } = state.cfa else { return None };
                 state.cfa = CfaRule::RegisterOffset { register: reader.register()?, offset };
-            }
-            0x0e => {
-                let CfaRule::RegisterOffset { register, .. } = state.cfa else { return None };
-                state.cfa = CfaRule::RegisterOffset { register, offset: reader.uleb()?.cast_signed() };
             }
             0x0f => state.cfa = CfaRule::Expression(reader.expression()?),
             0x10 => {

@@ -15,8 +15,8 @@ const COUNT_ENCODING: u8 = 0x03;
 const POINTER_ENCODING: u8 = 0x1b;
 /// Version, three encodings, the pointer and the count stand before the table.
 const TABLE_OFFSET: usize = 12;
-/// Entries from one of those that are searched first to the next: eight cache lines.
-const STRIDE: usize = 64;
+/// Entries from one of those that are searched first to the next: two cache lines.
+const STRIDE: usize = 16;
 
 /// A header of the usual form. Another form counts as none.
 ///
@@ -27,7 +27,7 @@ pub(super) struct Header {
     n_entries: usize,
     svma: u64,
     eh_frame_svma: u64,
-    /// Where every 64th entry's code starts. A search through the table itself waits for memory at most of its steps;
+    /// Where every 16th entry's code starts. A search through the table itself waits for memory at most of its steps;
     /// this much of it stays in the cache.
     starts: OnceBox<Vec<i32>>,
 }
