@@ -131,6 +131,14 @@ impl Table {
         self.line(key).map_or(Rule::EMPTY, |line| line.find(key))
     }
 
+    /// Asks for what a look-up reads.
+    #[inline]
+    pub(crate) fn prefetch(&self, space: u32, avma: u64) {
+        if let Some(key) = Key::new(space, avma) {
+            fpprof_prefetch::prefetch(&self.lines, key.mixed() & (self.lines.len().wrapping_sub(1)));
+        }
+    }
+
     fn insert(&self, space: u32, avma: u64, rule: Rule) {
         if let Some(key) = Key::new(space, avma) {
             self.insert_key(key, rule);

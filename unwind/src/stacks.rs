@@ -7,15 +7,18 @@ use crate::stack::{Frame, Stack, StopReason, TruncatedReason};
 /// The stacks of many samples, in the order of the samples. Filled again and again it keeps its memory.
 #[derive(Debug, Clone, Default)]
 pub struct Stacks {
-    frames: Vec<Frame>,
+    /// Frames as the walks that take turns have found them, so that none is moved.
+    parts: Vec<Vec<Frame>>,
     entries: Vec<Entry>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    first: usize,
-    n_frames: u32,
-    stop: StopReason,
+pub(crate) struct Entry {
+    /// Whose frames they are, and which.
+    pub(crate) part: usize,
+    pub(crate) first: usize,
+    pub(crate) n_frames: usize,
+    pub(crate) stop: StopReason,
 }
 
 /// One of many stacks.
@@ -51,7 +54,7 @@ impl Stacks {
     /// Frames of all stacks together.
     #[must_use]
     pub fn n_frames(&self) -> usize {
-        self.frames.len()
+        self.parts.iter().map(Vec::len).sum()
     }
 
     /// The stack of the sample of this number.
@@ -66,24 +69,29 @@ impl Stacks {
     }
 
     fn stack(&self, entry: &Entry) -> StackRef<'_> {
-        let frames = self.frames.get(entry.first..).and_then(|frames| frames.get(..entry.n_frames as usize));
-        StackRef { frames: frames.unwrap_or(&[]), stop: entry.stop }
+        let part = self.parts.get(entry.part).and_then(|part| part.get(entry.first..));
+        StackRef { frames: part.and_then(|part| part.get(..entry.n_frames)).unwrap_or(&[]), stop: entry.stop }
     }
 
-    /// Forgets all stacks, and makes room for the entries of `n` others.
-    pub(crate) fn reset(&mut self, n: usize) {
+    /// Forgets all stacks, and makes room for the entries of `n` others in so many parts.
+    pub(crate) fn reset(&mut self, n: usize, n_parts: usize) {
         const NONE: StopReason = StopReason::Truncated(TruncatedReason::ChunkEmpty);
-        self.frames.clear();
+        self.parts.resize_with(n_parts, Vec::new);
+        self.parts.iter_mut().for_each(Vec::clear);
         self.entries.clear();
-        self.entries.resize(n, Entry { first: 0, n_frames: 0, stop: NONE });
+        self.entries.resize(n, Entry { part: 0, first: 0, n_frames: 0, stop: NONE });
     }
 
-    /// Sets the stack of the sample of this number.
-    pub(crate) fn set(&mut self, index: usize, frames: &[Frame], stop: StopReason) {
-        let first = self.frames.len();
-        self.frames.extend_from_slice(frames);
-        if let Some(entry) = self.entries.get_mut(index) {
-            *entry = Entry { first, n_frames: u32::try_from(frames.len()).unwrap_or(u32::MAX), stop };
+    /// The frames of a part, to be added to and put back.
+    pub(crate) fn part(&mut self, part: usize) -> Option<&mut Vec<Frame>> {
+        self.parts.get_mut(part)
+    }
+
+    /// Says where the frames of the sample of this number are.
+    #[inline]
+    pub(crate) fn set(&mut self, index: usize, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(index) {
+            *place = entry;
         }
     }
 }

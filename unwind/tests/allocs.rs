@@ -2,7 +2,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
 
 use fpprof_unwind::{
     Chunk, Job, Mapping, Module, ModuleId, ModuleSections, Regs, Section, Space, Stack, Stacks, Unwinder,
@@ -46,7 +45,7 @@ fn module() -> Module {
         bytes.extend(0x100_u64.to_le_bytes());
         bytes.extend(instructions);
     }
-    let eh_frame = Some(Section { svma: 0x8000, bytes: Arc::from(bytes) });
+    let eh_frame = Some(Section { svma: 0x8000, bytes: bytes.into() });
     Module::new(ModuleSections { eh_frame, ..ModuleSections::default() })
 }
 
@@ -68,7 +67,7 @@ fn walks_do_not_allocate() {
             Regs::x86_64(&values)
         })
         .collect();
-    let jobs: Vec<_> = samples.iter().map(|regs| Job { space: &space, regs, memory, thread: 0 }).collect();
+    let jobs: Vec<_> = samples.iter().map(|regs| Job { space: &space, regs, memory }).collect();
     let mut unwinder = Unwinder::default();
     let (mut stack, mut stacks) = (Stack::default(), Stacks::default());
     let mut pass = || {

@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Samples unwound together: enough to keep the walks of several in flight.
-const BATCH_SAMPLES: usize = 64;
+const BATCH_SAMPLES: usize = 256;
 /// A batch is closed at so many copied bytes, so that it stays in the cache of a core.
 const BATCH_BYTES: usize = 1 << 20;
 /// Spaces a thread keeps at hand without asking for them again.

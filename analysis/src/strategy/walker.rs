@@ -131,7 +131,7 @@ impl<'a> Walker<'a> {
             .zip(&starts)
             .filter_map(|(item, start)| {
                 let Start { regs, chunk } = start.as_ref().ok()?;
-                Some(Job { space: &item.space.space, regs, memory: *chunk, thread: item.sample.tid.into() })
+                Some(Job { space: &item.space.space, regs, memory: *chunk })
             })
             .collect();
         self.unwinder.unwind_batch(self.modules, &jobs, &mut out.batch);

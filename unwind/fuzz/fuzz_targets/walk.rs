@@ -24,7 +24,7 @@ struct Input<'a> {
 fuzz_target!(|input: Input<'_>| {
     let regs = Regs::x86_64(&input.registers);
     let sp = input.registers[7];
-    let eh_frame = Some(Section { svma: 0x1000, bytes: input.eh_frame.into() });
+    let eh_frame = Some(Section { svma: 0x1000, bytes: input.eh_frame.to_vec().into() });
     let modules = vec![Module::new(ModuleSections { eh_frame, ..ModuleSections::default() })];
     let code = Mapping { start: 0, end: 1 << 40, executable: true, module: Some(ModuleId(0)), bias: 0 };
     let space = Space::new(0, vec![code]);
@@ -43,7 +43,7 @@ fuzz_target!(|input: Input<'_>| {
     assert!(stack.frames.len() <= usize::from(input.max_depth));
     let is_code = |frame: &Frame| space.find(frame.lookup()).is_some_and(|mapping| mapping.executable);
     assert!(stack.frames.iter().all(|frame| frame.source == FrameSource::Registers || is_code(frame)));
-    let jobs = vec![Job { space: &space, regs: &regs, memory, thread: 0 }; 3];
+    let jobs = vec![Job { space: &space, regs: &regs, memory }; 3];
     let mut stacks = Stacks::default();
     unwinder.unwind_batch(&modules, &jobs, &mut stacks);
     assert!(stacks.iter().all(|found| found.to_stack() == stack));

@@ -14,18 +14,22 @@ pub(super) struct Lane {
     sp: u64,
     fp: u64,
     is_leaf: bool,
-    /// The rule and the CFA of the frame that is being left; [`Rule::EMPTY`] before there is one.
+    /// The rule and the CFA of the frame that is being left; [`Rule::EMPTY`] where none is.
     leaving: Rule,
     cfa: u64,
+    /// Those of this walk from `first` on; before them those of earlier ones.
     pub(super) frames: Vec<Frame>,
+    first: usize,
+    /// The rule was asked for from where it is further away.
+    is_asked: bool,
 }
 
 /// What a step has led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Step {
-    /// The caller.
+    /// The caller, or to wait for a round.
     #[default]
-    Caller,
+    On,
     /// The end.
     Stop(StopReason),
     /// Nowhere: the walk needs all registers and starts anew.
@@ -33,12 +37,34 @@ pub(super) enum Step {
 }
 
 impl Lane {
+    /// Walks will add to these frames.
+    pub(super) fn new(frames: Vec<Frame>) -> Self {
+        Self { frames, ..Self::default() }
+    }
+
     /// Starts a walk.
     #[inline]
     pub(super) fn start(&mut self, [ip, sp, fp]: [u64; 3]) {
         (self.ip, self.sp, self.fp, self.is_leaf) = (ip, sp, fp, true);
         self.leaving = Rule::EMPTY;
-        self.frames.clear();
+        self.first = self.frames.len();
+        self.is_asked = false;
+    }
+
+    /// Which of the frames are this walk's: the first of them, and how many.
+    #[inline]
+    pub(super) fn own(&self) -> (usize, usize) {
+        (self.first, self.n_frames())
+    }
+
+    #[inline]
+    fn n_frames(&self) -> usize {
+        self.frames.len().wrapping_sub(self.first)
+    }
+
+    /// Takes this walk's frames back.
+    pub(super) fn undo(&mut self) {
+        self.frames.truncate(self.first);
     }
 
     /// The address whose rule the next step follows.
@@ -47,12 +73,18 @@ impl Lane {
         self.ip.wrapping_sub(u64::from(!self.is_leaf))
     }
 
+    /// Asks for the rule, unless that was done: true when there is nothing but to wait for a round.
+    #[inline]
+    pub(super) fn ask(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_asked, true)
+    }
+
     /// Reads the caller's ip and fp, if a frame is being left.
     #[inline]
     pub(super) fn arrive<Y: Memory>(&mut self, memory: &Y) -> Step {
-        let (rule, cfa) = (self.leaving, self.cfa);
+        let (rule, cfa) = (core::mem::replace(&mut self.leaving, Rule::EMPTY), self.cfa);
         if rule == Rule::EMPTY {
-            return Step::Caller;
+            return Step::On;
         }
         self.ip = match memory.read_u64(cfa.wrapping_sub(8)) {
             Ok(address) => address,
@@ -67,13 +99,14 @@ impl Lane {
         }
         self.sp = cfa;
         self.is_leaf = false;
-        Step::Caller
+        Step::On
     }
 
     /// Leaves the frame by its rule. What is read on arrival is on its way from then on: several walks that take
     /// turns wait for memory together.
     #[inline]
     pub(super) fn leave<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
+        self.is_asked = false;
         let cfa = if rule.is_simple() {
             rule.simple_cfa(self.sp, self.fp)
         } else {
@@ -87,14 +120,14 @@ impl Lane {
         if cfa & 7 != 0 || cfa <= self.sp {
             return Step::NeedsFull;
         }
-        if self.frames.len() as u64 >= u64::from(options.max_depth) {
+        if self.n_frames() as u64 >= u64::from(options.max_depth) {
             return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
         }
         memory.prefetch(cfa.wrapping_sub(8));
         memory.prefetch(cfa.wrapping_add(rule.fp_offset()));
         self.push(cfa);
         (self.leaving, self.cfa) = (rule, cfa);
-        Step::Caller
+        Step::On
     }
 
     #[inline]
@@ -112,7 +145,7 @@ impl Lane {
         if stop == StopReason::Broken(BrokenReason::RaNotExec) && !self.is_leaf {
             return Step::Stop(stop);
         }
-        if self.frames.len() as u64 >= u64::from(options.max_depth) {
+        if self.n_frames() as u64 >= u64::from(options.max_depth) {
             return Step::Stop(StopReason::Truncated(TruncatedReason::MaxDepth));
         }
         self.push(0);

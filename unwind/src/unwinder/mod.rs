@@ -6,6 +6,7 @@ mod fallback;
 mod frame_pointers;
 mod full;
 mod lane;
+mod near;
 mod options;
 mod resolve;
 mod row_cache;

@@ -1,10 +1,10 @@
 //! One sample.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::full::FullWalk;
 use super::lane::{Lane, Step};
+use super::near::NearRules;
 use super::options::Options;
 use super::resolve::{Compiler, resolve_quickly};
 use super::row_cache::RowCache;
@@ -25,7 +25,7 @@ pub struct Unwinder {
     pub(super) compiler: Compiler,
     pub(super) rows: RowCache,
     pub(super) lane: Lane,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) near: NearRules,
 }
 
 impl Default for Unwinder {
@@ -38,19 +38,23 @@ impl Unwinder {
     /// An unwinder that has met nothing yet.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self::with_rules(options, Arc::default())
+        Self::make(options, Arc::default())
     }
 
     /// An unwinder that remembers rules together with others, mostly of other threads.
     #[must_use]
     pub fn with_rules(options: Options, rules: Arc<SharedRules>) -> Self {
+        Self::make(options, rules)
+    }
+
+    fn make(options: Options, rules: Arc<SharedRules>) -> Self {
         Self {
             options,
             rules,
             compiler: Compiler::new(),
             rows: RowCache::default(),
             lane: Lane::default(),
-            lanes: Vec::new(),
+            near: NearRules::default(),
         }
     }
 
@@ -76,16 +80,17 @@ impl Unwinder {
         out: &mut Stack,
     ) {
         if let Some(start) = walk_start(regs) {
+            out.frames.clear();
             core::mem::swap(&mut self.lane.frames, &mut out.frames);
             self.lane.start(start);
             let end = loop {
                 let rule = self.rule(modules, space, self.lane.lookup());
                 match self.lane.leave(rule, &self.options, memory) {
-                    Step::Caller => {}
+                    Step::On => {}
                     end => break end,
                 }
                 match self.lane.arrive(memory) {
-                    Step::Caller => {}
+                    Step::On => {}
                     end => break end,
                 }
             };
@@ -115,12 +120,22 @@ impl Unwinder {
     /// The rule of an address, remembered or new.
     #[inline]
     pub(super) fn rule<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
-        let rule = self.rules.table().find(space.id(), lookup);
-        if rule != Rule::EMPTY { rule } else { self.resolve(modules, space, lookup) }
+        match self.near.find(space.id(), lookup) {
+            Rule::EMPTY => self.fetch(modules, space, lookup),
+            rule => rule,
+        }
     }
 
-    #[cold]
-    pub(super) fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
+    /// A rule this unwinder has not met.
+    #[inline(never)]
+    pub(super) fn fetch<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
+        let known = self.rules.table().find(space.id(), lookup);
+        let rule = if known != Rule::EMPTY { known } else { self.resolve(modules, space, lookup) };
+        self.near.insert(space.id(), lookup, rule);
+        rule
+    }
+
+    fn resolve<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
         let rule = resolve_quickly(modules, space, lookup, &mut self.compiler);
         self.rules.insert(space.id(), lookup, rule);
         rule

@@ -68,10 +68,8 @@ fn batches_equal_single_samples() {
         assert!(expected.iter().any(|stack| stack.frames.len() > 10));
         let classes = ["complete", "truncated", "broken"];
         assert!(classes.iter().all(|class| expected.iter().any(|stack| stack.stop.class() == *class)));
-        let jobs: Vec<_> = samples
-            .iter()
-            .map(|(regs, bytes)| Job { space: &process.space, regs, memory: chunk(bytes), thread: 1 })
-            .collect();
+        let jobs: Vec<_> =
+            samples.iter().map(|(regs, bytes)| Job { space: &process.space, regs, memory: chunk(bytes) }).collect();
         let mut warm = Unwinder::new(process.options);
         let mut stacks = Stacks::default();
         for size in [1, 2, 15, 16, 17, 33, 500, 2000] {
@@ -108,10 +106,8 @@ fn threads_that_share_rules_give_the_same() {
         for number in 0..n_batches {
             let number = if is_backwards { n_batches - 1 - number } else { number };
             let batch = samples.chunks(64).nth(number).expect("there is such a batch");
-            let jobs: Vec<_> = batch
-                .iter()
-                .map(|(regs, bytes)| Job { space: &process.space, regs, memory: chunk(bytes), thread: 1 })
-                .collect();
+            let jobs: Vec<_> =
+                batch.iter().map(|(regs, bytes)| Job { space: &process.space, regs, memory: chunk(bytes) }).collect();
             unwinder.unwind_batch(&process.modules, &jobs, &mut stacks);
             for (index, stack) in stacks.iter().enumerate() {
                 assert_eq!(stack.to_stack(), expected[number * 64 + index]);

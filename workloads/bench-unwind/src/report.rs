@@ -152,7 +152,8 @@ impl InputResult {
         let _ = writeln!(
             text,
             "\n{} different addresses. Ours keeps 21 bytes for the row of each, in one table for all threads that has \
-             room for more, and nothing more for a module but its sections.",
+             room for more, 128 KiB for each thread with those it met last, and nothing more for a module but its \
+             sections.",
             ours.addresses
         );
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Samples and bytes of a batch, as the replay has them.
-const BATCH_SAMPLES: usize = 64;
+const BATCH_SAMPLES: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 /// Samples a thread takes at a time.
 const PART_SAMPLES: usize = 256;
@@ -135,5 +135,5 @@ impl Thread {
 }
 
 fn job<'a>(one: &'a One, regs: &'a Regs) -> Job<'a, Chunk<'a>> {
-    Job { space: &one.space.space, regs, memory: one.chunk(), thread: one.sample.tid.into() }
+    Job { space: &one.space.space, regs, memory: one.chunk() }
 }

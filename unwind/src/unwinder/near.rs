@@ -1,0 +1,88 @@
+//! The rules an unwinder met last, for itself alone.
+
+use alloc::vec::Vec;
+
+use crate::rule::Rule;
+
+/// Rules that are kept: 128 KiB.
+const SLOT_BITS: u32 = 13;
+/// Bits of an address of user space.
+const ADDRESS_BITS: u32 = 47;
+
+/// A table before that which unwinders share, with one place for each rule: a look-up is one comparison.
+#[derive(Debug, Default)]
+pub(super) struct NearRules {
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    key: u64,
+    rule: Rule,
+}
+
+impl Slot {
+    /// No key is like this one's.
+    const EMPTY: Self = Self { key: u64::MAX, rule: Rule::EMPTY };
+}
+
+/// Space and address in a word, both whole: nothing is ever taken for something else. Addresses that are none of user
+/// space have no key, nor have spaces from 2^17 − 1 on, which are looked up in the shared table every time.
+#[inline]
+fn key(space: u32, avma: u64) -> Option<u64> {
+    let is_whole = avma >> ADDRESS_BITS == 0 && space < (1 << (64 - ADDRESS_BITS)) - 1;
+    is_whole.then_some(u64::from(space) << ADDRESS_BITS | avma)
+}
+
+#[inline]
+fn number(key: u64) -> usize {
+    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOT_BITS);
+    usize::try_from(mixed).unwrap_or(0)
+}
+
+impl NearRules {
+    /// The rule of an address, [`Rule::EMPTY`] where it is not near.
+    #[inline]
+    pub(super) fn find(&self, space: u32, avma: u64) -> Rule {
+        let Some(key) = key(space, avma) else { return Rule::EMPTY };
+        match self.slots.get(number(key)) {
+            Some(slot) if slot.key == key => slot.rule,
+            _ => Rule::EMPTY,
+        }
+    }
+
+    /// Keeps a rule in the place of another. The first takes the memory.
+    pub(super) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
+        let Some(key) = key(space, avma) else { return };
+        self.slots.resize(1 << SLOT_BITS, Slot::EMPTY);
+        if let Some(slot) = self.slots.get_mut(number(key)) {
+            *slot = Slot { key, rule };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ADDRESS_BITS, NearRules};
+    use crate::rule::Rule;
+
+    /// Check that a rule is found by its space and address and by no other pair, the uppermost bits of an address
+    /// not taken for a space.
+    #[test]
+    fn finds_only_what_it_was_given() {
+        const AVMA: u64 = 0x7fff_dead_beef;
+        let rule = Rule::from_bits(0x1_0000_0008);
+        let mut near = NearRules::default();
+        assert_eq!(near.find(0, 0), Rule::EMPTY);
+        near.insert(5, AVMA, rule);
+        assert_eq!(near.find(5, AVMA), rule);
+        for (space, avma) in [(4, AVMA), (5, AVMA + 1), (0, 5 << ADDRESS_BITS | AVMA), (5, 1 << 63 | AVMA)] {
+            assert_eq!(near.find(space, avma), Rule::EMPTY, "{space} {avma:#x}");
+        }
+        for (space, avma) in [(u32::MAX, AVMA), ((1 << 17) - 1, (1 << 47) - 1), (5, 1 << 47)] {
+            near.insert(space, avma, rule);
+            assert_eq!(near.find(space, avma), Rule::EMPTY, "{space} {avma:#x}");
+        }
+        assert_eq!(near.find(0, 0), Rule::EMPTY);
+    }
+}
