@@ -35,6 +35,11 @@ fn values_are_checked_before_anything_runs() {
     assert_refused(&run(["record"]), 2, &["command", "-p", "-a"]);
     assert_refused(&run(["record", "-p", "1", "--", "true"]), 2, &["-p"]);
     assert_refused(&run(["nonsense"]), 2, &["nonsense"]);
+    // A misspelt option is not taken for the command.
+    assert_refused(&run(["record", "--freqency=99", "sh", "-c", &touch]), 2, &["--freqency", "similar", "--freq"]);
+    for command in ["record", "top", "verify", "compare"] {
+        assert_refused(&run([command, "--no-such-option", "sh", "-c", &touch]), 2, &["--no-such-option"]);
+    }
     assert!(!mark.exists(), "the command ran although the wish was refused");
 }
 

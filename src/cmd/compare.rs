@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long)]
     keep: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
 

@@ -107,7 +107,7 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     stepped: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", required = true)]
+    #[arg(trailing_var_arg = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
 }
 
