@@ -18,9 +18,7 @@ fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     }
     let (file, out) = (dir.join(format!("{name}.c")), dir.join(name));
     fs::write(&file, source).expect("writing the source");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-shared", "-fPIC"]).args(flags).arg("-o").arg(&out).arg(&file);
-    assert!(gcc.status().expect("gcc runs").success());
+    support::compile("gcc", &[&["-shared", "-fPIC"], flags].concat(), &out, &file);
     fs::remove_file(file).expect("removing the source");
     out
 }

@@ -35,11 +35,8 @@ impl Crash {
     fn new(compiler: &str, flags: &[&str], emulator: &'static [&'static str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("crash");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/crash.c");
-        let mut compile = Command::new(compiler);
-        compile.args(["-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
-        let output = compile.args(flags).output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
-        assert!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
+        let usual: &[&str] = &["-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-pthread"];
+        support::compile(compiler, &[usual, flags].concat(), &program, &support::source("crash.c"));
         Self { dir, program, emulator }
     }
 

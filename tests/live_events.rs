@@ -6,13 +6,11 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::stacks::{commonest, stacks};
-use support::{Ran, assert_balance, fpprof, number, ran, report};
+use support::{Ran, assert_balance, compile, fpprof, number, ran, report, source};
 
 fn program(dir: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/events.c");
     let program = dir.join("events");
-    let built = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
-    assert!(built.expect("gcc runs").success());
+    compile("gcc", &["-O1", "-pthread"], &program, &source("events.c"));
     program
 }
 

@@ -5,21 +5,10 @@ mod support;
 
 use fpprof_workloads::{build, programs};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
-use support::{number, ran, record, report};
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
-}
-
-/// Runs a compiler, which must be there and succeed.
-fn compile(command: &str, args: &[&str], output: &Path, source: &Path) {
-    let ran = Command::new(command).args(args).arg("-o").arg(output).arg(source).output();
-    let ran = ran.unwrap_or_else(|error| panic!("{command}: {error}"));
-    assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
-}
+use support::{compile, number, ran, record, report, source};
 
 /// Samples with all of these functions on the stack, leaf first, in this order: (all of them, those that end so).
 fn with(stacks: &[Stack], functions: &[&str], class: &str, stop: &str) -> (u64, u64) {
@@ -43,9 +32,7 @@ fn roots<'a>(report: &'a Value, strategy: &str) -> &'a Value {
 fn goroutines_and_the_scheduler_have_their_roots() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("goroutine");
-    let go = Command::new("go").args(["build", "-o"]).arg(&program).arg(source("goroutine.go")).output();
-    let go = go.unwrap_or_else(|error| panic!("go: {error}"));
-    assert!(go.status.success(), "go: {}", String::from_utf8_lossy(&go.stderr));
+    compile("go", &["build"], &program, &source("goroutine.go"));
     let file = dir.path().join("recording");
     record(&file, &["-q", "-F", "1999", "--call-graph", "both,32768"], &[program.to_str().unwrap()]);
     let report = report(&file, &[]);

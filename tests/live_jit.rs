@@ -3,8 +3,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use support::{Ran, fpprof, number, ran, record, report};
+use support::{Ran, compile, fpprof, number, ran, record, report};
 
 /// `jit KIND NAME` counts down in code made at run time, and says its name as compilers do, in a table that is a file, or
 /// something of another KIND that is not to be read; ends before the recorder does.
@@ -56,8 +55,7 @@ int main(int argc, char **argv)
 fn program(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("jit.c"), dir.join("jit"));
     std::fs::write(&source, SOURCE).expect("a temporary file is written");
-    let status = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(&source).status().expect("gcc runs");
-    assert!(status.success());
+    compile("gcc", &["-O1"], &program, &source);
     program
 }
 

@@ -3,8 +3,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use support::{Ran, assert_balance, fpprof, number, ran, record, report};
+use support::{Ran, assert_balance, compile, fpprof, number, ran, record, report};
 
 /// `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
 /// in a dump that is of a KIND that is to be read or not; ends before the recorder does.
@@ -135,8 +134,7 @@ int main(int argc, char **argv)
 fn program(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("jitdump.c"), dir.join("jitdump"));
     std::fs::write(&source, SOURCE).expect("a temporary file is written");
-    let status = Command::new("gcc").args(["-D_GNU_SOURCE", "-O1", "-o"]).arg(&program).arg(&source).status();
-    assert!(status.expect("gcc runs").success());
+    compile("gcc", &["-D_GNU_SOURCE", "-O1"], &program, &source);
     program
 }
 

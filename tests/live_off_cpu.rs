@@ -10,17 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use support::stacks::stacks;
-use support::{Ended, Ran, assert_balance, fpprof, number, ran, record, report};
+use support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source};
 
 /// The event of waits, by its number in a recording.
 const WAITS: u16 = 1;
 
 fn program(dir: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/off_cpu.c");
     let program = dir.join("off_cpu");
-    let options = ["-O1", "-fno-omit-frame-pointer", "-pthread", "-o"];
-    let built = Command::new("gcc").args(options).arg(&program).arg(source).status();
-    assert!(built.expect("gcc runs").success());
+    compile("gcc", &["-O1", "-fno-omit-frame-pointer", "-pthread"], &program, &source("off_cpu.c"));
     program
 }
 

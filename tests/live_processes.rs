@@ -7,10 +7,10 @@ use fpprof_workloads::{build, programs};
 use serde_json::Value;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use support::stacks::{Stack, commonest, stacks};
-use support::{Ended, assert_balance, fpprof, number, ran, record, report};
+use support::{Ended, assert_balance, compile, fpprof, number, ran, record, report, source};
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
@@ -82,9 +82,7 @@ fn namespaces_are_complete() {
 fn closed_processes_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("closed");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/closed.c");
-    let compiled = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(source).status();
-    assert!(compiled.expect("gcc").success());
+    compile("gcc", &["-O1"], &program, &source("closed.c"));
     for more in [None, Some("seccomp")] {
         let witness = dir.path().join(more.unwrap_or("plain"));
         let child = Ended(Command::new(&program).arg(&witness).args(more).spawn().expect("the program runs"));
@@ -153,9 +151,7 @@ fn emulated_programs_are_said_to_be() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("chain");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c");
-    let mut compiler = Command::new("aarch64-linux-gnu-gcc");
-    let compiled = compiler.args(["-O2", "-static", "-o"]).arg(&program).arg(source).stderr(Stdio::inherit()).status();
-    assert!(compiled.expect("aarch64-linux-gnu-gcc").success());
+    compile("aarch64-linux-gnu-gcc", &["-O2", "-static"], &program, &source);
     let file = dir.path().join("recording");
     record(&file, &OPTIONS, &["qemu-aarch64", program.to_str().expect("a path"), "1"]);
     let report = report(&file, &[]);

@@ -9,8 +9,7 @@ mod support;
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
-use support::{assert_balance, fpprof, number, report};
+use support::{assert_balance, compile, fpprof, number, report};
 
 /// One storm of `n` processes: the recorder's peak of memory, bytes.
 fn storm(program: &Path, file: &Path, n: u32) -> u64 {
@@ -42,7 +41,7 @@ fn storms_take_no_more_memory_when_they_last() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("storm");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/storm.c");
-    assert!(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap().success());
+    compile("cc", &["-O1"], &program, &source);
     let file = dir.path().join("recording");
     let (short, long) = (storm(&program, &file, 8000), storm(&program, &file, 80_000));
     assert!(long < short + (4 << 20), "{short} bytes at the peak, and {long} in a storm ten times as long");

@@ -4,7 +4,6 @@ mod support;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use support::{Ran, number};
 
 /// A compiled program, gone with its folder.
@@ -18,14 +17,7 @@ impl Program {
         let folder = tempfile::tempdir().expect("a folder for the program");
         let file = folder.path().join(format!("main.{extension}"));
         std::fs::write(&file, source).expect("the source is written");
-        let output = Command::new(compiler)
-            .args(flags)
-            .arg("-o")
-            .arg(folder.path().join("prog"))
-            .arg(&file)
-            .output()
-            .unwrap_or_else(|error| panic!("{compiler} is needed to build the program: {error}"));
-        assert!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
+        support::compile(compiler, flags, &folder.path().join("prog"), &file);
         Self { folder }
     }
 

@@ -4,12 +4,24 @@
 pub(crate) mod stacks;
 
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 /// The program under test.
 pub(crate) fn fpprof() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fpprof"))
+}
+
+/// The source of a program for these tests.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// Makes `output` of `source`. The compiler must be there, and succeed.
+pub(crate) fn compile(compiler: &str, flags: &[&str], output: &Path, source: &Path) {
+    let made = Command::new(compiler).args(flags).arg("-o").arg(output).arg(source).output();
+    let made = made.unwrap_or_else(|error| panic!("{compiler} is needed: {error}"));
+    assert!(made.status.success(), "{compiler}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// What a run printed, and how it ended.
