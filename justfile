@@ -41,6 +41,10 @@ check:
 unwind-sweep *PATHS="/usr/lib /usr/bin":
     cargo run --quiet --release -p fpprof-unwind --example sweep -- {{PATHS}}
 
+# Walks from every address of the given ELF files, by the unwinder's rules of eight bytes, against gimli's rows.
+unwind-rows +PATHS:
+    FPPROF_ROWS_OF="$(echo {{PATHS}} | tr ' ' :)" cargo test --quiet --release -p fpprof-unwind --test it -- --nocapture rows_of_mapped
+
 # The unwinder's one line of unsafe code under Miri, with a nightly toolchain that has it.
 miri:
     cargo +nightly miri test -p fpprof-prefetch

@@ -1,6 +1,7 @@
 //! The rows of real files: ours against the parser's own evaluator, and what a walk does against both.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,10 +64,27 @@ fn sections(path: &Path) -> Option<ModuleSections> {
     })
 }
 
-/// Checks every row of every `step`th entry of a file. How many rows there were.
-fn check_file(path: &Path, step: usize) -> usize {
-    let Some(sections) = sections(path) else { return 0 };
-    let Some(eh_frame) = sections.eh_frame.clone() else { return 0 };
+/// Which addresses of a row are walked from.
+#[derive(Debug, Clone, Copy)]
+enum Walks {
+    FirstAndLast,
+    Every,
+}
+
+/// What was checked of a file.
+#[derive(Debug, Default)]
+struct Checked {
+    rows: usize,
+    /// Addresses that a walk began at, and those whose row is not of the form a walk can be foretold by.
+    walks: usize,
+    others: usize,
+}
+
+/// Checks every row of every `step`th entry of a file.
+fn check_file(path: &Path, step: usize, walks: Walks) -> Checked {
+    let mut checked = Checked::default();
+    let Some(sections) = sections(path) else { return checked };
+    let Some(eh_frame) = sections.eh_frame.clone() else { return checked };
     let section = EhFrame::new(&eh_frame.bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(eh_frame.svma);
     let mut probe = Cfi::eh_frame();
@@ -74,7 +92,6 @@ fn check_file(path: &Path, step: usize) -> usize {
     let modules = Table(vec![Ok(Module::new(sections)), Ok(probe.module())]);
     let mut checker = Checker::new(&modules);
     let mut context = UnwindContext::new();
-    let mut n_rows = 0;
     let mut entries = section.entries(&bases);
     let mut n_entries = 0;
     while let Some(entry) = entries.next().unwrap() {
@@ -87,12 +104,11 @@ fn check_file(path: &Path, step: usize) -> usize {
         let mut table = fde.rows(&section, &bases, &mut context).unwrap();
         while let Some(row) = table.next_row().unwrap() {
             if row.start_address() < row.end_address() {
-                checker.check(row, &fde);
-                n_rows += 1;
+                checker.check(row, &fde, walks, &mut checked);
             }
         }
     }
-    n_rows
+    checked
 }
 
 struct Checker<'a> {
@@ -115,20 +131,33 @@ impl<'a> Checker<'a> {
         Self { modules, space, unwinder: Unwinder::default(), stack: Stack::default() }
     }
 
-    /// Checks the first and the last address of a row: what the row says, and where a walk goes by it.
-    fn check(&mut self, row: &GimliRow, fde: &gimli::FrameDescriptionEntry<Reader<'_>>) {
+    /// Checks what a row says, and where a walk goes by it from its addresses.
+    fn check(
+        &mut self,
+        row: &GimliRow,
+        fde: &gimli::FrameDescriptionEntry<Reader<'_>>,
+        walks: Walks,
+        checked: &mut Checked,
+    ) {
         let (start, end) = (row.start_address(), row.end_address());
         let ours = row_at(self.modules.0[0].as_ref().unwrap(), start).unwrap();
         assert_eq!(ours.entry_range, fde.initial_address()..fde.end_address());
         assert_eq!(ours.range, start..end);
         assert_same_rules(&ours, row);
-        for svma in [start, end - 1] {
-            self.check_walk(svma, &ours);
+        checked.rows += 1;
+        let addresses = match walks {
+            Walks::FirstAndLast => (start..end).step_by(usize::try_from(end - start - 1).unwrap().max(1)),
+            Walks::Every => (start..end).step_by(1),
+        };
+        for svma in addresses {
+            let count = if self.check_walk(svma, &ours) { &mut checked.walks } else { &mut checked.others };
+            *count += 1;
         }
     }
 
-    fn check_walk(&mut self, svma: u64, row: &Row) {
-        let Some(expected) = Expected::of(row) else { return };
+    /// Whether the walk could be foretold.
+    fn check_walk(&mut self, svma: u64, row: &Row) -> bool {
+        let Some(expected) = Expected::of(row) else { return false };
         let mut values = [0; 17];
         (values[7], values[6], values[16]) = (SP, FP, svma);
         let memory = Slots { ra: expected.cfa - 8, fp: expected.fp_slot };
@@ -140,6 +169,7 @@ impl<'a> Checker<'a> {
         if expected.fp + 16 > expected.cfa {
             assert_eq!(frames[1].cfa, expected.fp + 16, "{}", words());
         }
+        true
     }
 }
 
@@ -228,10 +258,19 @@ pub(crate) fn assert_same_rules(ours: &Row, theirs: &GimliRow) {
     }
 }
 
-/// Check that in all rows of this program and its libraries ours equal gimli's, and that walks go by them.
+/// Check that in all rows of this program and its libraries ours equal gimli's, and that walks go by them from every
+/// address. `just unwind-rows` has the same checked of other files.
 #[test]
 fn rows_of_mapped_files_are_followed() {
-    let rows: usize = mapped_files().iter().map(|path| check_file(path, 1)).sum();
+    let asked = std::env::var_os("FPPROF_ROWS_OF").unwrap_or_default();
+    let mut rows = 0;
+    let asked = std::env::split_paths(&asked).filter(|path| !path.as_os_str().is_empty());
+    for path in mapped_files().into_iter().chain(asked) {
+        let checked = check_file(&path, 1, Walks::Every);
+        rows += checked.rows;
+        // Seen with --nocapture.
+        writeln!(std::io::stderr(), "{}: {checked:?}", path.display()).unwrap();
+    }
     assert!(rows > 10_000, "{rows}");
 }
 
@@ -240,7 +279,7 @@ fn rows_of_mapped_files_are_followed() {
 fn rows_of_compilers_are_followed() {
     let step = if cfg!(debug_assertions) { 100 } else { 1 };
     for path in [cc1(), librustc_driver()] {
-        let rows = check_file(&path, step);
-        assert!(rows > 100_000 / step, "{}: {rows}", path.display());
+        let checked = check_file(&path, step, Walks::FirstAndLast);
+        assert!(checked.rows > 100_000 / step, "{}: {checked:?}", path.display());
     }
 }
