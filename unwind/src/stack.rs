@@ -132,7 +132,8 @@ named! {
         MaxDepth = "max_depth",
         /// The module has no unwind information for this instruction.
         NoCfi = "no_cfi",
-        /// No module is mapped at this executable address (generated code).
+        /// No module is known at this executable address (generated code, or a sampled instruction in a mapping that was
+        /// not told of).
         NoModule = "no_module",
         /// The module's file cannot be read.
         ModuleUnavailable = "module_unavailable",

@@ -2,7 +2,7 @@
 
 use super::caller::{FrameRegs, Unwound};
 use super::options::Options;
-use super::resolve::find_code;
+use super::resolve::{NOT_KNOWN_TO_BE_CODE, find_code};
 use super::row_cache::RowCache;
 use crate::arch::Spec;
 use crate::cfi::{RegisterRule, Scratch};
@@ -56,11 +56,13 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let address = position.regs.get(spec.ip)?;
         let mut frame = Frame { address, cfa: 0, source: position.source, flags: position.flags };
         let code = find_code(self.modules, self.space, position.regs.regs.arch(), frame.lookup());
-        if position.source != FrameSource::Registers
-            && let Err(stop @ StopReason::Broken(BrokenReason::RaNotExec)) = code
-        {
-            return Err(stop);
-        }
+        let code = match code {
+            Err(stop @ StopReason::Broken(BrokenReason::RaNotExec)) => match position.source {
+                FrameSource::Registers => Err(NOT_KNOWN_TO_BE_CODE),
+                _ => return Err(stop),
+            },
+            code => code,
+        };
         if out.frames.len() as u64 >= u64::from(self.options.max_depth) {
             return Err(StopReason::Truncated(TruncatedReason::MaxDepth));
         }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::options::Options;
+use super::resolve::NOT_KNOWN_TO_BE_CODE;
 use crate::memory::Memory;
 use crate::rule::{Kind, Rule};
 use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
@@ -139,10 +140,12 @@ impl Lane {
 
     /// Ends a walk at a frame, which is a frame unless it is a return address to nowhere.
     fn stop(&mut self, stop: StopReason, options: &Options) -> Step {
+        let is_nowhere = stop == StopReason::Broken(BrokenReason::RaNotExec);
+        let stop = if is_nowhere && self.is_leaf { NOT_KNOWN_TO_BE_CODE } else { stop };
         if options.may_guess(stop) {
             return Step::NeedsFull;
         }
-        if stop == StopReason::Broken(BrokenReason::RaNotExec) && !self.is_leaf {
+        if is_nowhere && !self.is_leaf {
             return Step::Stop(stop);
         }
         if self.n_frames() as u64 >= u64::from(options.max_depth) {

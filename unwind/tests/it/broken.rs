@@ -1,6 +1,6 @@
 //! Walks that find what cannot be right.
 
-use fpprof_unwind::{BrokenReason, Mapping, Space, StopReason};
+use fpprof_unwind::{BrokenReason, Fallback, Mapping, Space, StopReason, TruncatedReason};
 
 use crate::build::{BIAS, Cfi, JIT, Process, RA, RBP, RSP, STACK, Sparse, addresses, bytes, cfa, regs, whole};
 
@@ -29,12 +29,18 @@ fn a_call_may_end_its_mapping() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1_0000], "no_cfi"));
 }
 
-/// Check that a sampled instruction outside of all code is still the leaf.
+/// Check that a sampled instruction outside of all code is still the leaf, and that not the stack is at fault; and that
+/// frame pointers are followed from there if that is asked for.
 #[test]
 fn a_leaf_may_be_anywhere() {
-    let process = Process::new(Cfi::eh_frame().fde(0x1000, 0x10, &[]).module());
-    let found = process.unwind(&regs(0x2_0000_0000, STACK, 0), &whole(&bytes(&[BIAS + 0x1001])));
-    assert_eq!((found.frames.len(), found.stop), (1, broken(BrokenReason::RaNotExec)));
+    let mut process = Process::new(Cfi::eh_frame().fde(0x1000, 0x10, &[cfa::undefined(RA)]).module());
+    let (regs, stack) = (regs(0x2_0000_0000, STACK, STACK), bytes(&[STACK + 0x40, BIAS + 0x1001]));
+    let found = process.unwind(&regs, &whole(&stack));
+    assert_eq!((found.frames.len(), found.stop), (1, StopReason::Truncated(TruncatedReason::NoModule)));
+    process.options.fallback = Fallback::FramePointer;
+    let found = process.unwind(&regs, &whole(&stack));
+    assert_eq!((addresses(&found)[1..].to_vec(), found.stop.class()), (vec![0x1001], "complete"));
+    assert!(found.frames[1].flags.fp_fallback);
 }
 
 /// Check that a CFA at or below the stack pointer ends the walk, with the row of any kind.
