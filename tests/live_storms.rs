@@ -8,8 +8,20 @@ mod watch;
 mod support;
 
 use serde_json::Value;
-use std::path::Path;
-use support::{assert_balance, compile, fpprof, number, report};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::stacks::{commonest, stacks};
+use support::{Ended, assert_balance, compile, fpprof, number, report};
+
+/// Makes as many processes as its argument says, one after the other.
+fn storm_program(dir: &Path) -> PathBuf {
+    let program = dir.join("storm");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/storm.c");
+    compile("cc", &["-O1"], &program, &source);
+    program
+}
 
 /// One storm of `n` processes: the recorder's peak of memory, bytes.
 fn storm(program: &Path, file: &Path, n: u32) -> u64 {
@@ -39,10 +51,69 @@ fn storm(program: &Path, file: &Path, n: u32) -> u64 {
 #[test]
 fn storms_take_no_more_memory_when_they_last() {
     let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("storm");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/storm.c");
-    compile("cc", &["-O1"], &program, &source);
+    let program = storm_program(dir.path());
     let file = dir.path().join("recording");
     let (short, long) = (storm(&program, &file, 8000), storm(&program, &file, 80_000));
     assert!(long < short + (4 << 20), "{short} bytes at the peak, and {long} in a storm ten times as long");
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not so within half a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Check that a program that begins while a recorder cannot read and events are lost by the thousand has its stacks from
+/// when the recorder reads on, with either collector.
+#[test]
+fn what_lost_events_told_is_found_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storm, program) = (storm_program(dir.path()), dir.path().join("program"));
+    compile("gcc", &["-O2"], &program, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
+    let n_cpus = std::thread::available_parallelism().unwrap().get();
+    for collector in ["ebpf", "perf-event"] {
+        let (go, pid) = (dir.path().join(format!("go-{collector}")), dir.path().join(format!("pid-{collector}")));
+        let script = format!(
+            "echo $$ > {0}.part; mv {0}.part {0}; while [ ! -e {1} ]; do :; done; exec {2} 3",
+            pid.display(),
+            go.display(),
+            program.display()
+        );
+        let file = dir.path().join(collector);
+        let mut recorder = fpprof();
+        recorder.args(["record", "-q", "-a", "--call-graph", "dwarf,4096", "--collector", collector, "-o"]);
+        let mut recorder = Ended(recorder.arg(&file).args(["--", "sh", "-c", &script]).spawn().unwrap());
+        wait_until(|| pid.exists() && fs::metadata(&file).is_ok_and(|meta| meta.len() > 4096));
+        let tell = |signal: &str| {
+            assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().unwrap().success());
+        };
+        tell("-STOP");
+        let storm_on = |cpu: usize| {
+            let mut taskset = Command::new("taskset");
+            taskset.args(["-c", &cpu.to_string()]).arg(&storm).arg("12000").spawn().unwrap()
+        };
+        let storms: Vec<_> = (0..n_cpus).map(storm_on).collect();
+        for mut storm in storms {
+            assert!(storm.wait().unwrap().success());
+        }
+        fs::write(&go, "").unwrap();
+        let pid = fs::read_to_string(&pid).unwrap();
+        let comm = format!("/proc/{}/comm", pid.trim());
+        wait_until(|| fs::read_to_string(&comm).is_ok_and(|comm| comm == "program\n"));
+        tell("-CONT");
+        assert!(recorder.wait().unwrap().success());
+        let report = report(&file, &[]);
+        assert_balance(&report);
+        assert!(number(&report, "sideband_lost") > 1000, "{collector}: the storm was none: {report:#}");
+        let found = stacks(&file, "dwarf");
+        let of_chain = |class: &str| -> u64 {
+            let is_it =
+                |names: &[String]| names.iter().map(String::as_str).take(4).eq(["burn", "mid", "outer", "main"]);
+            found.iter().filter(|stack| stack.class == class && is_it(&stack.names)).map(|stack| stack.samples).sum()
+        };
+        assert!(of_chain("complete") > 100, "{collector}: {}: {report:#}", commonest(&found));
+        assert_eq!(of_chain("broken"), 0, "{collector}: {}", commonest(&found));
+    }
 }

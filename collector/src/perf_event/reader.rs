@@ -6,7 +6,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::Modules;
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Throttling, Tracker, Verdict};
-use crate::synthesis::Follows;
+use crate::synthesis::{Amends, Follows, describe_anew};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -30,6 +30,7 @@ pub(super) struct Reader<W> {
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
+    amends: Amends,
 }
 
 /// What becomes of samples.
@@ -90,6 +91,7 @@ impl<W: Write> Reader<W> {
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
+            amends: Amends::default(),
         }
     }
 
@@ -108,6 +110,7 @@ impl<W: Write> Reader<W> {
                 note(write_failed, write_event(writer, modules, event));
             }
         });
+        self.amends.note(self.events.sideband.lost().events);
         while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
             let next = self.read_record(i, cursor);
             if let Some(slot) = cursors.get_mut(i) {
@@ -128,6 +131,7 @@ impl<W: Write> Reader<W> {
             return Cursor { time_ns: None, ..cursor };
         };
         let record_bytes = record.len() as u64;
+        let mut unclear = None;
         if kind(record) == bindings::PERF_RECORD_SAMPLE {
             counts.read += 1;
             self.ring_bytes += record_bytes;
@@ -143,6 +147,7 @@ impl<W: Write> Reader<W> {
                     let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
                     let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
                     note(&mut self.write_failed, self.writer.sample(sample, scrub));
+                    unclear = self.amends.are_due(sample.pid).then_some(sample.pid);
                 }
                 // Cannot be; it counts as dropped.
                 Err(_) => {}
@@ -156,7 +161,9 @@ impl<W: Write> Reader<W> {
         counts.last_ns = cursor.time_ns.unwrap_or(counts.last_ns);
         let at = cursor.at + record_bytes;
         cpu.ring.release(at);
-        Cursor::new(&cpu.ring, at, cursor.head, &mut self.scratch)
+        let next = Cursor::new(&cpu.ring, at, cursor.head, &mut self.scratch);
+        unclear.into_iter().for_each(|pid| describe_anew(self, pid));
+        next
     }
 
     /// Writes an event that no ring holds.
@@ -175,6 +182,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes the balance so far, and all that it is about.
     pub(super) fn checkpoint(&mut self, time_ns: u64) {
+        self.events.sideband.count_lost();
         let sideband_lost = self.events.sideband.lost();
         let checkpoint = Checkpoint { time_ns, cpus: self.counters(false), sideband_lost };
         let written = self.writer.checkpoint(&checkpoint);

@@ -170,6 +170,7 @@ impl<W: Write> Session<'_, W> {
             self.notes.push(Note::TargetStillRuns);
         }
         self.reader.events.sideband.disable()?;
+        self.reader.events.sideband.count_lost();
         self.reader.read(u64::MAX);
         self.reader.close_balance(stopped_ns);
         let modules = std::mem::replace(&mut self.reader.modules, Modules::new(0));

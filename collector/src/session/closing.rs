@@ -32,6 +32,7 @@ impl<W: Write> Session<'_, W> {
             self.notes.push(Note::TargetStillRuns);
         }
         self.reader.disable_sideband()?;
+        self.reader.sideband.count_lost();
         self.reader.read(u64::MAX);
         self.reader.write_open_gaps();
         self.note_throttling();

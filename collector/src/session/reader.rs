@@ -10,7 +10,7 @@ use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{SidebandSource, Tracker, Verdict};
-use crate::synthesis::Follows;
+use crate::synthesis::{Amends, Follows, describe_anew};
 use fpprof_recording::model::{Checkpoint, Gap, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -42,6 +42,7 @@ pub(super) struct Reader<W> {
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
     gaps: Vec<Gap>,
+    amends: Amends,
 }
 
 /// What a reader needs.
@@ -74,6 +75,7 @@ impl<W: Write> Reader<W> {
             next: BinaryHeap::new(),
             sample: Sample::default(),
             gaps: Vec::new(),
+            amends: Amends::default(),
         }
     }
 
@@ -91,6 +93,7 @@ impl<W: Write> Reader<W> {
                 note(write_failed, write_event(writer, modules, event));
             }
         });
+        self.amends.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
         self.tracker.forget_ended();
     }
@@ -139,6 +142,9 @@ impl<W: Write> Reader<W> {
         if self.sample.event == WAITS {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
+        }
+        if self.amends.are_due(self.sample.pid) {
+            describe_anew(self, self.sample.pid);
         }
         let sample = &self.sample;
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));

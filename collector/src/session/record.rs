@@ -210,6 +210,7 @@ impl<W: Write> Session<'_, W> {
         let time_ns = monotonic_ns();
         self.note_nested(time_ns);
         let cpus = self.counters(time_ns, |lane| self.reader.written_so_far(lane));
+        self.reader.sideband.count_lost();
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);
         self.reader.flush();

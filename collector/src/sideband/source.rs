@@ -20,6 +20,8 @@ pub(crate) struct SidebandSource {
     cpus: Vec<CpuSource>,
     orderer: Orderer,
     lost: SidebandLoss,
+    /// The same events as the kernel counts them.
+    counted: u64,
     bytes: Vec<u8>,
 }
 
@@ -46,7 +48,11 @@ impl SidebandSource {
     /// Opens the events of `cpus`, disabled.
     pub(crate) fn open(cpus: &[u32]) -> Result<Self, Error> {
         let cpus = cpus.iter().map(|&cpu| CpuSource::open(cpu)).collect::<Result<_, _>>()?;
-        Ok(Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), bytes: Vec::new() })
+        Ok(Self::new(cpus))
+    }
+
+    fn new(cpus: Vec<CpuSource>) -> Self {
+        Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), counted: 0, bytes: Vec::new() }
     }
 
     /// Opens the events of one thread and all that will descend from it, disabled, with rings of `ring_bytes`.
@@ -57,7 +63,7 @@ impl SidebandSource {
             CpuSource::with_ring(cpu, event, ring_bytes)
         };
         let cpus = cpus.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), bytes: Vec::new() })
+        Ok(Self::new(cpus))
     }
 
     /// Adds a thread to those of [`Self::open_thread`].
@@ -127,9 +133,17 @@ impl SidebandSource {
         self.orderer.release(cut_ns, emit);
     }
 
+    /// Asks the kernel how many records found no room. In a ring it says so with the next that does, if there is one.
+    pub(crate) fn count_lost(&mut self) {
+        let events = self.cpus.iter().flat_map(|source| std::iter::once(&source.event).chain(&source.others));
+        let counted = events.filter_map(PerfEvent::lost).fold(0, u64::saturating_add);
+        // An event that was opened again begins at 0.
+        self.counted = self.counted.max(counted);
+    }
+
     /// Records that found no room.
     pub(crate) fn lost(&self) -> SidebandLoss {
-        self.lost
+        SidebandLoss { events: self.lost.events.max(self.counted), ..self.lost }
     }
 
     /// When CPUs were throttled, once it is over: what has come since the last call.

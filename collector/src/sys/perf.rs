@@ -53,7 +53,7 @@ impl PerfEvent {
 
     /// Opens an event of a CPU that does nothing but report what processes do, disabled.
     pub(crate) fn sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<Self> {
-        Self::open(&mut Self::sideband_attr(wakeup_bytes), None, cpu)
+        Self::open_counting_lost(Self::sideband_attr(wakeup_bytes), None, cpu)
     }
 
     /// Likewise for one thread on that CPU and all that will descend from it. Any user may, for processes of theirs.
@@ -62,7 +62,16 @@ impl PerfEvent {
         attr.set_inherit(1);
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);
-        Self::open(&mut attr, Some(tid), cpu)
+        Self::open_counting_lost(attr, Some(tid), cpu)
+    }
+
+    /// So that [`Self::lost`] says something, where the kernel counts: Linux 6.0 and later.
+    fn open_counting_lost(mut attr: bindings::perf_event_attr, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
+        attr.read_format = u64::from(bindings::PERF_FORMAT_LOST);
+        Self::open(&mut attr, tid, cpu).or_else(|error| {
+            attr.read_format = 0;
+            if error.raw_os_error() == Some(libc::EINVAL) { Self::open(&mut attr, tid, cpu) } else { Err(error) }
+        })
     }
 
     fn sideband_attr(wakeup_bytes: u32) -> bindings::perf_event_attr {

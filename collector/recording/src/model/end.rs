@@ -133,7 +133,7 @@ impl LossCause {
 pub struct SidebandLoss {
     /// `PERF_RECORD_LOST` records.
     pub records: u64,
-    /// Events those records stand for.
+    /// Events those records stand for, and those that were lost behind the last record.
     pub events: u64,
 }
 
