@@ -132,6 +132,60 @@ fn foreign_files_are_named_for_what_they_are() {
     assert_refused(&run(["report", dir.path().to_str().unwrap()]), 1, &[dir.path().to_str().unwrap()]);
 }
 
+/// Check that what is no perf.data file, no core or no linked ELF file is named for what it is, and where a file ends too
+/// early.
+#[test]
+fn what_cannot_be_unwound_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let write = |name: &str, bytes: &[u8]| fs::write(at(name), bytes).unwrap();
+    write("empty", b"");
+    write("text", b"hello, world, this is some text\n");
+    fs::write(at("main.c"), "int main(void) { return 0; }").unwrap();
+    support::compile("gcc", &["-c"], at("object").as_ref(), at("main.c").as_ref());
+    support::compile("gcc", &[], at("program").as_ref(), at("main.c").as_ref());
+    let program = fs::read(at("program")).unwrap();
+    // As a core (ELF type 4) it ends in its program headers.
+    write("core", &[&program[..16], &[4], &program[17..100]].concat());
+    write("cut", &program[..program.len() / 2]);
+    write("begun", b"PERFILE2\x68\0\0\0\0\0\0\0");
+    let refused = |args: &[&str], words: &str| assert_refused(&ran(fpprof().args(args)), 1, &[words]);
+    for (file, words) in [
+        ("nothing", "No such file"),
+        ("", "Is a directory"),
+        ("empty", "not a perf.data file: the file is empty"),
+        ("text", "not a perf.data file: it looks like text"),
+        ("program", "not a perf.data file: it looks like an ELF file"),
+        ("begun", "its header is cut off"),
+    ] {
+        refused(&["import", &at(file), "-o", &at("imported")], words);
+        assert!(!dir.path().join("imported").exists(), "{file}");
+    }
+    for (file, words) in [
+        ("nothing", "not found"),
+        ("", "not a regular file"),
+        ("empty", "not an ELF file"),
+        ("object", "not a core, but an object file"),
+        ("program", "not a core, but an executable or a library"),
+        ("core", "the core is cut off before its memory"),
+    ] {
+        refused(&["unwind", "--core", &at(file)], words);
+    }
+    for (file, pc, words) in [
+        ("nothing", "1", "not found"),
+        ("", "1", "not a regular file"),
+        ("text", "1", "not an ELF file"),
+        ("program", "nothing+4", "no function nothing"),
+        ("program", "0xffffffff", "no call frame information covers 0xffffffff: what there is lies between 0x"),
+        ("object", "0xffffffff", "it is an object file, which has no addresses yet"),
+        ("cut", "main", "no function main"),
+        ("cut", "0x1000", "it has no section headers: it is cut off"),
+    ] {
+        refused(&["cfi", "--elf", &at(file), "--pc", pc], words);
+    }
+    assert_refused(&run(["cfi", "--elf", &at("program"), "--pc", "12x"]), 2, &["`12x` is not an address"]);
+}
+
 /// Check that without the right to load BPF programs, a wish for them is answered with the capabilities that are missing, and
 /// no empty profile is written.
 #[test]

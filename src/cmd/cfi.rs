@@ -3,9 +3,10 @@
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, say};
 use anyhow::Context as _;
-use fpprof_analysis::cfi::explain;
+use fpprof_analysis::cfi::{explain, what_there_is};
 use fpprof_analysis::modules::{FileModules, LoneModule};
 use fpprof_reports::{json, unwinding};
+use fpprof_unwind::Error;
 use std::path::{Path, PathBuf};
 
 /// Say how the caller is found at an address of a file: its row of call frame information, in words
@@ -46,7 +47,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             Ok(DONE)
         }
         Err(error) => {
-            say(&format!("fpprof: {}: {error}", args.elf.display()));
+            let more = if let Error::NoRow(_) = error { format!(": {}", what_there_is(&file)) } else { String::new() };
+            say(&format!("fpprof: {}: {error}{more}", args.elf.display()));
             Ok(FAILED)
         }
     }

@@ -2,9 +2,10 @@
 
 use crate::core_dump::arch_name;
 use crate::modules::LoneModule;
-use fpprof_unwind::{CfaRule, Error, ExpressionBytes, RegisterRule, Row, SectionKind, row_at};
+use fpprof_unwind::{Arch, CfaRule, Error, ExpressionBytes, RegisterRule, Row, SectionKind, row_at};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// A row, told. Field names are the keys of `cfi --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,13 +77,37 @@ pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
         row_end: row.range.end,
         is_signal_frame: row.is_signal_frame,
         cfa: cfa(&row),
-        return_address: rule(&row, row.register(return_address)),
+        return_address: match row.register(return_address) {
+            // Where calls leave it in a register, no rule says that it is still there.
+            RegisterRule::Unspecified if row.arch == Arch::Aarch64 => {
+                format!("still in {}", name(&row, return_address))
+            }
+            how => rule(&row, how),
+        },
         registers: registers
             .map(|&(register, how)| RegisterRow { name: name(&row, register), rule: rule(&row, how) })
             .collect(),
         args_size: row.args_size,
         readelf: row.to_string(),
     })
+}
+
+/// What call frame information a file has where it has none for an address, in words.
+#[must_use]
+pub fn what_there_is(file: &LoneModule) -> String {
+    let mut all: Option<Range<u64>> = None;
+    file.module().for_each_range(|range| {
+        let known = all.take().unwrap_or_else(|| range.clone());
+        all = Some(known.start.min(range.start)..known.end.max(range.end));
+    });
+    match all {
+        _ if file.image().segments.is_empty() => "it is an object file, which has no addresses yet".to_owned(),
+        Some(range) => format!("what there is lies between {:#x} and {:#x}", range.start, range.end),
+        None if !file.has_sections() => {
+            "it has no section headers: it is cut off, or a core, or they were removed".to_owned()
+        }
+        None => "it has none at all, nor has a debug file of it".to_owned(),
+    }
 }
 
 fn cfa(row: &Row) -> String {

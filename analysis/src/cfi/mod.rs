@@ -5,7 +5,7 @@
 
 mod explain;
 
-pub use explain::{ExplainedRow, RegisterRow, explain};
+pub use explain::{ExplainedRow, RegisterRow, explain, what_there_is};
 
 #[cfg(test)]
 mod tests;

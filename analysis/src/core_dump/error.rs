@@ -11,8 +11,11 @@ pub enum CoreError {
     #[error("{}", .0.words())]
     File(Missing),
     /// An ELF file of another type.
-    #[error("not a core: its ELF type is {0}")]
+    #[error("not a core, but {}", type_name(*.0))]
     NotACore(u16),
+    /// The file ends in its headers or notes.
+    #[error("the core is cut off before its memory")]
+    CutOff,
     /// An architecture that is not unwound.
     #[error("a core of {}; x86-64, i386 and aarch64 are supported", machine_name(*.0))]
     Machine(u16),
@@ -28,4 +31,17 @@ pub enum CoreError {
     /// No thread in the notes.
     #[error("no thread in it: its notes hold no registers")]
     NoThreads,
+}
+
+/// What files of an ELF type are.
+///
+/// # Sources
+/// System V gABI chapter 4, `e_type`.
+fn type_name(kind: u16) -> String {
+    match kind {
+        1 => "an object file".to_owned(),
+        2 => "an executable".to_owned(),
+        3 => "an executable or a library".to_owned(),
+        other => format!("an ELF file of type {other}"),
+    }
 }

@@ -95,9 +95,10 @@ impl Core {
     /// If it is no core, or one of an architecture that is not supported.
     pub fn read(opened: Opened) -> Result<Self, CoreError> {
         let cache = ReadCache::new(opened.reader);
+        let len = opened.stat.len_bytes;
         match FileKind::parse(&cache).map_err(|_| CoreError::File(Missing::NotElf))? {
-            FileKind::Elf64 => parse::<FileHeader64<Endianness>>(&cache),
-            FileKind::Elf32 => parse::<FileHeader32<Endianness>>(&cache),
+            FileKind::Elf64 => parse::<FileHeader64<Endianness>>(&cache, len),
+            FileKind::Elf32 => parse::<FileHeader32<Endianness>>(&cache, len),
             _ => Err(CoreError::File(Missing::NotElf)),
         }
     }
@@ -119,7 +120,8 @@ impl Core {
 
 type Cache = ReadCache<Box<dyn ReadSeek>>;
 
-fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache) -> Result<Core, CoreError> {
+/// Of a file of `len` bytes.
+fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache, len: u64) -> Result<Core, CoreError> {
     let header = E::parse(cache).map_err(CoreError::Headers)?;
     let endian = header.endian().map_err(CoreError::Headers)?;
     if header.e_type(endian) != elf::ET_CORE {
@@ -133,6 +135,10 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache) -> Result<Core, Core
     };
     if endian.is_big_endian() {
         return Err(CoreError::BigEndian);
+    }
+    let bytes = u64::from(header.e_phnum(endian)).saturating_mul(header.e_phentsize(endian).into());
+    if header.e_phoff(endian).into().saturating_add(bytes) > len {
+        return Err(CoreError::CutOff);
     }
     let programs = header.program_headers(endian, cache).map_err(CoreError::Headers)?;
     if programs.len() > MAX_SEGMENTS {
@@ -165,8 +171,14 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache) -> Result<Core, Core
     }
     core.files.truncate(MAX_SEGMENTS);
     core.threads.truncate(MAX_SEGMENTS);
+    let end_of = |load: &Load| load.file_offset.saturating_add(load.file_bytes);
+    let missing = |load: &Load| load.file_bytes.min(end_of(load).saturating_sub(len));
+    let missing = core.loads.iter().map(missing).fold(0, u64::saturating_add);
+    if missing > 0 {
+        core.warnings.push(format!("the core is cut off: {missing} bytes of memory are missing at its end"));
+    }
     if core.threads.is_empty() {
-        return Err(CoreError::NoThreads);
+        return Err(if missing > 0 { CoreError::CutOff } else { CoreError::NoThreads });
     }
     Ok(core)
 }

@@ -120,7 +120,7 @@ impl<R: Read + Seek> PerfSamples<R> {
     /// If there was no sample.
     pub fn finish(mut self) -> Result<Imported, ImportError> {
         if self.import.done.samples == 0 {
-            return Err(self.records.damage().map_or(ImportError::NoSamples, ImportError::Damaged));
+            return Err(self.import.no_samples(&self.records));
         }
         self.import.end();
         Ok(self.import.done)

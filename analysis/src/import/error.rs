@@ -1,12 +1,14 @@
 //! What can be wrong with a file to import.
 
+use fpprof_recording::LooksLike;
+
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The file is something else.
-    #[error("not a perf.data file: it does not begin with PERFILE2")]
-    Foreign,
+    #[error("not a perf.data file: {0}")]
+    Foreign(LooksLike),
     /// The file is damaged where it cannot be skipped.
     #[error("the perf.data file is damaged: {0}")]
     Damaged(&'static str),

@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::description::{Attribute, Features, MAX_EVENTS, feature};
 use super::error::ImportError;
+use fpprof_recording::LooksLike;
 use std::io::{Read, Seek, SeekFrom};
 
 /// Bytes of `struct perf_file_header`, and of a pair of offset and size.
@@ -41,16 +42,21 @@ impl Section {
     }
 }
 
-/// Says whether the first 16 bytes are those of a pipe's stream, which has nothing but magic number and size.
+/// Says whether the first bytes, 16 if there are so many, are those of a pipe's stream, which has nothing but magic number
+/// and size.
 ///
 /// # Errors
 /// If they are not perf's, or of a big-endian machine.
-pub(super) fn is_pipe(first: [u8; 16]) -> Result<bool, ImportError> {
-    let (magic, size) = first.split_at(8);
-    match magic {
-        b"PERFILE2" => Ok(size.first_chunk().copied().map(u64::from_le_bytes) == Some(16)),
-        b"2ELIFREP" => Err(ImportError::BigEndian),
-        _ => Err(ImportError::Foreign),
+pub(super) fn is_pipe(first: &[u8]) -> Result<bool, ImportError> {
+    match first {
+        [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', size @ ..] => {
+            Ok(size.first_chunk().copied().map(u64::from_le_bytes) == Some(16))
+        }
+        [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..] => Err(ImportError::BigEndian),
+        [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..] => {
+            Err(ImportError::Damaged("it is of perf's first format, which is not read"))
+        }
+        other => Err(ImportError::Foreign(LooksLike::judge(other))),
     }
 }
 
@@ -66,7 +72,7 @@ impl FileHeader {
         let file_len = input.seek(SeekFrom::End(0)).map_err(ImportError::Read)?;
         let mut part = |section: Section, what: &'static str| part(input, section, file_len, what);
         let first = part(Section { offset: 0, size: 16.min(file_len) }, "its header is cut off")?;
-        is_pipe(first.first_chunk().copied().ok_or(ImportError::Foreign)?)?;
+        is_pipe(&first)?;
         let header = part(Section { offset: 0, size: HEADER_BYTES }, "its header is cut off")?;
         let mut bytes = Bytes(header.get(16..).unwrap_or(&[]));
         let parsed = (|| {

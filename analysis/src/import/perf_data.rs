@@ -13,7 +13,7 @@ use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, Meta, OwnC
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, Write};
+use std::io::{Read, Seek, Write};
 
 /// What an import took and what it left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,12 +44,9 @@ pub fn perf_data<R: Read + Seek, W: Write>(input: R, output: W) -> Result<Import
 /// # Errors
 /// As [`perf_data`].
 pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
-    let mut first = [0; 16];
-    input.read_exact(&mut first).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => ImportError::Foreign,
-        _ => ImportError::Read(error),
-    })?;
-    if !is_pipe(first)? {
+    let mut first = Vec::new();
+    input.by_ref().take(16).read_to_end(&mut first).map_err(ImportError::Read)?;
+    if !is_pipe(&first)? {
         return Err(ImportError::Damaged("it is a file and no pipe's stream, or its header is damaged"));
     }
     Import::default().write(Records::new(input, true), output)
@@ -152,9 +149,16 @@ impl Import {
         while self.step(&mut records, &mut output)? {}
         match output {
             Output::Started(mut writer) => writer.finish(&self.end())?,
-            Output::Waiting(..) => return Err(records.damage().map_or(ImportError::NoSamples, ImportError::Damaged)),
+            Output::Waiting(..) => return Err(self.no_samples(&records)),
         }
         Ok(self.done)
+    }
+
+    /// Why there was not one sample.
+    pub(super) fn no_samples<R: Read>(&self, records: &Records<R>) -> ImportError {
+        let unfinished = "it is not finished, or cut off, before its first sample";
+        let damage = records.damage().or((!self.done.damage.is_empty()).then_some(unfinished));
+        damage.map_or(ImportError::NoSamples, ImportError::Damaged)
     }
 
     /// The description of the recording.

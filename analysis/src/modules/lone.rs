@@ -65,6 +65,12 @@ impl LoneModule {
         self.elf.image()
     }
 
+    /// Whether it has section headers that can be read.
+    #[must_use]
+    pub fn has_sections(&self) -> bool {
+        !self.elf.sections().is_empty()
+    }
+
     /// The function of a name, without its version.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<NamedFunction> {

@@ -1,5 +1,6 @@
 //! What can go wrong with a recording.
 
+use crate::block::MARKER;
 use std::io;
 
 /// Why a recording could not be written or read.
@@ -70,6 +71,8 @@ pub enum Error {
 pub enum LooksLike {
     /// Nothing in it.
     Empty,
+    /// A recording.
+    Recording,
     /// `perf record` wrote it.
     PerfData,
     /// An ELF file.
@@ -97,6 +100,7 @@ impl LooksLike {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
         match head {
             [] => Self::Empty,
+            _ if head.starts_with(&MARKER) => Self::Recording,
             [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..]
             | [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..]
             | [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..] => Self::PerfData,
@@ -114,6 +118,7 @@ impl std::fmt::Display for LooksLike {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Empty => "the file is empty",
+            Self::Recording => "it is a recording of fpprof",
             Self::PerfData => "it looks like a perf.data file (`fpprof import` reads those)",
             Self::Elf => "it looks like an ELF file",
             Self::Gzip => "it looks like a gzip file",

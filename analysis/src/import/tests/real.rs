@@ -191,4 +191,8 @@ fn samples_of_a_torn_file_are_those_before_the_tear() {
     let mut none = PerfSamples::new(Cursor::new(with_records(file, &new_record(user::FINISHED_ROUND, &[])))).unwrap();
     assert!(none.next().is_none());
     assert!(matches!(none.finish(), Err(ImportError::NoSamples)));
+    // Torn before the first sample, that is said rather than that there is none.
+    let early = &file[..data(file).start + 16];
+    assert!(matches!(import(early), Err(ImportError::Damaged(_))), "{:?}", import(early));
+    assert!(matches!(PerfSamples::new(Cursor::new(early)).unwrap().finish(), Err(ImportError::Damaged(_))));
 }

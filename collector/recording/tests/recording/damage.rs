@@ -212,6 +212,7 @@ fn other_files_are_named() {
         other => panic!("{other}"),
     };
     assert_eq!(looks(b""), LooksLike::Empty);
+    assert_eq!(LooksLike::judge(b"\x89FPREC\r\n\0"), LooksLike::Recording);
     assert_eq!(looks(b"PERFILE2\x68\0\0\0"), LooksLike::PerfData);
     assert_eq!(looks(b"\x7fELF\x02\x01\x01"), LooksLike::Elf);
     assert_eq!(looks(b"\x1f\x8b\x08\0"), LooksLike::Gzip);
