@@ -41,6 +41,7 @@ pub(crate) fn decode(
     sample.weight = head.weight;
     (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
     sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
+    sample.in_exec = has(head.flags, types::sample_flag::SAMPLE_IN_EXEC);
     let has_regs = keeps_regs && has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
     let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
     sample.user_regs = has_regs.then(|| user_regs(abi, &head.regs));
@@ -62,7 +63,7 @@ pub(crate) fn decode(
 
 /// The gaps of a ring as its CPU notes them, one of three words for each cause.
 pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
-    let causes = [LossCause::RingFull, LossCause::ExecWindow, LossCause::TableFull].into_iter();
+    let causes = [LossCause::RingFull, LossCause::TableFull].into_iter();
     let Lane { cpu, event } = lane;
     let gap = move |cause| {
         let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
@@ -71,8 +72,7 @@ pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl 
     causes.filter_map(gap).filter(|gap| gap.lost > 0)
 }
 
-const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_EXEC_WINDOW.0 == 1);
-const _: () = assert!(types::gap_cause::GAP_TABLE_FULL.0 == 2);
+const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_TABLE_FULL.0 == 1);
 const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.

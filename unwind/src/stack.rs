@@ -141,6 +141,8 @@ named! {
         BuildIdMismatch = "build_id_mismatch",
         /// Nothing executable of the process is known: it was gone, or could not be read, before its mappings were.
         ProcessGone = "process_gone",
+        /// The thread was inside `execve`, between two programs, and had no stack.
+        InExec = "in_exec",
         /// 32-bit code.
         Abi32 = "abi32",
         /// The budget of steps for one sample was used up.

@@ -1,12 +1,12 @@
 //! Other people's unwinders over the same samples.
 
-use super::walker::is_gone;
+use super::walker::user_regs;
 use super::{Item, Strategy};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
 use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
 use fpprof_recording::model::{Abi, UserRegs};
-use fpprof_unwind::{Chunk, Root, Stack, StopReason, TruncatedReason};
+use fpprof_unwind::{Chunk, Stack, StopReason, TruncatedReason};
 use std::collections::BTreeMap;
 
 /// Most frames asked for, as of our own unwinder.
@@ -34,11 +34,10 @@ impl Opinions {
         out: &mut Stack,
     ) {
         let sample = item.sample;
-        let regs = match &sample.user_regs {
-            None => return out.stop = StopReason::Complete(Root::KernelThread),
-            Some(_) if is_gone(item) => return out.stop = StopReason::Truncated(TruncatedReason::ProcessGone),
-            Some(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
-            Some(regs) => regs,
+        let regs = match user_regs(item) {
+            Err(stop) => return out.stop = stop,
+            Ok(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
+            Ok(regs) => regs,
         };
         let stack_end = sample.stack_end.map(|end| end.address);
         let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();

@@ -163,6 +163,10 @@ impl<'a> Walker<'a> {
     /// What the recorded chain is worth.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space } = item;
+        if sample.in_exec {
+            out.stop = StopReason::Truncated(TruncatedReason::InExec);
+            return;
+        }
         if has_no_user_stack(self.mode, item) {
             out.stop = StopReason::Complete(Root::KernelThread);
             return;
@@ -218,17 +222,22 @@ fn has_no_user_stack(mode: CaptureMode, item: &Item<'_>) -> bool {
 
 /// Whether nothing is known of where the process has code. An address says nothing then, so there are no frames: every
 /// return address would look like data, and a sound stack broken.
-pub(super) fn is_gone(item: &Item<'_>) -> bool {
+fn is_gone(item: &Item<'_>) -> bool {
     item.space.space.mappings().is_empty()
+}
+
+/// The registers to walk on from, or what the stack is without a walk.
+pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason> {
+    if item.sample.in_exec {
+        return Err(StopReason::Truncated(TruncatedReason::InExec));
+    }
+    let regs = item.sample.user_regs.as_ref().ok_or(StopReason::Complete(Root::KernelThread))?;
+    if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }
 }
 
 /// What to walk over, or what the stack is without a walk.
 fn start<'a>(item: &Item<'a>, holes: &'a [(u32, u32)], max_bytes: usize) -> Result<Start<'a>, StopReason> {
-    let sample = item.sample;
-    let regs = sample.user_regs.as_ref().ok_or(StopReason::Complete(Root::KernelThread))?;
-    if is_gone(item) {
-        return Err(StopReason::Truncated(TruncatedReason::ProcessGone));
-    }
+    let (sample, regs) = (item.sample, user_regs(item)?);
     let bytes = sample.stack.get(..max_bytes).unwrap_or(&sample.stack);
     let stack_end = sample.stack_end.map(|end| end.address);
     Ok(Start { regs: unwind_regs(regs), chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })

@@ -8,7 +8,7 @@
 pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
 
 /// Version of everything behind the marker. It goes up with every change that an older reader would misread.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 
 /// Bytes of a block's header.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn later_version_is_named() {
         let mut bytes = header().to_bytes();
-        bytes[8] = 3;
+        bytes[8..10].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..44]);
         bytes[44..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(3)));
+        assert_eq!(Header::parse(&bytes), Err(NoHeader::Newer(FORMAT_VERSION + 1)));
     }
 
     /// Check that sizes no writer gives are refused.

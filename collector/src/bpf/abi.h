@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What the BPF programs and user space share: the record of a sample, the control block of a CPU,
- * and the names of what is counted. Values are explicit and append-only; padding is explicit.
+ * and the names of what is counted. Values and padding are explicit. Nothing of it is kept: both
+ * sides are built from this file.
  */
 #ifndef FPPROF_ABI_H
 #define FPPROF_ABI_H
@@ -56,7 +57,7 @@ enum limit {
 	X(COUNT_FIRED, 0)               \
 	X(COUNT_RECORDED, 1)            \
 	X(COUNT_LOST_RING_FULL, 2)      \
-	X(COUNT_LOST_EXEC_WINDOW, 3)    \
+	X(COUNT_LOST_TABLE_FULL, 3)     \
 	X(COUNT_SKIPPED_IDLE, 4)        \
 	X(COUNT_SKIPPED_SELF, 5)        \
 	X(COUNT_SKIPPED_UNTRACKED, 6)   \
@@ -71,15 +72,13 @@ enum limit {
 	/* Of waits (off_cpu.bpf.h), in their own control blocks: */ \
 	X(COUNT_SKIPPED_SHORT, 13)   \
 	X(COUNT_SKIPPED_PREEMPTED, 14) \
-	X(COUNT_LOST_TABLE_FULL, 15) \
 	/* Not part of the balance, nanoseconds: */ \
-	X(COUNT_SHORT_NS, 16)
+	X(COUNT_SHORT_NS, 15)
 
 /* Why samples are lost: what gaps are told by. */
 #define FPPROF_GAP_CAUSES(X)  \
 	X(GAP_RING_FULL, 0)   \
-	X(GAP_EXEC_WINDOW, 1) \
-	X(GAP_TABLE_FULL, 2)
+	X(GAP_TABLE_FULL, 1)
 
 /* Why a frame-pointer chain ended. */
 #define FPPROF_FP_ENDS(X)                \
@@ -103,7 +102,9 @@ enum limit {
 	X(SAMPLE_IN_KERNEL, 1) \
 	X(SAMPLE_HAS_USER, 2)  \
 	X(SAMPLE_ABI32, 4)     \
-	X(SAMPLE_KERNEL_CHAIN_FAILED, 8)
+	X(SAMPLE_KERNEL_CHAIN_FAILED, 8) \
+	/* Not with SAMPLE_HAS_USER: between two programs, see is_between_programs. */ \
+	X(SAMPLE_IN_EXEC, 16)
 
 /* What is collected of the user stack, as bits of the configuration. */
 #define FPPROF_COLLECT_FLAGS(X) \
@@ -267,7 +268,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[6];
+	__u64 pad0[2];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -310,7 +311,8 @@ struct open_wait {
 	/* Whether it has an address space and registers. */
 	__u32 has_user;
 	__u32 n_kernel;
-	__u32 pad;
+	/* Between two programs, see is_between_programs. */
+	__u32 in_exec;
 	struct pt_regs regs;
 };
 

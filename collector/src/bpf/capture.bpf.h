@@ -175,23 +175,22 @@ static __always_inline __u64 next_line(__u64 at)
 	return (at + CACHE_LINE_BYTES - 1) & ~(CACHE_LINE_BYTES - 1ULL);
 }
 
-/*
- * Collects the user side behind the head and returns the bytes, or -1 when the registers are not
- * this program's.
- */
-static __always_inline __s64 append_user(struct loop_context *context, struct sample_head *head,
+/* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
+static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head,
 					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
 {
 	bool keeps_chunk = collect & COLLECT_CHUNK;
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
 	__u64 room = context->control->place.room;
-	__u64 sp, end, asked, bytes, word, walkable, below, copied;
+	__u64 sp, end, asked, bytes, walkable, below, copied;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
 	sp = head->regs.sp;
-	if (is_in_execve(task) && bpf_probe_read_user(&word, sizeof(word), (void *)sp))
-		return -1;
+	if (is_between_programs(task, mm, sp)) {
+		head->flags |= SAMPLE_IN_EXEC;
+		return 0;
+	}
 	head->flags |= SAMPLE_HAS_USER;
 	if ((head->regs.cs & 0xffff) == USER32_CS)
 		head->flags |= SAMPLE_ABI32;
@@ -220,7 +219,7 @@ static __always_inline __s64 append_user(struct loop_context *context, struct sa
 	 */
 	barrier_var(copied);
 	if (copied > limit + CACHE_LINE_BYTES || copy_at > ring_room)
-		return -1;
+		return 0;
 	walkable = bytes;
 	if (bpf_probe_read_user(context->ring + copy_at, copied, (void *)(sp - below))) {
 		walkable = 0;
@@ -346,8 +345,7 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 {
 	struct cpu_control *control = context->control;
 
-	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_EXEC_WINDOW].n &&
-	    !control->gaps[GAP_TABLE_FULL].n)
+	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
 	/* verifier: as in read_pair */
 	if (at > ring_room)

@@ -23,14 +23,19 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
 }
 
 /*
- * Inside execve the address space may already be the new one while the user registers are still the
- * old ones.
+ * Whether a task is inside execve, between two programs: its address space is that of the next one already, while its user
+ * registers are still those of the last. The kernel notes where the code starts right before it sets the registers anew
+ * (load_elf_binary); the moment between is told by in_execve and a stack pointer to nothing.
  */
-static __always_inline bool is_in_execve(struct task_struct *task)
+static __always_inline bool is_between_programs(struct task_struct *task, struct mm_struct *mm, __u64 sp)
 {
-	if (!bpf_core_field_exists(task->in_execve))
+	__u64 word;
+
+	if (!mm->start_code)
+		return true;
+	if (!bpf_core_field_exists(task->in_execve) || !BPF_CORE_READ_BITFIELD(task, in_execve))
 		return false;
-	return BPF_CORE_READ_BITFIELD(task, in_execve);
+	return bpf_probe_read_user(&word, sizeof(word), (void *)sp);
 }
 
 #endif

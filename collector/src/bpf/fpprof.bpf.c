@@ -137,20 +137,12 @@ static __always_inline void take(void *ctx, struct loop_context *context, __u32 
 	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
 	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
 	head->cpu_lost = control->counters[COUNT_LOST_RING_FULL] +
-			 control->counters[COUNT_LOST_EXEC_WINDOW] +
 			 control->counters[COUNT_LOST_TABLE_FULL] + nested;
 	bytes = sizeof(*head);
 	task = bpf_get_current_task_btf();
 	mm = task->mm;
-	if (mm && !has_no_user_side(task)) {
-		__s64 user = append_user(context, head, pos, task, mm);
-
-		if (user < 0) {
-			lose(control, COUNT_LOST_EXEC_WINDOW, GAP_EXEC_WINDOW);
-			return;
-		}
-		bytes += user;
-	}
+	if (mm && !has_no_user_side(task))
+		bytes += append_user(context, head, pos, task, mm);
 	if (in_kernel && (collect & COLLECT_KERNEL))
 		bytes += append_kernel(ctx, context, head, pos + bytes);
 	bytes += append_gaps(context, head, pos + bytes);

@@ -134,6 +134,7 @@ int end_waits(struct bpf_iter__task *ctx)
 {
 	struct open_wait *open = &open_wait_record.wait;
 	struct task_struct *task = ctx->task;
+	struct mm_struct *mm;
 	struct wait *wait;
 	__u64 chain_bytes;
 	long bytes = 0;
@@ -150,7 +151,9 @@ int end_waits(struct bpf_iter__task *ctx)
 	open->since_ns = wait->since_ns;
 	open->run_ns = wait->run_ns;
 	open->fsbase = task->thread.fsbase;
-	open->has_user = task->mm && !has_no_user_side(task);
+	mm = has_no_user_side(task) ? NULL : task->mm;
+	open->in_exec = mm && !mm->start_code;
+	open->has_user = mm && !open->in_exec;
 	bpf_probe_read_kernel(&open->regs, sizeof(open->regs), (void *)bpf_task_pt_regs(task));
 	if (collect & COLLECT_KERNEL)
 		bytes = bpf_get_task_stack(task, open_wait_record.kernel, KERNEL_ROOM, 0);

@@ -86,6 +86,7 @@ struct vm_area_struct {
 struct mm_struct {
 	unsigned long stack_vm;
 	unsigned long start_stack;
+	unsigned long start_code;
 };
 
 struct kernfs_node {

@@ -92,6 +92,7 @@ fn paired_sample() {
         cpu_fired: 40,
         cpu_lost: 2,
         in_kernel: true,
+        in_exec: false,
         user_regs: sample.user_regs,
         user_fp: vec![
             FpFrame { address: 0x401_000, frame_address: 0 },
@@ -113,15 +114,15 @@ fn paired_sample() {
 #[test]
 fn what_there_was_no_room_for() {
     let cut = |words: &[u64]| {
-        paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &[3]).words(words).decode_all(true)
+        paired().set(at!(asked_bytes), &700u32.to_ne_bytes()).set(at!(n_gaps), &[2]).words(words).decode_all(true)
     };
     let gap = |cause, (start_ns, end_ns, lost)| Gap { cpu: 3, event: 1, start_ns, end_ns, lost, cause };
-    let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1, 0, 0, 0]).expect("a good record");
+    let (sample, gaps) = cut(&[10, 20, 5, 15, 15, 1]).expect("a good record");
     assert_eq!(sample.shed_from, Some(700));
-    assert_eq!(gaps, [gap(LossCause::RingFull, (10, 20, 5)), gap(LossCause::ExecWindow, (15, 15, 1))]);
-    let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2, 17, 18, 3]).expect("a good record");
-    assert_eq!(gaps, [gap(LossCause::ExecWindow, (15, 16, 2)), gap(LossCause::TableFull, (17, 18, 3))]);
-    assert_eq!(cut(&[10, 20, 5, 15, 15, 1, 0, 0]).err(), Some(BadRecord));
+    assert_eq!(gaps, [gap(LossCause::RingFull, (10, 20, 5)), gap(LossCause::TableFull, (15, 15, 1))]);
+    let (_, gaps) = cut(&[0, 0, 0, 15, 16, 2]).expect("a good record");
+    assert_eq!(gaps, [gap(LossCause::TableFull, (15, 16, 2))]);
+    assert_eq!(cut(&[10, 20, 5, 15, 15]).err(), Some(BadRecord));
 }
 
 /// Check that what lies between the head and the chunk is no part of it.
@@ -131,6 +132,16 @@ fn chunks_that_lie_as_their_stack_does() {
     skipped.bytes.splice(HEAD..HEAD, [0xdd; 40]);
     assert_eq!(skipped.decode(true), aligned.decode(true));
     assert_eq!(aligned.set(at!(n_skipped), &[40]).decode(true), Err(BadRecord));
+}
+
+/// Check that a thread between two programs has a kernel chain and nothing of the user's.
+#[test]
+fn threads_inside_execve() {
+    let record = Fixture::new().set(at!(flags), &17u16.to_ne_bytes()).set(at!(n_kernel), &1u16.to_ne_bytes());
+    let sample = record.words(&[0xffff_ffff_8100_0000]).decode(true).expect("a good record");
+    let kernel = vec![0xffff_ffff_8100_0000];
+    assert_eq!(sample, Sample { cpu: 3, event: 1, in_kernel: true, in_exec: true, kernel, ..Sample::default() });
+    assert!(!paired().decode(true).expect("a good record").in_exec);
 }
 
 /// Check that registers come in DWARF's order.

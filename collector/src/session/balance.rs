@@ -7,12 +7,8 @@ use crate::ring::{Counters, Lane};
 use fpprof_recording::model::{CpuCounters, LossCause, SkippedWaits};
 
 /// All samples a CPU lost; throttled ticks are not among them, since they never reached the program.
-pub(super) const LOST: [counter; 4] = [
-    counter::COUNT_LOST_RING_FULL,
-    counter::COUNT_LOST_EXEC_WINDOW,
-    counter::COUNT_LOST_TABLE_FULL,
-    counter::COUNT_LOST_NESTED,
-];
+pub(super) const LOST: [counter; 3] =
+    [counter::COUNT_LOST_RING_FULL, counter::COUNT_LOST_TABLE_FULL, counter::COUNT_LOST_NESTED];
 /// All ticks that were not to be sampled.
 pub(super) const SKIPPED: [counter; 5] = [
     counter::COUNT_SKIPPED_IDLE,
@@ -37,7 +33,6 @@ pub(super) struct Written {
 pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
-        (LossCause::ExecWindow, counters.get(counter::COUNT_LOST_EXEC_WINDOW)),
         (LossCause::TableFull, counters.get(counter::COUNT_LOST_TABLE_FULL)),
         (LossCause::Nested, counters.get(counter::COUNT_LOST_NESTED)),
         (LossCause::Throttled, throttled),

@@ -101,6 +101,7 @@ impl Memory {
     fn sample(&mut self, wait: &types::open_wait, chain: &[u8]) -> Option<Sample> {
         let kernel = chain.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let mut sample = Sample { pid: wait.pid, tid: wait.tid, in_kernel: true, kernel, ..Sample::default() };
+        sample.in_exec = wait.in_exec != 0;
         if wait.has_user != 0 {
             self.user_side(wait, &mut sample);
         }

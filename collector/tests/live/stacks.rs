@@ -2,7 +2,7 @@
 
 use crate::support::{assert_most, build, directory, hex_numbers, run, take};
 use fpprof_collector::Request;
-use fpprof_recording::model::{CaptureMode, Sample, StackEnd, StackEndSource};
+use fpprof_recording::model::{CaptureMode, Sample, Sampling, StackEnd, StackEndSource};
 
 const KEY: u64 = 0x5aa5_0000_1234_0000;
 
@@ -112,6 +112,37 @@ fn registers_at_kernel_entry() {
     };
     assert_most(in_kernel.iter().filter(is_exact).count(), in_kernel.len(), "samples with the known registers");
     assert!(in_kernel.iter().all(|sample| !sample.kernel.is_empty()));
+}
+
+/// Check that a thread between two programs is sampled without a user stack, of which nothing is made up, and with its
+/// kernel's; that the last program's stack is its own for as long as there is one; and that no tick is lost.
+#[test]
+fn programs_that_replace_themselves() {
+    let directory = directory();
+    let program = build("execs", &[], directory.path());
+    // One of the two has its last frame in the page that the next program's arguments begin in.
+    for moved in [0, 2048] {
+        let request = run(&program, &["500", &"x".repeat(moved)], CaptureMode::Both { stack_bytes: 4096 });
+        sampled_between_programs(&raw(Request { sampling: Sampling::FrequencyHz(4999), ..request }));
+    }
+}
+
+fn sampled_between_programs(request: &Request) {
+    const KNOWN: u64 = 0xeceb_0000;
+    let taken = take(request);
+    assert_eq!(taken.gaps, []);
+    let (between, others): (Vec<_>, Vec<_>) = taken.samples.iter().partition(|sample| sample.in_exec);
+    assert!(between.len() > 20, "{} of {} samples", between.len(), taken.samples.len());
+    for sample in between {
+        assert!(sample.in_kernel && !sample.kernel.is_empty(), "{sample:?}");
+        assert_eq!((sample.user_regs, sample.stack_end), (None, None));
+        assert!(sample.user_fp.is_empty() && sample.stack.is_empty(), "{sample:?}");
+    }
+    let is_leaving = |sample: &&&Sample| sample.user_regs.is_some_and(|regs| regs.values[3] == KNOWN);
+    let leaving: Vec<_> = others.iter().filter(is_leaving).collect();
+    assert!(leaving.len() > 20, "{} of {} samples", leaving.len(), taken.samples.len());
+    let foreign = leaving.iter().filter(|sample| words(sample).next().is_none_or(|(_, word)| word != KNOWN)).count();
+    assert_eq!(foreign, 0, "of {} samples with the last program's registers", leaving.len());
 }
 
 /// Check that what points nowhere is not written unless asked for, and what unwinding needs is: the return address of

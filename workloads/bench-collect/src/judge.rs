@@ -16,8 +16,6 @@ pub(crate) struct Judged {
     /// Samples in it; `None` where it does not say.
     pub(crate) recorded: Option<u64>,
     pub(crate) lost: Option<u64>,
-    /// Of these, by ticks inside `execve`, where a thread has the registers of a program that is no more.
-    pub(crate) lost_in_execve: Option<u64>,
     /// By cause, those that happened.
     pub(crate) lost_by_cause: BTreeMap<String, u64>,
     /// User stacks of nbdkit and fio that were judged, and those that are complete; of thorough runs.
@@ -38,7 +36,6 @@ pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -
             let mut judged = Judged {
                 recorded: summary.get("recorded").and_then(Value::as_u64),
                 lost: Some(lost_by_cause.values().sum()),
-                lost_in_execve: Some(lost_by_cause.get("exec_window").copied().unwrap_or(0)),
                 lost_by_cause,
                 bpf_ns_per_tick: summary.pointer("/cost/bpf_ns_per_tick").and_then(Value::as_f64),
                 ..Judged::default()

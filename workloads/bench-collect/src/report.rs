@@ -85,8 +85,8 @@ impl Report {
             "\n\nComplete: of the user stacks of nbdkit and fio in the first round, whoever took them, unwound by fpprof \
              (bpftrace's by the name of the outermost function). CPU: of the profiler without its children. Slow-down: \
              IOPS without a profiler in the same round to IOPS with it, with its 95 % interval. Start and stop: before \
-             the command's first instruction and after its end. In execve: ticks of a thread whose registers are those of \
-             the program it leaves; ours loses them, perf records what then lies there. –: not known, or not measured.\n",
+             the command's first instruction and after its end. Inside execve, between two programs, a thread has no user stack: \
+             of ours such a sample says so and is not complete, perf's has what then lies there. –: not known, or not measured.\n",
         );
         self.write_goals(&mut text);
         let mut rate = None;
@@ -170,11 +170,7 @@ impl Row {
     fn write(&self, text: &mut String) {
         let lost = match (self.lost, self.lost_percent) {
             (Some(0), _) => "0".to_owned(),
-            (Some(lost), _) if self.lost_in_execve == Some(lost) => format!("0, and {lost} in execve"),
-            (Some(lost), Some(percent)) => match self.lost_in_execve.unwrap_or(0) {
-                0 => format!("{percent:.2} % ({lost})"),
-                in_execve => format!("{percent:.2} % ({lost}, {in_execve} of them in execve)"),
-            },
+            (Some(lost), Some(percent)) => format!("{percent:.2} % ({lost})"),
             _ => "–".to_owned(),
         };
         let _ = writeln!(

@@ -17,7 +17,6 @@ pub(crate) struct Row {
     pub(crate) recorded: u64,
     pub(crate) lost: Option<u64>,
     pub(crate) lost_percent: Option<f64>,
-    pub(crate) lost_in_execve: Option<u64>,
     /// Of the stacks of nbdkit and fio, in the first round.
     pub(crate) complete_percent: Option<f64>,
     pub(crate) stacks_judged: Option<u64>,
@@ -63,7 +62,6 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         recorded,
         lost,
         lost_percent: lost.filter(|lost| recorded + lost > 0).map(|lost| percent(lost, recorded + lost)),
-        lost_in_execve: sum(|one| one.judged.lost_in_execve),
         complete_percent: stacks.zip(complete).filter(|&(all, _)| all > 0).map(|(all, part)| percent(part, all)),
         stacks_judged: stacks,
         cpu_s: if mode == Mode::None { None } else { mean(&cpu).ok() },

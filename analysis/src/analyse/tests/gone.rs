@@ -1,4 +1,4 @@
-//! Processes of which nothing is known but their samples.
+//! Processes of which nothing is known but their samples, and threads that had no stack.
 
 use super::*;
 
@@ -49,4 +49,36 @@ fn mappings_that_come_too_late() {
     let later = Sample { time_ns: sample.time_ns + 2, ..program.sample(1, 11) };
     let analysis = run(&record(dwarf, &[named, Sideband::Mmap(mapping)], &[sample, later], 2, true), &[]);
     assert_eq!(only(&analysis, "dwarf").0, ["prog process_gone 1", "prog;_start;middle;leaf _start 1"]);
+}
+
+/// Check that a thread inside `execve` is neither a kernel thread nor a process that is gone, whether the mappings of the
+/// next program are known by then or not, and that its kernel chain is kept.
+#[test]
+fn threads_between_two_programs() {
+    let program = Program::new();
+    let in_exec = |pid, n| Sample {
+        in_kernel: true,
+        in_exec: true,
+        user_regs: None,
+        user_fp: vec![],
+        fp_end: FpEnd::Unknown,
+        stack: vec![],
+        kernel: vec![1 << 63],
+        ..program.sample(pid, n)
+    };
+    let samples = [in_exec(1, 10), in_exec(7, 11)];
+    let check = |mode, strategies: &[&str]| {
+        let analysis = run(&record(mode, &program.sideband(1, "prog"), &samples, 2, true), strategies);
+        for strategy in strategies {
+            let (lines, truncated) = only(&analysis, strategy);
+            let [unknown, known] = [":7", "prog"].map(|name| format!("{name};[kernel+0x8000000000000000] in_exec 1"));
+            assert_eq!(lines, [unknown, known], "{mode:?} {strategy}");
+            assert_eq!(truncated, BTreeMap::from([("in_exec".to_string(), 2)]), "{mode:?} {strategy}");
+        }
+    };
+    check(CaptureMode::Fp, &["fp"]);
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    #[cfg(all(feature = "libdw", feature = "libunwind"))]
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }

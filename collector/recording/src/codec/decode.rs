@@ -67,7 +67,8 @@ impl<'a> Decoder<'a> {
         }
         let state = self.threads.get(thread)?;
         sample.stack_end = state.stack_end;
-        let abi = if has(flag::BITS32) { Abi::Bits32 } else { Abi::Bits64 };
+        let abi = if has(flag::BITS32_OR_IN_EXEC) { Abi::Bits32 } else { Abi::Bits64 };
+        sample.in_exec = has(flag::BITS32_OR_IN_EXEC) && !has(flag::REGS);
         sample.user_regs = if has(flag::REGS) { Some(self.registers(thread, abi)?) } else { None };
         self.holes(sample, has(flag::HOLES))?;
         self.stack(sample, has(flag::STACK))?;

@@ -117,7 +117,7 @@ impl SampleEncoder {
         let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
         set(flag::IN_KERNEL, sample.in_kernel);
         set(flag::REGS, regs.is_some());
-        set(flag::BITS32, regs.is_some_and(|regs| regs.abi == Abi::Bits32));
+        set(flag::BITS32_OR_IN_EXEC, regs.map_or(sample.in_exec, |regs| regs.abi == Abi::Bits32));
         set(flag::STACK, !sample.stack.is_empty());
         set(flag::HOLES, !sample.stack_holes.is_empty());
         set(flag::FP, !sample.user_fp.is_empty() || sample.fp_end != Default::default());

@@ -28,7 +28,8 @@ pub(crate) const LONG_RUN: u64 = (1 << RUN_BITS) - 1;
 pub(crate) mod flag {
     pub(crate) const IN_KERNEL: u8 = 1;
     pub(crate) const REGS: u8 = 2;
-    pub(crate) const BITS32: u8 = 4;
+    /// With registers that they are 32-bit code's; without, that the thread was inside `execve` (since version 3).
+    pub(crate) const BITS32_OR_IN_EXEC: u8 = 4;
     pub(crate) const EVENT: u8 = 8;
     pub(crate) const STACK: u8 = 16;
     pub(crate) const STACK_END: u8 = 32;

@@ -96,7 +96,8 @@ pub enum LossCause {
     RingFull,
     /// The kernel throttled the event.
     Throttled,
-    /// The user registers did not belong to the address space (inside `execve`).
+    /// The user registers did not belong to the address space (inside `execve`). Recordings of before format version 3
+    /// lost such ticks; now they are samples, see [`super::Sample::in_exec`].
     ExecWindow,
     /// A thread was blocked, and the table of blocked threads was full: for how long is not known.
     TableFull,

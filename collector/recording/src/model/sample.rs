@@ -29,6 +29,9 @@ pub struct Sample {
     pub cpu_lost: u64,
     /// The thread ran in the kernel when the tick fired; the user registers are those at kernel entry.
     pub in_kernel: bool,
+    /// The thread was inside `execve`, between two programs: its address space was the next one's already, and its
+    /// registers still the last one's. It had no user stack then, and [`Self::user_regs`] are `None`.
+    pub in_exec: bool,
     /// User registers; `None` for a kernel thread, and in `fp` mode.
     pub user_regs: Option<UserRegs>,
     /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.

@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{end, fixed_gap, fixed_sample, meta};
 use fpprof_recording::model::{
-    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpFrame, Gap, Mmap, ModuleBytes, Sample, Sideband,
-    StackEnd, StackEndSource,
+    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Mmap, ModuleBytes, Sample,
+    Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -58,6 +58,22 @@ fn newer_samples() -> Vec<Sample> {
     vec![shed(11), fixed_sample(12), shed(13), shed(14), on_alternate_stack]
 }
 
+/// What versions 1 and 2 could not say.
+fn newest_samples() -> Vec<Sample> {
+    let in_exec = |kernel| Sample {
+        in_kernel: true,
+        in_exec: true,
+        kernel,
+        user_regs: None,
+        user_fp: vec![],
+        fp_end: FpEnd::Unknown,
+        stack: vec![],
+        stack_end: None,
+        ..fixed_sample(15)
+    };
+    vec![in_exec(vec![]), in_exec(vec![3, 5]), fixed_sample(16)]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -66,7 +82,7 @@ fn file() -> Vec<u8> {
     writer.checkpoint(&checkpoint).unwrap();
     let ranges: MappingRanges = [(0x5555_0000_0000, 0x5555_0000_2000)].into_iter().collect();
     writer.sample(&fixed_sample(9), Some(&ranges)).unwrap();
-    newer_samples().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    newer_samples().iter().chain(&newest_samples()).for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -89,21 +105,22 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version2.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version3.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version2.txt line {}", number + 1);
+        assert_eq!(found, golden, "version3.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
 
-/// Check that files of this format version and of the one before, written once, are read for ever.
+/// Check that files of this format version and of those before, written once, are read for ever.
 #[test]
 fn golden_files_are_read() {
-    let (newest, mut read_samples) = read(compare_or_bless("version2.bin", &file()));
-    assert_eq!(newest, (0..4).map(fixed_gap).collect::<Vec<_>>());
-    assert_eq!(read_samples.split_off(6), newer_samples());
-    let (of_version_1, its_samples) = read(std::fs::read(path("version1.bin")).unwrap());
-    assert_eq!((of_version_1, its_samples), (vec![], read_samples));
+    let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
+    let (its_gaps, mut samples) = read(compare_or_bless("version3.bin", &file()));
+    assert_eq!((its_gaps, samples.split_off(11)), (gaps.clone(), newest_samples()));
+    assert_eq!(read(std::fs::read(path("version2.bin")).unwrap()), (gaps, samples.clone()));
+    assert_eq!(samples.split_off(6), newer_samples());
+    assert_eq!(read(std::fs::read(path("version1.bin")).unwrap()), (vec![], samples));
 }
 
 /// Gaps and samples of a file, after what is the same in all versions.

@@ -130,7 +130,7 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
 
 /// A sample of a few threads and CPUs with anything in it.
 pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
-    let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<bool>());
+    let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<(bool, bool)>());
     let counters = (any::<u64>(), 0u64..10, prop::option::weighted(0.2, any::<u32>()));
     let stacks = (
         prop::option::weighted(0.8, registers()),
@@ -140,7 +140,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
     );
     let chain = (fp_end(), 0..6usize, prop::collection::vec((word(), prop_oneof![Just(0), word()]), 0..4));
     (head, counters, stacks, chain).prop_map(|(head, counters, stacks, chain)| {
-        let (time_ns, cpu, pid, tid, event, weight, in_kernel) = head;
+        let (time_ns, cpu, pid, tid, event, weight, (in_kernel, in_exec)) = head;
         let (user_regs, (stack, stack_holes), stack_end, kernel) = stacks;
         let (fp_end, n_true, rest) = chain;
         let sample = Sample {
@@ -153,6 +153,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             cpu_fired: counters.0,
             cpu_lost: counters.1,
             in_kernel,
+            in_exec: in_exec && user_regs.is_none(),
             user_regs,
             user_fp: Vec::new(),
             fp_end,
@@ -237,6 +238,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         cpu_fired: number,
         cpu_lost: number / 10,
         in_kernel: number.is_multiple_of(4),
+        in_exec: false,
         user_regs: Some(UserRegs { abi: Abi::Bits64, values }),
         user_fp: vec![
             FpFrame { address: values[16], frame_address: 0 },

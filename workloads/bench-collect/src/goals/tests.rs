@@ -28,7 +28,7 @@ fn found<'a>(goals: &'a [Goal], beginning: &str) -> &'a Goal {
 fn rounds_decide() {
     let runs = vec![
         one_run(DWARF, USUAL, 0, ours(100.0, 140_000, &[])),
-        one_run(DWARF, USUAL, 1, ours(100.0, 149_000, &[("exec_window", 1)])),
+        one_run(DWARF, USUAL, 1, ours(100.0, 149_000, &[("nested", 1)])),
         one_run(DWARF, USUAL, 2, ours(100.0, 190_000, &[])),
         one_run(FP, USUAL, 0, ours(101.0, 12_100, &[])),
         one_run(DWARF, FAST, 0, ours(100.0, 60_000, &[("ring_full", 1)])),
@@ -42,7 +42,7 @@ fn rounds_decide() {
         (Some(false), Some(false))
     );
     assert_eq!((verdict("lost at 999"), verdict("lost at 4999")), (Some(false), Some(true)));
-    assert_eq!(found(&goals, "lost at 999").measured, "1 of 3001 (1 exec_window), 0.033 %, 3 rounds together");
+    assert_eq!(found(&goals, "lost at 999").measured, "1 of 3001 (1 nested), 0.033 %, 3 rounds together");
     assert_eq!((verdict("end of the command"), verdict("start")), (Some(true), Some(true)));
 }
 
