@@ -23,9 +23,10 @@ answers *ARGS: build
 test: check
     cargo test --release --workspace --features {{features}}
 
-# The balance of recordings whose recorder is stopped in the middle, a hundred times in some three minutes.
+# The balance with recorders that are stopped, and with CPUs that go off and come on: a hundred recordings of each, 5 minutes.
 balance:
     FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof --test live_recordings -- --nocapture a_stopped_recorder
+    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof-collector --test cpus -- --nocapture every_tick
 
 # All live tests, and what they leave in the kernel and among the processes: nothing. Wants the machine for itself.
 leftovers:

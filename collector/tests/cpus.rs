@@ -1,9 +1,14 @@
 //! CPUs that go offline and come online again while a recording goes on. Alone in its process, since it takes a CPU away
 //! from everything else.
 
-use fpprof_collector::{Note, Request, StopFlag, Target, record};
+use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, record};
 use fpprof_recording::Recording;
-use fpprof_recording::model::Sampling;
+use fpprof_recording::model::{CaptureMode, Gap, Sampling};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
 use std::time::Duration;
 
 const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
@@ -13,8 +18,19 @@ fn switch(is_on: bool) {
     written.expect("CPU 1 must be one that can be switched off: run the tests as root, on two CPUs or more");
 }
 
+/// One test after the other has the CPU.
+static CPU: Mutex<()> = Mutex::new(());
+
 /// Switches the CPU on again, however the test ends.
-struct SwitchedOn;
+struct SwitchedOn {
+    _others_wait: MutexGuard<'static, ()>,
+}
+
+impl SwitchedOn {
+    fn new() -> Self {
+        Self { _others_wait: CPU.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
 
 impl Drop for SwitchedOn {
     fn drop(&mut self) {
@@ -22,18 +38,32 @@ impl Drop for SwitchedOn {
     }
 }
 
+fn file() -> File {
+    tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording")
+}
+
+/// Four endless loops, sampled.
+fn request(frequency_hz: u64) -> Request {
+    let script = "for i in 1 2 3 4; do (while :; do :; done) & done; wait";
+    let argv = ["timeout", "30", "sh", "-c", script].map(Into::into).to_vec();
+    Request { sampling: Sampling::FrequencyHz(frequency_hz), ..Request::new(Target::Command { argv }) }
+}
+
+fn assert_balanced(outcome: &Outcome) {
+    for cpu in &outcome.end.cpus {
+        let lost: u64 = cpu.lost.values().sum();
+        assert_eq!(cpu.fired, cpu.recorded + lost + cpu.skipped + cpu.dropped, "{cpu:?}");
+    }
+}
+
 /// Check that samples of a CPU come until it goes offline, and again once it is online; that none is unaccounted for; and
 /// that the recording says so.
 #[test]
 fn cpu_goes_and_comes() {
-    let _switched_on = SwitchedOn;
-    let script = "for i in 1 2 3 4; do (while :; do :; done) & done; wait";
-    let argv = ["timeout", "30", "sh", "-c", script].map(Into::into).to_vec();
-    let request = Request { sampling: Sampling::FrequencyHz(999), ..Request::new(Target::Command { argv }) };
-    let stop = StopFlag::new().expect("a flag");
-    let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording");
+    let _switched_on = SwitchedOn::new();
+    let (stop, file) = (StopFlag::new().expect("a flag"), file());
     let (mut went, mut came) = (None, None);
-    let outcome = record(&request, &file, &stop, &mut |progress| {
+    let outcome = record(&request(999), &file, &stop, &mut |progress| {
         let now = progress.elapsed;
         if went.is_none() && now > Duration::from_millis(400) {
             switch(false);
@@ -46,10 +76,7 @@ fn cpu_goes_and_comes() {
         }
     });
     let outcome = outcome.expect("recording works here");
-    for cpu in &outcome.end.cpus {
-        let lost: u64 = cpu.lost.values().sum();
-        assert_eq!(cpu.fired, cpu.recorded + lost + cpu.skipped + cpu.dropped, "{cpu:?}");
-    }
+    assert_balanced(&outcome);
     assert!(outcome.notes.contains(&Note::CpusJoined(1)), "{:?}", outcome.notes);
     let mut recording = Recording::open(&file).expect("the recording can be read");
     let mut times = Vec::new();
@@ -58,4 +85,71 @@ fn cpu_goes_and_comes() {
     assert!(pause[1] - pause[0] > 300_000_000, "there are none while it is offline");
     let before = times.iter().filter(|&&time| time <= pause[0]).count();
     assert!(before >= 20 && times.len() - before >= 20, "{before} before of {}", times.len());
+}
+
+/// How often the balance is checked; `just balance` says 100.
+fn rounds() -> u32 {
+    std::env::var("FPPROF_BALANCE_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// Check that the balance of each CPU is exact when one goes offline and comes online again, twice and at any moment, while
+/// the reader stands still and the rings are the smallest there are: what is read is what was recorded, the losses have
+/// their times, and the counters in the samples agree.
+#[test]
+fn every_tick_is_accounted_for() {
+    let _switched_on = SwitchedOn::new();
+    let mut total = BTreeMap::<&str, u64>::new();
+    for round in 0..rounds() {
+        let mode = CaptureMode::Both { stack_bytes: 4096 << (round % 5) };
+        let too_small = Request { mode, ring_bytes: Some(4096), ..request(4999) };
+        let (stop, file) = (StopFlag::new().expect("a flag"), file());
+        let refused = record(&too_small, &file, &stop, &mut |_| {}).expect_err("a ring of one page is too small");
+        let Error::RingTooSmall { needed, .. } = refused else { panic!("{refused}") };
+        let request = Request { ring_bytes: Some(usize::try_from(needed).expect("a size")), ..too_small };
+        let mut turn = 0;
+        let outcome = record(&request, &file, &stop, &mut |_| {
+            turn += 1;
+            match turn {
+                2 | 4 => switch(false),
+                3 | 5 => switch(true),
+                6.. => stop.stop(libc::SIGINT),
+                _ => {}
+            }
+            // The reader stands still meanwhile.
+            sleep(Duration::from_millis(u64::from(20 + (round * 7 + turn * 11) % 60)));
+        });
+        let outcome = outcome.expect("recording works here");
+        assert_balanced(&outcome);
+        assert!(outcome.notes.contains(&Note::CpusJoined(1)), "round {round}: {:?}", outcome.notes);
+        assert_read_as_counted(&outcome, &file);
+        for cpu in &outcome.end.cpus {
+            let lost = cpu.lost.values().sum();
+            for (key, n) in [("fired", cpu.fired), ("recorded", cpu.recorded), ("skipped", cpu.skipped), ("lost", lost)]
+            {
+                *total.entry(key).or_default() += n;
+            }
+        }
+        // Seen with --nocapture.
+        writeln!(std::io::stderr(), "{} of {} recordings balance: {total:?}", round + 1, rounds()).expect("a line");
+    }
+    assert!(total.get("lost").is_some_and(|&lost| lost > 0), "{total:?}");
+}
+
+fn assert_read_as_counted(outcome: &Outcome, file: &File) {
+    let mut recording = Recording::open(file).expect("the recording can be read");
+    let mut gaps: Vec<Gap> = Vec::new();
+    recording.gaps(|gap| gaps.push(*gap)).expect("gaps");
+    let mut samples = Vec::new();
+    recording.samples(|sample| samples.push((sample.cpu, sample.cpu_fired, sample.cpu_lost))).expect("samples");
+    for cpu in &outcome.end.cpus {
+        let of_cpu: Vec<_> = samples.iter().filter(|sample| sample.0 == cpu.cpu).collect();
+        assert_eq!((of_cpu.len() as u64, cpu.dropped), (cpu.recorded, 0));
+        assert!(of_cpu.is_sorted_by(|a, b| a.1 < b.1 && a.2 <= b.2), "counters of a CPU only grow, off or on");
+        let lost: u64 = cpu.lost.values().sum();
+        assert!(of_cpu.iter().all(|&&(_, fired, lost_before)| fired <= cpu.fired && lost_before <= lost), "{cpu:?}");
+        for (&cause, &lost) in &cpu.lost {
+            let told = gaps.iter().filter(|gap| (gap.cpu, gap.cause) == (cpu.cpu, cause));
+            assert_eq!(told.map(|gap| gap.lost).sum::<u64>(), lost, "{cause:?} of CPU {}", cpu.cpu);
+        }
+    }
 }
