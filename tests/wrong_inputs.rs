@@ -184,6 +184,15 @@ fn what_cannot_be_unwound_is_named() {
         refused(&["cfi", "--elf", &at(file), "--pc", pc], words);
     }
     assert_refused(&run(["cfi", "--elf", &at("program"), "--pc", "12x"]), 2, &["`12x` is not an address"]);
+    for (registers, words) in [
+        ("rip=zz,rsp=8", "`rip=zz` is not a register and its value"),
+        ("x30=8,rsp=8", "x86-64 has no register x30, but rax, rdx"),
+        ("rsp=8", "the instruction pointer and the stack pointer"),
+    ] {
+        let stack = format!("0:{}", at("empty"));
+        let refused = run(["unwind", "--elf", &at("program"), "--regs", registers, "--stack", &stack]);
+        assert_refused(&refused, 2, &[words]);
+    }
 }
 
 /// Check that without the right to load BPF programs, a wish for them is answered with the capabilities that are missing, and

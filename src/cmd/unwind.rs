@@ -6,7 +6,7 @@ use crate::output;
 use crate::unwinding::Unwinding;
 use anyhow::Context as _;
 use fpprof_analysis::core_dump::{
-    Bare, Core, LoadedFile, Options, Unwound, register_by_name, unwind_bare, unwind_core,
+    Bare, Core, LoadedFile, Options, Unwound, arch_name, register_by_name, unwind_bare, unwind_core,
 };
 use fpprof_analysis::modules::{ElfFile, FileModules, Missing, Opened, Resolver as _};
 use fpprof_reports::{json, unwinding};
@@ -99,13 +99,17 @@ fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<U
     let arch = arch.with_context(|| format!("{}: not of an architecture that is unwound", first.path.display()))?;
     let mut regs = Regs::new(arch);
     for text in &args.regs {
-        let parsed =
-            text.split_once('=').and_then(|(name, value)| Some((register_by_name(arch, name)?, number(value)?)));
-        let (register, value) = parsed.ok_or_else(|| Usage(format!("`{text}` is not a register and its value")))?;
-        regs.set(register, value);
+        let parsed = text.split_once('=').and_then(|(name, value)| Some((name, number(value)?)));
+        let (name, value) = parsed.ok_or_else(|| Usage(format!("`{text}` is not a register and its value")))?;
+        let unknown = || {
+            let names: Vec<_> = (0..40).filter_map(|number| arch.register_name(number)).collect();
+            Usage(format!("{} has no register {name}, but {}", arch_name(arch), names.join(", ")))
+        };
+        regs.set(register_by_name(arch, name).ok_or_else(unknown)?, value);
     }
     if regs.ip().is_none() || regs.sp().is_none() {
-        return Err(Usage("--regs must hold the instruction pointer and the stack pointer".to_owned()).into());
+        let words = "--regs must hold the instruction pointer and the stack pointer (pc=… and sp=… do everywhere)";
+        return Err(Usage(words.to_owned()).into());
     }
     let stack = args.stack.as_deref().and_then(|text| text.split_once(':'));
     let stack = stack.and_then(|(address, path)| Some((number(address)?, Path::new(path))));

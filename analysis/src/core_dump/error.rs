@@ -19,6 +19,9 @@ pub enum CoreError {
     /// An architecture that is not unwound.
     #[error("a core of {}; x86-64, i386 and aarch64 are supported", machine_name(*.0))]
     Machine(u16),
+    /// 64-bit code in a 32-bit file.
+    #[error("a core of x32, 64-bit code with 32-bit addresses; x86-64, i386 and aarch64 are supported")]
+    X32,
     /// Big-endian code.
     #[error("a big-endian core; little-endian ones are supported")]
     BigEndian,

@@ -131,6 +131,7 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache, len: u64) -> Result<
         elf::EM_X86_64 if header.is_class_64() => Arch::X86_64,
         elf::EM_AARCH64 if header.is_class_64() => Arch::Aarch64,
         elf::EM_386 => Arch::I386,
+        elf::EM_X86_64 => return Err(CoreError::X32),
         machine => return Err(CoreError::Machine(machine.0)),
     };
     if endian.is_big_endian() {

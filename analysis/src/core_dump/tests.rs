@@ -207,6 +207,9 @@ fn others_are_refused_by_name() {
     bytes[18] = 62;
     std::fs::write(&s390, &bytes).unwrap();
     assert_eq!(read(&s390), Err(CoreError::NoThreads));
+    bytes[4] = 1;
+    std::fs::write(&s390, &bytes).unwrap();
+    assert_eq!(read(&s390), Err(CoreError::X32));
     assert_eq!(read(&workshop.path("nothing")), Err(CoreError::File(Missing::NotFound)));
     assert_eq!(read(workshop.path(".").as_path()), Err(CoreError::File(Missing::NotRegular)));
 }
