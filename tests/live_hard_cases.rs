@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
-use support::{compile, number, ran, record, report, source};
+use support::{compile, fpprof, number, ran, record, report, source};
 
 /// Samples with all of these functions on the stack, leaf first, in this order: (all of them, those that end so).
 fn with(stacks: &[Stack], functions: &[&str], class: &str, stop: &str) -> (u64, u64) {
@@ -123,4 +123,36 @@ fn roots_are_named() {
         let ended = roots(&report, "dwarf")[root].as_u64().unwrap_or(0);
         assert!(ended * 100 >= number(dwarf, "samples") * 85, "{name}: {dwarf:#}");
     }
+}
+
+/// Check that of stacks that end early it is said what would help, and that it does: as large a chunk as a stack with a
+/// frame of 100,000 bytes wants, and depth for one of 1,500 frames. Nothing helps where a thread went over to another stack,
+/// and that is said.
+#[test]
+fn what_would_help_is_said_and_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let recorded = |name: &str, call_graph: &str| {
+        let program = programs().iter().find(|program| program.name == name).unwrap();
+        let built = build(program, dir.path()).unwrap();
+        let command = [&[built.to_str().unwrap(), "1"], program.arguments].concat();
+        record(&file, &["-q", "-F", "499", "--call-graph", call_graph], &command);
+    };
+    let said = || ran(fpprof().arg("report").arg(&file)).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let complete = |options: &[&str]| {
+        let report = report(&file, options);
+        let dwarf = &report["strategies"]["dwarf"];
+        number(dwarf, "complete") * 100 / number(dwarf, "samples").max(1)
+    };
+    recorded("big_frame", "both,65536");
+    assert!(complete(&[]) < 10);
+    let words = said();
+    let larger = words.split("--call-graph ").find_map(|rest| rest.split_once(" holds the deepest")).map(|(at, _)| at);
+    recorded("big_frame", larger.unwrap_or_else(|| panic!("{words}")));
+    assert!(complete(&[]) > 90, "{larger:?}: {}", said());
+    recorded("too_deep", "dwarf,262144");
+    assert!(complete(&[]) < 10 && complete(&["--max-depth", "2000"]) > 90, "{}", said());
+    recorded("sigaltstack", "both,65536");
+    let words = "(stack_switch): the one it was on was copied to its end, the one it came from is not in the sample";
+    assert!(said().contains(words), "{}", said());
 }

@@ -16,12 +16,17 @@ fn count(stacks: &[Stack], outcomes: &[Outcome]) -> (u64, u64) {
     (right, stacks.iter().map(|stack| stack.samples).sum())
 }
 
+/// How many of these samples must have the chain.
+pub(crate) fn least(chain: &Chain, samples: u64) -> u64 {
+    (samples * u64::from(chain.least_percent)).div_ceil(100).saturating_sub(START_AND_END).max(1)
+}
+
 /// What of a chain is not as the manifest says.
 pub(crate) fn chain_faults(chain: &Chain, dwarf: &[Stack], fp: &[Stack]) -> Vec<String> {
     let judge = |strategy: &str, stacks: &[Stack], outcomes: &[Outcome]| {
         let (right, all) = count(stacks, outcomes);
-        let wanted = (all * u64::from(chain.least_percent)).div_ceil(100);
-        let is_right = outcomes.is_empty() || right > 0 && right + START_AND_END >= wanted;
+        let wanted = least(chain, all);
+        let is_right = outcomes.is_empty() || right >= wanted;
         let commonest = || commonest(stacks);
         (!is_right).then(|| format!("{strategy}: {right} of {all} as stated, not {wanted}; commonest: {}", commonest()))
     };

@@ -9,7 +9,7 @@ mod judge;
 mod support;
 mod table;
 
-use folded::chain_faults;
+use folded::{chain_faults, least};
 use fpprof_analysis::oracle::check_strategy;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_workloads::{Compiler, Program, build_with, programs};
@@ -69,11 +69,14 @@ fn faults(program: &Program, file: &Path) -> Vec<String> {
     let mut faults: Vec<String> = program.chains.iter().flat_map(|chain| chain_faults(chain, &dwarf, &fp)).collect();
     let never = dwarf.iter().filter(|stack| stack.names.iter().any(|name| program.never.contains(&name.as_str())));
     faults.extend(never.map(|stack| format!("never on the stack: {}", stack.names.join("<"))));
-    let suspects_wanted = program.chains.iter().flat_map(|chain| chain.fp).any(|outcome| outcome.is_leaf_skip_suspect);
-    if suspects_wanted && number(summary.pointer("/strategies/fp").expect("fp was analysed"), "leaf_skip_suspects") == 0
-    {
-        faults.push("no frame-pointer stack says that the leaf's caller is missing".to_owned());
-    }
+    let by_fp = summary.pointer("/strategies/fp").expect("fp was analysed");
+    let (suspects, samples) = (number(by_fp, "leaf_skip_suspects"), number(by_fp, "samples"));
+    let suspected = program.chains.iter().filter(|chain| chain.fp.iter().any(|outcome| outcome.is_leaf_skip_suspect));
+    let too_few = suspected.map(|chain| least(chain, samples)).filter(|&wanted| suspects < wanted);
+    faults.extend(
+        too_few
+            .map(|wanted| format!("fp: {suspects} of {samples} say that the leaf's caller is missing, not {wanted}")),
+    );
     faults
 }
 

@@ -252,10 +252,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         chains: &[nearly_all(
             &[Named("burn"), Repeated("recurse", 1500), Named("main")],
             &[],
-            &[
-                all(&[Named("burn"), Repeated("recurse", 1023)], truncated("max_depth")),
-                begins(&[Named("burn"), Repeated("recurse", 1500), Named("main")], COMPLETE),
-            ],
+            &[all(&[Named("burn"), Repeated("recurse", 1023)], truncated("max_depth"))],
         )],
         is_described: false,
         ..USUAL

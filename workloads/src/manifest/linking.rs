@@ -23,6 +23,9 @@ const fn library(output: &'static str, flags: &'static [&'static str]) -> Part {
     Part { output, sources: &["library.c"], flags, is_stripped: false }
 }
 
+const IN_STUB: &[Frame] = &[Named("plt_nothing@plt"), Named("outer"), Named("main")];
+/// Beyond the trampoline, which has saved what it will give back.
+const RESOLVING: &[Frame] = &[Any, Many, Any, Named("outer_lazy"), Named("main")];
 const PLT_LIBRARY: Part = library("libplt.so", &["-fPIC", "-shared", "-DNAME=plt"]);
 const PLT_FLAGS: &[&str] = &["-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN", "-L.", "-lplt"];
 
@@ -119,11 +122,14 @@ pub(super) const PROGRAMS: &[Program] = &[
         about: "stubs of the procedure linkage table, which share one expression for their CFA",
         parts: &[PLT_LIBRARY, one(&["plt.c"], PLT_FLAGS)],
         compilers: GCC,
-        chains: &[nearly_all(
-            &[Many, Named("outer"), Named("main")],
-            &[],
-            &[begins(&[Many, Named("outer"), Named("main")], COMPLETE)],
-        )],
+        chains: &[
+            nearly_all(
+                &[Many, Named("outer"), Named("main")],
+                &[],
+                &[begins(&[Many, Named("outer"), Named("main")], COMPLETE)],
+            ),
+            Chain { truth: IN_STUB, least_percent: 3, fp: &[], dwarf: &[begins(IN_STUB, COMPLETE)] },
+        ],
         ..USUAL
     },
     Program {
@@ -132,11 +138,14 @@ pub(super) const PROGRAMS: &[Program] = &[
         parts: &[PLT_LIBRARY, one(&["plt.c"], PLT_FLAGS)],
         compilers: GCC,
         arguments: &["lazy"],
-        chains: &[nearly_all(
-            &[Many, Named("outer_lazy"), Named("main")],
-            &[],
-            &[begins(&[Many, Named("outer_lazy"), Named("main")], COMPLETE)],
-        )],
+        chains: &[
+            nearly_all(
+                &[Any, Many, Named("outer_lazy"), Named("main")],
+                &[],
+                &[begins(&[Any, Many, Named("outer_lazy"), Named("main")], COMPLETE)],
+            ),
+            Chain { truth: RESOLVING, least_percent: 8, fp: &[], dwarf: &[begins(RESOLVING, COMPLETE)] },
+        ],
         ..USUAL
     },
     Program {

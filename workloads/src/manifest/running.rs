@@ -12,6 +12,9 @@ const IN_CHILD: &[Chain] = &[Chain {
     fp: &[],
     dwarf: &[begins(&[Named("burn"), Named("in_child"), Named("main")], COMPLETE)],
 }];
+const IN_VDSO: &[Frame] = &[Many, Named("__vdso_clock_gettime"), Any, Named("ask"), Named("main")];
+/// What throws is one frame: compilers give the cold half of a function a name of its own.
+const THROWN: &[Frame] = &[Many, Any, Repeated("recurse", 8), Named("outer"), Named("main")];
 const ENDLESS: &[Frame] = &[Named("recurse")];
 
 pub(super) const PROGRAMS: &[Program] = &[
@@ -19,22 +22,28 @@ pub(super) const PROGRAMS: &[Program] = &[
         name: "vdso",
         about: "the vDSO, code of the kernel without a file",
         parts: &[one(&["vdso.c"], &[])],
-        chains: &[nearly_all(
-            &[Many, Named("ask"), Named("main")],
-            &[],
-            &[begins(&[Many, Named("ask"), Named("main")], COMPLETE)],
-        )],
+        chains: &[
+            nearly_all(
+                &[Many, Named("ask"), Named("main")],
+                &[],
+                &[begins(&[Many, Named("ask"), Named("main")], COMPLETE)],
+            ),
+            Chain { truth: IN_VDSO, least_percent: 60, fp: &[], dwarf: &[begins(IN_VDSO, COMPLETE)] },
+        ],
         ..USUAL
     },
     Program {
         name: "exception",
         about: "a C++ exception, through eleven frames and the run-time library that unwinds them itself",
         parts: &[one(&["exception.cpp"], &[])],
-        chains: &[nearly_all(
-            &[Many, Named("outer"), Named("main")],
-            &[],
-            &[begins(&[Many, Named("outer"), Named("main")], COMPLETE)],
-        )],
+        chains: &[
+            nearly_all(
+                &[Many, Named("outer"), Named("main")],
+                &[],
+                &[begins(&[Many, Named("outer"), Named("main")], COMPLETE)],
+            ),
+            Chain { truth: THROWN, least_percent: 60, fp: &[], dwarf: &[begins(THROWN, COMPLETE)] },
+        ],
         ..USUAL
     },
     Program {

@@ -60,10 +60,12 @@ fn the_manifest_is_complete() {
     }
     for program in programs() {
         assert!(!program.chains.is_empty() && !program.parts.is_empty(), "{}", program.name);
+        // A chain may be a part of another. Less than that says nothing; programs that start others spend much of their
+        // time elsewhere.
         let percent: u32 = program.chains.iter().map(|chain| u32::from(chain.least_percent)).sum();
-        // Less than that says nothing; programs that start others spend much of their time elsewhere.
-        assert!((20..=100).contains(&percent), "{}", program.name);
+        assert!(percent >= 20, "{}", program.name);
         for chain in program.chains {
+            assert!((1..=100).contains(&chain.least_percent), "{}", program.name);
             assert!(!chain.truth.is_empty() && !chain.dwarf.is_empty(), "{}", program.name);
         }
     }
@@ -78,7 +80,9 @@ fn assert_named_functions_exist(program: &'static Program, built: &Path) {
         Frame::Any | Frame::Many => None,
     });
     for name in named.chain(program.never.iter().copied()) {
-        assert!(functions.contains(name), "{}: {name}", built.display());
+        // A stub is named for the function it leads to; the vDSO is the kernel's.
+        let function = name.strip_suffix("@plt").unwrap_or(name);
+        assert!(functions.contains(function) || name.starts_with("__vdso_"), "{}: {name}", built.display());
     }
 }
 
