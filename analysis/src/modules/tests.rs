@@ -276,8 +276,15 @@ fn x32_programs_have_rows() {
 #[test]
 fn debug_frame_is_found_compressed_and_in_debug_files() {
     let workshop = Workshop::new();
-    let args = ["-g", "-fno-asynchronous-unwind-tables", "-Wl,--build-id=sha1", "-Wl,--compress-debug-sections=zlib"];
-    let path = workshop.compile("program", "a.c", SOURCE, &args);
+    let compiled = |format: &str| {
+        let compressed = format!("-Wl,--compress-debug-sections={format}");
+        let args = ["-g", "-fno-asynchronous-unwind-tables", "-Wl,--build-id=sha1", &compressed];
+        workshop.compile("program", "a.c", SOURCE, &args)
+    };
+    let zstd = compiled("zstd");
+    let (svma, bytes) = symbols(&zstd)["work"];
+    assert!(covered(&zstd).contains(&(svma, svma + bytes)), "zstd");
+    let path = compiled("zlib");
     let (svma, bytes) = symbols(&path)["work"];
     let has_work = |ranges: &[(u64, u64)]| ranges.contains(&(svma, svma + bytes));
     assert!(has_work(&covered(&path)));
