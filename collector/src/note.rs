@@ -64,6 +64,7 @@ impl Note {
         let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
         match self {
             Self::KernelStacksMissing(n) => n_words(n, "samples in the kernel have no kernel stack"),
+            Self::StackEndUnknown(1) => (None, "the end of one stack could not be found out".into()),
             Self::StackEndUnknown(n) => (None, format!("the end of {n} stacks could not be found out").into()),
             Self::TicksMissing(n) => (None, format!("some {n} ticks of the timer came late and were left out").into()),
             Self::OccurrencesMissing(n) => {
