@@ -17,9 +17,9 @@
 //! 3.2 µs in the middle, a plain copy 1.2 µs within 1 MiB and 5.8 µs within 64 MiB. When records went round all of a ring
 //! of 16 MiB, the same took 5 to 8 µs: most of it was memory that no cache held.
 //!
-//! With such commands, on two virtual CPUs of a Zen 5 at a load of 3 (4 rounds): with the reader on the sampled program's
-//! CPU a chunk of 64 KiB takes 1.7 µs at best and 1.9 µs in the middle, on the other one 1.7 and 3.0 µs; a plain copy 0.9 µs
-//! within 1 MiB and 2.0 to 2.7 µs within 64 MiB.
+//! With such commands, on two virtual CPUs of a Zen 5 at a load of 2 (4 rounds): with the reader on the sampled program's
+//! CPU a chunk of 64 KiB takes 1.6 µs at best and 1.7 µs in the middle, on the other one 2.1 and 2.5 µs; a plain copy 0.6 to
+//! 0.9 µs within 1 MiB and 2.1 to 2.4 µs within 64 MiB.
 
 #![expect(clippy::print_stdout, reason = "its output")]
 
