@@ -102,7 +102,7 @@ named! {
     Root {
         /// The row says the return address is undefined.
         UndefinedRa = "undefined_ra",
-        /// The entry point of a program or of its loader.
+        /// The entry point of a program or of its loader, or start code without rows that calls `main`.
         Start = "_start",
         /// The start of a thread.
         ThreadStart = "thread_start",

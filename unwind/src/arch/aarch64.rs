@@ -27,6 +27,7 @@ pub(super) const SPEC: Spec = Spec {
     return_address_mask: (1 << 48) - 1,
     vendor: gimli::Vendor::AArch64,
     root_of,
+    calls_main: |_, _| false,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {

@@ -23,6 +23,7 @@ pub(super) const SPEC: Spec = Spec {
     return_address_mask: u32::MAX as u64,
     vendor: gimli::Vendor::Default,
     root_of,
+    calls_main: |_, _| false,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {

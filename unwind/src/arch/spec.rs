@@ -43,6 +43,8 @@ pub(crate) struct Spec {
     pub(crate) vendor: gimli::Vendor,
     /// The root whose code stands at an outermost return address.
     pub(crate) root_of: fn(&[u8; ROOT_CODE_BYTES]) -> Option<Root>,
+    /// Whether this is the call of `main` by start code without rows: the code before its return address, and behind.
+    pub(crate) calls_main: fn(&[u8; ROOT_CODE_BYTES], &[u8; ROOT_CODE_BYTES]) -> bool,
 }
 
 impl Arch {

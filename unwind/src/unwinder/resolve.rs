@@ -227,16 +227,21 @@ fn with_named_end<M: Modules + ?Sized>(
     })
 }
 
-/// What a walk has ended in that found no caller or no information: the code behind the return address may show it. A
+/// What a walk has ended in that found no caller or no information: the code at the return address may show it. A
 /// new context returns to the first instruction of a function that has not called, so that the row of the address
 /// before it, if there is one, is another function's.
 pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: StopReason) -> StopReason {
     if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | StopReason::Truncated(TruncatedReason::NoCfi)) {
         return stop;
     }
-    let mut bytes = [0; ROOT_CODE_BYTES];
-    if !modules.code(code.id, code.svma.wrapping_add(1), &mut bytes) {
+    let (spec, return_address) = (code.module.arch().spec(), code.svma.wrapping_add(1));
+    let (mut before, mut behind) = ([0; ROOT_CODE_BYTES], [0; ROOT_CODE_BYTES]);
+    if !modules.code(code.id, return_address, &mut behind) {
         return stop;
     }
-    (code.module.arch().spec().root_of)(&bytes).map_or(stop, StopReason::Complete)
+    let root = (spec.root_of)(&behind).or_else(|| {
+        let is_read = modules.code(code.id, return_address.wrapping_sub(ROOT_CODE_BYTES as u64), &mut before);
+        (is_read && (spec.calls_main)(&before, &behind)).then_some(Root::Start)
+    });
+    root.map_or(stop, StopReason::Complete)
 }

@@ -73,23 +73,42 @@ fn a_root_can_begin_in_the_middle() {
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1008, 0x1019], "complete"));
 }
 
-/// A module whose code can be read: the same bytes everywhere.
-struct WithCode(Module, &'static [u8]);
+/// A module whose code can be read: the same bytes behind every return address, and the same before it.
+struct WithCode {
+    module: Module,
+    before: &'static [u8],
+    behind: &'static [u8],
+}
 
 impl Modules for WithCode {
     fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
-        Ok(&self.0)
+        Ok(&self.module)
     }
 
     fn code(&self, _: ModuleId, svma: u64, code: &mut [u8]) -> bool {
-        assert_eq!(svma % 0x1000, 8, "code is looked at where the return address points");
-        code.iter_mut().zip(self.1.iter().chain(std::iter::repeat(&0x90))).for_each(|(to, from)| *to = *from);
+        code.fill(0x90);
+        match svma % 0x1000 {
+            8 => code.iter_mut().zip(self.behind).for_each(|(to, from)| *to = *from),
+            0xff8 => code.iter_mut().rev().zip(self.before.iter().rev()).for_each(|(to, from)| *to = *from),
+            _ => panic!("code is looked at where the return address points"),
+        }
         true
     }
 }
 
 /// How a stack ends whose only return address is in a function of these rows, before this code.
 fn stop_before(arch: Arch, rows: &[Vec<u8>], is_covered: bool, code: &'static [u8]) -> Vec<StopReason> {
+    stop_between(arch, rows, is_covered, &[], code)
+}
+
+/// The same between these pieces of code.
+fn stop_between(
+    arch: Arch,
+    rows: &[Vec<u8>],
+    is_covered: bool,
+    before: &'static [u8],
+    behind: &'static [u8],
+) -> Vec<StopReason> {
     let (ra, sp, ip): (u8, u8, u16) = match arch {
         Arch::X86_64 => (RA, 7, 16),
         Arch::Aarch64 => (30, 31, 32),
@@ -105,7 +124,7 @@ fn stop_before(arch: Arch, rows: &[Vec<u8>], is_covered: bool, code: &'static [u
     if is_covered {
         cfi.fde(0x3000, 0x16, rows);
     }
-    let module = WithCode(Module::new(ModuleSections { arch, ..cfi.sections() }), code);
+    let module = WithCode { module: Module::new(ModuleSections { arch, ..cfi.sections() }), before, behind };
     let space =
         Space::new(1, vec![Mapping { start: 0, end: 0x1_0000, executable: true, module: Some(ModuleId(0)), bias: 0 }]);
     let stack = 0x3008_u64.to_le_bytes();
@@ -160,6 +179,33 @@ fn code_names_the_root() {
         assert_eq!(stop_before(arch, &undefined, true, other), [StopReason::Complete(Root::UndefinedRa); 4]);
         assert_eq!(stop_before(arch, &[], false, other)[3].name(), "no_cfi");
         assert_ne!(stop_before(arch, &[], true, code)[3].class(), "complete", "a row that goes on is followed");
+    }
+}
+
+/// Check that start code without rows is known by its call of `main`, whichever registers it keeps the arguments in, and
+/// that a call with other arguments, or whose result goes elsewhere, is none.
+#[test]
+fn the_call_of_main_names_the_root() {
+    const EXIT: &[u8] = &[0x89, 0xc7, 0xe8, 1, 2, 3, 4];
+    let stop = |before, behind| stop_between(Arch::X86_64, &[], false, before, behind);
+    // mov %ebp,%edi; mov %r13,%rdx; mov %r12,%rsi; call *%rbx, and with other registers in another order.
+    let calls: [&[u8]; 2] = [
+        &[0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
+        &[0x48, 0x89, 0xda, 0x44, 0x89, 0xe7, 0x48, 0x89, 0xee, 0x41, 0xff, 0xd5],
+    ];
+    for before in calls {
+        assert_eq!(stop(before, EXIT), [StopReason::Complete(Root::Start); 4]);
+        assert_eq!(stop(before, &[0x89, 0xc3, 0xe8])[0].name(), "no_cfi", "the result goes elsewhere");
+        assert_eq!(stop(&before[3..], EXIT)[0].name(), "no_cfi", "two arguments");
+    }
+    // mov %r12,%rsi twice, mov to %rdi of all 64 bits, a call of a name.
+    let others: [&[u8]; 3] = [
+        &[0x89, 0xef, 0x4c, 0x89, 0xe6, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
+        &[0x48, 0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
+        &[0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xe8, 1, 2, 3, 4],
+    ];
+    for before in others {
+        assert_eq!(stop(before, EXIT)[0].name(), "no_cfi", "{before:x?}");
     }
 }
 

@@ -6,15 +6,6 @@ use crate::{Chain, Frame, Part, Program};
 
 const CHAIN: &[Frame] = &[Named("burn"), Named("mid"), Named("outer"), Named("main")];
 const COMPLETE_CHAIN: &[Chain] = &[nearly_all(CHAIN, &[], &[begins(CHAIN, COMPLETE)])];
-/// musl's start code has no call frame information. Whoever knows it anyway may go on to a complete stack.
-const MUSL_CHAIN: &[Chain] = &[nearly_all(
-    CHAIN,
-    &[],
-    &[
-        all(&[Named("burn"), Named("mid"), Named("outer"), Named("main"), Any], truncated("no_cfi")),
-        begins(CHAIN, COMPLETE),
-    ],
-)];
 /// What tells is how many there are below the C library, where its functions have names.
 const NAMELESS_UP_TO_LIBC: &[Frame] = &[Any, Any, Any, Any, Named("__libc_start_call_main")];
 const NAMELESS: &[Frame] = &[Any, Any, Any, Any, Any];
@@ -98,7 +89,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         about: "the C library musl, linked dynamically",
         parts: &[one(&["chain.c"], &[])],
         compilers: MUSL,
-        chains: MUSL_CHAIN,
+        chains: COMPLETE_CHAIN,
         ..USUAL
     },
     Program {
@@ -106,7 +97,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         about: "the C library musl, linked statically",
         parts: &[one(&["chain.c"], &["-static"])],
         compilers: MUSL,
-        chains: MUSL_CHAIN,
+        chains: COMPLETE_CHAIN,
         ..USUAL
     },
     Program {
