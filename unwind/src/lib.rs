@@ -73,7 +73,7 @@ mod stack;
 mod stacks;
 mod unwinder;
 
-pub use arch::Arch;
+pub use arch::{Arch, CALL_BYTES};
 pub use cache::SharedRules;
 pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};
 pub use error::Error;
@@ -81,6 +81,8 @@ pub use memory::{Chunk, Memory, ReadFault};
 pub use module::{Module, ModuleSections, Section, SectionKind};
 pub use regs::Regs;
 pub use space::{Mapping, ModuleId, Modules, Space};
-pub use stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
+pub use stack::{
+    BrokenReason, Frame, FrameFlags, FrameSource, NoStackReason, Root, Stack, StopReason, TruncatedReason,
+};
 pub use stacks::{StackRef, Stacks};
 pub use unwinder::{Chain, ChainEnd, ChainEntry, Fallback, Job, Options, Unwinder};

@@ -11,6 +11,8 @@ pub enum ReadFault {
     OtherStack,
     /// In a page that was not present when the stack was copied.
     Hole,
+    /// In the red zone below the stack pointer, which was not copied.
+    RedZone,
     /// Nothing was copied at all.
     Empty,
 }
@@ -22,6 +24,7 @@ impl ReadFault {
         StopReason::Truncated(match self {
             Self::AboveChunk | Self::Hole => TruncatedReason::ChunkEnd,
             Self::OtherStack => TruncatedReason::StackSwitch,
+            Self::RedZone => TruncatedReason::RedZone,
             Self::Empty => TruncatedReason::ChunkEmpty,
         })
     }
@@ -47,6 +50,12 @@ pub trait Memory {
         true
     }
 
+    /// First address above the stack, where that is known.
+    #[inline]
+    fn stack_end(&self) -> Option<u64> {
+        None
+    }
+
     /// Hints that eight bytes will be read soon. Doing nothing is right, only slower.
     #[inline]
     fn prefetch(&self, _avma: u64) {}
@@ -69,6 +78,11 @@ impl<Y: Memory + ?Sized> Memory for &Y {
     }
 
     #[inline]
+    fn stack_end(&self) -> Option<u64> {
+        (**self).stack_end()
+    }
+
+    #[inline]
     fn prefetch(&self, avma: u64) {
         (**self).prefetch(avma);
     }
@@ -81,7 +95,8 @@ impl<Y: Memory + ?Sized> Memory for &Y {
 /// `_STK_LIM` in the kernel's `include/uapi/linux/resource.h`: 8 MiB, which pthreads take over as well.
 const USUAL_STACK_BYTES: u64 = 8 << 20;
 
-/// The usual memory: one copied chunk of one stack, from the stack pointer up.
+/// The usual memory: one copied chunk of one stack, from the stack pointer up or from some bytes below it, which hold
+/// what a function keeps in its red zone.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     /// Address of the first byte.
@@ -145,6 +160,11 @@ impl Memory for Chunk<'_> {
             None => return Err(self.fault(avma)),
         }
         Ok(())
+    }
+
+    #[inline]
+    fn stack_end(&self) -> Option<u64> {
+        self.stack_end
     }
 
     #[inline]

@@ -6,7 +6,8 @@ use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
 /// How a walk goes from a frame to its caller, knowing ip, sp and fp only.
 ///
-/// Bits 0–3 are the kind, bit 4 says that fp was saved, 8–15 are a stop code, 16–31 where fp was saved (words above
+/// Bits 0–3 are the kind, bit 4 says that fp was saved, bit 5 that fp has its value back if that place is below sp,
+/// bit 6 that a walk stops in the code of an entry point, 8–15 are a stop code, 16–31 where fp was saved (words above
 /// the CFA, signed) and 32–63 the offset of the CFA (bytes, signed). Kinds with bit 3 need nothing but sp or, with
 /// bit 0, fp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,9 +21,21 @@ pub(crate) struct Needed {
     pub(crate) ra: RegisterRule,
     pub(crate) sp: RegisterRule,
     pub(crate) fp: RegisterRule,
+    /// fp was saved at a place that is below sp now and was not in a row before: an epilogue has restored it.
+    pub(crate) is_fp_restored: bool,
 }
 
 impl Needed {
+    /// How far below sp fp was saved, in bytes, where the row tells that it was.
+    pub(crate) fn fp_below_sp(&self, spec: &Spec) -> Option<i64> {
+        match (self.cfa, self.fp) {
+            (CfaRule::RegisterOffset { register, offset }, RegisterRule::Offset(fp)) if register == spec.sp => {
+                Some(offset.saturating_add(fp).saturating_neg()).filter(|below| *below > 0)
+            }
+            _ => None,
+        }
+    }
+
     /// The rule of a register, if it is one of these; the return address is in the column of ip.
     pub(crate) fn get(&self, spec: &Spec, register: u16) -> Option<RegisterRule> {
         match register {
@@ -39,7 +52,7 @@ impl Needed {
         match register {
             _ if register == spec.ip => self.ra = rule,
             _ if register == spec.sp => self.sp = rule,
-            _ if register == spec.fp => self.fp = rule,
+            _ if register == spec.fp => (self.fp, self.is_fp_restored) = (rule, false),
             _ => {}
         }
     }
@@ -64,6 +77,8 @@ pub(crate) enum Kind {
 
 const KIND_MASK: u64 = 0xf;
 const FP_SAVED: u64 = 1 << 4;
+const FP_RESTORED: u64 = 1 << 5;
+const AT_ENTRY: u64 = 1 << 6;
 const EMPTY: u64 = 0;
 const PLT: u64 = 1;
 const FULL: u64 = 2;
@@ -116,6 +131,16 @@ impl Rule {
         }
     }
 
+    /// The same in the code of an entry point.
+    pub(crate) fn at_entry(self) -> Self {
+        Self(self.0 | AT_ENTRY)
+    }
+
+    /// A walk stops in the code of an entry point.
+    pub(crate) fn is_at_entry(self) -> bool {
+        self.0 & AT_ENTRY != 0
+    }
+
     /// The rule is [`Kind::Sp`] or [`Kind::Fp`].
     #[inline]
     pub(crate) fn is_simple(self) -> bool {
@@ -157,6 +182,12 @@ impl Rule {
     #[inline]
     pub(crate) fn is_fp_saved(self) -> bool {
         self.0 & FP_SAVED != 0
+    }
+
+    /// Where fp was saved is below sp, and fp has its value back.
+    #[inline]
+    pub(crate) fn is_fp_restored(self) -> bool {
+        self.0 & FP_RESTORED != 0
     }
 
     /// Where fp was saved, in bytes from the CFA.
@@ -202,9 +233,10 @@ impl Rule {
         };
         let rule = match needed.cfa {
             CfaRule::RegisterOffset { register, offset } if register == spec.sp && offset > 0 => {
-                // Below sp nothing is saved any more.
-                let fp = fp.filter(|fp| offset.saturating_add(*fp) >= 0);
-                Self::cfa(SP, offset, fp)
+                // What is further below sp than the red zone is not the function's any more.
+                let is_gone = needed.fp_below_sp(spec).is_some_and(|below| below > spec.red_zone_bytes.cast_signed());
+                let restored = if needed.is_fp_restored && !is_gone { FP_RESTORED } else { 0 };
+                Self::cfa(SP, offset, fp.filter(|_| !is_gone)).map(|Self(bits)| Self(bits | restored))
             }
             CfaRule::RegisterOffset { register, offset } if register == spec.fp => Self::cfa(FP, offset, fp),
             CfaRule::Expression(bytes) if fp.is_none() => {

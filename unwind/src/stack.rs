@@ -76,6 +76,8 @@ pub enum StopReason {
     Truncated(TruncatedReason),
     /// What was found cannot be right.
     Broken(BrokenReason),
+    /// There was no user stack to unwind, so that the sample says nothing of unwinding.
+    NoStack(NoStackReason),
 }
 
 macro_rules! named {
@@ -102,7 +104,7 @@ named! {
     Root {
         /// The row says the return address is undefined.
         UndefinedRa = "undefined_ra",
-        /// The entry point of a program or of its loader, or start code without rows that calls `main`.
+        /// The entry point of a program or of its loader.
         Start = "_start",
         /// The start of a thread.
         ThreadStart = "thread_start",
@@ -112,6 +114,8 @@ named! {
         Goexit = "goexit",
         /// The stack of Go's scheduler: its start, or where the run-time library went over to it from another.
         G0 = "g0",
+        /// Code without rows at the very end of its stack, where no return address can be.
+        StackEnd = "stack_end",
         /// A kernel thread, which has no user stack.
         KernelThread = "kernel_thread",
         /// A frame-pointer chain that ended with a zero frame pointer in a start function.
@@ -128,6 +132,8 @@ named! {
         ChunkEmpty = "chunk_empty",
         /// The walk went on in another stack, which was not copied.
         StackSwitch = "stack_switch",
+        /// A register is needed that a function has saved below the stack pointer, in its red zone, which was not copied.
+        RedZone = "red_zone",
         /// As many frames as were asked for.
         MaxDepth = "max_depth",
         /// The module has no unwind information for this instruction.
@@ -151,6 +157,14 @@ named! {
 }
 
 named! {
+    /// Why a thread of a program had no user stack.
+    NoStackReason {
+        /// It was exiting, and had given up its address space.
+        Exiting = "exiting",
+    }
+}
+
+named! {
     /// What was wrong.
     BrokenReason {
         /// The return address points into no executable mapping.
@@ -169,13 +183,14 @@ named! {
 }
 
 impl StopReason {
-    /// `complete`, `truncated` or `broken`.
+    /// `complete`, `truncated`, `broken` or `no_stack`.
     #[must_use]
     pub const fn class(self) -> &'static str {
         match self {
             Self::Complete(_) => "complete",
             Self::Truncated(_) => "truncated",
             Self::Broken(_) => "broken",
+            Self::NoStack(_) => "no_stack",
         }
     }
 
@@ -186,6 +201,7 @@ impl StopReason {
             Self::Complete(root) => root.name(),
             Self::Truncated(reason) => reason.name(),
             Self::Broken(reason) => reason.name(),
+            Self::NoStack(reason) => reason.name(),
         }
     }
 }

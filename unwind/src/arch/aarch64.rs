@@ -23,11 +23,15 @@ pub(super) const SPEC: Spec = Spec {
     lr: Some(30),
     callee_saved: CALLEE_SAVED,
     word_bytes: 8,
+    red_zone_bytes: 0,
     address_mask: u64::MAX,
     return_address_mask: (1 << 48) - 1,
     vendor: gimli::Vendor::AArch64,
     root_of,
-    calls_main: |_, _| false,
+    // blr
+    starts_thread: |before| matches!(before, [.., _, 0x3f, 0xd6]),
+    ends_with_call,
+    signal_frame: |_| None,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
@@ -38,4 +42,9 @@ fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
         [_, _, 0x03, 0xd5, 0xe0, 0x03, 0x13, 0xaa, _, _, _, 0xb5, _, _, _, 0x14..0x18] => Some(Root::StartContext),
         _ => None,
     }
+}
+
+/// `bl`, `blr`, or `blr` of a signed pointer.
+fn ends_with_call(before: &[u8; ROOT_CODE_BYTES]) -> bool {
+    matches!(before, [.., 0x94..=0x97] | [.., 0x3f, 0xd6 | 0xd7])
 }

@@ -19,11 +19,15 @@ pub(super) const SPEC: Spec = Spec {
     lr: None,
     callee_saved: CALLEE_SAVED,
     word_bytes: 4,
+    red_zone_bytes: 0,
     address_mask: u32::MAX as u64,
     return_address_mask: u32::MAX as u64,
     vendor: gimli::Vendor::Default,
     root_of,
-    calls_main: |_, _| false,
+    // call *%ebx, call *%ecx: to the thread's function.
+    starts_thread: |before| matches!(before, [.., 0xff, 0xd0..=0xd7]),
+    ends_with_call: super::x86_64::ends_with_call,
+    signal_frame: |_| None,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {

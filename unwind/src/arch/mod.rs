@@ -5,5 +5,5 @@ mod i386;
 mod spec;
 mod x86_64;
 
-pub use spec::Arch;
-pub(crate) use spec::{ROOT_CODE_BYTES, Spec};
+pub use spec::{Arch, CALL_BYTES};
+pub(crate) use spec::{ROOT_CODE_BYTES, SavedRegisters, Spec};

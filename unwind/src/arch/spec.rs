@@ -5,6 +5,8 @@ use crate::stack::Root;
 
 /// Bytes of code that tell a root.
 pub(crate) const ROOT_CODE_BYTES: usize = 16;
+/// Bytes of code before a return address that tell whether a call has left it.
+pub const CALL_BYTES: usize = ROOT_CODE_BYTES;
 
 /// A processor architecture whose stacks can be unwound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -17,6 +19,9 @@ pub enum Arch {
     /// 32-bit x86: 4-byte words.
     I386,
 }
+
+/// Where registers lie: DWARF numbers, and bytes from the stack pointer.
+pub(crate) type SavedRegisters = &'static [(u16, i64)];
 
 /// The facts about one architecture.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(crate) struct Spec {
     pub(crate) callee_saved: u64,
     /// Bytes of a stack word, of an address and of the alignment a CFA has.
     pub(crate) word_bytes: u8,
+    /// Bytes below the stack pointer that belong to the running function and that a signal handler leaves alone.
+    pub(crate) red_zone_bytes: u64,
     /// Bits of an address.
     pub(crate) address_mask: u64,
     /// Bits of a return address that are address; the others are a signature.
@@ -43,8 +50,13 @@ pub(crate) struct Spec {
     pub(crate) vendor: gimli::Vendor,
     /// The root whose code stands at an outermost return address.
     pub(crate) root_of: fn(&[u8; ROOT_CODE_BYTES]) -> Option<Root>,
-    /// Whether this is the call of `main` by start code without rows: the code before its return address, and behind.
-    pub(crate) calls_main: fn(&[u8; ROOT_CODE_BYTES], &[u8; ROOT_CODE_BYTES]) -> bool,
+    /// Whether the code before a return address is the call with which a C library's `clone` starts a thread.
+    pub(crate) starts_thread: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
+    /// Whether the code before a return address ends with a call.
+    pub(crate) ends_with_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
+    /// Where the kernel puts the registers of an interrupted thread, in bytes from the stack pointer at which code
+    /// like this gives them back.
+    pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters>,
 }
 
 impl Arch {
@@ -55,6 +67,13 @@ impl Arch {
             Self::Aarch64 => &aarch64::SPEC,
             Self::I386 => &i386::SPEC,
         }
+    }
+
+    /// Whether code ends with a call instruction, so that what follows it can be a return address. By chance other
+    /// code may seem to.
+    #[must_use]
+    pub fn ends_with_call(self, before: &[u8; CALL_BYTES]) -> bool {
+        (self.spec().ends_with_call)(before)
     }
 
     /// The name of the register with this DWARF number.

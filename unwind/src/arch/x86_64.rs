@@ -1,23 +1,36 @@
 //! AMD64.
 //!
 //! # Sources
-//! System V psABI for AMD64, figures 3.4 (preserved registers) and 3.36 (DWARF numbers). Roots: glibc
-//! `sysdeps/unix/sysv/linux/x86_64/{clone,clone3,__start_context}.S`; musl `src/thread/x86_64/clone.s`,
-//! `src/env/__libc_start_main.c`.
+//! System V psABI for AMD64, figures 3.4 (preserved registers) and 3.36 (DWARF numbers), §3.2.2 (red zone). Roots: glibc
+//! `sysdeps/unix/sysv/linux/x86_64/{clone,clone3,__start_context}.S`; musl `src/thread/x86_64/clone.s`. Signal frames: the
+//! kernel's `arch/x86/include/uapi/asm/{ucontext,sigcontext}.h`, glibc `sigaction.c`, musl `src/signal/x86_64/restore.s`.
 
-use super::{ROOT_CODE_BYTES, Spec};
+use super::{ROOT_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// rbx, rbp, rsp and r12–r15 are preserved.
 const CALLEE_SAVED: u64 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15;
 
-/// Numbers of registers in instructions.
-const RDX: u8 = 2;
-const RSI: u8 = 6;
-const RDI: u8 = 7;
-
-/// `mov %eax,%edi` and the first byte of a call.
-const MOV_EAX_EDI_CALL: &[u8] = &[0x89, 0xc7, 0xe8];
+/// Registers of `struct sigcontext`, by offset in `struct ucontext`, which `rt_sigreturn` finds at the stack pointer.
+const UCONTEXT: SavedRegisters = &[
+    (8, 40),
+    (9, 48),
+    (10, 56),
+    (11, 64),
+    (12, 72),
+    (13, 80),
+    (14, 88),
+    (15, 96),
+    (5, 104),
+    (4, 112),
+    (6, 120),
+    (3, 128),
+    (1, 136),
+    (0, 144),
+    (2, 152),
+    (7, 160),
+    (16, 168),
+];
 
 /// The facts.
 pub(super) const SPEC: Spec = Spec {
@@ -31,11 +44,14 @@ pub(super) const SPEC: Spec = Spec {
     lr: None,
     callee_saved: CALLEE_SAVED,
     word_bytes: 8,
+    red_zone_bytes: 128,
     address_mask: u64::MAX,
     return_address_mask: u64::MAX,
     vendor: gimli::Vendor::Default,
     root_of,
-    calls_main,
+    starts_thread,
+    ends_with_call,
+    signal_frame,
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
@@ -50,32 +66,86 @@ fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
     }
 }
 
-/// `exit(main(argc, argv, envp))`, as musl's `libc_start_main_stage2` has it, which is built without call frame
-/// information: copies of registers to edi, rsi and rdx in any order; a call through a register; `mov %eax,%edi`; a call.
-fn calls_main(before: &[u8; ROOT_CODE_BYTES], behind: &[u8; ROOT_CODE_BYTES]) -> bool {
-    let mut rest = match before.as_slice() {
-        [rest @ .., 0x41, 0xff, 0xd0..=0xd7] | [rest @ .., 0xff, 0xd0..=0xd7]
-            if behind.starts_with(MOV_EAX_EDI_CALL) =>
-        {
-            rest
-        }
-        _ => return false,
-    };
-    let mut written = [false; 8];
-    for _ in 0..3 {
-        // The register that is written is in the last three bits.
-        let (shorter, is_wide, to) = match *rest {
-            [ref shorter @ .., 0x48 | 0x4c, 0x89, to @ 0xc0..=0xff] => (shorter, true, to & 7),
-            [ref shorter @ .., 0x44, 0x89, to @ 0xc0..=0xff] => (shorter, false, to & 7),
-            [ref shorter @ .., 0x89, to @ 0xc0..=0xff] => (shorter, false, to & 7),
-            _ => return false,
-        };
-        let ((RSI | RDX, true) | (RDI, false)) = (to, is_wide) else { return false };
-        if let Some(written) = written.get_mut(usize::from(to)) {
-            *written = true;
-        }
-        rest = shorter;
+/// `pop %rax; pop %rdi; call *%rax` and `mov %r8,%rdi; call *%rdx` of glibc, `pop %rdi; call *%r9` of musl.
+fn starts_thread(before: &[u8; ROOT_CODE_BYTES]) -> bool {
+    matches!(before, [.., 0x58, 0x5f, 0xff, 0xd0] | [.., 0x4c, 0x89, 0xc7, 0xff, 0xd2] | [.., 0x5f, 0x41, 0xff, 0xd1])
+}
+
+/// `mov $SYS_rt_sigreturn,%rax` or `%eax`; `syscall`.
+fn signal_frame(code: &[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters> {
+    let is_return =
+        matches!(code, [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05, ..] | [0xb8, 15, 0, 0, 0, 0x0f, 0x05, ..]);
+    is_return.then_some(UCONTEXT)
+}
+
+/// `call` of an address, or through a register or memory, in any of its lengths.
+///
+/// # Sources
+/// Intel SDM volume 2, "CALL" (opcodes E8 and FF /2) and tables 2-2 and 2-3 (bytes of an operand in memory).
+pub(super) fn ends_with_call(before: &[u8; ROOT_CODE_BYTES]) -> bool {
+    if before[ROOT_CODE_BYTES - 5] == 0xe8 {
+        return true;
     }
-    // Three registers that differ are all of them.
-    written.iter().filter(|written| **written).count() == 3
+    (2..=7).any(|len| match before.get(ROOT_CODE_BYTES - len..) {
+        Some(&[0xff, operand, ref rest @ ..]) if operand >> 3 & 7 == 2 => {
+            len == 2 + operand_bytes(operand, rest.first())
+        }
+        _ => false,
+    })
+}
+
+/// Bytes that follow the first one of an operand.
+fn operand_bytes(operand: u8, next: Option<&u8>) -> usize {
+    let (mode, is_scaled) = (operand >> 6, operand & 7 == 4);
+    let scale = usize::from(is_scaled);
+    match mode {
+        0 if operand & 7 == 5 || is_scaled && next.is_some_and(|next| next & 7 == 5) => scale + 4,
+        0 => scale,
+        1 => scale + 1,
+        2 => scale + 4,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ROOT_CODE_BYTES, ends_with_call};
+
+    /// Check that calls of every length are known, and that what only looks like the end of one is none.
+    #[test]
+    fn calls_are_known_by_their_ends() {
+        let ends = |bytes: &[u8]| {
+            let mut code = [0x90; ROOT_CODE_BYTES];
+            code[ROOT_CODE_BYTES - bytes.len()..].copy_from_slice(bytes);
+            ends_with_call(&code)
+        };
+        let calls: [&[u8]; 11] = [
+            &[0xe8, 0, 0, 0, 0],
+            &[0xff, 0xd0],                         // call *%rax
+            &[0x41, 0xff, 0xd4],                   // call *%r12
+            &[0x3e, 0xff, 0xd2],                   // notrack call *%rdx
+            &[0xff, 0x13],                         // call *(%rbx)
+            &[0xff, 0x14, 0xc3],                   // call *(%rbx,%rax,8)
+            &[0xff, 0x50, 0x18],                   // call *0x18(%rax)
+            &[0xff, 0x54, 0x24, 0x08],             // call *8(%rsp)
+            &[0xff, 0x15, 1, 2, 3, 4],             // call *0x4030201(%rip)
+            &[0xff, 0x92, 0, 1, 0, 0],             // call *0x100(%rdx)
+            &[0x41, 0xff, 0x94, 0xc4, 0, 1, 0, 0], // call *0x100(%r12,%rax,8)
+        ];
+        for call in calls {
+            assert!(ends(call), "{call:x?}");
+        }
+        assert!(ends(&[0xff, 0x14, 0xc5, 1, 2, 3, 4]), "call *0x4030201(,%rax,8)");
+        let others: [&[u8]; 6] = [
+            &[0x90],
+            &[0xe9, 0, 0, 0, 0],
+            &[0xff, 0xe0],          // jmp *%rax
+            &[0xff, 0x14],          // of which one byte is missing
+            &[0xff, 0x15, 1, 2, 3], // likewise
+            &[0xe8, 0, 0, 0],
+        ];
+        for other in others {
+            assert!(!ends(other), "{other:x?}");
+        }
+    }
 }

@@ -23,10 +23,16 @@ pub(crate) struct State {
     /// By DWARF number. Registers above (vector registers) are not followed.
     pub(crate) rules: [RegisterRule; MAX_REGISTERS],
     pub(crate) args_size: u64,
+    /// Registers whose slot was at or above the stack pointer in a row before, as a bit set. Where such a slot is below
+    /// the stack pointer now, an epilogue has given the register its value back; where it never was above, the function
+    /// saved the register in the red zone and may use it.
+    pub(crate) in_frame: u64,
 }
 
 impl State {
-    const NEW: Self = Self { cfa: CfaRule::None, rules: [RegisterRule::Unspecified; MAX_REGISTERS], args_size: 0 };
+    /// No rule yet.
+    pub(crate) const NEW: Self =
+        Self { cfa: CfaRule::None, rules: [RegisterRule::Unspecified; MAX_REGISTERS], args_size: 0, in_frame: 0 };
 
     /// The rule of a register.
     pub(crate) fn rule(&self, register: u16) -> RegisterRule {
@@ -35,12 +41,42 @@ impl State {
 
     /// What a rule is compiled from.
     pub(crate) fn needed(&self, spec: &Spec, return_address_register: u16) -> Needed {
-        Needed { cfa: self.cfa, ra: self.rule(return_address_register), sp: self.rule(spec.sp), fp: self.rule(spec.fp) }
+        let mut needed = Needed {
+            cfa: self.cfa,
+            ra: self.rule(return_address_register),
+            sp: self.rule(spec.sp),
+            fp: self.rule(spec.fp),
+            is_fp_restored: false,
+        };
+        needed.is_fp_restored = self.tells_restored(spec, spec.fp) && needed.fp_below_sp(spec).is_some();
+        needed
+    }
+
+    /// Whether a register whose slot is below the stack pointer has its value back: a row before had the slot at or above
+    /// it. Nothing tells where the CFA is not found with the stack pointer.
+    pub(crate) fn tells_restored(&self, spec: &Spec, register: u16) -> bool {
+        let is_in_frame = self.in_frame.checked_shr(register.into()).is_some_and(|bits| bits & 1 != 0);
+        is_in_frame && matches!(self.cfa, CfaRule::RegisterOffset { register, .. } if register == spec.sp)
+    }
+
+    /// Notes at the end of a row which slots are in the frame. Only rows relative to the stack pointer can tell that one
+    /// is not.
+    fn note_frame(&mut self, spec: &Spec) {
+        let above_sp = match self.cfa {
+            CfaRule::RegisterOffset { register, offset } if register == spec.sp => Some(offset),
+            _ => None,
+        };
+        for (register, rule) in self.rules.iter().enumerate().take(spec.names.len()) {
+            let RegisterRule::Offset(offset) = *rule else { continue };
+            let is_below = above_sp.is_some_and(|cfa| cfa.saturating_add(offset) < 0);
+            self.in_frame |= u64::from(!is_below) << register;
+        }
     }
 
     fn set(&mut self, register: Register, rule: RegisterRule) {
         if let Some(slot) = self.rules.get_mut(usize::from(register.0)) {
             *slot = rule;
+            self.in_frame &= !(1 << register.0);
         }
     }
 }
@@ -67,7 +103,7 @@ pub(crate) struct Program<'m, 'b, 's> {
     scratch: &'s mut Scratch,
     code_alignment: u64,
     data_alignment: i64,
-    address_mask: u64,
+    spec: &'static Spec,
     start: u64,
     next_start: u64,
     end: u64,
@@ -96,7 +132,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             scratch,
             code_alignment: fde.entry.cie().code_alignment_factor(),
             data_alignment: fde.entry.cie().data_alignment_factor(),
-            address_mask: module.arch().spec().address_mask,
+            spec: module.arch().spec(),
             start: 0,
             next_start: 0,
             end: range.end,
@@ -124,7 +160,9 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             return Ok(None);
         }
         self.start = self.next_start;
-        Ok(Some(if self.advance()? { self.start..self.next_start } else { self.start..self.end }))
+        let range = if self.advance()? { self.start..self.next_start } else { self.start..self.end };
+        self.scratch.state.note_frame(self.spec);
+        Ok(Some(range))
     }
 
     /// The rules of the row [`Self::next_row`] went to; before, what the initial instructions give.
@@ -154,7 +192,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             I::SetLoc { address } => return self.end_row_at(address),
             I::AdvanceLoc { delta } => {
                 let delta = u64::from(delta).wrapping_mul(self.code_alignment);
-                return self.end_row_at(self.next_start.wrapping_add(delta) & self.address_mask);
+                return self.end_row_at(self.next_start.wrapping_add(delta) & self.spec.address_mask);
             }
             I::DefCfa { .. }
             | I::DefCfaSf { .. }

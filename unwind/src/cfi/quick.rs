@@ -111,6 +111,13 @@ impl QuickCie {
 
     /// What is needed of the row of `fde` that covers an address; `None` where the entry is not for this reader.
     pub(crate) fn row(&self, fde: &QuickFde<'_>, spec: &Spec, svma: u64) -> Option<Needed> {
+        let needed = self.run::<false>(fde, spec, svma)?;
+        // The rows before tell what has become of fp, which few rows ask.
+        if needed.fp_below_sp(spec).is_some() { self.run::<true>(fde, spec, svma) } else { Some(needed) }
+    }
+
+    /// With `HAS_HISTORY`, [`Needed::is_fp_restored`] says on the way whether a row before had fp's place in the frame.
+    fn run<const HAS_HISTORY: bool>(&self, fde: &QuickFde<'_>, spec: &Spec, svma: u64) -> Option<Needed> {
         let mut reader = Reader { rest: fde.section.get(fde.body.clone())?, end: fde.body.end };
         let augmentation = usize::try_from(reader.uleb()?).ok()?;
         if self.has_lsda && augmentation < 4 {
@@ -157,6 +164,9 @@ impl QuickCie {
             row_start = row_start.checked_add(u64::from(delta).checked_mul(self.code_alignment)?)?;
             if svma < row_start {
                 return Some(state);
+            }
+            if HAS_HISTORY && matches!(state.fp, RegisterRule::Offset(_)) && state.fp_below_sp(spec).is_none() {
+                state.is_fp_restored = true;
             }
         }
         Some(state)

@@ -149,6 +149,12 @@ impl Module {
         }
     }
 
+    /// The code that has the information of an address: the function it is in, or a part of one.
+    #[must_use]
+    pub fn range_of(&self, svma: u64) -> Option<Range<u64>> {
+        self.find(svma).ok().map(|fde| fde.range())
+    }
+
     /// Where the entry of an address may stand, without reading it.
     pub(crate) fn place(&self, svma: u64) -> Option<Place> {
         if let Some((start, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {

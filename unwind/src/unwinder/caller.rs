@@ -56,6 +56,8 @@ struct Lost(Option<ReadFault>);
 /// One frame and the row that covers it.
 pub(super) struct Unwound<'a, 'm, Y> {
     pub(super) spec: &'static Spec,
+    /// Bits of a return address that are the address.
+    pub(super) mask: u64,
     pub(super) frame: &'a FrameRegs,
     pub(super) code: Code<'m>,
     pub(super) row: &'a CodeRow,
@@ -108,7 +110,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
                 self.evaluate(bytes, Some(cfa)).map_err(|error| self.stop_of(error))?
             }
         };
-        Ok(address & self.spec.return_address_mask)
+        Ok(address & self.mask)
     }
 
     /// The caller's registers. One that cannot be read is lost, and ends the walk only where it is needed.
@@ -122,11 +124,15 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
                 RegisterRule::Unspecified if self.keeps(register) => continue,
                 RegisterRule::SameValue => continue,
                 RegisterRule::Unspecified | RegisterRule::Undefined => Err(Lost(None)),
-                // A frame that is being left has its slots below sp, and the register its value back.
-                RegisterRule::Offset(offset) if self.is_popped(cfa.wrapping_add(offset.cast_unsigned())) => continue,
                 RegisterRule::Offset(offset) => {
-                    read_word(self.memory, self.spec, cfa.wrapping_add(offset.cast_unsigned()))
-                        .map_err(|fault| Lost(Some(fault)))
+                    let slot = cfa.wrapping_add(offset.cast_unsigned());
+                    match self.bytes_below_sp(slot) {
+                        0 => read_word(self.memory, self.spec, slot).map_err(|fault| Lost(Some(fault))),
+                        below => match self.saved_below_sp(register, slot, below) {
+                            Some(value) => value,
+                            None => continue,
+                        },
+                    }
                 }
                 RegisterRule::ValOffset(offset) => Ok(cfa.wrapping_add(offset.cast_unsigned())),
                 RegisterRule::Register(other) => self.frame.regs.get(other).ok_or(Lost(None)),
@@ -146,9 +152,33 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         self.spec.callee_saved >> register & 1 != 0
     }
 
-    /// Whether a slot lies below the stack pointer. Not asked of a signal frame, whose slots are of another stack.
-    fn is_popped(&self, slot: u64) -> bool {
-        !self.row.is_signal_frame && self.frame.regs.get(self.spec.sp).is_some_and(|sp| slot < sp)
+    /// How far a slot lies below the stack pointer. Those of a signal frame are of another stack.
+    fn bytes_below_sp(&self, slot: u64) -> u64 {
+        match self.frame.regs.get(self.spec.sp) {
+            Some(sp) if !self.row.is_signal_frame => sp.saturating_sub(slot),
+            _ => 0,
+        }
+    }
+
+    /// The value of a register whose slot is below the stack pointer; `None` where the register has it itself.
+    ///
+    /// Either an epilogue has popped the register, or the function never moved the stack pointer, saved the register in
+    /// the red zone and uses it. The slot holds the value both ways as long as the function runs: compilers describe
+    /// a popped register as saved only as long as its slot stays untouched. A callee would have overwritten it.
+    ///
+    /// # Sources
+    /// gcc 12 `ix86_add_cfa_restore_note` in `gcc/config/i386/i386.cc`.
+    fn saved_below_sp(&self, register: u16, slot: u64, below: u64) -> Option<Result<u64, Lost>> {
+        if below > self.spec.red_zone_bytes {
+            return None;
+        }
+        if self.is_instruction
+            && let Ok(value) = read_word(self.memory, self.spec, slot)
+        {
+            return Some(Ok(value));
+        }
+        let is_restored = self.row.state.tells_restored(self.spec, register);
+        (!is_restored).then_some(Err(Lost(Some(ReadFault::RedZone))))
     }
 
     fn at_expression(&mut self, bytes: ExpressionBytes, cfa: u64) -> Result<Result<u64, Lost>, StopReason> {

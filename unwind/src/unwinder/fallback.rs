@@ -40,27 +40,34 @@ impl Options {
         is_instruction: bool,
         memory: &Y,
     ) -> Option<Guess> {
+        let mask = self.mask(spec);
         if is_instruction && self.is_leaf_guessed {
-            let guess = guess_leaf(spec, space, frame, memory);
+            let guess = guess_leaf(spec, mask, space, frame, memory);
             if guess.is_some() {
                 return guess;
             }
         }
         match self.fallback {
             Fallback::None => None,
-            Fallback::FramePointer => follow_frame_pointer(spec, space, frame, memory),
+            Fallback::FramePointer => follow_frame_pointer(spec, mask, space, frame, memory),
         }
     }
 }
 
 /// Takes the return address from where a call has left it.
-fn guess_leaf<Y: Memory>(spec: &'static Spec, space: &Space, frame: &FrameRegs, memory: &Y) -> Option<Guess> {
+pub(super) fn guess_leaf<Y: Memory>(
+    spec: &'static Spec,
+    mask: u64,
+    space: &Space,
+    frame: &FrameRegs,
+    memory: &Y,
+) -> Option<Guess> {
     let sp = frame.regs.get(spec.sp)?;
     let (address, cfa) = match spec.lr {
         Some(lr) => (frame.regs.get(lr)?, sp),
         None => (read_word(memory, spec, sp).ok()?, sp.checked_add(u64::from(spec.word_bytes))?),
     };
-    let address = checked_return_address(spec, space, address)?;
+    let address = checked_return_address(space, address & mask)?;
     let mut caller = *frame;
     caller.regs.set(spec.ip, address);
     caller.regs.set(spec.sp, cfa);
@@ -69,14 +76,20 @@ fn guess_leaf<Y: Memory>(spec: &'static Spec, space: &Space, frame: &FrameRegs, 
 }
 
 /// Follows the frame pointer one step. All other registers are lost.
-fn follow_frame_pointer<Y: Memory>(spec: &'static Spec, space: &Space, frame: &FrameRegs, memory: &Y) -> Option<Guess> {
+fn follow_frame_pointer<Y: Memory>(
+    spec: &'static Spec,
+    mask: u64,
+    space: &Space,
+    frame: &FrameRegs,
+    memory: &Y,
+) -> Option<Guess> {
     let word = u64::from(spec.word_bytes);
     let (sp, fp) = (frame.regs.get(spec.sp)?, frame.regs.get(spec.fp)?);
     if fp < sp || fp % word != 0 {
         return None;
     }
     let caller_fp = read_word(memory, spec, fp).ok()?;
-    let address = checked_return_address(spec, space, read_word(memory, spec, fp.checked_add(word)?).ok()?)?;
+    let address = checked_return_address(space, read_word(memory, spec, fp.checked_add(word)?).ok()? & mask)?;
     let cfa = fp.checked_add(2 * word)?;
     let mut regs = Regs::new(frame.regs.arch());
     regs.set(spec.ip, address);
@@ -86,9 +99,8 @@ fn follow_frame_pointer<Y: Memory>(spec: &'static Spec, space: &Space, frame: &F
     Some(Guess { cfa, caller: FrameRegs::new(regs), source: FrameSource::FramePointer, flags })
 }
 
-/// A return address without its signature, if code may run there.
-fn checked_return_address(spec: &Spec, space: &Space, address: u64) -> Option<u64> {
-    let address = address & spec.return_address_mask;
+/// A return address, if code may run there.
+fn checked_return_address(space: &Space, address: u64) -> Option<u64> {
     let mapping = space.find(address.checked_sub(1)?)?;
     mapping.executable.then_some(address)
 }

@@ -1,13 +1,14 @@
 //! Frame-pointer chains: walked, or recorded and now judged.
 //!
 //! A chain is complete only if the last address it holds lies in a function that has no caller: one whose call
-//! frame information says that the return address is undefined, or the entry point. A frame pointer of zero is no
+//! frame information says that the return address is undefined, or one without information at the end of its stack. A frame pointer of zero is no
 //! such proof. Code built without frame pointers keeps whatever it likes in that register, so that a chain that
 //! passes through it ends at random, and often enough at a zero: `main` of a program with frame pointers, under a C
 //! library without them, is called by a function whose frame pointer is 1 or 0, with two callers still to come.
 
 use super::caller::read_word;
-use super::resolve::{find_code, resolve};
+use super::outermost::near_end;
+use super::resolve::{NO_CFI, find_code, resolve};
 use super::single::Unwinder;
 use crate::arch::{Arch, Spec};
 use crate::cfi::{CfaRule, RegisterRule};
@@ -28,6 +29,8 @@ pub struct Chain<'a> {
     pub arch: Arch,
     /// The sampled registers, if they were recorded as well: they tell whether the leaf had its frame already.
     pub regs: Option<&'a Regs>,
+    /// First address above the stack, where known.
+    pub stack_end: Option<u64>,
 }
 
 /// One step of a recorded chain.
@@ -85,15 +88,16 @@ impl Unwinder {
     ) {
         out.frames.clear();
         let spec = regs.arch().spec();
+        let mask = self.options.mask(spec);
         let (Some(ip), Some(sp), Some(mut fp)) = (regs.ip(), regs.sp(), regs.fp()) else {
             out.stop = StopReason::Broken(BrokenReason::RaNotExec);
             return;
         };
-        out.frames.push(self.leaf(modules, space, ip, regs.arch(), Some(regs)));
+        self.push_leaf(modules, space, ip, regs.arch(), Some(regs), out);
         let max_depth = self.options.max_depth;
         let mut above = sp;
         let stop = loop {
-            let (address, next_fp) = match read_link(spec, memory, fp, above) {
+            let (address, next_fp) = match read_link(spec, mask, memory, fp, above) {
                 Ok(link) => link,
                 Err(stop) => break stop,
             };
@@ -109,7 +113,9 @@ impl Unwinder {
             fp = next_fp;
         };
         let is_zero = fp == 0;
-        out.stop = self.root_of(modules, space, regs.arch(), out, is_zero).unwrap_or(stop);
+        let is_at_end = |address| near_end(spec, memory, address) == Some(address);
+        let end = End { is_zero, is_outermost: last_sp(spec, out, Some(regs)).map(is_at_end) };
+        out.stop = self.root_of(modules, space, regs.arch(), out, end).unwrap_or(stop);
     }
 
     /// Judges a recorded chain: how far its return addresses are executable, and what its end means.
@@ -121,11 +127,12 @@ impl Unwinder {
         out.stop = StopReason::Broken(BrokenReason::RaNotExec);
         let Some((leaf, callers)) = chain.entries.split_first() else { return };
         let spec = chain.arch.spec();
-        out.frames.push(self.leaf(modules, space, leaf.address, chain.arch, chain.regs));
+        self.push_leaf(modules, space, leaf.address, chain.arch, chain.regs, out);
+        let mask = self.options.mask(spec);
         let mut stop = chain.end.stop();
         let mut below = 0;
         for entry in callers {
-            let address = entry.address & spec.return_address_mask;
+            let address = entry.address & mask;
             let fault = if !is_executable(space, address) {
                 Some(StopReason::Broken(BrokenReason::RaNotExec))
             } else if out.frames.len() as u64 >= u64::from(self.options.max_depth) {
@@ -145,8 +152,13 @@ impl Unwinder {
             }
             out.frames.push(return_frame(address));
         }
-        let is_zero = chain.end == ChainEnd::Zero;
-        out.stop = self.root_of(modules, space, chain.arch, out, is_zero).unwrap_or(stop);
+        let is_outermost = match (last_sp(spec, out, chain.regs), chain.stack_end) {
+            (Some(sp), Some(end)) => Some(sp >= end),
+            // A leaf without callers is most likely one whose chain is broken.
+            _ => (out.frames.len() == 1).then_some(false),
+        };
+        let end = End { is_zero: chain.end == ChainEnd::Zero, is_outermost };
+        out.stop = self.root_of(modules, space, chain.arch, out, end).unwrap_or(stop);
     }
 
     /// The root the last frame is, if it is one.
@@ -156,30 +168,59 @@ impl Unwinder {
         space: &Space,
         arch: Arch,
         out: &Stack,
-        is_zero: bool,
+        end: End,
     ) -> Option<StopReason> {
-        let rule = self.rule_of(modules, space, arch, out.frames.last()?.lookup());
+        let lookup = out.frames.last()?.lookup();
+        let rule = self.rule_of(modules, space, arch, lookup);
         if rule.kind() != Kind::Stop {
             return None;
         }
-        match rule.stop_reason() {
-            StopReason::Complete(Root::UndefinedRa) if is_zero => Some(StopReason::Complete(Root::ZeroFp)),
-            stop @ StopReason::Complete(_) => Some(stop),
+        let is_entry =
+            || find_code(modules, space, arch, lookup).is_ok_and(|code| code.module.is_entry_code(code.svma));
+        match (rule.stop_reason(), end.is_outermost) {
+            (StopReason::Complete(Root::UndefinedRa), _) if end.is_zero => Some(StopReason::Complete(Root::ZeroFp)),
+            (stop @ StopReason::Complete(_), _) => Some(stop),
+            (NO_CFI, Some(true)) if is_entry() => Some(StopReason::Complete(Root::Start)),
+            (NO_CFI, Some(true)) => Some(StopReason::Complete(Root::StackEnd)),
+            // Who knows neither the frame's place nor its rows has nothing else to tell the entry point by.
+            (NO_CFI, None) if is_entry() => Some(StopReason::Complete(Root::Start)),
+            // It may be the outermost frame, and may be one that the entry point has called.
+            (NO_CFI, Some(false)) if end.is_zero && is_entry() => Some(NO_CFI),
             _ => None,
         }
     }
 
-    fn leaf<M: Modules + ?Sized>(
+    /// Adds the leaf, and its caller if the link register still holds the return address: the chain starts with the
+    /// caller's then.
+    fn push_leaf<M: Modules + ?Sized>(
         &mut self,
         modules: &M,
         space: &Space,
         ip: u64,
         arch: Arch,
         regs: Option<&Regs>,
-    ) -> Frame {
-        let leaf_skip_suspect = self.is_caller_skipped(modules, space, ip, arch, regs);
+        out: &mut Stack,
+    ) {
+        let is_skipped = self.is_caller_skipped(modules, space, ip, arch, regs);
+        let linked = regs.filter(|_| is_skipped).and_then(|regs| self.linked_caller(modules, space, ip, regs));
+        let leaf_skip_suspect = is_skipped && linked.is_none();
         let flags = FrameFlags { is_instruction: true, leaf_skip_suspect, ..FrameFlags::default() };
-        Frame { address: ip, cfa: 0, source: FrameSource::Registers, flags }
+        out.frames.push(Frame { address: ip, cfa: 0, source: FrameSource::Registers, flags });
+        out.frames.extend(linked.map(|address| Frame { source: FrameSource::Cfi, ..return_frame(address) }));
+    }
+
+    /// The return address in the link register, where the row says that it is there, and code may run at it.
+    fn linked_caller<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, ip: u64, regs: &Regs) -> Option<u64> {
+        let spec = regs.arch().spec();
+        let code = find_code(modules, space, regs.arch(), ip).ok()?;
+        let row = self.rows.find(modules, &code, &mut self.compiler.scratch).ok()?;
+        let is_linked = spec.lr == Some(row.return_address_register)
+            && matches!(
+                row.state.rule(row.return_address_register),
+                RegisterRule::Unspecified | RegisterRule::SameValue
+            );
+        let address = regs.get(spec.lr?)? & self.options.mask(spec);
+        (is_linked && is_executable(space, address)).then_some(address)
     }
 
     /// Whether the frame pointer still belongs to the caller at an instruction, so that the chain starts with the
@@ -226,8 +267,26 @@ impl Unwinder {
     }
 }
 
+/// How a chain has ended.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    /// With a frame pointer of zero.
+    is_zero: bool,
+    /// With a frame at the end of its stack, where it is known whether it is.
+    is_outermost: Option<bool>,
+}
+
+/// The stack pointer of the last frame, where it is known: its callee's frame ends there. Where calls leave no return
+/// address on the stack, a frame record lies anywhere in its frame.
+fn last_sp(spec: &Spec, out: &Stack, regs: Option<&Regs>) -> Option<u64> {
+    match out.frames.as_slice() {
+        [.., callee, _] => Some(callee.cfa).filter(|cfa| *cfa != 0 && spec.lr.is_none()),
+        _ => regs.and_then(Regs::sp),
+    }
+}
+
 /// Reads (return address, next frame pointer) at a frame pointer that must not lie below `lowest`.
-fn read_link<Y: Memory>(spec: &Spec, memory: &Y, fp: u64, lowest: u64) -> Result<(u64, u64), StopReason> {
+fn read_link<Y: Memory>(spec: &Spec, mask: u64, memory: &Y, fp: u64, lowest: u64) -> Result<(u64, u64), StopReason> {
     let word = u64::from(spec.word_bytes);
     if fp != 0 && fp.checked_add(1) == Some(lowest) {
         return Err(StopReason::Broken(BrokenReason::Loop));
@@ -240,7 +299,7 @@ fn read_link<Y: Memory>(spec: &Spec, memory: &Y, fp: u64, lowest: u64) -> Result
     }
     let next_fp = read_word(memory, spec, fp).map_err(crate::memory::ReadFault::stop)?;
     let address = read_word(memory, spec, fp.wrapping_add(word)).map_err(crate::memory::ReadFault::stop)?;
-    Ok((address & spec.return_address_mask, next_fp))
+    Ok((address & mask, next_fp))
 }
 
 /// What is wrong with a frame address above another, if anything is.

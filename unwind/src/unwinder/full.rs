@@ -1,8 +1,10 @@
 //! The walk with all registers: every architecture, every rule, and what options add.
 
 use super::caller::{FrameRegs, Unwound};
+use super::fallback::guess_leaf;
 use super::options::Options;
-use super::resolve::{NOT_KNOWN_TO_BE_CODE, find_code};
+use super::outermost::{self, Above};
+use super::resolve::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code, is_after_call};
 use super::row_cache::RowCache;
 use crate::arch::Spec;
 use crate::cfi::{RegisterRule, Scratch};
@@ -56,11 +58,12 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let address = position.regs.get(spec.ip)?;
         let mut frame = Frame { address, cfa: 0, source: position.source, flags: position.flags };
         let code = find_code(self.modules, self.space, position.regs.regs.arch(), frame.lookup());
+        let is_nowhere = code.is_err_and(|stop| stop == StopReason::Broken(BrokenReason::RaNotExec));
+        let is_bad_jump = is_nowhere && position.flags.is_instruction && position.source != FrameSource::Registers;
         let code = match code {
-            Err(stop @ StopReason::Broken(BrokenReason::RaNotExec)) => match position.source {
-                FrameSource::Registers => Err(NOT_KNOWN_TO_BE_CODE),
-                _ => return Err(stop),
-            },
+            // An instruction is no return address, sampled or interrupted: it shows that a jump went wrong.
+            Err(_) if is_nowhere && position.flags.is_instruction => Err(NOT_KNOWN_TO_BE_CODE),
+            Err(stop) if is_nowhere => return Err(stop),
             code => code,
         };
         if out.frames.len() as u64 >= u64::from(self.options.max_depth) {
@@ -72,12 +75,18 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
                 let space = self.space;
                 self.rows.find(self.modules, &code, self.scratch).and_then(|row| {
                     let is_instruction = position.flags.is_instruction;
+                    let mask = self.options.mask(spec);
                     let mut unwound =
-                        Unwound { spec, frame: &position.regs, code, row, memory, budget, is_instruction };
+                        Unwound { spec, mask, frame: &position.regs, code, row, memory, budget, is_instruction };
                     follow_row(&mut unwound, space, &mut frame)
                 })
             }
+            Err(stop) if is_bad_jump => self.behind_bad_jump(spec, position, &mut frame).ok_or(stop),
             Err(stop) => Err(stop),
+        };
+        let result = match (result, code) {
+            (Err(NO_CFI), Ok(code)) => self.above(&code, position, &mut frame),
+            (result, _) => result,
         };
         let result = match result {
             Err(stop) if self.options.may_guess(stop) => self.guess(spec, position, &mut frame).ok_or(stop),
@@ -85,6 +94,36 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         };
         out.frames.push(frame);
         result
+    }
+
+    /// The caller of a frame without call frame information, where its place in the stack tells it.
+    fn above(&self, code: &Code<'_>, position: &Position, frame: &mut Frame) -> Result<Position, StopReason> {
+        let sp = position.regs.get(code.module.arch().spec().sp).map_err(|_| NO_CFI)?;
+        match outermost::above(self.modules, self.space, code, self.memory, sp).ok_or(NO_CFI)? {
+            Above::Nothing(root) => Err(StopReason::Complete(root)),
+            Above::Entry { return_address, sp } => {
+                let arch = code.module.arch();
+                let mut regs = Regs::new(arch);
+                regs.set(arch.spec().ip, return_address);
+                regs.set(arch.spec().sp, sp);
+                frame.cfa = sp;
+                let flags = FrameFlags::default();
+                Ok(Position { regs: FrameRegs::new(regs), source: FrameSource::Heuristic, flags })
+            }
+        }
+    }
+
+    /// The caller of an interrupted frame whose instruction is in no code: the call that went there has left its return
+    /// address at the stack pointer.
+    fn behind_bad_jump(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
+        let mask = self.options.mask(spec);
+        let guess = guess_leaf(spec, mask, self.space, &position.regs, self.memory)?;
+        let return_address = guess.caller.regs.ip()?;
+        if !is_after_call(self.modules, self.space, spec, return_address) {
+            return None;
+        }
+        frame.cfa = guess.cfa;
+        Some(Position { regs: guess.caller, source: guess.source, flags: guess.flags })
     }
 
     fn guess(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
@@ -112,6 +151,9 @@ fn follow_row<Y: Memory>(
     frame.cfa = cfa;
     let return_address = unwound.return_address(cfa)?;
     let regs = unwound.caller(cfa, return_address)?;
+    if unwound.row.is_trampoline {
+        frame.cfa = regs.get(unwound.spec.sp)?;
+    }
     let flags = FrameFlags { is_instruction: is_signal_frame, ..FrameFlags::default() };
     Ok(Position { regs, source: FrameSource::Cfi, flags })
 }
@@ -120,14 +162,18 @@ fn follow_row<Y: Memory>(
 fn check_growth<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<(), StopReason> {
     let sp = unwound.frame.get(unwound.spec.sp)?;
     // A leaf need not touch the stack where its return address is in a register: the link register, or that into
-    // which `vfork` and the end of an exception's search pop it.
+    // which `vfork` and the end of an exception's search pop it. glibc before 2.20 called `__lll_lock_wait` from code
+    // apart that was jumped to and back: its rows work the return address out, and step over the red zone first.
     let register = unwound.row.return_address_register;
-    let is_in_register = match unwound.row.state.rule(register) {
-        RegisterRule::Register(_) => true,
-        RegisterRule::Unspecified | RegisterRule::SameValue => unwound.spec.lr == Some(register),
-        _ => false,
+    let below = match unwound.row.state.rule(register) {
+        RegisterRule::Register(_) => Some(0),
+        RegisterRule::Unspecified | RegisterRule::SameValue if unwound.spec.lr == Some(register) => Some(0),
+        RegisterRule::ValExpression(_) => Some(unwound.spec.red_zone_bytes),
+        _ => None,
     };
-    if cfa > sp || cfa == sp && is_in_register && unwound.is_instruction {
+    let is_leaf_without_slot =
+        unwound.is_instruction && below.is_some_and(|below| cfa >= sp.saturating_sub(below) && cfa <= sp);
+    if cfa > sp || is_leaf_without_slot {
         return Ok(());
     }
     let is_other_mapping = match (space.find(sp), space.find(cfa)) {

@@ -3,10 +3,12 @@
 use alloc::vec::Vec;
 
 use super::options::Options;
-use super::resolve::NOT_KNOWN_TO_BE_CODE;
+use super::outermost::near_end;
+use super::resolve::{NO_CFI, NOT_KNOWN_TO_BE_CODE};
+use crate::arch::Arch;
 use crate::memory::Memory;
 use crate::rule::{Kind, Rule};
-use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
+use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, StopReason, TruncatedReason};
 
 /// Where a walk by rules is, and the frames below.
 #[derive(Debug, Default)]
@@ -91,11 +93,18 @@ impl Lane {
             Ok(address) => address,
             Err(fault) => return Step::Stop(fault.stop()),
         };
-        let fp_slot = cfa.wrapping_add(rule.fp_offset());
-        if rule.is_fp_saved() && fp_slot >= self.sp {
-            match memory.read_u64(fp_slot) {
-                Ok(value) => self.fp = value,
-                Err(_) => return Step::NeedsFull,
+        if rule.is_fp_saved() {
+            let fp_slot = cfa.wrapping_add(rule.fp_offset());
+            if fp_slot < self.sp {
+                match self.fp_below_sp(rule, fp_slot, memory) {
+                    Some(value) => self.fp = value,
+                    None => return Step::NeedsFull,
+                }
+            } else {
+                match memory.read_u64(fp_slot) {
+                    Ok(value) => self.fp = value,
+                    Err(_) => return Step::NeedsFull,
+                }
             }
         }
         self.sp = cfa;
@@ -113,7 +122,7 @@ impl Lane {
         } else {
             match rule.kind() {
                 Kind::Plt => self.sp.wrapping_add(if self.ip & 15 >= rule.cfa_offset() { 16 } else { 8 }),
-                Kind::Stop => return self.stop(rule.stop_reason(), options),
+                Kind::Stop => return self.stop(rule, options, memory),
                 _ => return Step::NeedsFull,
             }
         };
@@ -131,6 +140,13 @@ impl Lane {
         Step::On
     }
 
+    /// The caller's fp of a frame that has it below sp, as [`Unwound::caller`](super::caller::Unwound::caller) finds it.
+    #[cold]
+    fn fp_below_sp<Y: Memory>(&self, rule: Rule, slot: u64, memory: &Y) -> Option<u64> {
+        let in_memory = if self.is_leaf { memory.read_u64(slot).ok() } else { None };
+        in_memory.or_else(|| rule.is_fp_restored().then_some(self.fp))
+    }
+
     #[inline]
     fn push(&mut self, cfa: u64) {
         let source = if self.is_leaf { FrameSource::Registers } else { FrameSource::Cfi };
@@ -139,10 +155,15 @@ impl Lane {
     }
 
     /// Ends a walk at a frame, which is a frame unless it is a return address to nowhere.
-    fn stop(&mut self, stop: StopReason, options: &Options) -> Step {
+    fn stop<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
+        let mut stop = rule.stop_reason();
+        if stop == NO_CFI && memory.stack_end().is_some_and(|end| self.sp >= end) {
+            stop = StopReason::Complete(if rule.is_at_entry() { Root::Start } else { Root::StackEnd });
+        }
         let is_nowhere = stop == StopReason::Broken(BrokenReason::RaNotExec);
         let stop = if is_nowhere && self.is_leaf { NOT_KNOWN_TO_BE_CODE } else { stop };
-        if options.may_guess(stop) {
+        let may_be_outermost = || stop == NO_CFI && near_end(Arch::X86_64.spec(), memory, self.sp).is_some();
+        if options.may_guess(stop) || may_be_outermost() {
             return Step::NeedsFull;
         }
         if is_nowhere && !self.is_leaf {

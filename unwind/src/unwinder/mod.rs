@@ -8,9 +8,11 @@ mod full;
 mod lane;
 mod near;
 mod options;
+mod outermost;
 mod resolve;
 mod row_cache;
 mod single;
+mod trampoline;
 
 pub use batch::Job;
 pub use frame_pointers::{Chain, ChainEnd, ChainEntry};

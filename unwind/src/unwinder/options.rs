@@ -1,5 +1,7 @@
 //! What may be asked of an unwinder.
 
+use crate::arch::Spec;
+
 /// What to do at an instruction without call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fallback {
@@ -24,11 +26,26 @@ pub struct Options {
     pub is_leaf_guessed: bool,
     /// Most operations of all DWARF expressions of one sample; one expression has 4,096 at most.
     pub max_expression_steps: u32,
+    /// Bits of a return address that are the address, where that is known of the machine; the others may hold a signature.
+    /// `None` takes what is usual for the architecture: 48 bits for aarch64, whose kernels can also be built for 36 to 52.
+    pub return_address_mask: Option<u64>,
+}
+
+impl Options {
+    pub(super) fn mask(&self, spec: &Spec) -> u64 {
+        self.return_address_mask.map_or(spec.return_address_mask, |mask| mask & spec.address_mask)
+    }
 }
 
 impl Default for Options {
     /// 1,024 frames, 65,536 operations, no guesses.
     fn default() -> Self {
-        Self { max_depth: 1024, fallback: Fallback::None, is_leaf_guessed: false, max_expression_steps: 1 << 16 }
+        Self {
+            max_depth: 1024,
+            fallback: Fallback::None,
+            is_leaf_guessed: false,
+            max_expression_steps: 1 << 16,
+            return_address_mask: None,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! From an address to its rule.
 
-use crate::arch::{Arch, ROOT_CODE_BYTES};
+use super::trampoline;
+use crate::arch::{Arch, ROOT_CODE_BYTES, Spec};
 use crate::cfi::{Cies, Program, QuickCie, QuickFde, RegisterRule, Scratch, Sections, State};
 use crate::error::Error;
 use crate::module::{Module, Place, SectionKind};
@@ -12,6 +13,7 @@ const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 /// What runs is code, whatever is known of it: an instruction pointer into no mapping is no broken stack.
 pub(super) const NOT_KNOWN_TO_BE_CODE: StopReason = StopReason::Truncated(TruncatedReason::NoModule);
 const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
+pub(super) const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
 
 /// The code an address lies in.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +31,8 @@ pub(super) struct CodeRow {
     pub(super) section: SectionKind,
     pub(super) return_address_register: u16,
     pub(super) is_signal_frame: bool,
+    /// It was made up for code that returns from a signal handler and has no row.
+    pub(super) is_trampoline: bool,
     /// What the frame is if its return address is undefined.
     pub(super) root: Root,
     pub(super) state: State,
@@ -78,8 +82,7 @@ impl<'m> Code<'m> {
     pub(super) fn row(&self, scratch: &mut Scratch) -> Result<CodeRow, StopReason> {
         self.check_root()?;
         self.run(scratch).map_err(|error| match error {
-            Error::NoRow(_) if self.module.is_entry_code(self.svma) => StopReason::Complete(Root::Start),
-            Error::NoRow(_) => StopReason::Truncated(TruncatedReason::NoCfi),
+            Error::NoRow(_) => NO_CFI,
             _ => BAD_CFI,
         })
     }
@@ -99,6 +102,7 @@ impl<'m> Code<'m> {
                     section: fde.kind,
                     return_address_register: fde.entry.cie().return_address_register().0,
                     is_signal_frame: fde.is_signal_frame(),
+                    is_trampoline: false,
                     root: self.root(fde.range()),
                     state: *program.state(),
                 });
@@ -110,6 +114,21 @@ impl<'m> Code<'m> {
     /// The root a frame is whose return address is undefined.
     fn root(&self, range: core::ops::Range<u64>) -> Root {
         if self.module.has_entry_in(range) { Root::Start } else { Root::UndefinedRa }
+    }
+
+    /// The code at the return address.
+    pub(super) fn behind<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
+        self.bytes_at(modules, self.svma.wrapping_add(1))
+    }
+
+    /// The code before the return address.
+    fn before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
+        self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(ROOT_CODE_BYTES as u64))
+    }
+
+    fn bytes_at<M: Modules + ?Sized>(&self, modules: &M, svma: u64) -> Option<[u8; ROOT_CODE_BYTES]> {
+        let mut bytes = [0; ROOT_CODE_BYTES];
+        modules.code(self.id, svma, &mut bytes).then_some(bytes)
     }
 
     /// The bytes of an expression in a section.
@@ -221,27 +240,43 @@ fn with_named_end<M: Modules + ?Sized>(
         Ok(rule) => return rule,
         Err(stop) => stop,
     };
-    Rule::stop(match find_code(modules, space, arch, lookup) {
-        Ok(code) => name_end(modules, &code, stop),
-        Err(_) => stop,
-    })
+    let Ok(code) = find_code(modules, space, arch, lookup) else { return Rule::stop(stop) };
+    match name_end(modules, &code, stop) {
+        NO_CFI if trampoline::row(modules, &code).is_some() => Rule::FULL,
+        NO_CFI if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
+        stop => Rule::stop(stop),
+    }
 }
 
 /// What a walk has ended in that found no caller or no information: the code at the return address may show it. A
 /// new context returns to the first instruction of a function that has not called, so that the row of the address
 /// before it, if there is one, is another function's.
+///
+/// Where a row says that there is no caller, the code only gives that a name. Without a row, a thread's start must have
+/// started one: any program may exit the way `clone` does.
 pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: StopReason) -> StopReason {
-    if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | StopReason::Truncated(TruncatedReason::NoCfi)) {
+    if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | NO_CFI) {
         return stop;
     }
-    let (spec, return_address) = (code.module.arch().spec(), code.svma.wrapping_add(1));
-    let (mut before, mut behind) = ([0; ROOT_CODE_BYTES], [0; ROOT_CODE_BYTES]);
-    if !modules.code(code.id, return_address, &mut behind) {
-        return stop;
+    let spec = code.module.arch().spec();
+    let Some(behind) = code.behind(modules) else { return stop };
+    match (spec.root_of)(&behind) {
+        Some(Root::ThreadStart)
+            if stop == NO_CFI && !code.before(modules).is_some_and(|before| (spec.starts_thread)(&before)) =>
+        {
+            stop
+        }
+        Some(root) => StopReason::Complete(root),
+        None => stop,
     }
-    let root = (spec.root_of)(&behind).or_else(|| {
-        let is_read = modules.code(code.id, return_address.wrapping_sub(ROOT_CODE_BYTES as u64), &mut before);
-        (is_read && (spec.calls_main)(&before, &behind)).then_some(Root::Start)
-    });
-    root.map_or(stop, StopReason::Complete)
+}
+
+/// Whether an address is one that a call leaves: behind a call instruction, as far as the code can be had.
+pub(super) fn is_after_call<M: Modules + ?Sized>(modules: &M, space: &Space, spec: &Spec, address: u64) -> bool {
+    let lookup = address.wrapping_sub(1);
+    let Some(mapping) = space.find(lookup).filter(|mapping| mapping.executable) else { return false };
+    let mut before = [0; ROOT_CODE_BYTES];
+    let start = address.wrapping_sub(mapping.bias).wrapping_sub(ROOT_CODE_BYTES as u64) & spec.address_mask;
+    let is_read = mapping.module.is_some_and(|id| modules.code(id, start, &mut before));
+    !is_read || (spec.ends_with_call)(&before)
 }

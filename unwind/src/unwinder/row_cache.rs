@@ -2,10 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::resolve::{Code, CodeRow, name_end};
+use super::resolve::{Code, CodeRow, NO_CFI, name_end};
+use super::trampoline;
 use crate::cfi::Scratch;
 use crate::space::{ModuleId, Modules};
-use crate::stack::{BrokenReason, StopReason, TruncatedReason};
+use crate::stack::{BrokenReason, StopReason};
 
 /// Half a MiB, taken when the first walk needs it: few programs have many such rows.
 const N_SLOTS: usize = 1024;
@@ -30,7 +31,7 @@ impl RowCache {
         code: &Code<'_>,
         scratch: &mut Scratch,
     ) -> Result<&CodeRow, StopReason> {
-        const NONE: Result<CodeRow, StopReason> = Err(StopReason::Truncated(TruncatedReason::NoCfi));
+        const NONE: Result<CodeRow, StopReason> = Err(NO_CFI);
         if self.slots.is_empty() {
             self.slots.resize(N_SLOTS, Slot { key: None, row: NONE });
         }
@@ -46,7 +47,10 @@ impl RowCache {
                     _ => Ok(row),
                 },
                 Ok(row) => Ok(row),
-                Err(stop) => Err(name_end(modules, code, stop)),
+                Err(stop) => match name_end(modules, code, stop) {
+                    NO_CFI => trampoline::row(modules, code).ok_or(NO_CFI),
+                    stop => Err(stop),
+                },
             };
             slot.key = key;
         }

@@ -1,7 +1,8 @@
 //! Other processors.
 
 use fpprof_unwind::{
-    Arch, Chunk, Mapping, Memory, Module, ModuleId, ModuleSections, Options, Regs, Space, Stack, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, FrameSource, Mapping, Memory, Module, ModuleId, ModuleSections, Options,
+    Regs, Space, Stack, Unwinder,
 };
 
 use crate::build::{Cfi, Kind, Table, bytes, cfa};
@@ -98,6 +99,75 @@ fn walks_frame_records() {
         assert_eq!((addresses, found.stop.name()), (vec![ip, 0x1210, 0x2004], "_start"));
         assert_eq!(found.frames[0].flags.leaf_skip_suspect, expected);
     }
+}
+
+/// Check that a leaf whose return address is in the link register, signature and all, does not lose its caller to a walk by
+/// frame pointers, of copied memory or of a recorded chain, and that a link register that points to no code changes nothing.
+#[test]
+fn callers_of_leaves_are_in_the_link_register() {
+    let signature = 0x0055_0000_0000_0000;
+    let words = bytes(&[STACK + 32, signature | (CODE + 0x1210), 0, 0, 0, CODE + 0x2004]);
+    let memory = Chunk { start: STACK, bytes: &words, stack_end: Some(STACK + 48), holes: &[] };
+    let space = Space::new(
+        1,
+        vec![Mapping { start: CODE, end: CODE + 0x1_0000, executable: true, module: Some(ModuleId(0)), bias: CODE }],
+    );
+    let modules = Table(vec![Ok(aarch64())]);
+    let entry = |address, frame_address| ChainEntry { address, frame_address };
+    let entries = [entry(CODE + 0x1008, 0), entry(CODE + 0x1210, STACK), entry(CODE + 0x2004, STACK + 32)];
+    for (lr, expected, is_suspect) in [
+        (signature | (CODE + 0x1110), vec![0x1008, 0x1110, 0x1210, 0x2004], false),
+        (0x1234, vec![0x1008, 0x1210, 0x2004], true),
+    ] {
+        let mut regs = Regs::new(Arch::Aarch64);
+        regs.set(32, CODE + 0x1008);
+        regs.set(31, STACK);
+        regs.set(30, lr);
+        regs.set(29, STACK);
+        let mut walked = Stack::default();
+        Unwinder::default().walk_frame_pointers(&modules, &space, &regs, &memory, &mut walked);
+        let chain =
+            Chain { entries: &entries, end: ChainEnd::Zero, arch: Arch::Aarch64, regs: Some(&regs), stack_end: None };
+        let mut judged = Stack::default();
+        Unwinder::default().judge_chain(&modules, &space, &chain, &mut judged);
+        for found in [walked, judged] {
+            let addresses: Vec<_> = found.frames.iter().map(|frame| frame.address - CODE).collect();
+            assert_eq!((&addresses, found.stop.name()), (&expected, "_start"));
+            assert_eq!(found.frames[0].flags.leaf_skip_suspect, is_suspect);
+            assert_eq!(found.frames[1].source == FrameSource::Cfi, !is_suspect);
+        }
+    }
+}
+
+/// Check that of an address what the options say is taken, where a kernel has more or fewer bits of addresses than usual.
+#[test]
+fn signatures_begin_where_addresses_end() {
+    let at = |code: u64, signature: u64, mask| {
+        let space = Space::new(
+            1,
+            vec![Mapping {
+                start: code,
+                end: code + 0x1_0000,
+                executable: true,
+                module: Some(ModuleId(0)),
+                bias: code,
+            }],
+        );
+        let mut regs = Regs::new(Arch::Aarch64);
+        regs.set(32, code + 0x1008);
+        regs.set(31, STACK);
+        regs.set(30, signature | (code + 0x2004));
+        let memory = Chunk { start: STACK, bytes: &[], stack_end: None, holes: &[] };
+        let options = Options { return_address_mask: mask, ..Options::default() };
+        let mut stack = Stack::default();
+        Unwinder::new(options).unwind(&Table(vec![Ok(aarch64())]), &space, &regs, &memory, &mut stack);
+        stack.stop.name()
+    };
+    let bits = |bits: u32| Some((1 << bits) - 1);
+    assert_eq!(at(0x7f_0000_0000, 0x0055_1100_0000_0000, bits(39)), "_start");
+    assert_eq!(at(0x7f_0000_0000, 0x0055_1100_0000_0000, None), "ra_not_exec");
+    assert_eq!(at(0x000f_aaaa_0000_0000, 0x0050_0000_0000_0000, bits(52)), "_start");
+    assert_eq!(at(0x000f_aaaa_0000_0000, 0x0050_0000_0000_0000, None), "ra_not_exec");
 }
 
 /// Check that words of i386 have four bytes, and that addresses wrap at 32 bits.

@@ -39,7 +39,7 @@ fn judge(process: &Process, addresses: &[(u64, u64)], end: ChainEnd, regs: Optio
         .iter()
         .map(|&(address, frame_address)| ChainEntry { address: BIAS + address, frame_address })
         .collect();
-    let chain = Chain { entries: &entries, end, arch: Arch::X86_64, regs };
+    let chain = Chain { entries: &entries, end, arch: Arch::X86_64, regs, stack_end: None };
     let mut stack = Stack::default();
     Unwinder::new(process.options).judge_chain(&process.modules, &process.space, &chain, &mut stack);
     stack

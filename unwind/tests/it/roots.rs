@@ -31,26 +31,18 @@ fn undefined_return_addresses_are_roots() {
     assert_eq!(stop(None, 0x2026), (vec![0x1004, 0x2026], other));
 }
 
-/// Check that the entry point's code is a root without information, but not code before it, nor far above, nor beyond
-/// the next function.
+/// Check that code without information is no root for lying near the entry point, with or without its rows: there is a
+/// return address above.
 #[test]
-fn entry_code_needs_no_information() {
-    let start = StopReason::Complete(Root::Start);
-    assert_eq!(stop(Some(0x27c0), 0x27c8), (vec![0x1004, 0x27c8], start));
-    assert_eq!(stop(Some(0x27c0), 0x2800), (vec![0x1004, 0x2800], start));
-    for (caller, name) in [(0x27c0, "no_cfi"), (0x2801, "ra_not_exec"), (0x2811, "no_cfi")] {
-        assert_eq!(stop(Some(0x27c0), caller).1.name(), name, "{caller:#x}");
+fn code_near_the_entry_is_no_root() {
+    let stop = |entry, caller| {
+        let stack = bytes(&[BIAS + caller, 0, BIAS + 0x3001, 0]);
+        process(Some(entry)).unwind(&regs(0x1004, STACK, 0), &whole(&stack)).stop.name()
+    };
+    for (entry, caller) in [(0x27c0, 0x27c8), (0x27c0, 0x2800), (0x4000, 0x4080), (0x2000, 0x2028)] {
+        assert_eq!(stop(entry, caller), "no_cfi", "{caller:#x}");
     }
-    assert_eq!(stop(Some(0x4000), 0x4080).1, start);
-    assert_eq!(stop(Some(0x4000), 0x4081).1.name(), "no_cfi");
-    assert_eq!(stop(None, 0x27c8).1.name(), "no_cfi");
-}
-
-/// Check that code without information behind an entry point that has some is not taken for it: gcc's
-/// `deregister_tm_clones` lies there, and is called.
-#[test]
-fn code_behind_a_described_entry_is_no_root() {
-    assert_eq!(stop(Some(0x2000), 0x2028).1.name(), "no_cfi");
+    assert_eq!(stop(0x27c0, 0x2801), "ra_not_exec", "a row is followed");
 }
 
 /// Check that a root at the leaf is one: a sample in `_start` itself.
@@ -96,12 +88,8 @@ impl Modules for WithCode {
     }
 }
 
-/// How a stack ends whose only return address is in a function of these rows, before this code.
-fn stop_before(arch: Arch, rows: &[Vec<u8>], is_covered: bool, code: &'static [u8]) -> Vec<StopReason> {
-    stop_between(arch, rows, is_covered, &[], code)
-}
-
-/// The same between these pieces of code.
+/// How a stack ends whose only return address is in a function of these rows, between these pieces of code. Above it is
+/// another.
 fn stop_between(
     arch: Arch,
     rows: &[Vec<u8>],
@@ -150,12 +138,12 @@ fn stop_between(
 /// architecture and with or without rows there, and that other code changes nothing.
 #[test]
 fn code_names_the_root() {
-    let threads: [(Arch, &[u8]); 5] = [
-        (Arch::X86_64, &[0x48, 0x89, 0xc7, 0xb8, 0x3c, 0, 0, 0, 0x0f, 0x05]),
-        (Arch::X86_64, &[0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05]),
-        (Arch::Aarch64, &[0xa8, 0x0b, 0x80, 0xd2, 0x01, 0, 0, 0xd4]),
-        (Arch::I386, &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, 0, 0, 0]),
-        (Arch::I386, &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80]),
+    let threads: [(Arch, &[u8], &[u8]); 5] = [
+        (Arch::X86_64, &[0x58, 0x5f, 0xff, 0xd0], &[0x48, 0x89, 0xc7, 0xb8, 0x3c, 0, 0, 0, 0x0f, 0x05]),
+        (Arch::X86_64, &[0x5f, 0x41, 0xff, 0xd1], &[0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05]),
+        (Arch::Aarch64, &[0x40, 0x01, 0x3f, 0xd6], &[0xa8, 0x0b, 0x80, 0xd2, 0x01, 0, 0, 0xd4]),
+        (Arch::I386, &[0xff, 0xd3], &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0x65, 0xff, 0x15, 0x10, 0, 0, 0]),
+        (Arch::I386, &[0xff, 0xd1], &[0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80]),
     ];
     let contexts: [(Arch, &[u8]); 3] = [
         (Arch::X86_64, &[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 8]),
@@ -165,47 +153,25 @@ fn code_names_the_root() {
         ),
         (Arch::I386, &[0x8d, 0x24, 0x9c, 0x83, 0x3c, 0x24, 0, 0x74, 7]),
     ];
-    let all = threads.map(|root| (root, Root::ThreadStart)).into_iter();
-    for ((arch, code), root) in all.chain(contexts.map(|root| (root, Root::StartContext))) {
+    let threads = threads.map(|(arch, before, code)| (arch, before, code, Root::ThreadStart));
+    let contexts = contexts.map(|(arch, code)| (arch, &[][..], code, Root::StartContext));
+    for (arch, before, code, root) in threads.into_iter().chain(contexts) {
+        let stop = |rows: &[_], is_covered, code| stop_between(arch, rows, is_covered, before, code);
         let undefined = [cfa::undefined(match arch {
             Arch::X86_64 => RA,
             Arch::Aarch64 => 30,
             Arch::I386 => 8,
         })];
         let expected = [StopReason::Complete(root); 4];
-        assert_eq!(stop_before(arch, &undefined, true, code), expected, "{arch:?}");
-        assert_eq!(stop_before(arch, &[], false, code), expected, "{arch:?} without rows");
+        assert_eq!(stop(&undefined, true, code), expected, "{arch:?}");
+        assert_eq!(stop(&[], false, code), expected, "{arch:?} without rows");
         let other = &code[1..];
-        assert_eq!(stop_before(arch, &undefined, true, other), [StopReason::Complete(Root::UndefinedRa); 4]);
-        assert_eq!(stop_before(arch, &[], false, other)[3].name(), "no_cfi");
-        assert_ne!(stop_before(arch, &[], true, code)[3].class(), "complete", "a row that goes on is followed");
-    }
-}
-
-/// Check that start code without rows is known by its call of `main`, whichever registers it keeps the arguments in, and
-/// that a call with other arguments, or whose result goes elsewhere, is none.
-#[test]
-fn the_call_of_main_names_the_root() {
-    const EXIT: &[u8] = &[0x89, 0xc7, 0xe8, 1, 2, 3, 4];
-    let stop = |before, behind| stop_between(Arch::X86_64, &[], false, before, behind);
-    // mov %ebp,%edi; mov %r13,%rdx; mov %r12,%rsi; call *%rbx, and with other registers in another order.
-    let calls: [&[u8]; 2] = [
-        &[0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
-        &[0x48, 0x89, 0xda, 0x44, 0x89, 0xe7, 0x48, 0x89, 0xee, 0x41, 0xff, 0xd5],
-    ];
-    for before in calls {
-        assert_eq!(stop(before, EXIT), [StopReason::Complete(Root::Start); 4]);
-        assert_eq!(stop(before, &[0x89, 0xc3, 0xe8])[0].name(), "no_cfi", "the result goes elsewhere");
-        assert_eq!(stop(&before[3..], EXIT)[0].name(), "no_cfi", "two arguments");
-    }
-    // mov %r12,%rsi twice, mov to %rdi of all 64 bits, a call of a name.
-    let others: [&[u8]; 3] = [
-        &[0x89, 0xef, 0x4c, 0x89, 0xe6, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
-        &[0x48, 0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xff, 0xd3],
-        &[0x89, 0xef, 0x4c, 0x89, 0xea, 0x4c, 0x89, 0xe6, 0xe8, 1, 2, 3, 4],
-    ];
-    for before in others {
-        assert_eq!(stop(before, EXIT)[0].name(), "no_cfi", "{before:x?}");
+        assert_eq!(stop(&undefined, true, other), [StopReason::Complete(Root::UndefinedRa); 4]);
+        assert_eq!(stop(&[], false, other)[3].name(), "no_cfi");
+        assert_ne!(stop(&[], true, code)[3].class(), "complete", "a row that goes on is followed");
+        let called = stop_between(arch, &[], false, &[0xe8, 1, 2, 3, 4], code);
+        let is_context = root == Root::StartContext;
+        assert_eq!(called[3].class() == "complete", is_context, "{arch:?}: any program may exit like that");
     }
 }
 

@@ -19,6 +19,8 @@ type GimliRow = gimli::UnwindTableRow<usize>;
 
 const SP: u64 = 0x10_0000_0000;
 const FP: u64 = SP + (1 << 32);
+/// What lies further below the stack pointer belongs to no function.
+const RED_ZONE_BYTES: u64 = 128;
 const SAVED_FP: u64 = SP + (2 << 32);
 /// A function whose CFA is fp + 16, so that its frame shows what fp was.
 const PROBE: u64 = 0x7fff_0000_0000;
@@ -198,7 +200,7 @@ impl Expected {
             RegisterRule::Offset(offset) => Some(cfa.wrapping_add_signed(offset)),
             _ => return None,
         };
-        let fp_slot = slot.filter(|slot| *slot >= SP);
+        let fp_slot = slot.filter(|slot| *slot >= SP - RED_ZONE_BYTES);
         Some(Self { cfa, fp: if fp_slot.is_some() { SAVED_FP } else { FP }, fp_slot })
     }
 }

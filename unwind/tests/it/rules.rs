@@ -214,26 +214,6 @@ fn follows_every_register_rule() {
     assert_eq!(found.frames[1].cfa, STACK + 24);
 }
 
-/// Check that a slot below sp, which an epilogue has popped already, is not read: the register has its value back.
-#[test]
-fn keeps_registers_that_were_popped() {
-    let mut cfi = Cfi::eh_frame();
-    // At the `ret` after `pop %rbp`, the row still says rbp=c-16.
-    cfi.fde(0x1000, 0x10, &[cfa::saved(RBP, 16), cfa::saved(RBX, 24)]).fde(0x2000, 0x10, &[cfa::def_cfa(RBP, 16)]).fde(
-        0x2100,
-        0x10,
-        &[cfa::def_cfa(RBX, 16)],
-    );
-    let process = Process::new(with_main(&mut cfi).module());
-    for caller in [0x2004, 0x2104] {
-        let stack = bytes(&[0xbad, 0xbad, BIAS + caller, 0, BIAS + 0x3001]);
-        let mut regs = regs(0x1004, STACK + 16, STACK + 24);
-        regs.set(u16::from(RBX), STACK + 24);
-        let found = process.unwind(&regs, &whole(&stack));
-        assert_eq!((addresses(&found), found.stop), (vec![0x1004, caller, 0x3001], COMPLETE));
-    }
-}
-
 /// Check that a register that could not be read ends the walk only where it is needed, and with the reason it was lost
 /// for.
 #[test]

@@ -87,7 +87,7 @@ fn limits_the_depth() {
 /// above.
 #[test]
 fn names_what_is_missing_of_the_code() {
-    let stack = bytes(&[0, 0, 0, BIAS + 0x2005]);
+    let stack = bytes(&[0, 0, 0, BIAS + 0x2005, 0]);
     let found = process().unwind(&regs(0x1004, STACK, 0), &whole(&stack));
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x2005], "no_cfi"));
     let found = process().unwind(&regs(0x2004, STACK, 0), &whole(&stack));

@@ -1,0 +1,28 @@
+//! Code that returns from a signal handler and has no call frame information, as musl's `__restore_rt`.
+
+use super::resolve::{Code, CodeRow};
+use crate::cfi::{CfaRule, RegisterRule, State};
+use crate::module::SectionKind;
+use crate::space::Modules;
+use crate::stack::Root;
+
+/// The row that such code would have, if this is the return address into it. The kernel has put the registers above the
+/// stack pointer that the handler returns with.
+pub(super) fn row<M: Modules + ?Sized>(modules: &M, code: &Code<'_>) -> Option<CodeRow> {
+    let spec = code.module.arch().spec();
+    let saved = (spec.signal_frame)(&code.behind(modules)?)?;
+    let mut state = State { cfa: CfaRule::RegisterOffset { register: spec.sp, offset: 0 }, ..State::NEW };
+    for &(register, offset) in saved {
+        if let Some(rule) = state.rules.get_mut(usize::from(register)) {
+            *rule = RegisterRule::Offset(offset);
+        }
+    }
+    Some(CodeRow {
+        section: SectionKind::EhFrame,
+        return_address_register: spec.ip,
+        is_signal_frame: true,
+        is_trampoline: true,
+        root: Root::UndefinedRa,
+        state,
+    })
+}

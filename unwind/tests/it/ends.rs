@@ -1,0 +1,257 @@
+//! Frames without rows: those at the end of a stack, and those a signal handler returns through.
+
+use std::collections::BTreeMap;
+
+use fpprof_unwind::{
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Frame, FrameSource, Mapping, Memory, Module, ModuleId, ModuleSections,
+    Modules, Root, Space, Stack, StopReason, TruncatedReason, Unwinder,
+};
+
+use crate::build::{BIAS, Cfi, RA, RSP, STACK, addresses, bytes, cfa, regs, whole};
+
+/// A module at [`BIAS`] whose code can be read: nops but for some places.
+struct Program {
+    module: Module,
+    code: BTreeMap<u64, &'static [u8]>,
+}
+
+impl Modules for Program {
+    fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
+        Ok(&self.module)
+    }
+
+    fn code(&self, _: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        code.fill(0x90);
+        for (&start, bytes) in &self.code {
+            for (address, byte) in (start..).zip(*bytes) {
+                let at = address.checked_sub(svma).and_then(|at| usize::try_from(at).ok());
+                if let Some(to) = at.and_then(|at| code.get_mut(at)) {
+                    *to = *byte;
+                }
+            }
+        }
+        true
+    }
+}
+
+const CALL: &[u8] = &[0xe8, 1, 2, 3, 4];
+const START: StopReason = StopReason::Complete(Root::Start);
+const STACK_END: StopReason = StopReason::Complete(Root::StackEnd);
+
+impl Program {
+    /// Rows from 0x1000 to 0x1200 and an undefined return address at 0x3000; nothing is said of the entry point at 0x5000.
+    /// Calls end at these addresses.
+    fn new(calls: &[u64]) -> Self {
+        let mut cfi = Cfi::eh_frame();
+        cfi.fde(0x1000, 0x100, &[]).fde(0x1100, 0x100, &[cfa::def_cfa_offset(16)]).fde(
+            0x3000,
+            0x10,
+            &[cfa::undefined(RA)],
+        );
+        let module = Module::new(ModuleSections { entry: Some(0x5000), ..cfi.sections() });
+        Self { module, code: calls.iter().map(|&address| (address - 5, CALL)).collect() }
+    }
+
+    fn space() -> Space {
+        let module = Some(ModuleId(0));
+        Space::new(1, vec![Mapping { start: BIAS, end: BIAS + 0x1_0000, executable: true, module, bias: BIAS }])
+    }
+
+    /// Unwinds from 0x1004, with what is on the stack above sp, by rules and with all registers, which must agree.
+    fn unwind(&self, memory: &impl Memory) -> Stack {
+        let (mut stack, mut full) = (Stack::default(), Stack::default());
+        let mut regs = regs(0x1004, STACK, 0);
+        let mut unwinder = Unwinder::default();
+        unwinder.unwind(self, &Self::space(), &regs, memory, &mut stack);
+        regs.clear(6);
+        unwinder.unwind(self, &Self::space(), &regs, memory, &mut full);
+        assert_eq!(stack, full);
+        stack
+    }
+}
+
+/// Check that code without rows at the end of its stack is the outermost frame: the entry point, and other code by
+/// another name; and that it is none where a return address lies above, though the code is near the entry point.
+#[test]
+fn the_end_of_the_stack_is_the_root() {
+    let program = Program::new(&[0x5010, 0x5050, 0x8010]);
+    let end = |words: &[u64]| {
+        let stack = program.unwind(&whole(&bytes(words)));
+        (addresses(&stack), stack.stop)
+    };
+    assert_eq!(end(&[BIAS + 0x5010]), (vec![0x1004, 0x5010], START));
+    assert_eq!(end(&[BIAS + 0x5010, 7, STACK, BIAS + 0x6000]), (vec![0x1004, 0x5010], START), "pushed words");
+    assert_eq!(end(&[BIAS + 0x8010]), (vec![0x1004, 0x8010], STACK_END));
+    assert_eq!(end(&[BIAS + 0x8010, 7]).1.name(), "no_cfi", "who knows what is code");
+    let (frames, stop) = end(&[BIAS + 0x5010, 7, BIAS + 0x5050]);
+    assert_eq!((frames, stop.name()), (vec![0x1004, 0x5010], "no_cfi"), "a function next to the entry point");
+    let far: Vec<u64> = [BIAS + 0x5010].into_iter().chain([0; 65]).collect();
+    assert_eq!(end(&far).1.name(), "no_cfi");
+}
+
+/// Check that start code without rows is left for the entry point that has called it, where that is told by the last word
+/// of the stack alone.
+#[test]
+fn start_code_is_left_for_the_entry_point() {
+    let program = Program::new(&[0x5010, 0x8010, 0x9010]);
+    let words = [BIAS + 0x8010, 1, BIAS + 0x6000, STACK, BIAS + 0x5010];
+    let found = program.unwind(&whole(&bytes(&words)));
+    assert_eq!((addresses(&found), found.stop), (vec![0x1004, 0x8010, 0x5010], START));
+    let places: Vec<_> = found.frames.iter().map(|frame| (frame.cfa, frame.source)).collect();
+    let expected = [(STACK + 8, FrameSource::Registers), (STACK + 40, FrameSource::Cfi), (0, FrameSource::Heuristic)];
+    assert_eq!(places, expected);
+    for others in [
+        [BIAS + 0x8010, 1, BIAS + 0x9010, STACK, BIAS + 0x5010],
+        [BIAS + 0x8010, 1, 2, STACK, BIAS + 0x9010],
+        [BIAS + 0x8010, 1, BIAS + 0x5010, 2, 3],
+    ] {
+        let found = program.unwind(&whole(&bytes(&others)));
+        assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x8010], "no_cfi"), "{others:x?}");
+    }
+}
+
+/// Check that a stack's end is known by the arguments above it where nobody says where it is, and that other words there
+/// are none.
+#[test]
+fn arguments_lie_above_the_stack() {
+    let program = Program::new(&[0x5010]);
+    let stop = |words: &[u64]| {
+        let bytes = bytes(words);
+        program.unwind(&Chunk { start: STACK, bytes: &bytes, stack_end: None, holes: &[] }).stop
+    };
+    let [one, two] = [STACK + 0x100, STACK + 0x110];
+    assert_eq!(stop(&[BIAS + 0x5010, 0, 2, one, two, 0, 0]), START);
+    assert_eq!(stop(&[BIAS + 0x5010, 0, 9, 9, 1, one, 0, 0]), START);
+    for words in [[2, one, two, 1, 0], [0, one, two, 0, 0], [2, two, one, 0, 0], [1 << 20, one, two, 0, 0]] {
+        let words: Vec<u64> = [BIAS + 0x5010, 0].into_iter().chain(words).collect();
+        assert_eq!(stop(&words).name(), "no_cfi", "{words:x?}");
+    }
+}
+
+/// Check that a frame-pointer chain through code without rows is complete where its last frame is at the end of the stack,
+/// and not for being near the entry point.
+#[test]
+fn chains_end_at_the_end_of_the_stack() {
+    let program = Program::new(&[]);
+    let walk = |words: &[u64]| {
+        let bytes = bytes(words);
+        let mut stack = Stack::default();
+        let regs = regs(0x5030, STACK, STACK);
+        Unwinder::default().walk_frame_pointers(&program, &Program::space(), &regs, &whole(&bytes), &mut stack);
+        (addresses(&stack), stack.stop)
+    };
+    assert_eq!(walk(&[STACK + 16, BIAS + 0x5020, 0, BIAS + 0x5010]), (vec![0x5030, 0x5020, 0x5010], START));
+    let (frames, stop) = walk(&[STACK + 16, BIAS + 0x5020, 0, BIAS + 0x5028, BIAS + 0x5010]);
+    assert_eq!((frames, stop.name()), (vec![0x5030, 0x5020, 0x5028], "no_cfi"), "a frameless function is between");
+    let judge = |entries: &[(u64, u64)], stack_end| {
+        let entry = |&(address, frame_address)| ChainEntry { address: BIAS + address, frame_address };
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        let chain = Chain { entries: &entries, end: ChainEnd::Zero, arch: Arch::X86_64, regs: None, stack_end };
+        let mut stack = Stack::default();
+        Unwinder::default().judge_chain(&program, &Program::space(), &chain, &mut stack);
+        stack.stop
+    };
+    let chain = [(0x5030, 0), (0x5020, STACK), (0x5010, STACK + 16)];
+    assert_eq!(judge(&chain, Some(STACK + 32)), START);
+    assert_eq!(judge(&chain, Some(STACK + 40)).name(), "no_cfi");
+    assert_eq!(judge(&[(0x5030, 0), (0x5010, 0)], None), START, "nothing else is known");
+    assert_eq!(judge(&[(0x5030, 0)], None).name(), "no_cfi");
+}
+
+/// Words of a signal frame, as the kernel puts it at the stack pointer of `rt_sigreturn`.
+fn signal_frame(ip: u64, sp: u64) -> Vec<u64> {
+    let mut words = vec![0; 23];
+    (words[20], words[21]) = (sp, ip);
+    words
+}
+
+/// Check that a handler's return into code that has no rows and returns from the signal is followed to the interrupted
+/// frame.
+#[test]
+fn a_trampoline_is_known_by_its_code() {
+    let musl: &[u8] = &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+    for code in [musl, &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]] {
+        let mut program = Program::new(&[]);
+        program.code.insert(0x6000, code);
+        let sp = STACK + 8 + 8 * 23;
+        let mut words = vec![BIAS + 0x6000];
+        words.extend(signal_frame(BIAS + 0x1104, sp));
+        words.extend([0, BIAS + 0x3001]);
+        let found = program.unwind(&whole(&bytes(&words)));
+        assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x6000, 0x1104, 0x3001], "undefined_ra"));
+        let flags: Vec<_> = found.frames.iter().map(|frame| (frame.flags.is_instruction, frame.cfa)).collect();
+        assert_eq!(flags, [(true, STACK + 8), (false, sp), (true, sp + 16), (false, 0)]);
+    }
+}
+
+/// Check that an interrupted jump to a bad address is left for who has called there, if a call stands before that return
+/// address; and that it is no broken stack if not.
+#[test]
+fn a_bad_jump_is_left_for_its_caller() {
+    let mut program = Program::new(&[0x1110]);
+    program.code.insert(0x6000, &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]);
+    let sp = STACK + 8 + 8 * 23;
+    for (caller, rest) in [(0x1110, vec![0x1110, 0x3001]), (0x1118, vec![])] {
+        let mut words = vec![BIAS + 0x6000];
+        words.extend(signal_frame(0x4141, sp));
+        words.extend([BIAS + caller, 0, BIAS + 0x3001]);
+        let found = program.unwind(&whole(&bytes(&words)));
+        let expected: Vec<u64> = [0x1004, 0x6000, 0x4141].into_iter().chain(rest.iter().copied()).collect();
+        assert_eq!(addresses(&found), expected);
+        assert_eq!(found.stop.name(), if rest.is_empty() { "no_module" } else { "undefined_ra" });
+        let guessed: Vec<&Frame> = found.frames.iter().filter(|frame| frame.source == FrameSource::Heuristic).collect();
+        assert_eq!(guessed.len(), usize::from(!rest.is_empty()));
+    }
+}
+
+/// Check that the rows of glibc's old code for contended locks are followed, from each of its instructions: their CFA lies
+/// below the stack pointer at first, and the return address is worked out.
+///
+/// # Sources
+/// glibc 2.12 `nptl/sysdeps/unix/sysv/linux/x86_64/lowlevellock.h`, `LLL_STUB_UNWIND_INFO_5`.
+#[test]
+fn rows_that_step_over_the_red_zone_are_followed() {
+    // 2000: lea; 2007: sub $128,%rsp; 200b: call; 2010: add $128,%rsp; 2014: jmp 1110
+    let rip = |offset: u8| cfa::val_expression(RA, &[0x80, offset & 0x7f]);
+    let back = |offset: u16| cfa::val_expression(RA, &[0x80, (offset & 0x7f) as u8 | 0x80, (offset >> 7 & 0x7f) as u8]);
+    let to = |from: u16| back(0x1110_u16.wrapping_sub(from));
+    let mut cfi = Cfi::eh_frame();
+    cfi.cie("zR", &[0x12, RSP, 16]).fde(
+        0x2000,
+        0x16,
+        &[
+            rip(0x10),
+            cfa::advance(7),
+            rip(9),
+            cfa::advance(4),
+            cfa::def_cfa_offset(0),
+            rip(5),
+            cfa::advance(4),
+            cfa::def_cfa_offset(128),
+            to(0x2010),
+            cfa::advance(1),
+            to(0x2010),
+            cfa::advance(4),
+            cfa::def_cfa_offset(0),
+            to(0x2014),
+        ],
+    );
+    cfi.cie("zR", &[cfa::def_cfa(RSP, 8), cfa::saved(RA, 8)].concat());
+    cfi.fde(0x1100, 0x100, &[cfa::def_cfa_offset(16)]).fde(0x3000, 0x10, &[cfa::undefined(RA)]);
+    let mut program = Program::new(&[]);
+    program.module = Module::new(cfi.sections());
+    let mut words = vec![0; 16];
+    words.extend([0, BIAS + 0x3001]);
+    let bytes = bytes(&words);
+    let top = STACK + 128;
+    for (ip, sp) in [(0x2000, top), (0x2007, top), (0x200b, STACK), (0x2010, STACK), (0x2014, top)] {
+        let mut stack = Stack::default();
+        Unwinder::default().unwind(&program, &Program::space(), &regs(ip, sp, 0), &whole(&bytes), &mut stack);
+        let through = if ip < 0x2010 { vec![ip, 0x2010] } else { vec![ip] };
+        // Where it is worked out from the last byte of the call, it is the function before the jump back.
+        let frames = addresses(&stack);
+        assert!(frames.starts_with(&through), "{ip:#x}: {frames:x?}");
+        assert_eq!(frames[through.len()..], [0x1110, 0x3001], "{ip:#x}");
+        assert_eq!(stack.stop.name(), "undefined_ra", "{ip:#x}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Registers whose slots lie below the stack pointer: saved in the red zone, or popped by an epilogue.
+
+use fpprof_unwind::{Chunk, Root, StopReason};
+
+use crate::build::{BIAS, Cfi, Process, RA, RBP, RBX, RSP, STACK, addresses, bytes, cfa, regs};
+
+const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
+/// The sampled stack pointer: a red zone above the start of the memory.
+const SP: u64 = STACK + 128;
+
+/// `saves` at 0x1000 saves in the red zone, `pops` at 0x1100 has popped from 0x1108 on; their callers at 0x2000 and 0x2100
+/// need rbp and rbx.
+fn process() -> Process {
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(0x1000, 0x10, &[cfa::advance(4), cfa::saved(RBP, 16), cfa::saved(RBX, 24)])
+        .fde(
+            0x1100,
+            0x20,
+            &[
+                cfa::def_cfa_offset(24),
+                cfa::saved(RBP, 16),
+                cfa::saved(RBX, 24),
+                cfa::advance(8),
+                cfa::remember(),
+                cfa::def_cfa_offset(8),
+                cfa::advance(8),
+                cfa::restore_state(),
+            ],
+        )
+        .fde(0x2000, 0x10, &[cfa::def_cfa(RBP, 16)])
+        .fde(0x2100, 0x10, &[cfa::def_cfa(RBX, 16)])
+        .fde(0x2200, 0x10, &[cfa::def_cfa_offset(24)])
+        .fde(0x3000, 0x100, &[cfa::undefined(RA)]);
+    Process::new(cfi.module())
+}
+
+/// Unwinds from `ip` with rbp and rbx that are the caller's or not. Memory starts `below` bytes below sp; the slots hold the
+/// caller's values.
+fn unwind(ip: u64, caller: u64, is_kept: bool, below: usize) -> (Vec<u64>, StopReason) {
+    let mut words = vec![0xbad; 16];
+    (words[15], words[14]) = (SP + 8, SP + 8); // rbp, rbx
+    words.extend([BIAS + caller, 0, BIAS + 0x3001, BIAS + 0x3002]);
+    let bytes = bytes(&words);
+    let memory = Chunk { start: SP - below as u64, bytes: &bytes[128 - below..], stack_end: None, holes: &[] };
+    let value = if is_kept { SP + 8 } else { 0x1234 };
+    let mut regs = regs(ip, SP, value);
+    regs.set(u16::from(RBX), value);
+    let found = process().unwind(&regs, &memory);
+    (addresses(&found), found.stop)
+}
+
+/// Check that a register saved in the red zone is read from there, whatever the function has in it meanwhile.
+#[test]
+fn reads_what_was_saved_below_sp() {
+    for caller in [0x2004, 0x2104] {
+        assert_eq!(unwind(0x1008, caller, false, 128), (vec![0x1008, caller, 0x3001], COMPLETE));
+        assert_eq!(unwind(0x1000, caller, true, 128), (vec![0x1000, caller, 0x3001], COMPLETE), "not saved yet");
+    }
+}
+
+/// Check that a register that an epilogue has popped has its value, with or without memory below the stack pointer.
+#[test]
+fn knows_what_was_popped() {
+    for (caller, below) in [(0x2004, 128), (0x2104, 128), (0x2004, 0), (0x2104, 0)] {
+        assert_eq!(unwind(0x1108, caller, true, below), (vec![0x1108, caller, 0x3001], COMPLETE));
+    }
+}
+
+/// Check that a register saved in a red zone that was not copied is not known: the walk ends where it is needed, says
+/// why, and goes on where it is not.
+#[test]
+fn a_red_zone_that_was_not_copied_is_said_so() {
+    for caller in [0x2004, 0x2104] {
+        let (frames, stop) = unwind(0x1008, caller, false, 0);
+        assert_eq!((frames, stop.class(), stop.name()), (vec![0x1008, caller], "truncated", "red_zone"));
+    }
+    assert_eq!(unwind(0x1008, 0x2204, false, 0), (vec![0x1008, 0x2204, 0x3002], COMPLETE));
+}
+
+/// Check that nothing is read further below the stack pointer than signal handlers leave alone: the register was popped.
+#[test]
+fn reads_nothing_below_the_red_zone() {
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(0x1000, 0x10, &[cfa::saved(RBP, 16 + 128), cfa::saved(RBX, 16 + 128)])
+        .fde(0x2000, 0x10, &[cfa::def_cfa(RBP, 16)])
+        .fde(0x2100, 0x10, &[cfa::def_cfa(RBX, 16)])
+        .fde(0x3000, 0x100, &[cfa::undefined(RA)]);
+    let process = Process::new(cfi.module());
+    for caller in [0x2004, 0x2104] {
+        let mut words = vec![0xbad; 17];
+        words.extend([BIAS + caller, 0, BIAS + 0x3001]);
+        let bytes = bytes(&words);
+        let memory = Chunk { start: SP - 136, bytes: &bytes, stack_end: None, holes: &[] };
+        let mut regs = regs(0x1004, SP, SP + 8);
+        regs.set(u16::from(RBX), SP + 8);
+        let found = process.unwind(&regs, &memory);
+        assert_eq!((addresses(&found), found.stop), (vec![0x1004, caller, 0x3001], COMPLETE));
+    }
+}
+
+/// Check that a slot below the stack pointer is not read of a frame that has called: its callee has written there.
+#[test]
+fn a_callee_overwrites_the_red_zone() {
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(0x1000, 0x10, &[cfa::def_cfa(RSP, 16)])
+        .fde(0x1100, 0x10, &[cfa::saved(RBP, 16)])
+        .fde(0x2000, 0x10, &[cfa::def_cfa(RBP, 16)])
+        .fde(0x3000, 0x100, &[cfa::undefined(RA)]);
+    let stack = bytes(&[0, BIAS + 0x1104, BIAS + 0x2004, 0, BIAS + 0x3001]);
+    let memory = Chunk { start: STACK, bytes: &stack, stack_end: None, holes: &[] };
+    let found = Process::new(cfi.module()).unwind(&regs(0x1004, STACK, STACK + 24), &memory);
+    assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1104, 0x2004], "red_zone"));
+}
