@@ -3,6 +3,7 @@
 use crate::block::{HEADER_BYTES, Header, Kind, MAX_RAW_BYTES};
 use crate::error::Error;
 use crate::pack::Packer;
+use crate::workers::PackedBlock;
 use std::io::{self, Write};
 
 /// Numbers, packs and writes blocks.
@@ -43,11 +44,24 @@ impl<W: Write> BlockSink<W> {
         self.block.resize(HEADER_BYTES, 0);
         self.packer.pack(parts, &mut self.block)?;
         let raw_len = parts.iter().map(|part| part.len()).sum();
+        self.write_block(kind, items, (parts.len(), raw_len))
+    }
+
+    /// Likewise, of a block of samples that is packed already.
+    pub(crate) fn write_packed(&mut self, packed: &PackedBlock) -> Result<(), Error> {
+        self.block.clear();
+        self.block.resize(HEADER_BYTES, 0);
+        self.block.extend_from_slice(&packed.stored);
+        self.write_block(Kind::Samples, packed.items, (packed.n_parts, packed.raw_len))
+    }
+
+    /// Writes what stands in `block` behind the room for its header.
+    fn write_block(&mut self, kind: Kind, items: u32, (n_parts, raw_len): (usize, usize)) -> Result<(), Error> {
         let first_item = if kind == Kind::Sideband { self.sideband_written } else { self.samples_written };
         let (head, stored) = self.block.split_at_mut(HEADER_BYTES);
         let header = Header {
             kind,
-            parts: u8::try_from(parts.len()).unwrap_or(u8::MAX),
+            parts: u8::try_from(n_parts).unwrap_or(u8::MAX),
             recording: self.recording,
             sequence: self.sequence,
             items,

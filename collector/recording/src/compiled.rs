@@ -44,6 +44,27 @@ impl Compiled {
     }
 }
 
+/// The lines of a table of names.
+///
+/// # Sources
+/// `tools/perf/Documentation/jit-interface.txt` of Linux.
+pub mod perf_map {
+    /// The function that a line names, or `None` if it is no such line: `START BYTES NAME`, both numbers in hex. Gives its
+    /// first address, the first address behind it, and where in the line its name begins.
+    #[must_use]
+    pub fn function(line: &[u8]) -> Option<(u64, u64, usize)> {
+        let mut fields = line.splitn(3, |&byte| byte == b' ');
+        let (start, bytes) = (hex(fields.next()?)?, hex(fields.next()?)?);
+        let name = fields.next().filter(|name| !name.trim_ascii().is_empty())?;
+        (bytes > 0).then_some((start, start.checked_add(bytes)?, line.len().checked_sub(name.len())?))
+    }
+
+    fn hex(text: &[u8]) -> Option<u64> {
+        let text = std::str::from_utf8(text).ok()?;
+        u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+    }
+}
+
 /// The layout of a dump, as processes write it and as a recording holds it.
 ///
 /// # Sources

@@ -1,6 +1,7 @@
 //! What can go wrong with a recording.
 
 use crate::block::MARKER;
+use crate::model::Arch;
 use std::io;
 
 /// Why a recording could not be written or read.
@@ -10,6 +11,9 @@ pub enum Error {
     /// The sink refused bytes. What was written before stays readable, and the writer can be used on.
     #[error("writing the recording")]
     Write(#[source] io::Error),
+    /// A thread could not be started.
+    #[error("starting a thread that encodes samples")]
+    Thread(#[source] io::Error),
     /// The source could not be read.
     #[error("reading the recording")]
     Read(#[source] io::Error),
@@ -45,6 +49,14 @@ pub enum Error {
         value: u64,
         /// How large it may be.
         limit: u64,
+    },
+    /// A sample with the registers of another architecture than the description's; it was not written.
+    #[error("a sample has registers of {}, and the recording is of {}", found.name(), expected.name())]
+    ForeignRegisters {
+        /// Whose registers they are.
+        found: Arch,
+        /// Whose the recording has.
+        expected: Arch,
     },
     /// A block that is intact by its checksum and still makes no sense; its items before `item` are good.
     #[error("block {sequence} makes no sense from item {item} on")]

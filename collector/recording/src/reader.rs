@@ -4,7 +4,7 @@ use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
 use crate::codec::{decode_gaps, decode_samples, decode_sideband};
 use crate::damage::Damage;
 use crate::error::{Error, LooksLike};
-use crate::model::{Checkpoint, End, Gap, Meta, Sample, Sideband};
+use crate::model::{Checkpoint, End, Gap, Machine, Meta, Sample, Sideband};
 use crate::pack::Payload;
 use crate::scan::{Found, Scan, scan, select};
 use std::collections::BTreeSet;
@@ -125,8 +125,9 @@ impl<R: Read + Seek> Recording<R> {
     /// As for [`Self::sideband`].
     pub fn samples(&mut self, mut visit: impl FnMut(&Sample)) -> Result<(), Error> {
         let mut sample = Sample::default();
+        let machine = self.meta.host.machine();
         for found in self.blocks_of(Kind::Samples) {
-            let block = SampleBlock { header: found.header, stored: read_stored(&mut self.source, &found)? };
+            let block = SampleBlock { header: found.header, machine, stored: read_stored(&mut self.source, &found)? };
             if let Err(Error::Malformed { sequence, item }) = block.decode_into(&mut sample, |sample| visit(sample)) {
                 let lost = u64::from(found.header.items) - item;
                 self.note_malformed(sequence, |damage| damage.lost_samples += lost);
@@ -142,9 +143,9 @@ impl<R: Read + Seek> Recording<R> {
     /// Each item as for [`Self::sideband`]. Report what [`SampleBlock::decode`] finds to [`Self::note`].
     pub fn sample_blocks(&mut self) -> impl Iterator<Item = Result<SampleBlock, Error>> + '_ {
         let blocks = self.blocks_of(Kind::Samples);
-        let source = &mut self.source;
+        let (source, machine) = (&mut self.source, self.meta.host.machine());
         blocks.into_iter().map(move |found| {
-            read_stored(&mut *source, &found).map(|stored| SampleBlock { header: found.header, stored })
+            read_stored(&mut *source, &found).map(|stored| SampleBlock { header: found.header, machine, stored })
         })
     }
 
@@ -173,6 +174,7 @@ impl<R: Read + Seek> Recording<R> {
 #[derive(Debug, Clone)]
 pub struct SampleBlock {
     header: Header,
+    machine: Machine,
     stored: Vec<u8>,
 }
 
@@ -200,7 +202,7 @@ impl SampleBlock {
 
     fn decode_into(&self, sample: &mut Sample, visit: impl FnMut(&mut Sample)) -> Result<(), Error> {
         let decoded = unpack(&self.header, &self.stored)
-            .map_or(Err(0), |payload| decode_samples(&payload, self.header.items, sample, visit));
+            .map_or(Err(0), |payload| decode_samples(&payload, self.header.items, self.machine, sample, visit));
         decoded.map_err(|item| Error::Malformed { sequence: self.header.sequence, item })
     }
 }

@@ -79,19 +79,22 @@ pub(crate) struct Scrubber<'a> {
     ranges: Option<&'a MappingRanges>,
     chunk: (u64, u64),
     four_byte_words: bool,
+    /// What of a word may be an address: a signed return address points where it points without its signature.
+    mask: u64,
 }
 
 impl<'a> Scrubber<'a> {
     /// `chunk` is the address range of the sample's own chunk.
-    pub(crate) fn new(ranges: Option<&'a MappingRanges>, chunk: (u64, u64), abi: Option<Abi>) -> Self {
-        Self { ranges, chunk, four_byte_words: abi == Some(Abi::Bits32) }
+    pub(crate) fn new(ranges: Option<&'a MappingRanges>, chunk: (u64, u64), abi: Option<Abi>, mask: u64) -> Self {
+        Self { ranges, chunk, four_byte_words: abi == Some(Abi::Bits32), mask }
     }
 
     /// The word if it may be kept, else zero.
     pub(crate) fn word(&self, word: u64) -> u64 {
         let Some(ranges) = self.ranges else { return word };
         let (start, end) = self.chunk;
-        if word != 0 && ((start <= word && word < end) || ranges.contains(word)) { word } else { 0 }
+        let address = word & self.mask;
+        if address != 0 && ((start <= address && address < end) || ranges.contains(address)) { word } else { 0 }
     }
 
     /// The 8 bytes at a multiple of 8, of which `covered` (a mask of bytes) belong to the chunk. Words the chunk holds
@@ -123,6 +126,7 @@ impl<'a> Scrubber<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Arch, MAX_REGISTERS};
 
     /// Check that ranges join when they touch and that membership is half open.
     #[test]
@@ -146,11 +150,11 @@ mod tests {
     fn word_size_follows_the_abi() {
         let ranges: MappingRanges = [(0x0804_8000, 0x0805_0000)].into_iter().collect();
         let both = 0x0804_9000_0804_8010;
-        let narrow = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits32));
+        let narrow = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits32), u64::MAX);
         assert_eq!(narrow.granule(both, u64::MAX), both);
         assert_eq!(narrow.granule(0xdead_beef_0804_8010, u64::MAX), 0x0804_8010);
         assert_eq!(narrow.granule(both, 0xffff_ffff_0000_0000), 0x0804_9000_0000_0000);
-        let wide = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits64));
+        let wide = Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits64), u64::MAX);
         assert_eq!(wide.granule(both, u64::MAX), 0);
         assert_eq!(wide.granule(0x0804_8010, u64::MAX), 0x0804_8010);
         assert_eq!(wide.granule(0x0804_8010, u64::MAX >> 8), 0);
@@ -160,17 +164,32 @@ mod tests {
     #[test]
     fn registers_keep_pointers_and_the_two_that_always_count() {
         let ranges: MappingRanges = [(0x1000, 0x2000)].into_iter().collect();
-        let mut regs = UserRegs { abi: Abi::Bits64, values: [0xfeed; 17] };
+        let mut regs = UserRegs::new(Arch::X86_64, Abi::Bits64, &[0xfeed; 17]);
         regs.values[3] = 0x1008;
         regs.values[6] = 0x7008;
         regs.values[7] = 0x7000;
         regs.values[16] = 0x9999;
-        Scrubber::new(Some(&ranges), (0x7000, 0x7010), None).regs(&mut regs);
-        let mut expected = [0; 17];
+        Scrubber::new(Some(&ranges), (0x7000, 0x7010), None, u64::MAX).regs(&mut regs);
+        let mut expected = [0; MAX_REGISTERS];
         expected[3] = 0x1008;
         expected[6] = 0x7008;
         expected[7] = 0x7000;
         expected[16] = 0x9999;
         assert_eq!(regs.values, expected);
+    }
+
+    /// Check that a signed return address is judged by its address and kept with its signature, in a word of the stack and
+    /// in a register, and that without a mask it is no address.
+    #[test]
+    fn signatures_are_no_part_of_an_address() {
+        const SIGNED: u64 = 0x0035_0000_0000_1008;
+        let ranges: MappingRanges = [(0x1000, 0x2000)].into_iter().collect();
+        let scrubber = |mask| Scrubber::new(Some(&ranges), (0, 0), Some(Abi::Bits64), mask);
+        let mut regs = UserRegs::new(Arch::Aarch64, Abi::Bits64, &[0; 33]);
+        regs.values[30] = SIGNED;
+        scrubber((1 << 48) - 1).regs(&mut regs);
+        assert_eq!((scrubber((1 << 48) - 1).word(SIGNED), regs.values[30]), (SIGNED, SIGNED));
+        assert_eq!(scrubber((1 << 48) - 1).word(SIGNED + 0x1000), 0);
+        assert_eq!(scrubber(u64::MAX).word(SIGNED), 0);
     }
 }

@@ -6,8 +6,10 @@ use crate::codec::{GapEncoder, SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
 use crate::model::{Checkpoint, End, Gap, Meta, Sample, Sideband};
 use crate::scrub::MappingRanges;
+use crate::workers::{PackedBlock, Workers};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 
 /// A block is cut when its payload has so many bytes, unpacked.
 pub const BLOCK_BYTES: usize = 1 << 20;
@@ -43,6 +45,7 @@ pub struct WriteTally {
 pub struct RecordingWriter<W> {
     blocks: BlockSink<W>,
     samples: SampleEncoder,
+    workers: Workers,
     sideband: SidebandEncoder,
     gaps: GapEncoder,
     gaps_dropped: u64,
@@ -75,7 +78,8 @@ impl<W: Write> RecordingWriter<W> {
         }
         Ok(Self {
             blocks,
-            samples: SampleEncoder::new(),
+            samples: SampleEncoder::new(meta.host.machine()),
+            workers: Workers::new(meta.host.machine()),
             sideband: SidebandEncoder::default(),
             gaps: GapEncoder::default(),
             gaps_dropped: 0,
@@ -133,6 +137,37 @@ impl<W: Write> RecordingWriter<W> {
         let cut_after =
             if self.samples.len() >= BLOCK_BYTES { self.write_sideband().and(self.write_samples()) } else { Ok(()) };
         self.blocks.once(cut_before.and(cut_after))
+    }
+
+    /// Starts a thread that encodes samples given to [`Self::hand_over`].
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if there can be no more threads, [`Error::Write`] if the sink fails.
+    pub fn add_worker(&mut self) -> Result<(), Error> {
+        // Threads are spread anew: what came before must be in the sink before.
+        let written = self.write_open_blocks();
+        self.blocks.once(written)?;
+        self.workers.add().map_err(Error::Thread)
+    }
+
+    /// Threads there are for [`Self::hand_over`].
+    #[must_use]
+    pub fn n_workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// As [`Self::sample`], by the threads of [`Self::add_worker`], if there are any. The order in the recording may then be
+    /// another, but for samples of one thread.
+    ///
+    /// # Errors
+    /// As [`Self::sample`], of this sample or of one that was handed over before.
+    pub fn hand_over(&mut self, sample: &Sample, scrub: Option<&Arc<MappingRanges>>) -> Result<(), Error> {
+        if self.workers.len() == 0 {
+            return self.sample(sample, scrub.map(|ranges| &**ranges));
+        }
+        self.workers.encode(sample.clone(), scrub.cloned());
+        let written = self.write_finished(false);
+        self.blocks.once(written)
     }
 
     /// Adds the counters as they are now, so that a recording that breaks off can still be balanced by cause. Give the
@@ -211,7 +246,24 @@ impl<W: Write> RecordingWriter<W> {
 
     fn write_open_blocks(&mut self) -> Result<(), Error> {
         let sideband = self.write_sideband();
-        sideband.and(self.write_samples()).and(self.write_gaps())
+        sideband.and(self.write_samples()).and(self.write_finished(true)).and(self.write_gaps())
+    }
+
+    /// Writes what the workers have ready, or all they were given.
+    fn write_finished(&mut self, flushes: bool) -> Result<(), Error> {
+        let mut result = Ok(());
+        for block in self.workers.finished(flushes) {
+            let written = block.and_then(|block| self.write_packed(&block));
+            result = result.and(written);
+        }
+        result
+    }
+
+    fn write_packed(&mut self, block: &PackedBlock) -> Result<(), Error> {
+        // What a process did before its samples comes before them.
+        let written = self.write_sideband().and_then(|()| self.blocks.write_packed(block));
+        count(&mut self.tallies, written.is_ok(), block.by_cpu.iter().copied());
+        written
     }
 
     /// On a failure the gaps stay, as process events do.
@@ -239,12 +291,21 @@ impl<W: Write> RecordingWriter<W> {
             return Ok(());
         }
         let written = self.blocks.write(Kind::Samples, self.samples.items(), self.samples.parts().as_ref());
-        for (whose, samples) in self.samples.samples_by_cpu() {
-            let tally = self.tallies.entry(whose).or_default();
-            *(if written.is_ok() { &mut tally.written } else { &mut tally.unwritten }) += samples;
-        }
+        count(&mut self.tallies, written.is_ok(), self.samples.samples_by_cpu());
         self.samples.clear();
         written
+    }
+}
+
+/// Counts the samples of a block.
+fn count(
+    tallies: &mut BTreeMap<(u16, u32), WriteTally>,
+    is_written: bool,
+    by_cpu: impl Iterator<Item = ((u16, u32), u64)>,
+) {
+    for (whose, samples) in by_cpu {
+        let tally = tallies.entry(whose).or_default();
+        *(if is_written { &mut tally.written } else { &mut tally.unwritten }) += samples;
     }
 }
 

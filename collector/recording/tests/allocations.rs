@@ -1,7 +1,7 @@
 //! Writing a sample allocates nothing once the writer has seen its like.
 
 use fpprof_recording::model::{
-    Abi, CaptureMode, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource, Target, UserRegs,
+    Abi, Arch, CaptureMode, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource, Target, UserRegs,
 };
 use fpprof_recording::{MappingRanges, RecordingWriter};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -40,6 +40,8 @@ fn meta() -> Meta {
             cpus_online: 1,
             memory_bytes: 0,
             distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
         },
         collector: Collector::Ebpf,
         events: Vec::new(),
@@ -63,7 +65,7 @@ fn samples(n_threads: u32) -> Vec<Sample> {
             tid: 10 + thread,
             weight: 1,
             cpu_fired: number,
-            user_regs: Some(UserRegs { abi: Abi::Bits64, values }),
+            user_regs: Some(UserRegs::new(Arch::X86_64, Abi::Bits64, &values)),
             user_fp: vec![FpFrame { address: number, frame_address: sp }; 5],
             fp_end: FpEnd::Zero,
             kernel: vec![number % 11; 8],

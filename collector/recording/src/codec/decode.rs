@@ -5,10 +5,10 @@ use super::columns::Cursors;
 use super::memory::Memory;
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
-    PredictedChain, RUN_BITS, SP, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
 };
 use super::words::Words;
-use crate::model::{Abi, ChunkHole, FpFrame, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, ChunkHole, FpFrame, Machine, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
 
 /// Fills `sample` with one sample of the payload after the other, whatever `visit` left in it, and calls `visit`. `Err` is the number of samples
@@ -16,10 +16,11 @@ use crate::pack::Payload;
 pub(crate) fn decode_samples(
     payload: &Payload,
     items: u32,
+    machine: Machine,
     sample: &mut Sample,
     mut visit: impl FnMut(&mut Sample),
 ) -> Result<(), u64> {
-    let mut decoder = Decoder::new(payload).ok_or(0u64)?;
+    let mut decoder = Decoder::new(payload, machine).ok_or(0u64)?;
     for item in 0..items {
         decoder.next(sample).ok_or(item)?;
         visit(sample);
@@ -28,6 +29,7 @@ pub(crate) fn decode_samples(
 }
 
 struct Decoder<'a> {
+    machine: Machine,
     columns: Cursors<'a>,
     cpus: Vec<CpuState>,
     threads: Vec<ThreadState>,
@@ -41,8 +43,9 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(payload: &'a Payload) -> Option<Self> {
+    fn new(payload: &'a Payload, machine: Machine) -> Option<Self> {
         Some(Self {
+            machine,
             columns: Cursors::new(payload.parts())?,
             cpus: Vec::new(),
             threads: Vec::new(),
@@ -122,7 +125,7 @@ impl<'a> Decoder<'a> {
         if number == self.threads.len() && number < MAX_THREADS {
             let pid = columns.new_threads.u32()?;
             let tid = columns.new_threads.delta(u64::from(pid))?.try_into().ok()?;
-            self.threads.push(ThreadState { pid, tid, ..ThreadState::default() });
+            self.threads.push(ThreadState::new(pid, tid));
         }
         let state = self.threads.get(number)?;
         sample.pid = state.pid;
@@ -145,16 +148,17 @@ impl<'a> Decoder<'a> {
 
     fn registers(&mut self, thread: usize, abi: Abi) -> Option<UserRegs> {
         let state = self.threads.get_mut(thread)?;
-        let mask = self.columns.register_mask.u32()?;
-        let mut read = |mask: u32, base: u64| {
+        let arch = self.machine.arch;
+        let mask = self.columns.register_mask.varint()?;
+        let mut read = |mask: u64, base: u64| {
             for (_, value) in state.regs.iter_mut().enumerate().filter(|(number, _)| mask >> number & 1 == 1) {
                 *value = self.words.get(&mut self.columns.registers, &mut self.columns.literals, base)?;
             }
-            Some(state.regs.get(SP).copied().unwrap_or(0))
+            Some(state.regs.get(arch.sp()).copied().unwrap_or(0))
         };
-        let sp = read(mask & 1 << SP, 0)?;
-        read(mask & !(1 << SP), sp)?;
-        (mask >> state.regs.len() == 0).then_some(UserRegs { abi, values: state.regs })
+        let sp = read(mask & 1 << arch.sp(), 0)?;
+        read(mask & !(1 << arch.sp()), sp)?;
+        (mask >> arch.n_registers() == 0).then_some(UserRegs { arch, abi, values: state.regs })
     }
 
     fn holes(&mut self, sample: &mut Sample, has_holes: bool) -> Option<()> {
@@ -218,8 +222,9 @@ impl<'a> Decoder<'a> {
         let memory = &self.memory;
         let pid = sample.pid;
         self.predicted.clear();
-        self.predicted
-            .extend(PredictedChain::new(sample, sample.user_regs, |address| memory.word(pid, address)).take(predicted));
+        let mask = self.machine.return_address_mask;
+        let chain = PredictedChain::new(sample, sample.user_regs, mask, |address| memory.word(pid, address));
+        self.predicted.extend(chain.take(predicted));
         if self.predicted.len() != predicted {
             return None;
         }

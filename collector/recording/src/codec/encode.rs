@@ -5,18 +5,23 @@ use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
-    PredictedChain, RUN_BITS, SP, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
 };
 use super::varint::{put, put_delta};
 use super::words::{Place, WordNumbers};
 use crate::error::Error;
-use crate::model::{Abi, FpFrame, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, FpFrame, Machine, Sample, StackEnd, UserRegs};
 use crate::scrub::{MappingRanges, Scrubber};
 use rustc_hash::FxHashMap;
+
+/// Where registers come without a chunk (mode `fp` of aarch64), so much above the stack pointer counts as stack: most
+/// frame pointers lie there, and a stack that grew has no mapping that is known.
+const NEAR_STACK_BYTES: u64 = 1 << 16;
 
 /// Collects the samples of one block.
 #[derive(Debug)]
 pub(crate) struct SampleEncoder {
+    machine: Machine,
     columns: Columns,
     /// By CPU and event: the samples of an event follow one another more closely than those of a CPU.
     cpus: FxHashMap<(u32, u16), usize>,
@@ -35,8 +40,9 @@ pub(crate) struct SampleEncoder {
 }
 
 impl SampleEncoder {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(machine: Machine) -> Self {
         Self {
+            machine,
             columns: Columns::default(),
             cpus: FxHashMap::default(),
             cpu_states: Vec::new(),
@@ -103,10 +109,13 @@ impl SampleEncoder {
 
     /// Adds a sample; on an error nothing is added.
     pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
-        check(sample)?;
+        check(sample, self.machine)?;
         let start = chunk_start(sample);
-        let chunk = (start, start.saturating_add(sample.stack.len() as u64));
-        let scrubber = Scrubber::new(ranges, chunk, sample.user_regs.map(|regs| regs.abi));
+        let has_regs_alone = sample.stack.is_empty() && sample.user_regs.is_some() && self.machine.arch.lr().is_some();
+        let stack_bytes = if has_regs_alone { NEAR_STACK_BYTES } else { sample.stack.len() as u64 };
+        let chunk = (start, start.saturating_add(stack_bytes));
+        let mask = self.machine.return_address_mask;
+        let scrubber = Scrubber::new(ranges, chunk, sample.user_regs.map(|regs| regs.abi), mask);
         let regs = sample.user_regs.map(|mut regs| {
             scrubber.regs(&mut regs);
             regs
@@ -178,7 +187,7 @@ impl SampleEncoder {
         if number == next {
             put(&mut self.columns.new_threads, u64::from(pid));
             put_delta(&mut self.columns.new_threads, u64::from(tid), u64::from(pid));
-            self.thread_states.push(ThreadState { pid, tid, ..ThreadState::default() });
+            self.thread_states.push(ThreadState::new(pid, tid));
         }
         number
     }
@@ -204,12 +213,13 @@ impl SampleEncoder {
     fn registers(&mut self, thread: usize, regs: &UserRegs, chunk: (u64, u64)) {
         let Some(state) = self.thread_states.get_mut(thread) else { return };
         let mut mask = 0;
-        let sp_first = [SP].into_iter().chain((0..regs.values.len()).filter(|&number| number != SP));
+        let sp = self.machine.arch.sp();
+        let sp_first = [sp].into_iter().chain((0..self.machine.arch.n_registers()).filter(|&number| number != sp));
         for number in sp_first {
             let (Some(&new), Some(old)) = (regs.values.get(number), state.regs.get_mut(number)) else { continue };
             if new != *old {
-                mask |= 1 << number;
-                let place = if number == SP { Place::NOWHERE } else { Place { address: regs.sp(), chunk } };
+                mask |= 1u64 << number;
+                let place = if number == sp { Place::NOWHERE } else { Place { address: regs.sp(), chunk } };
                 self.words.put(&mut self.columns.registers, &mut self.columns.literals, new, place);
                 *old = new;
             }
@@ -279,7 +289,8 @@ impl SampleEncoder {
         };
         let frames = || sample.user_fp.iter().enumerate().map(scrubbed);
         let memory = &self.memory;
-        let predicted = PredictedChain::new(sample, regs, |address| memory.word(sample.pid, address))
+        let mask = self.machine.return_address_mask;
+        let predicted = PredictedChain::new(sample, regs, mask, |address| memory.word(sample.pid, address))
             .zip(frames())
             .take_while(|(predicted, frame)| predicted == frame)
             .count();
@@ -327,7 +338,10 @@ impl SampleEncoder {
     }
 }
 
-fn check(sample: &Sample) -> Result<(), Error> {
+fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {
+    if let Some(regs) = sample.user_regs.filter(|regs| regs.arch != machine.arch) {
+        return Err(Error::ForeignRegisters { found: regs.arch, expected: machine.arch });
+    }
     let limits = [
         ("stack bytes", sample.stack.len(), MAX_STACK_BYTES),
         ("frame-pointer frames", sample.user_fp.len(), MAX_CHAIN_FRAMES),

@@ -4,7 +4,7 @@ use super::varint::{Cursor, put, put_delta};
 use crate::model::{Gap, LossCause};
 
 /// By their numbers in a file.
-const CAUSES: [LossCause; 8] = [
+const CAUSES: [LossCause; 9] = [
     LossCause::RingFull,
     LossCause::Throttled,
     LossCause::ExecWindow,
@@ -13,6 +13,7 @@ const CAUSES: [LossCause; 8] = [
     LossCause::Nested,
     LossCause::TableFull,
     LossCause::Woken,
+    LossCause::NoRing,
 ];
 /// The event stands in the same number above the cause: a reader that knows one event only refuses the others.
 const EVENT_SHIFT: u32 = 8;
@@ -80,7 +81,7 @@ mod tests {
 
     fn gaps() -> Vec<Gap> {
         let gap = |(i, &cause): (u64, &LossCause)| {
-            let start_ns = 1_000_000 * (7 - i);
+            let start_ns = 1_000_000 * (CAUSES.len() as u64 - i);
             let cpu = u32::try_from(i).unwrap() % 2;
             let event = [0, 1, u16::MAX][usize::try_from(i % 3).unwrap()];
             Gap { cpu, event, start_ns, end_ns: start_ns + i * 1000, lost: i + 1, cause }
@@ -112,7 +113,7 @@ mod tests {
             assert_eq!(good, n_visited, "cut to {len} bytes");
         }
         assert_eq!(decode_gaps(payload, 1, |_| {}), Err(1));
-        let unknown_cause = [0, 0, 0, 8, 1];
+        let unknown_cause = [0, 0, 0, u8::try_from(CAUSES.len()).unwrap(), 1];
         assert_eq!(decode_gaps(&unknown_cause, 1, |_| {}), Err(0));
         let mut late = Vec::new();
         put_delta(&mut late, u64::MAX, 0);

@@ -1,6 +1,6 @@
 //! What writer and reader both know after a sample, and predict the next one from.
 
-use crate::model::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
+use crate::model::{Abi, ChunkHole, FpEnd, FpFrame, MAX_REGISTERS, Sample, StackEnd, StackEndSource, UserRegs};
 
 /// Most bytes of one chunk. The largest stack seen in use is 1.2 MB (rustc), the usual limit for one 8 MiB.
 pub const MAX_STACK_BYTES: usize = 16 << 20;
@@ -15,9 +15,6 @@ pub(crate) const MAX_THREADS: usize = 1 << 16;
 
 /// Most distinct words of one block. A writer stays below: a block of 1 MiB holds at most 2^19, a sample 2^21.
 pub(crate) const MAX_WORDS: usize = 1 << 22;
-
-/// Number of the stack pointer among the registers.
-pub(crate) const SP: usize = 7;
 
 /// A run of changed words is told together with the gap before it: this many bits hold its length but one, and the
 /// highest of their values says that the rest of the length is told apart.
@@ -51,12 +48,18 @@ pub(crate) struct CpuState {
 }
 
 /// Last sample of a thread.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadState {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    pub(crate) regs: [u64; X86_64_REGS],
+    pub(crate) regs: [u64; MAX_REGISTERS],
     pub(crate) stack_end: Option<StackEnd>,
+}
+
+impl ThreadState {
+    pub(crate) fn new(pid: u32, tid: u32) -> Self {
+        Self { pid, tid, regs: [0; MAX_REGISTERS], stack_end: None }
+    }
 }
 
 pub(crate) const FP_ENDS: [FpEnd; 6] =
@@ -86,9 +89,9 @@ pub(crate) fn chunk_start(sample: &Sample) -> u64 {
 /// The frame-pointer chain as it follows from registers and stack.
 ///
 /// ```text
-/// frames = [(ip, 0)], fp = rbp
+/// frames = [(ip, 0)], fp = the frame pointer
 /// while fp and fp + 8 lie in the chunk and outside its holes:
-///     frames += (word(fp + 8), fp);  fp = word(fp)
+///     frames += (word(fp + 8) & mask, fp);  fp = word(fp)
 /// ```
 ///
 /// It goes on where a collector may have stopped; the recording says how much of it holds.
@@ -97,6 +100,7 @@ pub(crate) struct PredictedChain<'a, F> {
     start: u64,
     len: u64,
     holes: &'a [ChunkHole],
+    return_address_mask: u64,
     next: Option<FpFrame>,
     fp: u64,
 }
@@ -104,7 +108,7 @@ pub(crate) struct PredictedChain<'a, F> {
 impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
     /// `regs` as they are written; `word` reads an aligned word of the chunk. Nothing is predicted for 32-bit code,
     /// without registers, and when holes are not ascending (a file can say so).
-    pub(crate) fn new(sample: &'a Sample, regs: Option<UserRegs>, word: F) -> Self {
+    pub(crate) fn new(sample: &'a Sample, regs: Option<UserRegs>, return_address_mask: u64, word: F) -> Self {
         let ascending = sample.stack_holes.is_sorted_by(|a, b| hole_end(a) <= u64::from(b.offset));
         let regs = regs.filter(|regs| regs.abi == Abi::Bits64 && ascending);
         Self {
@@ -112,6 +116,7 @@ impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
             start: chunk_start(sample),
             len: sample.stack.len() as u64,
             holes: &sample.stack_holes,
+            return_address_mask,
             next: regs.map(|regs| FpFrame { address: regs.ip(), frame_address: 0 }),
             fp: regs.map_or(0, |regs| regs.fp()),
         }
@@ -136,7 +141,8 @@ impl<F: Fn(u64) -> u64> Iterator for PredictedChain<'_, F> {
         let frame = self.next.take()?;
         let fp = self.fp;
         if fp.is_multiple_of(8) && self.readable(fp) && self.readable(fp.wrapping_add(8)) {
-            self.next = Some(FpFrame { address: (self.word)(fp.wrapping_add(8)), frame_address: fp });
+            let address = (self.word)(fp.wrapping_add(8)) & self.return_address_mask;
+            self.next = Some(FpFrame { address, frame_address: fp });
             self.fp = (self.word)(fp);
         }
         Some(frame)

@@ -105,6 +105,9 @@ pub enum LossCause {
     Woken,
     /// A probe was hit while the sample of another hit was being taken, on the same CPU.
     Nested,
+    /// On a CPU that came online during the recording, with a number higher than any CPU had when the ring buffers were
+    /// made.
+    NoRing,
     /// The sample was taken but is not in the file: the recording broke off before it was written, or a block is
     /// damaged. No recording says so of itself; its reader does.
     Unwritten,
@@ -123,6 +126,7 @@ impl LossCause {
             Self::TableFull => "table_full",
             Self::Woken => "woken",
             Self::Nested => "nested",
+            Self::NoRing => "no_ring",
             Self::Unwritten => "unwritten",
             Self::Unattributed => "unattributed",
         }
@@ -149,7 +153,7 @@ pub struct OwnCost {
     pub after_stop_ns: u64,
     /// Largest resident set, bytes.
     pub max_rss_bytes: u64,
-    /// Time inside our BPF programs, nanoseconds; `None` when the kernel's statistics could not be enabled.
+    /// Time inside our BPF programs, nanoseconds; `None` when it was not measured.
     pub bpf_run_ns: Option<u64>,
     /// Runs of the sampling program; `None` likewise.
     pub bpf_runs: Option<u64>,

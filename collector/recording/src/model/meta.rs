@@ -1,5 +1,6 @@
 //! What was asked for, and where it ran.
 
+use super::machine::{Arch, Machine};
 use serde::{Deserialize, Serialize};
 
 /// The first block of every recording.
@@ -59,6 +60,43 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Distribution (`PRETTY_NAME` of os-release), empty when unknown.
     pub distribution: String,
+    /// Bits of a return address that are the address: the others may hold a signature (pointer authentication of
+    /// aarch64) or a tag. All, where nothing is said.
+    #[serde(default = "all_bits", skip_serializing_if = "is_all_bits")]
+    pub return_address_mask: u64,
+    /// Where a symbol of the kernel lay, if the recorder noted one: it tells where the kernel was loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_symbol: Option<KernelSymbol>,
+}
+
+/// A symbol of the recorded kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelSymbol {
+    /// Such as `_text`.
+    pub name: String,
+    /// Its address.
+    pub address: u64,
+}
+
+fn all_bits() -> u64 {
+    u64::MAX
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_all_bits(mask: &u64) -> bool {
+    *mask == u64::MAX
+}
+
+impl Host {
+    /// The architecture that samples have registers of. Those that earlier versions recorded all are x86-64's.
+    #[must_use]
+    pub fn processor(&self) -> Arch {
+        Arch::by_name(&self.arch).unwrap_or_default()
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        Machine { arch: self.processor(), return_address_mask: self.return_address_mask }
+    }
 }
 
 /// Who took the samples.

@@ -6,12 +6,15 @@
 
 mod end;
 mod gap;
+mod machine;
 mod meta;
 mod sample;
 mod sideband;
 
 pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss, SkippedWaits};
 pub use gap::Gap;
-pub use meta::{CaptureMode, Collector, Event, Host, Measure, Meta, NotCounted, Sampling, Target};
-pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs, X86_64_REGS};
+pub(crate) use machine::Machine;
+pub use machine::{Arch, MAX_REGISTERS};
+pub use meta::{CaptureMode, Collector, Event, Host, KernelSymbol, Measure, Meta, NotCounted, Sampling, Target};
+pub use sample::{Abi, ChunkHole, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs};
 pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};

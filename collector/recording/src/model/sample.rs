@@ -1,10 +1,6 @@
 //! One sample.
 
-/// Registers of x86-64 in DWARF order: rax rdx rcx rbx rsi rdi rbp rsp r8..r15, then the instruction pointer.
-///
-/// # Sources
-/// System V psABI for AMD64, figure 3.36.
-pub const X86_64_REGS: usize = 17;
+use super::machine::{Arch, MAX_REGISTERS};
 
 /// One tick of the sampling event in a profiled thread.
 ///
@@ -32,7 +28,8 @@ pub struct Sample {
     /// The thread was inside `execve`, between two programs: its address space was the next one's already, and its
     /// registers still the last one's. It had no user stack then, and [`Self::user_regs`] are `None`.
     pub in_exec: bool,
-    /// User registers; `None` for a kernel thread, and in `fp` mode.
+    /// User registers; `None` for a kernel thread. In `fp` mode `None` where the return address is on the stack; where it
+    /// is in a register at first (aarch64), that one and the frame, stack and instruction pointers, and all others zero.
     pub user_regs: Option<UserRegs>,
     /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.
     /// Empty in `dwarf` mode.
@@ -55,27 +52,69 @@ pub struct Sample {
 /// User registers of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserRegs {
+    /// Whose registers they are.
+    pub arch: Arch,
     /// 32-bit code or 64-bit code.
     pub abi: Abi,
-    /// In DWARF order, see [`X86_64_REGS`].
-    pub values: [u64; X86_64_REGS],
+    /// In DWARF order, as many as the architecture has, then zeros.
+    ///
+    /// x86-64: rax rdx rcx rbx rsi rdi rbp rsp r8..r15, then the instruction pointer. aarch64: x0..x30, sp, pc.
+    ///
+    /// # Sources
+    /// System V psABI for AMD64, figure 3.36; DWARF for the Arm 64-bit Architecture, §4.1.
+    pub values: [u64; MAX_REGISTERS],
 }
 
 impl UserRegs {
+    /// Registers with these values, which are as many as the architecture has.
+    #[must_use]
+    pub fn new(arch: Arch, abi: Abi, own: &[u64]) -> Self {
+        let mut values = [0; MAX_REGISTERS];
+        for (value, own) in values.iter_mut().zip(own.iter().take(arch.n_registers())) {
+            *value = *own;
+        }
+        Self { arch, abi, values }
+    }
+
+    /// Those that the architecture has.
+    #[must_use]
+    pub fn own(&self) -> &[u64] {
+        self.values.get(..self.arch.n_registers()).unwrap_or(&[])
+    }
+
     /// Instruction pointer.
     #[must_use]
     pub fn ip(&self) -> u64 {
-        self.values[16]
+        self.get(self.arch.ip())
     }
+
     /// Stack pointer.
     #[must_use]
     pub fn sp(&self) -> u64 {
-        self.values[7]
+        self.get(self.arch.sp())
     }
+
     /// Frame pointer.
     #[must_use]
     pub fn fp(&self) -> u64 {
-        self.values[6]
+        self.get(self.arch.fp())
+    }
+
+    /// What is kept of them in mode `fp`, see [`Sample::user_regs`].
+    #[must_use]
+    pub fn of_leaf(&self) -> Option<Self> {
+        let lr = self.arch.lr()?;
+        let mut kept = Self { values: [0; MAX_REGISTERS], ..*self };
+        for number in [self.arch.fp(), lr, self.arch.sp(), self.arch.ip()] {
+            if let Some(value) = kept.values.get_mut(number) {
+                *value = self.get(number);
+            }
+        }
+        Some(kept)
+    }
+
+    fn get(&self, number: usize) -> u64 {
+        self.values.get(number).copied().unwrap_or(0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The format cannot change unnoticed.
 
 use crate::layout;
-use crate::values::{end, fixed_gap, fixed_sample, meta};
+use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
     BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Mmap, ModuleBytes, Sample,
     Sideband, StackEnd, StackEndSource,
@@ -105,9 +105,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version3.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version4.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version3.txt line {}", number + 1);
+        assert_eq!(found, golden, "version4.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -116,7 +116,8 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version3.bin", &file()));
+    let (its_gaps, mut samples) = read(compare_or_bless("version4.bin", &file()));
+    assert_eq!(read(std::fs::read(path("version3.bin")).unwrap()), (gaps.clone(), samples.clone()));
     assert_eq!((its_gaps, samples.split_off(11)), (gaps.clone(), newest_samples()));
     assert_eq!(read(std::fs::read(path("version2.bin")).unwrap()), (gaps, samples.clone()));
     assert_eq!(samples.split_off(6), newer_samples());
@@ -139,6 +140,38 @@ fn read(golden: Vec<u8>) -> (Vec<Gap>, Vec<Sample>) {
     recording.gaps(|gap| gaps.push(*gap)).unwrap();
     assert!(recording.damage().is_none());
     (gaps, read_samples)
+}
+
+/// Check the same of what versions before 4 could not say: the registers of aarch64, and signed return addresses, from
+/// which the frame-pointer chain follows.
+#[test]
+fn golden_file_of_aarch64() {
+    let samples: Vec<Sample> = samples().into_iter().map(on_aarch64).collect();
+    let mut writer = RecordingWriter::new(Vec::new(), &aarch64_meta()).unwrap();
+    samples.iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    writer.finish(&end()).unwrap();
+    let file = writer.into_inner();
+    let found = layout::dump(&file);
+    assert_eq!(found, String::from_utf8(compare_or_bless("version4-aarch64.txt", found.as_bytes())).unwrap());
+    let mut recording = Recording::open(Cursor::new(compare_or_bless("version4-aarch64.bin", &file))).unwrap();
+    assert_eq!(recording.meta(), &aarch64_meta());
+    let mut read = Vec::new();
+    recording.samples(|sample| read.push(sample.clone())).unwrap();
+    assert_eq!(read, samples);
+    let blocks = layout::blocks(&file);
+    let predicted = &blocks.iter().find(|block| block.kind == 3).unwrap().parts[17];
+    assert_eq!(predicted[0], 6 * 2 + 1, "both frames follow, and the end is a zero");
+}
+
+/// Check that a sample with the registers of another architecture is refused, and the recording stays good.
+#[test]
+fn foreign_registers_are_refused() {
+    let mut writer = RecordingWriter::new(Vec::new(), &aarch64_meta()).unwrap();
+    let refused = writer.sample(&fixed_sample(3), None).unwrap_err();
+    assert_eq!(refused.to_string(), "a sample has registers of x86_64, and the recording is of aarch64");
+    writer.sample(&on_aarch64(fixed_sample(3)), None).unwrap();
+    writer.finish(&end()).unwrap();
+    assert_eq!(Recording::open(Cursor::new(writer.into_inner())).unwrap().n_samples(), 1);
 }
 
 /// Check that the same input gives the same bytes.

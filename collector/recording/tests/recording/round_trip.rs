@@ -1,6 +1,6 @@
 //! What is written is read again, whatever it is.
 
-use crate::values::{arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta};
+use crate::values::{aarch64_meta, arbitrary_sample, arbitrary_sideband, end, fixed_gap, meta, on_aarch64};
 use fpprof_recording::model::Sample;
 use fpprof_recording::{Recording, RecordingWriter};
 use proptest::prelude::*;
@@ -12,10 +12,15 @@ proptest! {
     /// Check that arbitrary samples and events come back equal and in order, wherever the blocks are cut.
     #[test]
     fn anything_written_is_read_again(
-        samples in prop::collection::vec((arbitrary_sample(), prop::bool::weighted(0.1)), 0..40),
+        mut samples in prop::collection::vec((arbitrary_sample(), prop::bool::weighted(0.1)), 0..40),
         events in prop::collection::vec(arbitrary_sideband(), 0..20),
+        is_aarch64: bool,
     ) {
-        let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+        let meta = if is_aarch64 { aarch64_meta() } else { meta() };
+        if is_aarch64 {
+            samples = samples.into_iter().map(|(sample, flush)| (on_aarch64(sample), flush)).collect();
+        }
+        let mut writer = RecordingWriter::new(Vec::new(), &meta).unwrap();
         events.iter().for_each(|event| writer.sideband(event).unwrap());
         for ((sample, flush), number) in samples.iter().zip(0..) {
             writer.sample(sample, None).unwrap();
@@ -30,7 +35,7 @@ proptest! {
         prop_assert_eq!(bytes_written, file.len() as u64);
 
         let mut recording = Recording::open(Cursor::new(file)).unwrap();
-        prop_assert_eq!(recording.meta(), &meta());
+        prop_assert_eq!(recording.meta(), &meta);
         prop_assert_eq!(recording.end(), Some(&end()));
         prop_assert_eq!(recording.n_samples(), samples.len() as u64);
         let mut read_events = Vec::new();
@@ -79,5 +84,34 @@ proptest! {
         read.sort_by_key(|&(first, _)| first);
         let read: Vec<Sample> = read.into_iter().flat_map(|(_, samples)| samples).collect();
         prop_assert_eq!(read, samples);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Check that samples encoded by several threads all come back, those of one thread in their order, and are counted; and
+    /// that what a flush promises holds then, too.
+    #[test]
+    fn workers_lose_nothing(samples in prop::collection::vec(arbitrary_sample(), 1..60), n_workers in 1_usize..4) {
+        let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
+        for (number, sample) in samples.iter().enumerate() {
+            if number % 20 == 0 && writer.n_workers() < n_workers {
+                writer.add_worker().unwrap();
+            }
+            writer.hand_over(sample, None).unwrap();
+        }
+        writer.flush().unwrap();
+        let written: u64 = writer.tallies().values().map(|tally| tally.written).sum();
+        prop_assert_eq!(written, samples.len() as u64);
+        let mut recording = Recording::open(Cursor::new(writer.into_inner())).unwrap();
+        prop_assert!(recording.damage().is_none());
+        let mut read = Vec::new();
+        recording.samples(|sample| read.push(sample.clone())).unwrap();
+        prop_assert_eq!(read.len(), samples.len());
+        for tid in samples.iter().map(|sample| sample.tid) {
+            let of_thread = |all: &[Sample]| all.iter().filter(|sample| sample.tid == tid).cloned().collect::<Vec<_>>();
+            prop_assert_eq!(of_thread(&read), of_thread(&samples));
+        }
     }
 }

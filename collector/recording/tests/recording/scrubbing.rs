@@ -1,7 +1,7 @@
 //! Scrubbing: pointers stay, everything else goes.
 
 use crate::values::{arbitrary_sample, end, meta};
-use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
+use fpprof_recording::model::{Abi, Arch, FpEnd, FpFrame, Sample, UserRegs};
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ fn sample(words: &[u64], abi: Abi) -> Sample {
     Sample {
         pid: 1,
         tid: 1,
-        user_regs: Some(UserRegs { abi, values }),
+        user_regs: Some(UserRegs::new(Arch::X86_64, abi, &values)),
         stack: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         ..Sample::default()
     }
@@ -51,7 +51,8 @@ fn pointers_stay_and_the_rest_is_zero() {
     let stack = [CODE, SECRET, SP, SP + 63, SP + 64, 17, CODE + 0xfff, CODE + 0x1000];
     let read = written(&[sample(&stack, Abi::Bits64)], Some(&ranges()));
     assert_eq!(words(&read[0]), [CODE, 0, SP, SP + 63, 0, 0, CODE + 0xfff, 0]);
-    let regs = read[0].user_regs.unwrap().values;
+    let read_regs = read[0].user_regs.unwrap();
+    let regs = read_regs.own();
     assert_eq!((regs[3], regs[6], regs[7], regs[16]), (CODE + 8, SP + 16, SP, SECRET ^ 1));
     assert_eq!(regs.iter().filter(|&&value| value == 0).count(), 13);
 }

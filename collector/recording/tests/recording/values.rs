@@ -1,9 +1,9 @@
 //! Values for the tests of this folder.
 
 use fpprof_recording::model::{
-    Abi, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit, FileIdentity,
-    Fork, FpEnd, FpFrame, Gap, Host, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost, Sample, Sampling, Sideband,
-    SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
+    Abi, Arch, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit,
+    FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost, Sample,
+    Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -19,6 +19,8 @@ pub(crate) fn meta() -> Meta {
             cpus_online: 2,
             memory_bytes: 1 << 30,
             distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
         },
         collector: Collector::Ebpf,
         events: vec![Event {
@@ -32,6 +34,33 @@ pub(crate) fn meta() -> Meta {
         target: Target::Command { argv: vec!["true".into()], pid: 7 },
         not_counted: Vec::new(),
     }
+}
+
+/// The same of aarch64, whose return addresses are signed.
+pub(crate) fn aarch64_meta() -> Meta {
+    let mut meta = meta();
+    meta.host.arch = Arch::Aarch64.name().into();
+    meta.host.return_address_mask = (1 << 48) - 1;
+    meta
+}
+
+/// The same sample on aarch64: with twice the registers, and signed return addresses on its stack.
+pub(crate) fn on_aarch64(mut sample: Sample) -> Sample {
+    let Some(old) = sample.user_regs else { return sample };
+    let mut regs = UserRegs::new(Arch::Aarch64, old.abi, &[old.own(), old.own()].concat());
+    let arch = regs.arch;
+    for (number, value) in [(arch.ip(), old.ip()), (arch.sp(), old.sp()), (arch.fp(), old.fp())] {
+        regs.values[number] = value;
+    }
+    sample.user_regs = Some(regs);
+    let may_be_signed = sample.stack_holes.is_empty();
+    for word in sample.stack.chunks_exact_mut(8).filter(|_| may_be_signed) {
+        let value = u64::from_le_bytes(word.try_into().unwrap());
+        if value >> 16 == 0x5555_0000 {
+            word.copy_from_slice(&(value | 0x0035 << 48).to_le_bytes());
+        }
+    }
+    sample
 }
 
 pub(crate) fn end() -> End {
@@ -64,10 +93,7 @@ fn word() -> impl Strategy<Value = u64> {
 
 fn registers() -> impl Strategy<Value = UserRegs> {
     let abi = prop_oneof![4 => Just(Abi::Bits64), 1 => Just(Abi::Bits32)];
-    (abi, prop::collection::vec(word(), 17)).prop_map(|(abi, values)| {
-        let values = values.try_into().expect("17 values were asked for");
-        UserRegs { abi, values }
-    })
+    (abi, prop::collection::vec(word(), 17)).prop_map(|(abi, values)| UserRegs::new(Arch::X86_64, abi, &values))
 }
 
 fn fp_end() -> impl Strategy<Value = FpEnd> {
@@ -239,7 +265,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         cpu_lost: number / 10,
         in_kernel: number.is_multiple_of(4),
         in_exec: false,
-        user_regs: Some(UserRegs { abi: Abi::Bits64, values }),
+        user_regs: Some(UserRegs::new(Arch::X86_64, Abi::Bits64, &values)),
         user_fp: vec![
             FpFrame { address: values[16], frame_address: 0 },
             FpFrame { address: 0x5555_0000_1234, frame_address: sp + 16 },
