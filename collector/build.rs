@@ -4,8 +4,10 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 12] = [
     "abi.h",
+    "arch_arm64.bpf.h",
+    "arch_x86.bpf.h",
     "capture.bpf.h",
     "cgroup.bpf.h",
     "compat.bpf.h",
@@ -20,7 +22,8 @@ const SOURCES: [&str; 10] = [
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("fpprof.skel.rs");
     // v3 has the atomic exchange; libbpf's BPF_PROG leaves its `ctx` unused.
-    let arguments = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
+    let arguments =
+        ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-isystem", fpprof_libbpf::INCLUDE];
     SkeletonBuilder::new()
         .source("src/bpf/fpprof.bpf.c")
         .clang_args(arguments)
