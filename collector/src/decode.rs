@@ -1,5 +1,6 @@
 //! Bytes of a ring to samples.
 
+use crate::arch::{NATIVE, values};
 use crate::bpf::types;
 use crate::ring::Lane;
 use crate::sys::read_pod;
@@ -12,13 +13,37 @@ use std::mem::size_of;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadRecord;
 
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A sample.
+    Sample,
+    /// The first half of the sample of a wait that began then: all but its length.
+    WaitBegun { since_ns: u64 },
+    /// The second half: its length is the weight, and the rest is empty.
+    WaitEnded { since_ns: u64 },
+}
+
+/// What a record is, and when its thread was started.
+pub(crate) fn kind(record: &[u8]) -> Option<(Kind, u64)> {
+    let head: types::sample_head = read_pod(record)?;
+    let kind = if has(head.flags, types::sample_flag::SAMPLE_WAIT_BEGUN) {
+        Kind::WaitBegun { since_ns: head.weight }
+    } else if has(head.flags, types::sample_flag::SAMPLE_WAIT_ENDED) {
+        Kind::WaitEnded { since_ns: head.stack_end }
+    } else {
+        Kind::Sample
+    };
+    Some((kind, head.start_boottime))
+}
+
 /// The time of a record, for merging CPUs.
 pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
     read_pod::<types::sample_head>(record).map(|head| head.time_ns)
 }
 
 /// Fills `sample` from a record of a ring; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
-/// Registers are left out unless `keeps_regs`.
+/// Unless `keeps_regs`, registers are left out but for what mode `fp` keeps of them.
 pub(crate) fn decode(
     record: &[u8],
     lane: Lane,
@@ -42,9 +67,10 @@ pub(crate) fn decode(
     (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
     sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
     sample.in_exec = has(head.flags, types::sample_flag::SAMPLE_IN_EXEC);
-    let has_regs = keeps_regs && has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
+    let has_user = has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
     let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
-    sample.user_regs = has_regs.then(|| user_regs(abi, &head.regs));
+    let regs = has_user.then(|| user_regs(abi, &head.regs));
+    sample.user_regs = if keeps_regs { regs } else { regs.and_then(|regs| regs.of_leaf()) };
     sample.user_fp.clear();
     let words = words(frames);
     sample.user_fp.extend(pairs(words).map(|(address, frame_address)| FpFrame { address, frame_address }));
@@ -63,7 +89,7 @@ pub(crate) fn decode(
 
 /// The gaps of a ring as its CPU notes them, one of three words for each cause.
 pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
-    let causes = [LossCause::RingFull, LossCause::TableFull].into_iter();
+    let causes = [LossCause::RingFull, LossCause::TableFull, LossCause::NoRing].into_iter();
     let Lane { cpu, event } = lane;
     let gap = move |cause| {
         let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
@@ -73,6 +99,7 @@ pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl 
 }
 
 const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_TABLE_FULL.0 == 1);
+const _: () = assert!(types::gap_cause::GAP_NO_RING.0 == 2);
 const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.
@@ -98,16 +125,9 @@ fn pairs(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64
     std::iter::from_fn(move || Some((words.next()?, words.next()?)))
 }
 
-/// From the kernel's order to DWARF's.
-///
-/// # Sources
-/// System V psABI for AMD64, figure 3.36.
-pub(crate) fn user_regs(abi: Abi, regs: &types::pt_regs) -> UserRegs {
-    let values = [
-        regs.ax, regs.dx, regs.cx, regs.bx, regs.si, regs.di, regs.bp, regs.sp, regs.r8, regs.r9, regs.r10, regs.r11,
-        regs.r12, regs.r13, regs.r14, regs.r15, regs.ip,
-    ];
-    UserRegs { abi, values }
+/// Registers as the kernel has them, as a recording has them.
+pub(crate) fn user_regs(abi: Abi, regs: &types::user_regs) -> UserRegs {
+    UserRegs::new(NATIVE, abi, &values(regs))
 }
 
 fn fp_end(end: u8) -> FpEnd {

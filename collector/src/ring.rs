@@ -1,6 +1,6 @@
 //! The reader's side of the rings of all CPUs.
 
-use crate::bpf::{Layout, types};
+use crate::bpf::{Layout, Wish, types};
 use crate::decode::lost_in;
 use crate::sys::SharedMap;
 use fpprof_recording::model::Gap;
@@ -17,13 +17,14 @@ pub(crate) struct Lane {
 }
 
 /// The rings, one for each CPU from 0 on, and as many again for each further event. CPUs that are offline have some that
-/// stay empty.
+/// stay empty. Those that came online later than the rings were made have none, but counters.
 #[derive(Debug)]
 pub(crate) struct Rings {
     data: SharedMap,
     controls: SharedMap,
     layout: Layout,
-    n_cpus: u32,
+    n_ring_cpus: u32,
+    n_possible_cpus: u32,
     n_events: u16,
 }
 
@@ -31,11 +32,11 @@ pub(crate) struct Rings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters([u64; N_COUNTERS]);
 
-const N_COUNTERS: usize = types::counter::COUNT_SHORT_NS.0 as usize + 1;
+const N_COUNTERS: usize = types::counter::COUNT_LOST_NO_RING.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 const _: () = assert!(offset_of!(types::cpu_control, order).is_multiple_of(8), "read by words");
-const N_GAP_CAUSES: usize = types::gap_cause::GAP_TABLE_FULL.0 as usize + 1;
+const N_GAP_CAUSES: usize = types::gap_cause::GAP_NO_RING.0 as usize + 1;
 const MAX_PARTS: usize = types::limit::MAX_PARTS.0 as usize;
 
 impl Counters {
@@ -70,28 +71,25 @@ impl Cursor {
 }
 
 impl Rings {
-    pub(crate) fn new(
-        (data, controls): (SharedMap, SharedMap),
-        layout: Layout,
-        (n_cpus, n_events): (u32, u16),
-    ) -> Self {
-        Self { data, controls, layout, n_cpus, n_events }
+    /// The rings of programs that were loaded as `spec` says.
+    pub(crate) fn new((data, controls): (SharedMap, SharedMap), spec: &Wish) -> Self {
+        let (n_ring_cpus, n_possible_cpus) = (spec.n_ring_cpus, spec.n_possible_cpus);
+        Self { data, controls, layout: spec.layout, n_ring_cpus, n_possible_cpus, n_events: spec.n_events() }
     }
 
     /// One for each ring.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> + use<> {
-        let n_cpus = self.n_cpus;
-        (0..self.n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| Lane { cpu, event }))
+        lanes(self.n_ring_cpus, self.n_events)
     }
 
-    /// Its place among the rings, as the BPF programs number them.
-    fn number(&self, lane: Lane) -> Option<usize> {
-        (lane.cpu < self.n_cpus && lane.event < self.n_events).then_some(())?;
-        (usize::from(lane.event) * self.n_cpus as usize).checked_add(lane.cpu as usize)
+    /// One for each set of counters: for each CPU that can ever come online.
+    pub(crate) fn counted_lanes(&self) -> impl Iterator<Item = Lane> + use<> {
+        lanes(self.n_possible_cpus, self.n_events)
     }
 
     fn control(&self, lane: Lane, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        self.controls.word(self.number(lane)? * size_of::<types::cpu_control>() + offset)
+        let number = number_among(lane, self.n_possible_cpus, self.n_events)?;
+        self.controls.word(number * size_of::<types::cpu_control>() + offset)
     }
 
     /// All that is in the ring now.
@@ -127,9 +125,11 @@ impl Rings {
             return None;
         }
         let part = self.part(cursor.lane, cursor.position / self.layout.part_bytes)?;
-        let offset = (self.number(cursor.lane)? as u64)
+        let first =
+            (number_among(cursor.lane, self.n_ring_cpus, self.n_events)? as u64).checked_mul(self.layout.n_parts)?;
+        let offset = (first + u64::from(part))
             .checked_mul(self.layout.value_bytes)?
-            .checked_add(u64::from(part) * self.layout.part_stride + cursor.position % self.layout.part_bytes)?;
+            .checked_add(cursor.position % self.layout.part_bytes)?;
         let offset = usize::try_from(offset).ok()?;
         let length = self.data.bytes(offset, 4)?;
         let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
@@ -175,4 +175,14 @@ impl Rings {
         }
         Counters(counters)
     }
+}
+
+fn lanes(n_cpus: u32, n_events: u16) -> impl Iterator<Item = Lane> {
+    (0..n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| Lane { cpu, event }))
+}
+
+/// Its place among those of all CPUs and events, as the BPF programs number them.
+fn number_among(lane: Lane, n_cpus: u32, n_events: u16) -> Option<usize> {
+    (lane.cpu < n_cpus && lane.event < n_events).then_some(())?;
+    (usize::from(lane.event) * n_cpus as usize).checked_add(lane.cpu as usize)
 }

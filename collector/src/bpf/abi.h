@@ -34,6 +34,8 @@ enum limit {
 	THREAD_BLOCK_BYTES = 64 << 10,
 	/* Threads whose stack's mapping a CPU remembers, a power of two. */
 	STACK_MAPPINGS = 256,
+	/* Threads whose stack's mapping user space tells of, a power of two. */
+	STACK_HINTS = 4096,
 	/*
 	 * The kernel keeps so many bytes below a growing stack free of other mappings
 	 * (stack_guard_gap).
@@ -73,12 +75,15 @@ enum limit {
 	X(COUNT_SKIPPED_SHORT, 13)   \
 	X(COUNT_SKIPPED_PREEMPTED, 14) \
 	/* Not part of the balance, nanoseconds: */ \
-	X(COUNT_SHORT_NS, 15)
+	X(COUNT_SHORT_NS, 15) \
+	/* On a CPU that came online later than the rings were made: */ \
+	X(COUNT_LOST_NO_RING, 16)
 
 /* Why samples are lost: what gaps are told by. */
 #define FPPROF_GAP_CAUSES(X)  \
 	X(GAP_RING_FULL, 0)   \
-	X(GAP_TABLE_FULL, 1)
+	X(GAP_TABLE_FULL, 1)  \
+	X(GAP_NO_RING, 2)
 
 /* Why a frame-pointer chain ended. */
 #define FPPROF_FP_ENDS(X)                \
@@ -104,7 +109,16 @@ enum limit {
 	X(SAMPLE_ABI32, 4)     \
 	X(SAMPLE_KERNEL_CHAIN_FAILED, 8) \
 	/* Not with SAMPLE_HAS_USER: between two programs, see is_between_programs. */ \
-	X(SAMPLE_IN_EXEC, 16)
+	X(SAMPLE_IN_EXEC, 16) \
+	/* Halves of the sample of a wait (off_cpu.bpf.h): its stacks, with its beginning as the weight; */ \
+	X(SAMPLE_WAIT_BEGUN, 32) \
+	/* its end and its length, with nothing behind the head. */ \
+	X(SAMPLE_WAIT_ENDED, 64)
+
+/* Whose samples a ring holds. */
+#define FPPROF_EVENTS(X)     \
+	X(EVENT_SAMPLED, 0)  \
+	X(EVENT_WAITS, 1)
 
 /* What is collected of the user stack, as bits of the configuration. */
 #define FPPROF_COLLECT_FLAGS(X) \
@@ -130,6 +144,7 @@ enum counter { FPPROF_COUNTERS(FPPROF_ENUMERATOR) };
 enum { N_COUNTERS = 0 FPPROF_COUNTERS(FPPROF_ONE) };
 enum gap_cause { FPPROF_GAP_CAUSES(FPPROF_ENUMERATOR) };
 enum { N_GAP_CAUSES = 0 FPPROF_GAP_CAUSES(FPPROF_ONE) };
+enum event { FPPROF_EVENTS(FPPROF_ENUMERATOR) };
 enum fp_end { FPPROF_FP_ENDS(FPPROF_ENUMERATOR) };
 enum stack_end_source { FPPROF_STACK_ENDS(FPPROF_ENUMERATOR) };
 enum sample_flag { FPPROF_SAMPLE_FLAGS(FPPROF_ENUMERATOR) };
@@ -170,8 +185,10 @@ struct sample_head {
 	__u8 n_skipped;
 	/* What the chunk would have been, had the ring had room for it; 0 when it had. */
 	__u32 asked_bytes;
+	/* With the tid, tells the thread from a later one. */
+	__u64 start_boottime;
 	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
-	struct pt_regs regs;
+	struct user_regs regs;
 };
 
 /* Samples lost one after the other for one cause, with none recorded between. */
@@ -219,9 +236,7 @@ struct page_copy {
 
 /* Where the next record goes. */
 struct place {
-	/* As an offset in the ring. */
-	__u64 pos;
-	/* What of its part is filled. */
+	/* What of its part is filled, and so the record's offset in it. */
 	__u64 filled;
 	/* What is filled and not given back yet. */
 	__u64 used;
@@ -241,6 +256,19 @@ struct stack_mapping {
 	__u64 start_boottime;
 	__u32 tid;
 	__u32 pad;
+};
+
+/*
+ * The mapping that a thread's stack lies in, where bpf_find_vma cannot tell (on PREEMPT_RT it never can): user space looks
+ * it up for the first sample of the thread, and tells it here. A reader that comes in the middle of a write sees that
+ * check is not the exclusive or of the other words.
+ */
+struct stack_hint {
+	__u64 start;
+	__u64 end;
+	__u64 start_boottime;
+	__u64 tid;
+	__u64 check;
 };
 
 /*
@@ -268,7 +296,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[2];
+	__u64 pad0[7];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -295,6 +323,8 @@ struct wait {
 	__u64 since_ns;
 	/* CPU time it had had then, by which it is told whether it has run since. */
 	__u64 run_ns;
+	/* Its stacks were handed over when it was blocked, see stacks_at_block. */
+	__u64 has_stacks;
 };
 
 /* A wait that goes on while the recording ends. n_kernel of u64 follow, the kernel's chain, leaf first. */
@@ -305,7 +335,7 @@ struct open_wait {
 	__u64 since_ns;
 	__u64 run_ns;
 	/* Where the thread's control block is. */
-	__u64 fsbase;
+	__u64 thread_base;
 	/* Whether it has not run since; without that, neither registers nor chain are those of the wait. */
 	__u32 is_blocked;
 	/* Whether it has an address space and registers. */
@@ -313,7 +343,7 @@ struct open_wait {
 	__u32 n_kernel;
 	/* Between two programs, see is_between_programs. */
 	__u32 in_exec;
-	struct pt_regs regs;
+	struct user_regs regs;
 };
 
 /* Keeps all of this in the BTF, where user space takes it from. */
@@ -322,6 +352,7 @@ struct abi {
 	struct fp_frame fp_frame;
 	struct cpu_control cpu_control;
 	struct gap gap;
+	struct stack_hint stack_hint;
 	struct tracked tracked;
 	struct wait wait;
 	struct open_wait open_wait;
@@ -336,9 +367,9 @@ struct abi {
 	enum tracked_state tracked_state;
 };
 
-_Static_assert(sizeof(struct sample_head) == 72 + sizeof(struct pt_regs), "no hidden padding");
+_Static_assert(sizeof(struct sample_head) == 80 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
-_Static_assert(sizeof(struct open_wait) == 48 + sizeof(struct pt_regs), "no hidden padding");
+_Static_assert(sizeof(struct open_wait) == 48 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
 _Static_assert(__builtin_offsetof(struct cpu_control, pad0) + sizeof(((struct cpu_control *)0)->pad0) ==
 		       __builtin_offsetof(struct cpu_control, tail),

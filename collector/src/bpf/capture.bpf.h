@@ -13,7 +13,6 @@
 #define FRAMES_ROOM (MAX_FRAMES * sizeof(struct fp_frame))
 #define KERNEL_ROOM (MAX_KERNEL_FRAMES * sizeof(__u64))
 #define HOLES_ROOM (HOLE_WORDS * sizeof(__u64))
-#define USER32_CS 0x23
 
 /*
  * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
@@ -21,7 +20,11 @@
  */
 struct loop_context {
 	struct cpu_control *control;
-	__u8 *ring;
+	/* Of the CPU's ring, the part that holds the record; see find_part. */
+	__u8 *part;
+	/* First part of the CPU's ring. */
+	__u32 first_part;
+	bool has_ring;
 };
 
 static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
@@ -40,10 +43,10 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 	}
 	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
 		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
-		if (at > ring_room)
+		if (at > part_room)
 			return -1;
-		pair[0] = *(__u64 *)(context->ring + at);
-		pair[1] = *(__u64 *)(context->ring + at + 8);
+		pair[0] = *(__u64 *)(context->part + at);
+		pair[1] = *(__u64 *)(context->part + at + 8);
 		return 0;
 	}
 	return bpf_probe_read_user(pair, 16, (void *)address);
@@ -63,9 +66,9 @@ static long walk_turn(__u32 turn, void *data)
 	if (walk->end != FP_END_NONE)
 		return 1;
 	/* verifier: as in read_pair */
-	if (at > ring_room)
+	if (at > part_room)
 		return 1;
-	*(struct fp_frame *)(context->ring + at) = frame;
+	*(struct fp_frame *)(context->part + at) = frame;
 	walk->n_frames++;
 	return 0;
 }
@@ -86,9 +89,9 @@ static long page_turn(__u32 turn, void *data)
 		size = copy->bytes - offset;
 	/* verifier: as in read_pair */
 	barrier_var(size);
-	if (at > ring_room || size > PAGE_BYTES || word >= HOLE_WORDS)
+	if (at > part_room || size > PAGE_BYTES || word >= HOLE_WORDS)
 		return 1;
-	if (bpf_probe_read_user(context->ring + at, size, (void *)(copy->start + offset))) {
+	if (bpf_probe_read_user(context->part + at, size, (void *)(copy->start + offset))) {
 		copy->holes[word] |= 1ULL << (turn & 63);
 		copy->n_holes++;
 	} else {
@@ -129,9 +132,9 @@ static __always_inline __u64 append_holes(struct loop_context *context, __u64 at
 	if (n_words > HOLE_WORDS)
 		n_words = HOLE_WORDS;
 	barrier_var(n_words);
-	if (at > ring_room || n_words > HOLE_WORDS)
+	if (at > part_room || n_words > HOLE_WORDS)
 		return 0;
-	bpf_probe_read_kernel(context->ring + at, n_words * 8, copy->holes);
+	bpf_probe_read_kernel(context->part + at, n_words * 8, copy->holes);
 	return n_words;
 }
 
@@ -140,21 +143,25 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 					   __u64 at, __u64 chunk_at, __u64 chunk_bytes)
 {
 	struct fp_walk *walk = &context->control->walk;
-	struct fp_frame leaf = { .address = head->regs.ip };
+	struct fp_frame leaf = { .address = REGS_IP(head->regs) };
 	__u64 n_frames;
 
-	if (at > ring_room)
+	if (at > part_room)
 		return 0;
-	*(struct fp_frame *)(context->ring + at) = leaf;
-	walk->fp = head->regs.bp;
+	*(struct fp_frame *)(context->part + at) = leaf;
+	walk->fp = REGS_FP(head->regs);
 	walk->last_fp = 0;
-	walk->chunk_start = head->regs.sp;
+	walk->chunk_start = REGS_SP(head->regs);
 	walk->chunk_bytes = chunk_bytes;
 	walk->chunk_at = chunk_at;
 	walk->frames_at = at;
 	walk->n_frames = 1;
 	walk->end = FP_END_NONE;
 	walk->is_32 = head->flags & SAMPLE_ABI32;
+	if (!WALKS_32 && walk->is_32) {
+		head->n_frames = 1;
+		return sizeof(leaf);
+	}
 	bpf_loop(MAX_FRAMES - 1, walk_turn, context, 0);
 	n_frames = walk->n_frames;
 	if (n_frames > MAX_FRAMES)
@@ -186,13 +193,13 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	__u64 sp, end, asked, bytes, walkable, below, copied;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
-	sp = head->regs.sp;
+	sp = REGS_SP(head->regs);
 	if (is_between_programs(task, mm, sp)) {
 		head->flags |= SAMPLE_IN_EXEC;
 		return 0;
 	}
 	head->flags |= SAMPLE_HAS_USER;
-	if ((head->regs.cs & 0xffff) == USER32_CS)
+	if (REGS_ARE_32(head->regs))
 		head->flags |= SAMPLE_ABI32;
 	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source);
 	asked = end ? end - sp : limit;
@@ -218,10 +225,10 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	 * 14)
 	 */
 	barrier_var(copied);
-	if (copied > limit + CACHE_LINE_BYTES || copy_at > ring_room)
+	if (copied > limit + CACHE_LINE_BYTES || copy_at > part_room)
 		return 0;
 	walkable = bytes;
-	if (bpf_probe_read_user(context->ring + copy_at, copied, (void *)(sp - below))) {
+	if (bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - below))) {
 		walkable = 0;
 		if (keeps_chunk) {
 			bytes = copy_pages(context, sp, bytes, chunk_at, end);
@@ -255,9 +262,9 @@ static __always_inline __u64 append_kernel(void *ctx, struct loop_context *conte
 {
 	long bytes;
 
-	if (at > ring_room)
+	if (at > part_room)
 		return 0;
-	bytes = bpf_get_stack(ctx, context->ring + at, KERNEL_ROOM, 0);
+	bytes = bpf_get_stack(ctx, context->part + at, KERNEL_ROOM, 0);
 	if (bytes <= 0) {
 		head->flags |= SAMPLE_KERNEL_CHAIN_FAILED;
 		context->control->counters[COUNT_KERNEL_CHAIN_FAILED]++;
@@ -297,7 +304,6 @@ static __always_inline bool find_place(struct cpu_control *control)
 		place->part = lowest_bit(place->free);
 		place->free &= place->free - 1;
 	}
-	place->pos = place->part * part_stride + place->filled;
 	return true;
 }
 
@@ -327,6 +333,25 @@ static __always_inline void find_room(struct cpu_control *control)
 	place->room = room < least ? least : room;
 }
 
+/* Everything of a record's head but what stands behind it and the registers. */
+static __always_inline void begin_record(struct cpu_control *control, struct sample_head *head, __u16 flags,
+					 __u64 pid_tid, __u64 weight)
+{
+	__u64 nested;
+
+	__builtin_memset(head, 0, sizeof(*head) - sizeof(head->regs));
+	head->flags = flags;
+	head->time_ns = bpf_ktime_get_ns();
+	head->pid = pid_tid >> 32;
+	head->tid = (__u32)pid_tid;
+	head->weight = weight;
+	/* What a probe lost inside another one's program is counted there alone, see take_probe. */
+	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
+	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
+	head->cpu_lost = control->counters[COUNT_LOST_RING_FULL] +
+			 control->counters[COUNT_LOST_TABLE_FULL] + nested;
+}
+
 /* Counts a sample that is lost, and notes when. */
 static __always_inline void lose(struct cpu_control *control, enum counter counter,
 				 enum gap_cause cause)
@@ -348,9 +373,9 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
 	/* verifier: as in read_pair */
-	if (at > ring_room)
+	if (at > part_room)
 		return 0;
-	__builtin_memcpy(context->ring + at, control->gaps, sizeof(control->gaps));
+	__builtin_memcpy(context->part + at, control->gaps, sizeof(control->gaps));
 	__builtin_memset(control->gaps, 0, sizeof(control->gaps));
 	head->n_gaps = N_GAP_CAUSES;
 	return sizeof(control->gaps);

@@ -64,28 +64,27 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 }
 
 /* Hands the record over, and wakes the reader when the ring passes the mark. */
-static __always_inline void publish(struct cpu_control *control, __u8 *ring, __u32 cpu, __u64 bytes)
+static __always_inline void publish(struct cpu_control *control, __u8 *part, __u32 cpu, __u64 bytes)
 {
 	struct place *place = &control->place;
 	__u64 left = part_bytes - place->filled, grown = bytes < left ? bytes : left;
-	__u64 end = place->pos + bytes;
+	__u64 end = place->filled + bytes;
 
 	if (place->filled + grown >= hot_bytes && grown < left && place->free &&
-	    place->used < ring_bytes / 4 && end <= ring_room) {
+	    place->used < ring_bytes / 4 && end <= part_room) {
 		/*
 		 * Tells the reader that no other record comes here. It looks only below the head it
 		 * saw, which passes this word and the rest behind it in one step, after they are
 		 * written: so what it finds behind a record is the next one or this, never what lay
 		 * here before. Records are multiples of 8 bytes, as parts are: the word fits.
 		 */
-		*(__u64 *)(ring + end) = 0;
+		*(__u64 *)(part + end) = 0;
 		grown = left;
 	}
 	if (!place->filled) {
 		control->order[(control->head >> part_shift) & (MAX_PARTS - 1)] = place->part;
 		control->taken ^= 1ULL << (place->part & (MAX_PARTS - 1));
 	}
-	control->counters[COUNT_RECORDED]++;
 	control->counters[COUNT_BYTES] += bytes;
 	/* A full barrier: what was written before must be seen before the new head. */
 	__sync_lock_test_and_set(&control->head, control->head + grown);
@@ -93,72 +92,102 @@ static __always_inline void publish(struct cpu_control *control, __u8 *ring, __u
 		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
 }
 
-/* Where a program of this CPU counts and writes; without the one or the other there is nothing to count in. */
-static __always_inline bool find_memory(struct loop_context *context, __u32 number)
+/*
+ * Where a program of this CPU counts and writes. Every CPU has a place to count; one that came online later than the rings
+ * were made has no ring.
+ */
+static __always_inline bool find_memory(struct loop_context *context, __u32 cpu, __u32 event)
 {
+	__u32 number = event * n_possible_cpus + cpu;
+
+	if (cpu >= n_possible_cpus)
+		return false;
+	context->has_ring = cpu < n_ring_cpus;
+	context->first_part = (event * n_ring_cpus + cpu) * n_parts;
 	context->control = bpf_map_lookup_elem(&controls, &number);
-	context->ring = bpf_map_lookup_elem(&rings, &number);
-	return context->control && context->ring;
+	return context->control;
 }
 
-/* Takes a sample of the current thread. `ctx` is the running program's own. */
-static __always_inline void take(void *ctx, struct loop_context *context, __u32 cpu, bool in_kernel,
-				 __u64 weight)
+/* Finds where the next record goes; false when there is no room. */
+static __always_inline bool find_part(struct loop_context *context)
 {
-	__u64 pid_tid = bpf_get_current_pid_tgid(), pos, bytes, nested;
 	struct cpu_control *control = context->control;
-	struct sample_head *head;
-	struct task_struct *task;
-	struct mm_struct *mm;
-	bool has_place;
+	__u32 number;
 
-	control->counters[COUNT_FIRED]++;
-	if (!is_wanted(control, pid_tid))
-		return;
-	has_place = find_place(control);
-	/*
-	 * verifier: what goes through a map is any number (seen on 6.18): it must be told the bounds,
-	 * and does not follow every way it came about
-	 */
-	pos = *(volatile __u64 *)&control->place.pos;
-	if (!has_place || pos > last_pos) {
-		lose(control, COUNT_LOST_RING_FULL, GAP_RING_FULL);
-		return;
-	}
+	if (!context->has_ring || !find_place(control))
+		return false;
+	number = context->first_part + control->place.part;
+	context->part = bpf_map_lookup_elem(&parts, &number);
+	return context->part;
+}
+
+/* Writes a record of the current thread and hands it over; false when there is no room. `ctx` is the running program's own. */
+static __always_inline bool write_record(void *ctx, struct loop_context *context, __u32 cpu, __u16 flags,
+					 __u64 weight)
+{
+	__u64 pid_tid = bpf_get_current_pid_tgid(), pos, bytes = sizeof(struct sample_head);
+	struct cpu_control *control = context->control;
+	struct task_struct *task;
+	struct sample_head *head;
+	struct mm_struct *mm;
+
+	if (!find_part(context))
+		return false;
 	find_room(control);
-	head = (struct sample_head *)(context->ring + pos);
-	__builtin_memset(head, 0, sizeof(*head) - sizeof(head->regs));
-	head->flags = in_kernel ? SAMPLE_IN_KERNEL : 0;
-	head->time_ns = bpf_ktime_get_ns();
-	head->pid = pid_tid >> 32;
-	head->tid = (__u32)pid_tid;
-	head->weight = weight;
-	/* What a probe lost inside another one's program is counted there alone, see take_probe. */
-	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
-	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
-	head->cpu_lost = control->counters[COUNT_LOST_RING_FULL] +
-			 control->counters[COUNT_LOST_TABLE_FULL] + nested;
-	bytes = sizeof(*head);
+	/*
+	 * verifier: what goes through a map is any number (seen on 6.18). The bound holds of the register that is compared,
+	 * and not of a copy made before (6.1): hence the barrier.
+	 */
+	pos = *(volatile __u64 *)&control->place.filled;
+	if (pos > part_bytes)
+		return false;
+	barrier_var(pos);
+	head = (struct sample_head *)(context->part + pos);
+	begin_record(control, head, flags, pid_tid, weight);
 	task = bpf_get_current_task_btf();
+	head->start_boottime = task->start_boottime;
 	mm = task->mm;
 	if (mm && !has_no_user_side(task))
 		bytes += append_user(context, head, pos, task, mm);
-	if (in_kernel && (collect & COLLECT_KERNEL))
+	if ((flags & SAMPLE_IN_KERNEL) && (collect & COLLECT_KERNEL))
 		bytes += append_kernel(ctx, context, head, pos + bytes);
 	bytes += append_gaps(context, head, pos + bytes);
 	head->total_bytes = bytes;
-	publish(control, context->ring, cpu, bytes);
+	publish(control, context->part, cpu, bytes);
+	return true;
+}
+
+/* Counts what became of a sample. */
+static __always_inline void count_sample(struct loop_context *context, bool is_written)
+{
+	struct cpu_control *control = context->control;
+
+	if (is_written)
+		control->counters[COUNT_RECORDED]++;
+	else if (context->has_ring)
+		lose(control, COUNT_LOST_RING_FULL, GAP_RING_FULL);
+	else
+		lose(control, COUNT_LOST_NO_RING, GAP_NO_RING);
+}
+
+/* Takes a sample of the current thread. */
+static __always_inline void take(void *ctx, struct loop_context *context, __u32 cpu, bool in_kernel,
+				 __u64 weight)
+{
+	context->control->counters[COUNT_FIRED]++;
+	if (is_wanted(context->control, bpf_get_current_pid_tgid()))
+		count_sample(context, write_record(ctx, context, cpu, in_kernel ? SAMPLE_IN_KERNEL : 0, weight));
 }
 
 /* Each overflow of a counter: hardware, or one of the kernel's own. */
 SEC("perf_event")
 int take_sample(struct bpf_perf_event_data *ctx)
 {
-	bool in_kernel = !(ctx->regs.cs & 3);
+	bool in_kernel = REGS_IN_KERNEL(ctx->regs);
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
 
-	if (find_memory(&context, cpu))
+	if (find_memory(&context, cpu, EVENT_SAMPLED))
 		take(ctx, &context, cpu, in_kernel, ctx->sample_period);
 	return 0;
 }
@@ -170,7 +199,7 @@ int take_tracepoint(void *ctx)
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
 
-	if (find_memory(&context, cpu) && ++context.control->hits % tick_hits == 0)
+	if (find_memory(&context, cpu, EVENT_SAMPLED) && ++context.control->hits % tick_hits == 0)
 		take(ctx, &context, cpu, true, tick_hits);
 	return 0;
 }
@@ -185,7 +214,7 @@ int take_probe(struct pt_regs *ctx)
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
 
-	if (!find_memory(&context, cpu))
+	if (!find_memory(&context, cpu, EVENT_SAMPLED))
 		return 0;
 	if ((__sync_fetch_and_add(&context.control->hits, 1) + 1) % tick_hits)
 		return 0;

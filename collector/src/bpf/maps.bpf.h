@@ -21,10 +21,16 @@ const volatile __u64 cgroup_id = 1;
 const volatile __u32 cgroup_subsystem = 1;
 /* Of a tracepoint or probe, one hit in so many on a CPU is a tick. */
 const volatile __u64 tick_hits = 1;
-/* Of waits: the first of their rings and control blocks, which follow those of the event; one for each CPU. */
-const volatile __u32 first_wait_ring = 1;
+/* Control blocks there are of each event: one for each CPU that can ever come online. */
+const volatile __u32 n_possible_cpus = 1;
+/* Rings there are of each event: one for each CPU up to the last that was online when they were made. */
+const volatile __u32 n_ring_cpus = 1;
+/* Parts of a ring. */
+const volatile __u32 n_parts = 16;
 /* Whether there are any. */
 const volatile bool takes_waits = true;
+/* Whether their stacks are copied when the thread is blocked, for want of sched_exit. */
+const volatile bool stacks_at_block = true;
 /* Waits shorter than this are counted only. */
 const volatile __u64 least_wait_ns = 1000;
 /* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
@@ -34,33 +40,31 @@ const volatile __u64 part_bytes = 1 << 16;
 const volatile __u32 part_shift = 16;
 /* A part that holds so much is left while most of the ring is free. */
 const volatile __u64 hot_bytes = 1 << 15;
-/* From one part to the next: the slack behind each holds a record that starts at its end. */
-const volatile __u64 part_stride = (1 << 16) + (1 << 17);
-/* Last offset in an element of `rings` at which a record may begin. */
-const volatile __u64 last_pos = (1 << 20) + (1 << 20);
 /* A bit for each part there is. */
 const volatile __u64 all_parts = 0xffff;
 /* Bytes of all parts. */
 const volatile __u64 ring_bytes = 1 << 20;
 /* Most bytes of one record, and what is written beside it on the way. */
 const volatile __u64 max_record_bytes = 1 << 17;
-/* Last offset in an element of `rings` behind which a page can still be written. */
-const volatile __u64 ring_room = (1 << 20) + (1 << 21);
+/* Last offset in a part behind which a page can still be written. */
+const volatile __u64 part_room = (1 << 16) + (1 << 17);
 /* A ring filled so far wakes the reader. */
 const volatile __u64 wakeup_bytes = 1 << 19;
 
 /*
- * The rings, one array element for each CPU, and another for each CPU's waits: bytes that BPF writes in place and user space maps. A
+ * The rings, one for each CPU, and another for each CPU's waits: bytes that BPF writes in place and user space maps. A
  * BPF ring buffer would take the size of a record as a constant (bpf_ringbuf_reserve), or give no
  * memory to walk frame pointers in (dynptr); and since only one CPU writes a ring, and the kernel
  * never nests programs of perf events and tracepoints on a CPU (bpf_prog_active), no lock is needed.
  * Those of probes can be preempted: they have is_busy. Those of waits can be interrupted by one that samples: they have
  * rings of their own.
  *
- * A ring is made of parts that are filled one after the other, each time the first that is free. A
+ * A ring is made of parts, an array element each (kernels before 6.0 refuse elements above 4 MiB). They
+ * are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
  * all of them costs more for each sample than the copy does (examples/cost.rs). Parts are as large
- * as the largest samples want; while most of the ring is free they are left after hot_bytes.
+ * as the largest samples want; while most of the ring is free they are left after hot_bytes. The slack
+ * behind each holds the rest of a record that starts at its end.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -68,7 +72,7 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, PAGE_BYTES);
-} rings SEC(".maps");
+} parts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -77,6 +81,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct cpu_control);
 } controls SEC(".maps");
+
+/* By the lowest bits of the tid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, STACK_HINTS);
+	__type(key, __u32);
+	__type(value, struct stack_hint);
+} stack_hints SEC(".maps");
 
 /* Wakes the reader when a ring passes wakeup_bytes; holds the numbers of CPUs. */
 struct {

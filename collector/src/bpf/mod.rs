@@ -1,10 +1,13 @@
 //! The BPF programs: sizes, configuration, loading.
 
 mod layout;
+mod log;
 mod programs;
 mod skeleton;
 mod wait_programs;
 
 pub(crate) use layout::{Layout, LayoutError, MAX_CHUNK_BYTES};
-pub(crate) use programs::{Filter, Programs, Wish};
+pub use log::print_libbpf_messages;
+pub(crate) use log::refusal;
+pub(crate) use programs::{Filter, Programs, WaitSpec, Wish};
 pub(crate) use skeleton::types;

@@ -2,17 +2,26 @@
 /*
  * Waits: how long a thread was off its CPU because it was blocked, with the stack that blocked.
  *
+ * With sched_exit (Linux 6.15):
  *   sched_switch          the thread is still the current one: only the time is noted
  *   ...                   blocked, then runnable until it has a CPU
  *   sched_exit            it is the current one again, on whatever CPU, and its memory can be read: its stacks are what
  *                         they were, the kernel's too, and how long it took is known. So a wait that is too short to be
  *                         of interest costs two looks into a table, and no copy.
  *
+ * Without (stacks_at_block):
+ *   sched_switch          the thread is still the current one: the time is noted and its stacks are copied, as a record
+ *                         with SAMPLE_WAIT_BEGUN
+ *   ...
+ *   sched_switch to it    another thread is still the current one: its memory cannot be read, but how long the wait took
+ *                         is known. A record with SAMPLE_WAIT_ENDED says so; user space joins the two. The copies of waits
+ *                         that were too short are thrown away there.
+ *
  * What is blocked already when the recording begins is looked up then, and what still is when it ends, too: its stacks
  * are read by user space, as long as it has not run meanwhile.
  *
- * The two above run where the kernel does not switch threads, so that they never meet on a CPU; but a program that samples may
- * interrupt the second. Waits have control blocks and rings of their own.
+ * The programs run where the kernel does not switch threads, so that they never meet on a CPU; but a program that samples
+ * may interrupt them. Waits have control blocks and rings of their own.
  */
 #ifndef FPPROF_OFF_CPU_H
 #define FPPROF_OFF_CPU_H
@@ -24,22 +33,20 @@
 static __always_inline bool find_wait_memory(struct loop_context *context, __u32 *cpu)
 {
 	*cpu = bpf_get_smp_processor_id();
-	return find_memory(context, first_wait_ring + *cpu);
+	return find_memory(context, *cpu, EVENT_WAITS);
 }
 
 /* A profiled thread leaves its CPU. Kernel threads wait for work all their time, and have no user stack. */
-SEC("tp_btf/sched_switch")
-int BPF_PROG(note_wait, bool preempt, struct task_struct *prev, struct task_struct *next,
-	     unsigned int prev_state)
+static __always_inline void begin_wait(void *ctx, bool preempt, struct task_struct *prev, unsigned int prev_state)
 {
 	struct wait *wait, new_wait = {};
 	struct loop_context context;
 	__u32 tid = prev->pid, cpu;
 
 	if ((prev_state & TASK_DEAD) || has_no_user_side(prev) || !is_target(prev))
-		return 0;
+		return;
 	if (!find_wait_memory(&context, &cpu))
-		return 0;
+		return;
 	wait = bpf_map_lookup_elem(&waits, &tid);
 	if (preempt || !prev_state) {
 		context.control->counters[COUNT_FIRED]++;
@@ -47,20 +54,53 @@ int BPF_PROG(note_wait, bool preempt, struct task_struct *prev, struct task_stru
 		/* begin_waits may have found it blocked the moment before it ran. */
 		if (wait)
 			wait->since_ns = 0;
-		return 0;
-	}
-	if (wait && wait->start_boottime == prev->start_boottime) {
-		wait->run_ns = prev->se.sum_exec_runtime;
-		wait->since_ns = bpf_ktime_get_ns();
-		return 0;
+		return;
 	}
 	new_wait.start_boottime = prev->start_boottime;
 	new_wait.run_ns = prev->se.sum_exec_runtime;
 	new_wait.since_ns = bpf_ktime_get_ns();
+	if (stacks_at_block)
+		new_wait.has_stacks = write_record(ctx, &context, cpu, SAMPLE_IN_KERNEL | SAMPLE_WAIT_BEGUN,
+						   new_wait.since_ns);
+	if (wait && wait->start_boottime == prev->start_boottime) {
+		wait->run_ns = new_wait.run_ns;
+		wait->has_stacks = new_wait.has_stacks;
+		wait->since_ns = new_wait.since_ns;
+		return;
+	}
 	if (bpf_map_update_elem(&waits, &tid, &new_wait, BPF_ANY)) {
 		context.control->counters[COUNT_FIRED]++;
 		lose(context.control, COUNT_LOST_TABLE_FULL, GAP_TABLE_FULL);
 	}
+}
+
+/* Ends the wait of a thread that gets its CPU back; 0 if there is none to be sampled. */
+static __always_inline __u64 end_wait(struct wait *wait, struct cpu_control *control)
+{
+	__u64 blocked_ns = bpf_ktime_get_ns() - wait->since_ns;
+
+	wait->since_ns = 0;
+	if (blocked_ns >= least_wait_ns)
+		return blocked_ns;
+	control->counters[COUNT_FIRED]++;
+	control->counters[COUNT_SKIPPED_SHORT]++;
+	control->counters[COUNT_SHORT_NS] += blocked_ns;
+	return 0;
+}
+
+static __always_inline struct wait *find_wait(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct wait *wait = bpf_map_lookup_elem(&waits, &tid);
+
+	return wait && wait->since_ns && wait->start_boottime == task->start_boottime ? wait : NULL;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(note_wait, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	begin_wait(ctx, preempt, prev, prev_state);
 	return 0;
 }
 
@@ -68,27 +108,64 @@ int BPF_PROG(note_wait, bool preempt, struct task_struct *prev, struct task_stru
 SEC("tp_btf/sched_exit_tp")
 int BPF_PROG(take_wait, bool is_switch)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct wait *wait = find_wait(bpf_get_current_task_btf());
 	struct loop_context context;
-	__u32 tid = task->pid, cpu;
-	__u64 since_ns, now_ns;
-	struct wait *wait;
+	__u64 blocked_ns;
+	__u32 cpu;
 
-	wait = bpf_map_lookup_elem(&waits, &tid);
-	if (!wait || !wait->since_ns || wait->start_boottime != task->start_boottime)
+	if (!wait || !find_wait_memory(&context, &cpu))
 		return 0;
-	if (!find_wait_memory(&context, &cpu))
-		return 0;
-	since_ns = wait->since_ns;
-	wait->since_ns = 0;
-	now_ns = bpf_ktime_get_ns();
-	if (now_ns - since_ns < least_wait_ns) {
-		context.control->counters[COUNT_FIRED]++;
-		context.control->counters[COUNT_SKIPPED_SHORT]++;
-		context.control->counters[COUNT_SHORT_NS] += now_ns - since_ns;
-		return 0;
+	blocked_ns = end_wait(wait, context.control);
+	if (blocked_ns)
+		take(ctx, &context, cpu, true, blocked_ns);
+	return 0;
+}
+
+/* Writes the second half of a wait's sample; false when there is no room. */
+static __always_inline bool write_wait_end(struct loop_context *context, struct task_struct *task, __u32 cpu,
+					   __u64 since_ns, __u64 blocked_ns)
+{
+	struct cpu_control *control = context->control;
+	__u64 pid_tid = (__u64)task->tgid << 32 | task->pid, pos, bytes = sizeof(struct sample_head);
+	struct sample_head *head;
+
+	if (!find_part(context))
+		return false;
+	/* verifier: as in write_record */
+	pos = *(volatile __u64 *)&control->place.filled;
+	if (pos > part_bytes)
+		return false;
+	barrier_var(pos);
+	head = (struct sample_head *)(context->part + pos);
+	begin_record(control, head, SAMPLE_IN_KERNEL | SAMPLE_WAIT_ENDED, pid_tid, blocked_ns);
+	/* Joins the halves; what it is else, where there is a chunk. */
+	head->stack_end = since_ns;
+	bytes += append_gaps(context, head, pos + bytes);
+	head->total_bytes = bytes;
+	publish(control, context->part, cpu, bytes);
+	return true;
+}
+
+/* As note_wait and take_wait together, where there is no sched_exit. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switch_waits, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	struct wait *wait = find_wait(next);
+	struct loop_context context;
+	__u64 since_ns, blocked_ns;
+	__u32 cpu;
+
+	if (wait && find_wait_memory(&context, &cpu)) {
+		since_ns = wait->since_ns;
+		blocked_ns = end_wait(wait, context.control);
+		if (blocked_ns) {
+			context.control->counters[COUNT_FIRED]++;
+			count_sample(&context, wait->has_stacks &&
+				     write_wait_end(&context, next, cpu, since_ns, blocked_ns));
+		}
 	}
-	take(ctx, &context, cpu, true, now_ns - since_ns);
+	begin_wait(ctx, preempt, prev, prev_state);
 	return 0;
 }
 
@@ -111,6 +188,8 @@ int begin_waits(struct bpf_iter__task *ctx)
 	wait.start_boottime = task->start_boottime;
 	wait.run_ns = task->se.sum_exec_runtime;
 	wait.since_ns = bpf_ktime_get_ns();
+	/* User space reads them. */
+	wait.has_stacks = true;
 	/* It may have blocked anew meanwhile, which is noted already. */
 	if (bpf_map_update_elem(&waits, &tid, &wait, BPF_NOEXIST) &&
 	    !bpf_map_lookup_elem(&waits, &tid))
@@ -150,7 +229,7 @@ int end_waits(struct bpf_iter__task *ctx)
 	open->tid = tid;
 	open->since_ns = wait->since_ns;
 	open->run_ns = wait->run_ns;
-	open->fsbase = task->thread.fsbase;
+	open->thread_base = THREAD_BASE(task);
 	mm = has_no_user_side(task) ? NULL : task->mm;
 	open->in_exec = mm && !mm->start_code;
 	open->has_user = mm && !open->in_exec;

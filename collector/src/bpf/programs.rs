@@ -32,14 +32,25 @@ pub(crate) struct Wish {
     pub(crate) kernel_stacks: bool,
     pub(crate) filter: Filter,
     pub(crate) layout: Layout,
-    /// CPUs from 0 on that need a ring.
-    pub(crate) n_cpus: u32,
+    /// CPUs from 0 on that have a ring.
+    pub(crate) n_ring_cpus: u32,
+    /// CPUs from 0 on that can ever come online.
+    pub(crate) n_possible_cpus: u32,
     /// What the event is, and so which program samples.
     pub(crate) opened: Opened,
     /// Of a tracepoint or probe, one hit in so many is a tick.
     pub(crate) tick_hits: u64,
-    /// Nanoseconds of the shortest waits that are sampled; `None` to leave all of them alone.
-    pub(crate) least_wait_ns: Option<u64>,
+    /// How waits are sampled; `None` to leave all of them alone.
+    pub(crate) waits: Option<WaitSpec>,
+}
+
+/// How waits are sampled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitSpec {
+    /// Nanoseconds of the shortest that are.
+    pub(crate) least_ns: u64,
+    /// Their stacks are copied when the thread is blocked, for want of `sched_exit`.
+    pub(crate) stacks_at_block: bool,
 }
 
 /// Threads that can have been blocked at some time: some 100 bytes of kernel memory each.
@@ -48,12 +59,22 @@ const MAX_WAITS: u32 = 1 << 16;
 impl Wish {
     /// Events there are.
     pub(crate) fn n_events(&self) -> u16 {
-        1 + u16::from(self.least_wait_ns.is_some())
+        1 + u16::from(self.waits.is_some())
     }
 
     /// Rings there are.
     pub(crate) fn n_rings(&self) -> u32 {
-        self.n_cpus.saturating_mul(u32::from(self.n_events()))
+        self.n_ring_cpus.saturating_mul(u32::from(self.n_events()))
+    }
+
+    /// Control blocks there are.
+    fn n_controls(&self) -> u32 {
+        self.n_possible_cpus.saturating_mul(u32::from(self.n_events()))
+    }
+
+    /// Parts of all rings.
+    fn n_parts(&self) -> u32 {
+        self.n_rings().saturating_mul(u32::try_from(self.layout.n_parts).unwrap_or(u32::MAX))
     }
 }
 
@@ -62,7 +83,7 @@ pub(crate) struct Programs<'a> {
     pub(super) skeleton: FpprofSkel<'a>,
     filter: Filter,
     opened: Opened,
-    pub(super) takes_waits: bool,
+    pub(super) waits: Option<WaitSpec>,
     links: Vec<Link>,
     pub(super) wait_links: RefCell<Vec<Link>>,
 }
@@ -70,18 +91,21 @@ pub(crate) struct Programs<'a> {
 impl<'a> Programs<'a> {
     /// Loads the programs into the kernel; nothing runs yet.
     pub(crate) fn load(storage: &'a mut ObjectStorage, wish: &Wish) -> libbpf_rs::Result<Self> {
+        super::log::begin();
         let mut open = FpprofSkelBuilder::default().open(storage)?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             configure(rodata, wish);
         }
         let value_bytes = u32::try_from(wish.layout.value_bytes).unwrap_or(u32::MAX);
-        open.maps.rings.set_value_size(value_bytes)?;
-        open.maps.rings.set_max_entries(wish.n_rings())?;
-        open.maps.controls.set_max_entries(wish.n_rings())?;
-        let takes_waits = wish.least_wait_ns.is_some();
+        open.maps.parts.set_value_size(value_bytes)?;
+        open.maps.parts.set_max_entries(wish.n_parts())?;
+        open.maps.controls.set_max_entries(wish.n_controls())?;
+        let takes_waits = wish.waits.is_some();
+        let at_switch = wish.waits.is_some_and(|waits| waits.stacks_at_block);
         open.maps.waits.set_max_entries(if takes_waits { MAX_WAITS } else { 1 })?;
-        open.progs.note_wait.set_autoload(takes_waits);
-        open.progs.take_wait.set_autoload(takes_waits);
+        open.progs.note_wait.set_autoload(takes_waits && !at_switch);
+        open.progs.take_wait.set_autoload(takes_waits && !at_switch);
+        open.progs.switch_waits.set_autoload(at_switch);
         open.progs.begin_waits.set_autoload(takes_waits);
         open.progs.end_waits.set_autoload(takes_waits);
         let follows = wish.filter == Filter::Tracked;
@@ -92,7 +116,7 @@ impl<'a> Programs<'a> {
         open.progs.take_tracepoint.set_autoload(wish.opened == Opened::Tracepoint);
         open.progs.take_probe.set_autoload(wish.opened == Opened::Probe);
         let (filter, opened, wait_links) = (wish.filter, wish.opened, RefCell::default());
-        Ok(Self { skeleton: open.load()?, filter, opened, takes_waits, links: Vec::new(), wait_links })
+        Ok(Self { skeleton: open.load()?, filter, opened, waits: wish.waits, links: Vec::new(), wait_links })
     }
 
     /// The programs that keep the table of what is tracked.
@@ -101,7 +125,7 @@ impl<'a> Programs<'a> {
         match self.filter {
             Filter::Tracked => vec![&programs.follow_fork, &programs.follow_exec, &programs.follow_free],
             Filter::Threads => vec![&programs.follow_free],
-            Filter::System { .. } | Filter::Cgroup { .. } if self.takes_waits => vec![&programs.follow_free],
+            Filter::System { .. } | Filter::Cgroup { .. } if self.waits.is_some() => vec![&programs.follow_free],
             Filter::System { .. } | Filter::Cgroup { .. } => Vec::new(),
         }
     }
@@ -136,15 +160,20 @@ impl<'a> Programs<'a> {
 
     /// Maps the rings, and their control blocks.
     pub(crate) fn map_memory(&self, wish: &Wish) -> io::Result<(SharedMap, SharedMap)> {
-        let n_rings = wish.n_rings() as usize;
         let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
         let value_bytes = usize::try_from(wish.layout.value_bytes).map_err(|_| overflow())?;
-        let rings = n_rings.checked_mul(value_bytes).ok_or_else(overflow)?;
-        let controls = n_rings.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
+        let parts = (wish.n_parts() as usize).checked_mul(value_bytes).ok_or_else(overflow)?;
+        let controls = wish.n_controls() as usize;
+        let controls = controls.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
         Ok((
-            SharedMap::new(self.skeleton.maps.rings.as_fd(), rings, false)?,
+            SharedMap::new(self.skeleton.maps.parts.as_fd(), parts, false)?,
             SharedMap::new(self.skeleton.maps.controls.as_fd(), controls.next_multiple_of(4096), true)?,
         ))
+    }
+
+    /// Maps what user space tells of stacks.
+    pub(crate) fn map_stack_hints(&self, bytes: usize) -> io::Result<SharedMap> {
+        SharedMap::new(self.skeleton.maps.stack_hints.as_fd(), bytes.next_multiple_of(4096), true)
     }
 
     /// The map that wakes the reader.
@@ -158,11 +187,12 @@ impl<'a> Programs<'a> {
         for program in self.followers() {
             followers_ns += program_statistics(program.as_fd())?.run_ns;
         }
-        let waiters = self.takes_waits.then(|| self.waiters().map(|program| program_statistics(program.as_fd())));
-        let waits = match waiters {
-            Some([ends, begins]) => Some((ends?, begins?)),
-            None => None,
-        };
+        let waiters = self.waiters().into_iter().map(|program| program_statistics(program.as_fd()));
+        let waits = waiters.collect::<io::Result<Vec<_>>>()?;
+        let waits = waits.last().map(|at_switch| WaitStatistics {
+            run_ns: waits.iter().map(|program| program.run_ns).sum(),
+            switches: at_switch.runs,
+        });
         Ok(Statistics { sampler: program_statistics(self.sampler())?, followers_ns, waits })
     }
 }
@@ -174,8 +204,17 @@ pub(crate) struct Statistics {
     pub(crate) sampler: ProgramStatistics,
     /// Time of those that follow processes.
     pub(crate) followers_ns: u64,
-    /// Of waits: that at their end, and that at their beginning, which runs for each switch of threads.
-    pub(crate) waits: Option<(ProgramStatistics, ProgramStatistics)>,
+    /// Of those that sample waits.
+    pub(crate) waits: Option<WaitStatistics>,
+}
+
+/// What the programs took that sample waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitStatistics {
+    /// Their time.
+    pub(crate) run_ns: u64,
+    /// Switches of threads they saw.
+    pub(crate) switches: u64,
 }
 
 /// So much of a part is filled while the reader keeps up: few parts then hold what it has yet to read.
@@ -184,6 +223,7 @@ const HOT_PART_BYTES: u64 = 128 << 10;
 const CGROUP_UNIFIED: u32 = u32::MAX;
 
 fn configure(rodata: &mut types::rodata, wish: &Wish) {
+    crate::arch::configure(rodata);
     let (chunk, frames) = (types::collect_flag::COLLECT_CHUNK.0, types::collect_flag::COLLECT_FRAMES.0);
     rodata.collect = match wish.mode {
         CaptureMode::Fp => frames,
@@ -203,20 +243,21 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
             (types::filter::FILTER_CGROUP.0, excluded_pid)
         }
     };
-    rodata.first_wait_ring = wish.n_cpus;
-    rodata.takes_waits = wish.least_wait_ns.is_some();
-    rodata.least_wait_ns = wish.least_wait_ns.unwrap_or(u64::MAX);
+    rodata.n_ring_cpus = wish.n_ring_cpus;
+    rodata.n_possible_cpus = wish.n_possible_cpus;
+    rodata.n_parts = u32::try_from(wish.layout.n_parts).unwrap_or(0);
+    rodata.takes_waits = wish.waits.is_some();
+    rodata.stacks_at_block = wish.waits.is_some_and(|waits| waits.stacks_at_block);
+    rodata.least_wait_ns = wish.waits.map_or(u64::MAX, |waits| waits.least_ns);
     rodata.tick_hits = wish.tick_hits.max(1);
     rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
     rodata.max_record_bytes = wish.layout.max_record_bytes;
     rodata.part_bytes = wish.layout.part_bytes;
     rodata.hot_bytes = wish.layout.part_bytes.min(HOT_PART_BYTES);
     rodata.part_shift = wish.layout.part_bytes.trailing_zeros();
-    rodata.part_stride = wish.layout.part_stride;
-    rodata.last_pos = wish.layout.last_pos();
     rodata.all_parts = wish.layout.all_parts();
     rodata.ring_bytes = wish.layout.ring_bytes();
-    rodata.ring_room = wish.layout.ring_room;
+    rodata.part_room = wish.layout.part_room;
     rodata.wakeup_bytes = wish.layout.ring_bytes() / 2;
 }
 

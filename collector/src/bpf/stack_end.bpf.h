@@ -4,6 +4,7 @@
 #define FPPROF_STACK_END_H
 
 #include "abi.h"
+#include "maps.bpf.h"
 
 static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, void *data)
 {
@@ -20,6 +21,23 @@ static __always_inline struct stack_mapping *mapping_of(struct cpu_control *cont
 	return &control->stack_mappings[tid & (STACK_MAPPINGS - 1)];
 }
 
+/* The mapping of a thread's stack as user space tells it; false when it tells none. */
+static __always_inline bool read_hint(struct task_struct *task, struct stack_mapping *found)
+{
+	__u32 slot = task->pid & (STACK_HINTS - 1);
+	volatile struct stack_hint *hint = bpf_map_lookup_elem(&stack_hints, &slot);
+	__u64 start_boottime, tid;
+
+	if (!hint)
+		return false;
+	found->start = hint->start;
+	found->end = hint->end;
+	start_boottime = hint->start_boottime;
+	tid = hint->tid;
+	return hint->check == (found->start ^ found->end ^ start_boottime ^ tid) && tid == (__u32)task->pid &&
+	       start_boottime == task->start_boottime;
+}
+
 /*
  * End of the mapping that holds sp; 0 when it cannot be had. A look-up costs an interrupt of the
  * CPU by itself (5-8 us), so it is made once for each thread and stack. Not in task storage: its
@@ -33,7 +51,8 @@ static __always_inline __u64 mapping_end(struct cpu_control *control, struct tas
 	if (known->tid == (__u32)task->pid && known->start_boottime == task->start_boottime &&
 	    known->start <= sp && sp < known->end)
 		return known->end;
-	if (bpf_find_vma(task, sp, note_mapping, &found, 0))
+	if (bpf_find_vma(task, sp, note_mapping, &found, 0) &&
+	    !(read_hint(task, &found) && found.start <= sp && sp < found.end))
 		return 0;
 	known->start = found.start;
 	known->end = found.end;
@@ -61,7 +80,7 @@ static __always_inline __u64 find_stack_end(struct cpu_control *control, struct 
 		*source = STACK_END_START_STACK;
 		return start;
 	}
-	base = task->thread.fsbase;
+	base = THREAD_BASE(task);
 	*source = STACK_END_UNKNOWN;
 	if (!(collect & COLLECT_CHUNK)) {
 		/* Only sizes the scratch copy; nothing is recorded of it. */

@@ -40,43 +40,22 @@ enum {
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
 };
 
-/* arch/x86/include/uapi/asm/ptrace.h: user API, hence without relocation. */
-struct pt_regs {
-	unsigned long r15;
-	unsigned long r14;
-	unsigned long r13;
-	unsigned long r12;
-	unsigned long bp;
-	unsigned long bx;
-	unsigned long r11;
-	unsigned long r10;
-	unsigned long r9;
-	unsigned long r8;
-	unsigned long ax;
-	unsigned long cx;
-	unsigned long dx;
-	unsigned long si;
-	unsigned long di;
-	unsigned long orig_ax;
-	unsigned long ip;
-	unsigned long cs;
-	unsigned long flags;
-	unsigned long sp;
-	unsigned long ss;
-};
+#if defined(__TARGET_ARCH_x86)
+#include "arch_x86.bpf.h"
+#elif defined(__TARGET_ARCH_arm64)
+#include "arch_arm64.bpf.h"
+#else
+#error "no registers are known for this architecture"
+#endif
 
 /* include/uapi/linux/bpf_perf_event.h */
 struct bpf_perf_event_data {
-	struct pt_regs regs;
+	struct user_regs regs;
 	__u64 sample_period;
 	__u64 addr;
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct thread_struct {
-	unsigned long fsbase;
-};
 
 struct vm_area_struct {
 	unsigned long vm_start;
@@ -116,7 +95,8 @@ struct sched_entity {
 
 struct task_struct {
 	unsigned int __state;
-	int on_cpu;
+	/* A __u8 on 7.3: unsigned, so that the size of the load can be adjusted. */
+	unsigned int on_cpu;
 	struct sched_entity se;
 	unsigned int flags;
 	unsigned int in_execve : 1;

@@ -1,21 +1,27 @@
 //! The programs that sample waits.
 
 use super::Programs;
+use super::programs::WaitSpec;
 use crate::sys::wait_for_programs;
 use libbpf_rs::{Iter, ProgramMut};
 use std::io::Read;
 
 impl<'a> Programs<'a> {
-    /// The one at the end of waits, and the one at their beginning, which runs for each switch of threads.
-    pub(super) fn waiters(&self) -> [&ProgramMut<'a>; 2] {
-        // Attached in this order: what is noted must be seen to end.
-        [&self.skeleton.progs.take_wait, &self.skeleton.progs.note_wait]
+    /// Those that sample waits, if any: the last runs for each switch of threads. They are attached in this order, since what
+    /// is noted must be seen to end.
+    pub(super) fn waiters(&self) -> Vec<&ProgramMut<'a>> {
+        let programs = &self.skeleton.progs;
+        match self.waits {
+            Some(WaitSpec { stacks_at_block: true, .. }) => vec![&programs.switch_waits],
+            Some(_) => vec![&programs.take_wait, &programs.note_wait],
+            None => Vec::new(),
+        }
     }
 
     /// Starts sampling waits, if they were asked for. Gives the number of threads that are blocked already and for which
     /// there was no room.
     pub(crate) fn start_waits(&self) -> libbpf_rs::Result<u64> {
-        if !self.takes_waits {
+        if self.waits.is_none() {
             return Ok(0);
         }
         let links = self.waiters().into_iter().map(|program| program.attach_trace());
@@ -33,9 +39,9 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// The threads that were blocked when [`Self::stop_waits`] returned, each as a `struct open_wait` with its kernel chain.
+    /// The threads that are blocked, each as a `struct open_wait` with its kernel chain.
     pub(crate) fn open_waits(&self) -> libbpf_rs::Result<Vec<u8>> {
-        if self.takes_waits { all_of(&self.skeleton.progs.end_waits) } else { Ok(Vec::new()) }
+        if self.waits.is_some() { all_of(&self.skeleton.progs.end_waits) } else { Ok(Vec::new()) }
     }
 }
 

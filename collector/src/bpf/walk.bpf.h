@@ -4,6 +4,8 @@
  * compiles for the host too:
  *   int READ_USER(reader, __u64 pair[2], __u64 address)
  *     two words of the program at address; 0 when they could be read
+ *   __u64 CODE_ADDRESS(__u64 word)
+ *     the address in a return address
  *
  * A frame is [saved frame pointer][return address] at the frame pointer:
  *
@@ -26,9 +28,9 @@ static __always_inline __u32 fp_step(struct fp_walk *walk, void *reader, struct 
 		return FP_END_NOT_ASCENDING;
 	if (READ_USER(reader, pair, fp))
 		return FP_END_UNREADABLE;
-	if (!pair[1])
+	frame->address = CODE_ADDRESS(pair[1]);
+	if (!frame->address)
 		return FP_END_ZERO_RETURN_ADDRESS;
-	frame->address = pair[1];
 	frame->frame_address = fp;
 	walk->last_fp = fp;
 	walk->fp = pair[0];

@@ -7,8 +7,12 @@ use crate::ring::{Counters, Lane};
 use fpprof_recording::model::{CpuCounters, LossCause, SkippedWaits};
 
 /// All samples a CPU lost; throttled ticks are not among them, since they never reached the program.
-pub(super) const LOST: [counter; 3] =
-    [counter::COUNT_LOST_RING_FULL, counter::COUNT_LOST_TABLE_FULL, counter::COUNT_LOST_NESTED];
+pub(super) const LOST: [counter; 4] = [
+    counter::COUNT_LOST_RING_FULL,
+    counter::COUNT_LOST_TABLE_FULL,
+    counter::COUNT_LOST_NO_RING,
+    counter::COUNT_LOST_NESTED,
+];
 /// All ticks that were not to be sampled.
 pub(super) const SKIPPED: [counter; 5] = [
     counter::COUNT_SKIPPED_IDLE,
@@ -25,6 +29,8 @@ pub(super) struct Written {
     pub(super) recorded: u64,
     /// Thrown away.
     pub(super) dropped: u64,
+    /// Lost, because the thread had gone on.
+    pub(super) woken: u64,
 }
 
 /// The balance of one CPU and event. It is exact when the CPU takes no sample and its ring is empty.
@@ -34,8 +40,10 @@ pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, th
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
         (LossCause::TableFull, counters.get(counter::COUNT_LOST_TABLE_FULL)),
+        (LossCause::NoRing, counters.get(counter::COUNT_LOST_NO_RING)),
         (LossCause::Nested, counters.get(counter::COUNT_LOST_NESTED)),
         (LossCause::Throttled, throttled),
+        (LossCause::Woken, written.woken),
     ];
     let waits = SkippedWaits {
         short: counters.get(counter::COUNT_SKIPPED_SHORT),

@@ -14,7 +14,7 @@ use crate::request::Outcome;
 use crate::ring::Lane;
 use crate::sideband::Throttled;
 use crate::sys::{Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sideband};
+use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sideband};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -61,6 +61,7 @@ impl<W: Write> Session<'_, W> {
         }
         self.add_notes(not_kept, &end, &should_have_fired)?;
         Ok(Outcome {
+            collector: Collector::Ebpf,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             events: events(self.request, &self.plan.event),
             blocked_ns: self.reader.blocked_ns,
@@ -86,7 +87,7 @@ impl<W: Write> Session<'_, W> {
                 _ => counters,
             }
         };
-        let lanes = self.reader.rings.lanes().filter(|lane| self.cpus.sampled.contains(&lane.cpu));
+        let lanes = self.reader.rings.counted_lanes().filter(|lane| self.cpus.sampled.contains(&lane.cpu));
         lanes.map(of_lane).collect()
     }
 
@@ -103,7 +104,7 @@ impl<W: Write> Session<'_, W> {
     /// Writes what probes lost inside one another's program since the last look.
     pub(super) fn note_nested(&mut self, now_ns: u64) {
         let start_ns = std::mem::replace(&mut self.nested.since_ns, now_ns);
-        for Lane { cpu, event } in self.reader.rings.lanes().filter(|lane| lane.event == 0) {
+        for Lane { cpu, event } in self.reader.rings.counted_lanes().filter(|lane| lane.event == 0) {
             let total = self.reader.rings.counters(Lane { cpu, event }).get(counter::COUNT_LOST_NESTED);
             let known = self.nested.by_cpu.entry(cpu).or_default();
             let lost = total.saturating_sub(std::mem::replace(known, total));
@@ -154,8 +155,8 @@ impl<W: Write> Session<'_, W> {
             max_rss_bytes: now.max_rss_bytes,
             bpf_run_ns: statistics.map(|found| found.sampler.run_ns + found.followers_ns),
             bpf_runs: statistics.map(|found| found.sampler.runs),
-            wait_run_ns: waits.map(|(ends, begins)| ends.run_ns + begins.run_ns),
-            switches: waits.map(|(_, begins)| begins.runs),
+            wait_run_ns: waits.map(|waits| waits.run_ns),
+            switches: waits.map(|waits| waits.switches),
             ring_bytes: self.reader.total_of(0, counter::COUNT_BYTES),
             interrupt_ns: before.interrupt_ns,
             written_bytes: wrote.map(|(before, now)| now.bytes.saturating_sub(before.bytes)),
@@ -173,9 +174,11 @@ impl<W: Write> Session<'_, W> {
             |cpu: &&CpuCounters| cpu.event == 0 && !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
         let cpus: Vec<_> = end.cpus.iter().filter(all_along).cloned().collect();
         let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
+        let stack_ends_unknown =
+            reader.total(counter::COUNT_STACK_END_UNKNOWN).saturating_sub(reader.stack_hints.n_found());
         let counted = [
             (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
-            (reader.total(counter::COUNT_STACK_END_UNKNOWN), Note::StackEndUnknown),
+            (stack_ends_unknown, Note::StackEndUnknown),
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (missing, Note::TicksMissing),
             (occurrences_missing, Note::OccurrencesMissing),

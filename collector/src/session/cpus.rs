@@ -77,14 +77,14 @@ fn event_of(message: &[u8]) -> Option<(Action, u32)> {
 
 impl<W: Write> Session<'_, W> {
     /// Samples CPUs that have come online, anew or for the first time. Those that have no ring, because their number is
-    /// higher than that of any CPU there was in the beginning, are left out, and noted in the end.
+    /// higher than that of any CPU there was in the beginning, only count what they lose.
     pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
         if !self.cpus.note_events() {
             return Ok(());
         }
         for cpu in online_cpus() {
             let is_sampled = self.cpus.sampled.contains(&cpu) && !self.cpus.stale.contains(&cpu);
-            if is_sampled || cpu >= self.plan.wish.n_cpus {
+            if is_sampled {
                 continue;
             }
             // What goes wrong here is that the CPU is gone again; another message will come.

@@ -10,12 +10,14 @@ mod pace;
 mod reader;
 mod record;
 mod samplers;
+mod stack_hints;
 mod target;
 mod ticks;
+mod wait_halves;
 mod waits;
 
 pub(crate) use meta::{events, meta};
 pub(crate) use reader::{note, write_event};
-pub(crate) use record::{FLUSH, POLL, SETTLE_NS, record_with_bpf};
+pub(crate) use record::{FLUSH, POLL, SETTLE_NS, load};
 pub(crate) use target::Running;
 pub(crate) use ticks::{TicksBegun, ticks_in};

@@ -1,4 +1,5 @@
-//! Waits that go on when the recording ends: samples of threads that are still blocked, up to then.
+//! Threads that are blocked when the recording ends: samples of the waits that go on, up to then. And where stacks are copied
+//! when a thread blocks, those that are blocked already when it begins.
 //!
 //! ```text
 //! programs stopped ──▶ what is blocked, with registers and kernel chain (BPF) ──▶ memory (process_vm_readv)
@@ -8,6 +9,7 @@
 
 use super::record::Session;
 use super::waits::WAITS;
+use crate::arch::{is_32, return_address_mask};
 use crate::bpf::types;
 use crate::decode::user_regs;
 use crate::error::Error;
@@ -15,7 +17,7 @@ use crate::proc::{MapsEntry, parse_maps, start_stack};
 use crate::ring::Lane;
 use crate::sys::{read_memory, read_pod};
 use fpprof_recording::model::{
-    Abi, CaptureMode, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
+    Abi, Arch, CaptureMode, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -34,8 +36,6 @@ pub(super) struct OpenWaits {
     pub(super) woken: u64,
 }
 
-/// The selector of 32-bit code.
-const USER32_CS: u64 = 0x23;
 /// As the BPF programs have it.
 const MAX_FRAMES: usize = types::limit::MAX_FRAMES.0 as usize;
 const THREAD_BLOCK_BYTES: u64 = types::limit::THREAD_BLOCK_BYTES.0 as u64;
@@ -44,10 +44,10 @@ impl<W: Write> Session<'_, W> {
     /// Samples the threads that are blocked, when no program runs any more and all rings are read. They count with the
     /// first CPU.
     pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
-        let said = self.programs.open_waits().map_err(Error::bpf("looking at what is blocked"))?;
-        let least_ns = self.plan.wish.least_wait_ns.unwrap_or(u64::MAX);
+        let said = self.programs.open_waits().map_err(Error::bpf)?;
+        let least_ns = self.plan.wish.waits.map_or(u64::MAX, |waits| waits.least_ns);
         let lane = Lane { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
-        let mut memory = Memory { mode: self.request.mode, maps: BTreeMap::new() };
+        let mut memory = Memory::new(self.request.mode);
         let mut done = OpenWaits::default();
         for (wait, chain) in records(&said) {
             let blocked_ns = now_ns.saturating_sub(wait.since_ns);
@@ -78,6 +78,18 @@ impl<W: Write> Session<'_, W> {
         self.reader.open_waits = Some((lane, done));
         Ok(())
     }
+
+    /// Copies the stacks of threads that are blocked before the programs could.
+    pub(super) fn copy_stacks_of_blocked(&mut self) -> Result<(), Error> {
+        let blocked = self.programs.open_waits().map_err(Error::bpf)?;
+        let mut memory = Memory::new(self.request.mode);
+        for (wait, chain) in records(&blocked) {
+            if let Some(sample) = memory.sample(&wait, chain) {
+                self.reader.wait_halves.begin(wait.since_ns, &sample);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One after the other, each with its kernel chain.
@@ -97,11 +109,15 @@ struct Memory {
 }
 
 impl Memory {
+    fn new(mode: CaptureMode) -> Self {
+        Self { mode, maps: BTreeMap::new() }
+    }
+
     /// A sample without time, place and weight; `None` for a thread that has run since.
     fn sample(&mut self, wait: &types::open_wait, chain: &[u8]) -> Option<Sample> {
         let kernel = chain.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let mut sample = Sample { pid: wait.pid, tid: wait.tid, in_kernel: true, kernel, ..Sample::default() };
-        sample.in_exec = wait.in_exec != 0;
+        (sample.event, sample.in_exec) = (WAITS, wait.in_exec != 0);
         if wait.has_user != 0 {
             self.user_side(wait, &mut sample);
         }
@@ -109,7 +125,7 @@ impl Memory {
     }
 
     fn user_side(&mut self, wait: &types::open_wait, sample: &mut Sample) {
-        let abi = if wait.regs.cs & 0xffff == USER32_CS { Abi::Bits32 } else { Abi::Bits64 };
+        let abi = if is_32(&wait.regs) { Abi::Bits32 } else { Abi::Bits64 };
         let regs = user_regs(abi, &wait.regs);
         let (stack_bytes, has_chain) = match self.mode {
             CaptureMode::Fp => (0, true),
@@ -123,8 +139,8 @@ impl Memory {
             sample.stack.resize(usize::try_from(len).unwrap_or(0), 0);
             let read = read_memory(wait.pid, regs.sp(), &mut sample.stack);
             sample.stack.truncate(read);
-            sample.user_regs = Some(regs);
         }
+        sample.user_regs = if stack_bytes > 0 { Some(regs) } else { regs.of_leaf() };
         if has_chain {
             (sample.user_fp, sample.fp_end) = walk(wait.pid, &regs);
         }
@@ -142,7 +158,7 @@ impl Memory {
         if let Some(first) = start_stack(wait.pid).filter(|first| (sp..end).contains(first)) {
             return found(first, StackEndSource::StartStack);
         }
-        let base = wait.fsbase;
+        let base = wait.thread_base;
         match sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES {
             true => found(base, StackEndSource::ThreadBase),
             false => found(end, StackEndSource::Mapping),
@@ -154,6 +170,10 @@ impl Memory {
 fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
     let mut frames = vec![FpFrame { address: regs.ip(), frame_address: 0 }];
     let word_bytes: usize = if regs.abi == Abi::Bits32 { 4 } else { 8 };
+    if regs.abi == Abi::Bits32 && regs.arch != Arch::X86_64 {
+        return (frames, FpEnd::Unknown);
+    }
+    let mask = return_address_mask();
     let (mut fp, mut last) = (regs.fp(), 0);
     while frames.len() < MAX_FRAMES {
         if fp == 0 {
@@ -174,7 +194,7 @@ fn walk(pid: u32, regs: &UserRegs) -> (Vec<FpFrame>, FpEnd) {
             }
             u64::from_le_bytes(word)
         };
-        let (next, address) = (word(0), word(1));
+        let (next, address) = (word(0), word(1) & mask);
         if address == 0 {
             return (frames, FpEnd::ZeroReturnAddress);
         }

@@ -2,19 +2,21 @@
 
 use super::balance::{LOST, Written};
 use super::open_waits::OpenWaits;
+use super::stack_hints::StackHints;
+use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
-use crate::decode::{decode, record_time_ns};
+use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
 use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{SidebandSource, Tracker, Verdict};
-use crate::synthesis::{Amends, Follows, describe_anew};
-use fpprof_recording::model::{Checkpoint, Gap, Sample, Sideband};
+use crate::synthesis::{Amends, Follows, describe_due};
+use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Write;
 use std::ops::Range;
 
@@ -38,6 +40,10 @@ pub(super) struct Reader<W> {
     pub(super) open_waits: Option<(Lane, OpenWaits)>,
     /// Where the kernel switches threads, if waits are sampled.
     pub(super) switching: Option<Range<u64>>,
+    pub(super) stack_hints: StackHints,
+    pub(super) wait_halves: WaitHalves,
+    /// Waits whose stacks did not come: the thread had gone on before they could be read.
+    woken: BTreeMap<Lane, u64>,
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
@@ -52,11 +58,12 @@ pub(super) struct Parts<W> {
     pub(super) rings: Rings,
     pub(super) tracker: Tracker,
     pub(super) modules: Modules,
+    pub(super) stack_hints: StackHints,
 }
 
 impl<W: Write> Reader<W> {
     pub(super) fn new(parts: Parts<W>, keeps_raw_stacks: bool, keeps_regs: bool) -> Self {
-        let Parts { writer, sideband, rings, tracker, modules } = parts;
+        let Parts { writer, sideband, rings, tracker, modules, stack_hints } = parts;
         Self {
             writer,
             sideband,
@@ -71,6 +78,9 @@ impl<W: Write> Reader<W> {
             blocked_ns: 0,
             open_waits: None,
             switching: None,
+            stack_hints,
+            wait_halves: WaitHalves::default(),
+            woken: BTreeMap::new(),
             cursors: Vec::new(),
             next: BinaryHeap::new(),
             sample: Sample::default(),
@@ -87,8 +97,11 @@ impl<W: Write> Reader<W> {
         self.cursors.clear();
         self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
-        let write_failed = &mut self.write_failed;
+        let (wait_halves, write_failed) = (&mut self.wait_halves, &mut self.write_failed);
         self.sideband.drain(cut_ns, |event| {
+            if let Sideband::Exit(exit) = &event {
+                wait_halves.thread_ended(exit.tid);
+            }
             if tracker.apply(&event) == Verdict::Keep {
                 note(write_failed, write_event(writer, modules, event));
             }
@@ -96,6 +109,7 @@ impl<W: Write> Reader<W> {
         self.amends.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
         self.tracker.forget_ended();
+        self.wait_halves.forget_ended();
     }
 
     fn read_samples(&mut self, cut_ns: u64) {
@@ -125,16 +139,33 @@ impl<W: Write> Reader<W> {
     fn read_sample(&mut self, cursor: &mut Cursor) {
         let record = self.rings.record(cursor).unwrap_or(&[]);
         let record_bytes = record.len();
-        if decode(record, cursor.lane(), self.keeps_regs, &mut self.sample, &mut self.gaps).is_err() {
+        let decoded = decode(record, cursor.lane(), self.keeps_regs, &mut self.sample, &mut self.gaps);
+        let Some((kind, start_boottime)) = kind(record).filter(|_| decoded.is_ok()) else {
             // Cannot be; what follows cannot be told apart. All of it counts as dropped.
             return cursor.skip_all();
-        }
+        };
         self.ring_bytes += record_bytes as u64;
-        self.hand_over();
+        if !self.sample.stack.is_empty() && self.sample.stack_end.is_none() {
+            self.stack_hints.find_end(&mut self.sample, start_boottime);
+        }
+        match kind {
+            Kind::Sample => self.hand_over(),
+            Kind::WaitBegun { since_ns } => self.wait_halves.begin(since_ns, &self.sample),
+            Kind::WaitEnded { since_ns } if self.wait_halves.end(since_ns, &mut self.sample) => self.hand_over(),
+            Kind::WaitEnded { .. } => self.lose_wait(cursor.lane()),
+        }
         for gap in self.gaps.drain(..) {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
         self.rings.advance(cursor, record_bytes);
+    }
+
+    /// Counts a wait that has a length and no stacks.
+    fn lose_wait(&mut self, lane: Lane) {
+        *self.woken.entry(lane).or_default() += 1;
+        let Lane { cpu, event } = lane;
+        let time_ns = self.sample.time_ns;
+        self.write_gap(&Gap { cpu, event, start_ns: time_ns, end_ns: time_ns, lost: 1, cause: LossCause::Woken });
     }
 
     /// Hands the sample at hand to the recording.
@@ -143,12 +174,12 @@ impl<W: Write> Reader<W> {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
         }
-        if self.amends.are_due(self.sample.pid) {
-            describe_anew(self, self.sample.pid);
+        if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+            describe_due(self, due);
         }
         let sample = &self.sample;
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
-        note(&mut self.write_failed, self.writer.sample(sample, scrub));
+        note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
         self.n_samples += 1;
     }
 
@@ -160,7 +191,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
     pub(super) fn write_open_gaps(&mut self) {
-        for gap in self.rings.lanes().flat_map(|lane| self.rings.open_gaps(lane)) {
+        for gap in self.rings.counted_lanes().flat_map(|lane| self.rings.open_gaps(lane)) {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
     }
@@ -193,7 +224,7 @@ impl<W: Write> Reader<W> {
     /// What became of a ring's samples so far; those that are still on their way are neither.
     pub(super) fn written_so_far(&self, lane: Lane) -> Written {
         let tally = self.writer.tallies().get(&(lane.event, lane.cpu)).copied().unwrap_or_default();
-        Written { recorded: tally.written, dropped: tally.unwritten }
+        Written { recorded: tally.written, dropped: tally.unwritten, woken: self.n_woken(lane) }
     }
 
     /// What became of all of a ring's samples, when none is on its way any more.
@@ -201,7 +232,12 @@ impl<W: Write> Reader<W> {
         let recorded = self.written_so_far(lane).recorded;
         let open = self.open_waits.filter(|&(whose, _)| whose == lane).map_or(0, |(_, open)| open.recorded);
         let handed_over = self.rings.counters(lane).get(counter::COUNT_RECORDED) + open;
-        Written { recorded, dropped: handed_over.saturating_sub(recorded) }
+        let woken = self.n_woken(lane);
+        Written { recorded, dropped: handed_over.saturating_sub(recorded + woken), woken }
+    }
+
+    fn n_woken(&self, lane: Lane) -> u64 {
+        self.woken.get(&lane).copied().unwrap_or(0)
     }
 
     /// Samples that could not be written.
@@ -211,17 +247,17 @@ impl<W: Write> Reader<W> {
 
     /// Samples lost on the kernel's side so far.
     pub(super) fn n_lost(&self) -> u64 {
-        self.rings.lanes().map(|lane| self.rings.counters(lane).sum(&LOST)).sum()
+        self.rings.counted_lanes().map(|lane| self.rings.counters(lane).sum(&LOST)).sum()
     }
 
     /// A counter over all CPUs and events.
     pub(super) fn total(&self, which: counter) -> u64 {
-        self.rings.lanes().map(|lane| self.rings.counters(lane).get(which)).sum()
+        self.rings.counted_lanes().map(|lane| self.rings.counters(lane).get(which)).sum()
     }
 
     /// The same of one event alone.
     pub(super) fn total_of(&self, event: u16, which: counter) -> u64 {
-        let lanes = self.rings.lanes().filter(|lane| lane.event == event);
+        let lanes = self.rings.counted_lanes().filter(|lane| lane.event == event);
         lanes.map(|lane| self.rings.counters(lane).get(which)).sum()
     }
 
@@ -262,8 +298,8 @@ pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording
 }
 
 impl<W: Write> Follows for Reader<W> {
-    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64) {
-        self.tracker.add(pid, n_threads, time_ns);
+    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
+        self.tracker.add(pid, since_ns, described_ns);
     }
 
     fn write_event(&mut self, event: Sideband) {

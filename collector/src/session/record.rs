@@ -6,6 +6,7 @@ use super::meta::meta;
 use super::pace::Pace;
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
+use super::stack_hints::{HINTS_BYTES, StackHints};
 use super::target::Running;
 use super::ticks::TicksBegun;
 use super::waits::switching_code;
@@ -15,11 +16,13 @@ use crate::modules::{Modules, vdso};
 use crate::note::Note;
 use crate::plan::Plan;
 use crate::proc::{Written, process_of, processes, written};
-use crate::request::{Outcome, Progress, Request, Target};
+use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::describe;
-use crate::sys::{ObjectStorage, OpenFiles, Poller, Rusage, StatisticsGuard, StopFlag, monotonic_ns, rusage};
+use crate::sys::{
+    ObjectStorage, OpenFiles, Poller, Rusage, SharedMap, StatisticsGuard, StopFlag, monotonic_ns, rusage,
+};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,62 +37,99 @@ pub(crate) const FLUSH: Duration = Duration::from_secs(1);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
 pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
-/// Records with our BPF program, see [`crate::record`].
-pub(crate) fn record_with_bpf<W: Write>(
-    request: &Request,
-    sink: W,
-    stop: &StopFlag,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Outcome, Error> {
+/// Everything the kernel can refuse, tried: the programs are loaded and attached, and the events are open.
+pub(crate) struct Loaded<'a> {
+    request: &'a Request,
+    plan: Plan,
+    before: Spent,
+    open_files: OpenFiles,
+    programs: Programs<'a>,
+    memory: (SharedMap, SharedMap),
+    stack_hints: StackHints,
+    statistics: Option<StatisticsGuard>,
+    sideband: SidebandSource,
+    samplers: Samplers,
+}
+
+/// Loads what a recording with our BPF programs needs; nothing is sampled yet.
+pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> Result<Loaded<'a>, Error> {
     let plan = Plan::new(request)?;
     let interrupt_ns = interrupt_ns(&plan.event);
     let before = Spent { usage: rusage(), written: written(), interrupt_ns };
     let open_files = OpenFiles::raise();
-    let mut storage = ObjectStorage::uninit();
-    let mut programs = Programs::load(&mut storage, &plan.wish).map_err(Error::bpf("loading"))?;
-    let memory = programs.map_memory(&plan.wish).map_err(Error::system("mapping the rings"))?;
-    let rings = Rings::new(memory, plan.wish.layout, (plan.wish.n_cpus, plan.wish.n_events()));
-    let statistics = StatisticsGuard::enable();
+    let mut programs = Programs::load(storage, &plan.wish).map_err(Error::bpf)?;
+    let memory = programs.map_memory(&plan.wish).map_err(Error::bpf_setup("mapping the ring buffers"))?;
+    let hints = programs.map_stack_hints(HINTS_BYTES).map_err(Error::bpf_setup("mapping the ends of stacks"))?;
+    let statistics = request.statistics.then(StatisticsGuard::enable).flatten();
     let sideband = SidebandSource::open(&plan.cpus)?;
     let samplers = Samplers::open(&plan.cpus, &plan.event, request.sampling, programs.sampler(), &sideband)?;
     // Before anything is tracked and before `/proc` is read, so that nothing falls between.
     sideband.enable()?;
-    programs.follow().map_err(Error::bpf("following processes"))?;
-    let running = match (&request.target, &plan.command) {
-        (Target::Pids(pids), _) => {
-            Running::attach(pids, |pid| programs.track(pid, true).map_err(Error::bpf("tracking a process")))?
+    programs.follow().map_err(Error::bpf)?;
+    let stack_hints = StackHints::new(hints);
+    Ok(Loaded { request, plan, before, open_files, programs, memory, stack_hints, statistics, sideband, samplers })
+}
+
+impl Loaded<'_> {
+    /// Records, see [`crate::record`].
+    pub(crate) fn record<W: Write>(
+        self,
+        sink: W,
+        stop: &StopFlag,
+        update: &mut dyn FnMut(Update<'_>),
+    ) -> Result<Outcome, Error> {
+        let Self { request, plan, programs, samplers, .. } = self;
+        let refused_statistics = request.statistics && self.statistics.is_none();
+        let running = hold_target(request, &plan, &self.open_files, &programs)?;
+        let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
+        let parts = Parts {
+            writer,
+            sideband: self.sideband,
+            rings: Rings::new(self.memory, &plan.wish),
+            tracker: Tracker::new(running.follows_all()),
+            modules: Modules::new(self.open_files.limit()),
+            stack_hints: self.stack_hints,
+        };
+        let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
+        reader.switching = request.off_cpu.and_then(|_| switching_code());
+        let mut session = Session {
+            request,
+            plan: &plan,
+            programs: &programs,
+            samplers,
+            reader,
+            running,
+            stop,
+            begun: TicksBegun::default(),
+            cpus: Cpus::new(&plan.cpus),
+            throttled_ticks: BTreeMap::new(),
+            nested: Nested::default(),
+            notes: refused_statistics.then_some(Note::StatisticsRefused).into_iter().collect(),
+            load: ReaderLoad::default(),
+        };
+        session.add_workers(request.encoder_threads.unwrap_or(0))?;
+        session.start()?;
+        let reason = session.run(update)?;
+        session.finish(reason, &self.before, self.statistics.is_some())
+    }
+}
+
+/// Takes hold of what is to be recorded; a command does not run yet.
+fn hold_target(
+    request: &Request,
+    plan: &Plan,
+    open_files: &OpenFiles,
+    programs: &Programs<'_>,
+) -> Result<Running, Error> {
+    let track = |tid: u32, is_active| programs.track(tid, is_active).map_err(Error::bpf);
+    Ok(match (&request.target, &plan.command) {
+        (Target::Pids(pids), _) => Running::attach(pids, |pid| track(pid, true))?,
+        (Target::Threads(tids), _) => Running::attach_threads(tids, |tid| track(tid, true))?,
+        (_, Some(command)) => {
+            Running::hold(command, open_files, plan.wish.filter != Filter::Tracked, |pid| track(pid, false))?
         }
-        (Target::Threads(tids), _) => {
-            Running::attach_threads(tids, |tid| programs.track(tid, true).map_err(Error::bpf("tracking a thread")))?
-        }
-        (_, Some(command)) => Running::hold(command, &open_files, plan.wish.filter != Filter::Tracked, |pid| {
-            programs.track(pid, false).map_err(Error::bpf("tracking the command"))
-        })?,
         _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
-    };
-    let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
-    let tracker = Tracker::new(running.follows_all());
-    let parts = Parts { writer, sideband, rings, tracker, modules: Modules::new(open_files.limit()) };
-    let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
-    reader.switching = request.off_cpu.and_then(|_| switching_code());
-    let has_statistics = statistics.is_some();
-    let mut session = Session {
-        request,
-        plan: &plan,
-        programs: &programs,
-        samplers,
-        reader,
-        running,
-        stop,
-        begun: TicksBegun::default(),
-        cpus: Cpus::new(&plan.cpus),
-        throttled_ticks: BTreeMap::new(),
-        nested: Nested::default(),
-        notes: Vec::new(),
-    };
-    session.start()?;
-    let reason = session.run(progress)?;
-    session.finish(reason, &before, has_statistics)
+    })
 }
 
 /// What this process had used before the recording.
@@ -123,6 +163,7 @@ pub(super) struct Session<'a, W> {
     /// Losses of probes inside one another's program that are written as gaps, by CPU, and since when more may have come.
     pub(super) nested: Nested,
     pub(super) notes: Vec<Note>,
+    load: ReaderLoad,
 }
 
 impl<W: Write> Session<'_, W> {
@@ -132,30 +173,32 @@ impl<W: Write> Session<'_, W> {
         self.begun = TicksBegun::at(monotonic_ns());
         self.nested.since_ns = self.begun.time_ns;
         self.samplers.enable(self.programs.sampler())?;
-        let refused = self.programs.start_waits().map_err(Error::bpf("watching what blocks"))?;
+        let refused = self.programs.start_waits().map_err(Error::bpf)?;
         self.notes.extend((refused > 0).then_some(Note::WaitsNotFollowed(refused)));
+        if self.plan.wish.waits.is_some_and(|waits| waits.stacks_at_block) {
+            self.copy_stacks_of_blocked()?;
+        }
         self.running.release(self.plan.command.as_ref())
     }
 
     fn describe_existing(&mut self) {
-        let now_ns = monotonic_ns();
         if let Some(module) = vdso() {
             self.reader.write_event(Sideband::Module(module));
         }
         let existing = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
-                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, 1, now_ns));
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, monotonic_ns(), None));
                 return;
             }
             Target::Pids(pids) => BTreeSet::from_iter(pids.iter().copied()),
             Target::Threads(tids) => tids.iter().filter_map(|&tid| process_of(tid)).collect(),
             Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
         };
-        self.notes.extend(describe(&mut self.reader, existing, now_ns));
+        self.notes.extend(describe(&mut self.reader, existing));
     }
 
-    fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
+    fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
         let started = Instant::now();
         let mut last_flush = started;
         let mut pace = Pace::new();
@@ -170,15 +213,29 @@ impl<W: Write> Session<'_, W> {
             // The doorbell is for what comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
-            doorbell.consume().map_err(Error::bpf("waiting for samples"))?;
-            self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));
+            doorbell.consume().map_err(Error::bpf)?;
+            self.load.measure(|| self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS)));
             self.follow_cpus(&poller)?;
             if last_flush.elapsed() >= FLUSH {
+                if self.request.encoder_threads.is_none() && self.load.is_high(last_flush.elapsed()) {
+                    self.add_workers(usize::from(self.reader.writer.n_workers() < most_workers()))?;
+                }
                 last_flush = Instant::now();
                 self.checkpoint();
             }
-            progress(&self.progress(started));
+            update(Update::Progress(&self.progress(started)));
         }
+    }
+
+    fn add_workers(&mut self, n: usize) -> Result<(), Error> {
+        for _ in 0..n {
+            match self.reader.writer.add_worker() {
+                // A sink that fails is seen again with the next block.
+                Err(fpprof_recording::Error::Write(_)) | Ok(()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn poller(&self, doorbell: &libbpf_rs::RingBuffer<'_>) -> Result<Poller, Error> {
@@ -217,8 +274,32 @@ impl<W: Write> Session<'_, W> {
     }
 }
 
+/// How much of its time the reader spends on reading.
+#[derive(Debug, Default)]
+struct ReaderLoad {
+    busy: Duration,
+}
+
+impl ReaderLoad {
+    fn measure(&mut self, read: impl FnOnce()) {
+        let begun = Instant::now();
+        read();
+        self.busy += begun.elapsed();
+    }
+
+    /// Whether that was more than two thirds of `elapsed`, the time since this was asked last.
+    fn is_high(&mut self, elapsed: Duration) -> bool {
+        std::mem::take(&mut self.busy) * 3 > elapsed * 2
+    }
+}
+
+/// Threads that encode beside the reader: a profiler must leave the machine to those it profiles.
+fn most_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(4))
+}
+
 fn doorbell<'a>(programs: &'a Programs<'_>) -> Result<libbpf_rs::RingBuffer<'a>, Error> {
     let mut builder = libbpf_rs::RingBufferBuilder::new();
-    builder.add(programs.doorbell(), |_| 0).map_err(Error::bpf("waiting for samples"))?;
-    builder.build().map_err(Error::bpf("waiting for samples"))
+    builder.add(programs.doorbell(), |_| 0).map_err(Error::bpf)?;
+    builder.build().map_err(Error::bpf)
 }

@@ -8,6 +8,8 @@ use fpprof_recording::model::Sampling;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
+const ATTACHING: &str = "attaching the sampling program to its event";
+
 /// Events that all run the same program.
 #[derive(Debug)]
 pub(super) struct Samplers {
@@ -32,7 +34,7 @@ impl Samplers {
             match PerfEvent::sampling(cpu, event, sampling) {
                 Ok(opened) => {
                     if !is_one_for_all {
-                        opened.set_bpf(program).map_err(|source| event.refused(cpu, source))?;
+                        opened.set_bpf(program).map_err(Error::bpf_setup(ATTACHING))?;
                         sideband.attach_sampler(cpu, &opened)?;
                     }
                     samplers.events.push((cpu, opened));

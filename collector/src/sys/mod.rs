@@ -6,6 +6,8 @@ mod epoll;
 mod perf;
 mod perf_ring;
 mod perf_stacks;
+#[cfg(target_arch = "aarch64")]
+mod pointer_authentication;
 mod process;
 mod shared_map;
 mod signal;
@@ -18,7 +20,9 @@ pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
 pub(crate) use perf::PerfEvent;
 pub(crate) use perf_ring::PerfRing;
-pub(crate) use perf_stacks::StackEvent;
+pub(crate) use perf_stacks::{StackEvent, user_registers};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use pointer_authentication::code_address_bits;
 pub(crate) use process::{
     OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage, terminate, try_wait,
 };

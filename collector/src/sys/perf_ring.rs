@@ -1,6 +1,7 @@
 //! The ring buffer of a perf event.
 
 use super::PerfEvent;
+use super::process::page_bytes;
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use std::io;
 use std::mem::offset_of;
@@ -19,7 +20,7 @@ pub(crate) struct PerfRing {
 impl PerfRing {
     /// Maps a ring of `data_bytes` (a power of two of pages) for `event`.
     pub(crate) fn new(event: &PerfEvent, data_bytes: usize) -> io::Result<Self> {
-        let page_bytes = 4096;
+        let page_bytes = page_bytes()?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let fd = event.as_fd().as_raw_fd();
         let len = page_bytes + data_bytes;

@@ -1,8 +1,9 @@
 //! Perf events that write samples with stacks into their ring.
 
 use super::PerfEvent;
+use crate::arch::NATIVE;
 use crate::event::Event;
-use fpprof_recording::model::{CaptureMode, Sampling};
+use fpprof_recording::model::{Abi, CaptureMode, MAX_REGISTERS, Sampling, UserRegs};
 use perf_event_open_sys::bindings;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -34,11 +35,13 @@ const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_IDENTIFIER
     | bindings::PERF_SAMPLE_CPU
     | bindings::PERF_SAMPLE_PERIOD) as u64;
 
-/// The general registers and the instruction pointer, without flags and segments.
-///
-/// # Sources
-/// `enum perf_event_x86_regs` in `arch/x86/include/uapi/asm/perf_regs.h`.
-const USER_REGS: u64 = 0x00ff_01ff;
+/// perf's registers that samples of this mode have: all that a recording has; in mode `fp` what it keeps there.
+pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
+    let all = UserRegs::new(NATIVE, Abi::Bits64, &[1; MAX_REGISTERS]);
+    let wanted = if mode == CaptureMode::Fp { all.of_leaf() } else { Some(all) };
+    let numbers = wanted.iter().flat_map(|regs| regs.own().iter().zip(NATIVE.perf_registers()));
+    numbers.filter(|&(&wanted, _)| wanted != 0).fold(0, |bits, (_, number)| bits | 1 << number)
+}
 
 impl PerfEvent {
     /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
@@ -56,9 +59,12 @@ impl PerfEvent {
             attr.set_exclude_callchain_user(u64::from(!takes_chain));
             attr.set_exclude_callchain_kernel(u64::from(!wish.kernel_stacks));
         }
+        attr.sample_regs_user = user_registers(wish.mode);
+        if attr.sample_regs_user != 0 {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_USER);
+        }
         if let Some(bytes) = stack_bytes {
-            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_USER | bindings::PERF_SAMPLE_STACK_USER);
-            attr.sample_regs_user = USER_REGS;
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_STACK_USER);
             attr.sample_stack_user = bytes;
         }
         if wish.counts_lost {

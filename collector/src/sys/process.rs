@@ -27,6 +27,13 @@ pub(crate) fn realtime_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
+/// Bytes of a page of memory.
+pub(super) fn page_bytes() -> io::Result<usize> {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).map_err(|_| io::Error::last_os_error())
+}
+
 /// What this process has used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rusage {

@@ -1,0 +1,34 @@
+//! x86-64.
+
+use crate::bpf::types;
+use fpprof_recording::model::Arch;
+
+/// What is recorded here.
+pub(crate) const NATIVE: Arch = Arch::X86_64;
+
+/// The selector of 32-bit code.
+const USER32_CS: u64 = 0x23;
+
+/// Whether they are those of 32-bit code.
+pub(crate) fn is_32(regs: &types::user_regs) -> bool {
+    regs.cs & 0xffff == USER32_CS
+}
+
+/// From the kernel's order to DWARF's.
+///
+/// # Sources
+/// System V psABI for AMD64, figure 3.36.
+pub(crate) fn values(regs: &types::user_regs) -> [u64; 17] {
+    [
+        regs.ax, regs.dx, regs.cx, regs.bx, regs.si, regs.di, regs.bp, regs.sp, regs.r8, regs.r9, regs.r10, regs.r11,
+        regs.r12, regs.r13, regs.r14, regs.r15, regs.ip,
+    ]
+}
+
+/// Return addresses are addresses and nothing else.
+pub(crate) fn return_address_mask() -> u64 {
+    u64::MAX
+}
+
+/// Nothing is to be set.
+pub(crate) fn configure(_: &mut types::rodata) {}

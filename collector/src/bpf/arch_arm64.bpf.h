@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* arm64: a thread's registers, and what the programs want to know of them. */
+#ifndef FPPROF_ARCH_H
+#define FPPROF_ARCH_H
+
+/*
+ * struct user_pt_regs in arch/arm64/include/uapi/asm/ptrace.h, with which struct pt_regs begins: user API, hence
+ * without relocation.
+ */
+struct user_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+	__u64 pstate;
+};
+
+struct thread_struct {
+	struct {
+		unsigned long tp_value;
+	} uw;
+} __attribute__((preserve_access_index));
+
+/* arch/arm64/include/uapi/asm/ptrace.h: exception level 0 is user mode, of 64-bit or of 32-bit code. */
+#define PSR_MODE_MASK 0xf
+#define PSR_MODE_EL0t 0x0
+#define PSR_MODE32_BIT 0x10
+
+#define REGS_IP(user) ((user).pc)
+#define REGS_SP(user) ((user).sp)
+#define REGS_FP(user) ((user).regs[29])
+#define REGS_IN_KERNEL(user) (((user).pstate & PSR_MODE_MASK) != PSR_MODE_EL0t)
+#define REGS_ARE_32(user) ((user).pstate & PSR_MODE32_BIT)
+
+/* Where the C library has a thread's control block; its stack ends below. */
+#define THREAD_BASE(task) ((task)->thread.uw.tp_value)
+
+/* 32-bit code has no frame records that it could be relied on. */
+#define WALKS_32 false
+
+/* The bits of a return address that are the address: the others hold a tag and a signature (pointer authentication). */
+const volatile __u64 code_mask = 0x0000ffffffffffff;
+#define CODE_ADDRESS(word) ((word) & code_mask)
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* x86-64: a thread's registers, and what the programs want to know of them. */
+#ifndef FPPROF_ARCH_H
+#define FPPROF_ARCH_H
+
+/* struct pt_regs in arch/x86/include/uapi/asm/ptrace.h: user API, hence without relocation. */
+struct user_regs {
+	unsigned long r15;
+	unsigned long r14;
+	unsigned long r13;
+	unsigned long r12;
+	unsigned long bp;
+	unsigned long bx;
+	unsigned long r11;
+	unsigned long r10;
+	unsigned long r9;
+	unsigned long r8;
+	unsigned long ax;
+	unsigned long cx;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long cs;
+	unsigned long flags;
+	unsigned long sp;
+	unsigned long ss;
+};
+
+struct thread_struct {
+	unsigned long fsbase;
+} __attribute__((preserve_access_index));
+
+/* __USER32_CS in arch/x86/include/asm/segment.h. */
+#define USER32_CS 0x23
+
+#define REGS_IP(user) ((user).ip)
+#define REGS_SP(user) ((user).sp)
+#define REGS_FP(user) ((user).bp)
+#define REGS_IN_KERNEL(user) (!((user).cs & 3))
+#define REGS_ARE_32(user) (((user).cs & 0xffff) == USER32_CS)
+
+/* Where the C library has a thread's control block; its stack ends below. */
+#define THREAD_BASE(task) ((task)->thread.fsbase)
+
+/* 32-bit code has frames as 64-bit code has, of 4-byte words. */
+#define WALKS_32 true
+
+/* The address in a return address on the stack. */
+#define CODE_ADDRESS(word) (word)
+
+#endif

@@ -1,0 +1,111 @@
+//! libbpf's messages: kept, so that an error can say what the kernel refused, and printed only if asked for.
+
+use libbpf_rs::{PrintLevel, ProgramType, libbpf_sys};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
+/// Warnings since the last load began.
+static WARNINGS: Mutex<String> = Mutex::new(String::new());
+/// A verifier log can have megabytes; what it ends with is what matters.
+const MAX_KEPT_BYTES: usize = 1 << 20;
+
+/// Prints libbpf's messages on stderr from now on, the verifier's log among them.
+pub fn print_libbpf_messages() {
+    IS_VERBOSE.store(true, Ordering::Relaxed);
+}
+
+/// Takes libbpf's messages from now on.
+pub(super) fn begin() {
+    kept().clear();
+    let level = if IS_VERBOSE.load(Ordering::Relaxed) { PrintLevel::Debug } else { PrintLevel::Warn };
+    libbpf_rs::set_print(Some((level, take)));
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "libbpf-rs gives it so")]
+fn take(level: PrintLevel, message: String) {
+    if IS_VERBOSE.load(Ordering::Relaxed) {
+        // Where stderr is closed there is nobody to tell.
+        let _ = std::io::stderr().write_all(message.as_bytes());
+    }
+    let mut kept = kept();
+    if level == PrintLevel::Warn && kept.len() + message.len() <= MAX_KEPT_BYTES {
+        kept.push_str(&message);
+    }
+}
+
+fn kept() -> std::sync::MutexGuard<'static, String> {
+    WARNINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was refused since the last load began, in one line; `None` where libbpf did not say.
+pub(crate) fn refusal() -> Option<String> {
+    // Asked first: the verifier stumbles over other things before it comes to a helper that it does not know.
+    let missing: Vec<&str> = HELPERS.iter().filter(|(_, id)| lacks_helper(*id)).map(|&(name, _)| name).collect();
+    if !missing.is_empty() {
+        return Some(format!("the kernel lacks the BPF helpers {} (Linux 5.17 has them)", missing.join(" and ")));
+    }
+    find_refusal(&kept())
+}
+
+/// Helpers that the programs cannot do without and that are younger than BPF ring buffers.
+///
+/// # Sources
+/// Linux commits e6f2dd0f8067 (`bpf_loop`) and 7c7e3d31e785 (`bpf_find_vma`), both in 5.17.
+const HELPERS: [(&str, libbpf_sys::bpf_func_id); 2] =
+    [("bpf_find_vma", libbpf_sys::BPF_FUNC_find_vma), ("bpf_loop", libbpf_sys::BPF_FUNC_loop)];
+
+/// Whether the kernel says that there is no such helper. Where it does not answer, it is not known to be missing.
+fn lacks_helper(id: libbpf_sys::bpf_func_id) -> bool {
+    matches!(ProgramType::PerfEvent.is_helper_supported(id), Ok(false))
+}
+
+/// The verifier's last word on the first program it refused, else libbpf's first word on what failed.
+///
+/// ```text
+/// libbpf: prog 'take_sample': BPF program load failed: Invalid argument
+/// libbpf: prog 'take_sample': -- BEGIN PROG LOAD LOG --
+/// ...
+/// invalid func unknown#181
+/// processed 188 insns (limit 1000000) max_states_per_insn 0 ...
+/// -- END PROG LOAD LOG --
+/// ```
+fn find_refusal(log: &str) -> Option<String> {
+    const BEGIN: &str = "': -- BEGIN PROG LOAD LOG --";
+    const END: &str = "-- END PROG LOAD LOG --";
+    let Some((before, rest)) = log.split_once(BEGIN) else {
+        return log.lines().next().map(|line| line.trim_start_matches("libbpf: ").to_owned());
+    };
+    let program = before.rsplit('\'').next().unwrap_or_default();
+    let verifier = rest.split(END).next().unwrap_or_default();
+    let reason = verifier.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "))?.trim();
+    Some(format!("the verifier refused {program}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that of a verifier's log only what it ends with remains, and the program's name.
+    #[test]
+    fn the_verifiers_last_word_counts() {
+        let log = "libbpf: prog 'take_sample': BPF program load failed: Invalid argument\n\
+                   libbpf: prog 'take_sample': -- BEGIN PROG LOAD LOG --\n\
+                   364: (79) r2 = *(u64 *)(r10 -120)     ; R2_w=scalar() R10=fp0\n\
+                   math between map_value pointer and register with unbounded min value is not allowed\n\
+                   processed 188 insns (limit 1000000) max_states_per_insn 0\n\
+                   -- END PROG LOAD LOG --\nlibbpf: failed to load object 'fpprof_bpf'\n";
+        let expected = "the verifier refused take_sample: math between map_value pointer and register with unbounded min \
+                        value is not allowed";
+        assert_eq!(find_refusal(log).as_deref(), Some(expected));
+    }
+
+    /// Check that what is no verifier's log is told by its first line, and nothing is nothing.
+    #[test]
+    fn other_failures_are_told_by_their_first_line() {
+        let log = "libbpf: map 'parts': failed to create: -E2BIG\nlibbpf: failed to load object 'fpprof_bpf'\n";
+        assert_eq!(find_refusal(log).as_deref(), Some("map 'parts': failed to create: -E2BIG"));
+        assert_eq!(find_refusal(""), None);
+    }
+}

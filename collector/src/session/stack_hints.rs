@@ -1,0 +1,71 @@
+//! Ends of stacks that the BPF programs cannot find: what a process has mapped says it, and they are told.
+//!
+//! On `PREEMPT_RT` the kernel looks up no mapping for a program that runs with interrupts off (`bpf_find_vma` gives EBUSY,
+//! `mmap_unlock_get_irq_work` in `kernel/bpf/mmap_unlock_work.h`). Elsewhere that happens now and then.
+
+use crate::bpf::types;
+use crate::proc::parse_maps;
+use crate::sys::SharedMap;
+use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
+
+const N_HINTS: usize = types::limit::STACK_HINTS.0 as usize;
+
+/// Bytes of the map.
+pub(crate) const HINTS_BYTES: usize = N_HINTS * size_of::<types::stack_hint>();
+
+/// What user space tells the BPF programs of threads' stacks.
+#[derive(Debug)]
+pub(crate) struct StackHints {
+    map: SharedMap,
+    /// Stacks whose end was found here.
+    n_found: u64,
+}
+
+impl StackHints {
+    pub(crate) fn new(map: SharedMap) -> Self {
+        Self { map, n_found: 0 }
+    }
+
+    /// Stacks without an end that have one since.
+    pub(crate) fn n_found(&self) -> u64 {
+        self.n_found
+    }
+
+    /// Finds the end of a sample's stack that was copied without knowing it, drops what lies beyond, and tells the programs for
+    /// the thread's next samples. It stays unknown if the process is gone.
+    pub(crate) fn find_end(&mut self, sample: &mut Sample, start_boottime: u64) {
+        let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
+        let Some((start, end)) = mapping(sample.pid, sp) else { return };
+        self.n_found += 1;
+        let depth = usize::try_from(end - sp).unwrap_or(usize::MAX);
+        sample.stack.truncate(depth);
+        let len = u32::try_from(sample.stack.len()).unwrap_or(u32::MAX);
+        sample.stack_holes.retain_mut(|hole| {
+            hole.len = hole.len.min(len.saturating_sub(hole.offset));
+            hole.len > 0
+        });
+        sample.stack_end = Some(StackEnd { address: end, source: StackEndSource::Mapping });
+        self.tell([start, end, start_boottime, u64::from(sample.tid)]);
+    }
+
+    fn tell(&self, words: [u64; 4]) {
+        let slot = usize::try_from(words[3]).unwrap_or(0) % N_HINTS * size_of::<types::stack_hint>();
+        let check = words.into_iter().fold(0, |check, word| check ^ word);
+        for (i, word) in words.into_iter().chain([check]).enumerate() {
+            if let Some(cell) = self.map.word(slot + i * 8) {
+                cell.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+const _: () = assert!(offset_of!(types::stack_hint, start) == 0 && offset_of!(types::stack_hint, check) == 32);
+
+/// The mapping of a process that holds an address.
+fn mapping(pid: u32, address: u64) -> Option<(u64, u64)> {
+    let text = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let found = parse_maps(&text).find(|entry| (entry.start..entry.end).contains(&address))?;
+    Some((found.start, found.end))
+}
