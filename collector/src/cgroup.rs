@@ -77,7 +77,7 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
 /// # Sources
 /// `enum cgroup_subsys_id` in `include/linux/cgroup-defs.h`; the controller `blkio` is called `io` there.
 fn subsystem(names: &[String], path: &Path) -> Result<u32, Error> {
-    let btf = Btf::from_vmlinux().map_err(Error::bpf("reading the kernel's types"))?;
+    let btf = Btf::from_vmlinux().map_err(Error::bpf)?;
     let ids = btf.type_by_name::<types::Enum<'_>>("cgroup_subsys_id");
     let number = |wanted: &str| {
         let wanted = format!("{}_cgrp_id", if wanted == "blkio" { "io" } else { wanted });

@@ -1,31 +1,18 @@
 //! Which collector records.
 
 use crate::error::Error;
-use crate::plan::check_machine;
-use crate::request::{CollectorWish, Outcome, Progress, Request};
-use crate::sys::StopFlag;
-use crate::{perf_event, session};
-use fpprof_recording::model::Collector;
+use crate::request::{CollectorWish, Fallback, Outcome, Request, Update};
+use crate::session;
+use crate::sys::{ObjectStorage, StopFlag};
+use crate::{MAX_PERF_EVENT_STACK_BYTES, perf_event};
+use fpprof_recording::model::CaptureMode;
 use std::io::Write;
-
-/// Which collector will record, and why not the eBPF one where that was not ruled out by the wish.
-#[must_use]
-pub fn choose(wish: CollectorWish) -> (Collector, Option<Error>) {
-    match wish {
-        CollectorWish::Ebpf => (Collector::Ebpf, None),
-        CollectorWish::PerfEvent => (Collector::PerfEvent, None),
-        CollectorWish::Auto => match check_machine() {
-            Ok(()) => (Collector::Ebpf, None),
-            Err(reason) => (Collector::PerfEvent, Some(reason)),
-        },
-    }
-}
 
 /// Records what `request` asks for into `sink` until the target ends, the time is over, or `stop` is set.
 ///
-/// Give it the file itself: whole blocks are written. `progress` is called some times a second. Nothing of a command runs
-/// before everything that can be known to fail has been tried. A caller that leaves the choice of the collector to us
-/// should say what [`choose`] says.
+/// Give it the file itself: whole blocks are written. `update` is called some times a second, and once at the start if the
+/// choice of the collector is ours ([`CollectorWish::Auto`]) and eBPF is refused; tell the user then. Nothing of a command
+/// runs before everything that can be known to fail has been tried.
 ///
 /// A sink that fails does not end the recording: it is tried again with each block, and what it did not take is counted
 /// as dropped.
@@ -36,10 +23,53 @@ pub fn record<W: Write>(
     request: &Request,
     sink: W,
     stop: &StopFlag,
-    progress: &mut dyn FnMut(&Progress),
+    update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
-    match choose(request.collector).0 {
-        Collector::PerfEvent => perf_event::record(request, sink, stop, progress),
-        Collector::Ebpf | Collector::Imported => session::record_with_bpf(request, sink, stop, progress),
+    if request.collector == CollectorWish::PerfEvent {
+        return perf_event::record(request, sink, stop, update);
+    }
+    let mut storage = ObjectStorage::uninit();
+    match session::load(request, &mut storage) {
+        Ok(loaded) => loaded.record(sink, stop, update),
+        Err(reason) if request.collector == CollectorWish::Auto && reason.is_about_ebpf() => {
+            let (request, clamped_from) = without_ebpf(request);
+            if let Some(wish) = perf_event::refused_target(&request) {
+                return Err(Error::NeedsEbpf { wish, reason: Box::new(reason) });
+            }
+            update(Update::Fallback(&Fallback { reason, clamped_from }));
+            perf_event::record(&request, sink, stop, update)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The request as the other collector can do it, and the bytes of stack that were asked for if they were too many.
+fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
+    let clamp = |stack_bytes: u32| stack_bytes.min(MAX_PERF_EVENT_STACK_BYTES);
+    let (mode, asked) = match request.mode {
+        CaptureMode::Fp => (CaptureMode::Fp, 0),
+        CaptureMode::Dwarf { stack_bytes } => (CaptureMode::Dwarf { stack_bytes: clamp(stack_bytes) }, stack_bytes),
+        CaptureMode::Both { stack_bytes } => (CaptureMode::Both { stack_bytes: clamp(stack_bytes) }, stack_bytes),
+    };
+    let clamped_from = (asked > MAX_PERF_EVENT_STACK_BYTES).then_some(asked);
+    (Request { mode, collector: CollectorWish::PerfEvent, ..request.clone() }, clamped_from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Target;
+
+    /// Check that only more bytes than the kernel copies are clamped, and that it is said from what.
+    #[test]
+    fn bytes_are_clamped() {
+        let clamped = |mode| {
+            let (request, from) = without_ebpf(&Request { mode, ..Request::new(Target::System) });
+            (request.mode, from)
+        };
+        let dwarf = |stack_bytes| CaptureMode::Dwarf { stack_bytes };
+        assert_eq!(clamped(dwarf(65_536)), (dwarf(65_528), Some(65_536)));
+        assert_eq!(clamped(dwarf(65_528)), (dwarf(65_528), None));
+        assert_eq!(clamped(CaptureMode::Fp), (CaptureMode::Fp, None));
     }
 }

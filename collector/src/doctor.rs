@@ -1,8 +1,9 @@
-//! What this kernel and this user may do, and how to get the rest.
+//! Checks of kernel support and permissions.
 
-use crate::bpf::{Filter, Layout, Programs, Wish};
+use crate::bpf::{Filter, Layout, Programs, WaitSpec, Wish};
+use crate::error::Error;
 use crate::event::{Event, Opened};
-use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
+use crate::host::kernel_release;
 use crate::proc::{Capabilities, online_cpus, read_number};
 use crate::sys::{ObjectStorage, PerfEvent, StatisticsGuard};
 use fpprof_recording::model::{CaptureMode, Sampling};
@@ -57,57 +58,94 @@ pub fn can_record(checks: &[Check]) -> bool {
     has_bpf || checks.iter().any(|check| check.name == WITHOUT_BPF && check.ok())
 }
 
-/// What can be recorded after these checks, in words, and the one command that would allow more, if there is one;
-/// `program` is the file that is to be allowed.
+/// How an ordinary user gets to record with eBPF.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// Commands for root, one after the other.
+    pub commands: Vec<String>,
+    /// What they allow to whom.
+    pub consequence: &'static str,
+}
+
+/// What can be recorded after these checks, in words, and what would allow more, if anything does. `program` is the file that
+/// is to be allowed, with the right to read other users' processes only if asked for (`with_ptrace`).
 #[must_use]
-pub fn conclude(checks: &[Check], program: &Path) -> (String, Option<String>) {
+pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String, Option<Advice>) {
     let of = |name: &str| checks.iter().find(|check| check.name == name);
     let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
     let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
         (true, false) => "with eBPF: everything".to_owned(),
-        (true, true) => "with eBPF: all that starts meanwhile, and own processes; of others' that run already, stacks \
-                         without their mappings"
+        (true, true) => "with eBPF: everything that starts from now on, and your own processes; other users' running \
+                         processes without their mappings"
             .to_owned(),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
     // What no capability changes comes first.
     let deeper = missing.iter().find(|check| !CURED_BY_CAPABILITIES.contains(&check.name));
-    let names = CAPABILITIES.iter().any(|name| lacks(name));
-    let command = match deeper {
-        Some(check) => Some(check.remedy.clone()),
-        None if names => {
-            Some(format!("as root: setcap {}+ep {}", CAPABILITIES.join(",").to_lowercase(), program.display()))
-        }
+    let wanted = if with_ptrace { [CAPABILITIES, PTRACE_CAPABILITIES].concat() } else { CAPABILITIES.to_vec() };
+    let advice = match deeper {
+        Some(check) => Some(Advice { commands: vec![check.remedy.clone()], consequence: "" }),
+        None if wanted.iter().any(|name| lacks(name)) => Some(allow(program, &wanted, with_ptrace)),
         None => None,
     };
-    (possible, command)
+    (possible, advice)
 }
 
-/// What recording uses where it may.
-const CAPABILITIES: [&str; 4] = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE"];
+/// A group that may run a program with capabilities, which nobody else may.
+fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
+    let program = program.display();
+    let commands = vec![
+        "groupadd --force fpprof".to_owned(),
+        format!("chown root:fpprof {program}"),
+        format!("chmod 0750 {program}"),
+        format!("setcap {}+ep {program}", capabilities.join(",").to_lowercase()),
+        "usermod --append --groups fpprof USER".to_owned(),
+    ];
+    let consequence = if with_ptrace {
+        "the group fpprof can then record all processes, root's too, and read their mappings and files"
+    } else {
+        "the group fpprof can then record the stacks of all processes, root's too; CAP_SYS_PTRACE is left out because it \
+         also gives access to their files and mappings (--with-ptrace adds it)"
+    };
+    Advice { commands, consequence }
+}
+
+/// What recording with eBPF needs.
+const CAPABILITIES: &[&str] = &["CAP_BPF", "CAP_PERFMON"];
+/// What recording other users' running processes needs as well.
+const PTRACE_CAPABILITIES: &[&str] = &["CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE"];
 /// Checks that fail for want of them.
-const CURED_BY_CAPABILITIES: [&str; 6] =
-    ["CAP_BPF", "CAP_PERFMON", "perf_event_paranoid", "sampling event", "BPF programs load", "process events"];
+const CURED_BY_CAPABILITIES: [&str; 7] = [
+    "CAP_BPF",
+    "CAP_PERFMON",
+    "perf_event_paranoid",
+    "sampling event",
+    "BPF programs load",
+    "process events",
+    "blocked time (--off-cpu)",
+];
 
 /// Tries everything that recording needs, down to loading the programs; nothing is left behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
-    let mut checks = vec![kernel(), architecture(), btf(), pid_namespace()];
+    let mut checks = vec![kernel(), btf(), pid_namespace()];
     checks.extend(capabilities());
     checks.extend([paranoid(), event(), max_sample_rate(), lockdown(), unprivileged_bpf()]);
-    checks.extend([programs(), process_events(), statistics(), kernel_symbols(), without_bpf()]);
+    checks.extend([
+        programs(),
+        off_cpu(),
+        stack_ends(),
+        process_events(),
+        statistics(),
+        kernel_symbols(),
+        without_bpf(),
+    ]);
     checks
 }
 
 fn kernel() -> Check {
-    const REMEDY: &str = "use a kernel of 5.17 or later (bpf_loop, bpf_find_vma)";
-    Check::new("kernel", kernel_version() >= OLDEST_KERNEL, Verdict::Missing, kernel_release(), REMEDY)
-}
-
-fn architecture() -> Check {
-    let is_supported = cfg!(target_arch = "x86_64");
-    Check::new("architecture", is_supported, Verdict::Missing, std::env::consts::ARCH, "record on x86-64")
+    Check::new("kernel", true, Verdict::Ok, kernel_release(), "")
 }
 
 fn btf() -> Check {
@@ -124,17 +162,16 @@ fn pid_namespace() -> Check {
 }
 
 fn capabilities() -> impl Iterator<Item = Check> {
-    const SETCAP: &str = "run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE";
-    const RESOURCE: &str = "not needed on kernels since 5.11; before, raise the limit: ulimit -l unlimited";
-    const PTRACE: &str = "without it, mappings of other users' processes that run already cannot be read; \
-                          setcap cap_sys_ptrace+ep FILE";
-    const RESTORE: &str = "without it, files deleted while they are mapped are found only through their process's root; \
-                           setcap cap_checkpoint_restore+ep FILE";
+    const NEEDED: &str = "run as root, or see the end of this list";
+    const RESOURCE: &str = "not needed on Linux 5.11 and later; before, raise the limit: ulimit -l unlimited";
+    const PTRACE: &str = "without it, the mappings of other users' running processes cannot be read; run as root";
+    const RESTORE: &str =
+        "without it, mapped files that were deleted are found only through their process's root; run as root";
     const ADMIN: &str = "without it, the kernel does not say what the BPF programs cost; run as root";
     let mine = Capabilities::effective();
     [
-        ("CAP_BPF", Capabilities::BPF, Verdict::Missing, SETCAP),
-        ("CAP_PERFMON", Capabilities::PERFMON, Verdict::Missing, SETCAP),
+        ("CAP_BPF", Capabilities::BPF, Verdict::Missing, NEEDED),
+        ("CAP_PERFMON", Capabilities::PERFMON, Verdict::Missing, NEEDED),
         ("CAP_SYS_PTRACE", Capabilities::SYS_PTRACE, Verdict::Reduced, PTRACE),
         ("CAP_CHECKPOINT_RESTORE", Capabilities::CHECKPOINT_RESTORE, Verdict::Reduced, RESTORE),
         ("CAP_SYS_ADMIN", Capabilities::SYS_ADMIN, Verdict::Reduced, ADMIN),
@@ -199,33 +236,64 @@ fn unprivileged_bpf() -> Check {
     Check::new("unprivileged_bpf_disabled", true, Verdict::Ok, detail, "")
 }
 
-/// Loads the real programs with small rings.
-fn programs() -> Check {
-    let name = "BPF programs load";
+/// Loads and attaches the real programs with small rings.
+fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
     let mode = CaptureMode::Both { stack_bytes: 4096 };
-    let Ok(layout) = Layout::new(mode, Some(1 << 17), 1) else {
-        return Check::new(name, false, Verdict::Missing, "no sizes for the rings", "report this as a defect");
-    };
+    let layout = Layout::new(mode, Some(1 << 17), 1)?;
     let wish = Wish {
         mode,
         kernel_stacks: true,
         filter: Filter::Tracked,
         layout,
-        n_cpus: 1,
+        n_ring_cpus: 1,
+        n_possible_cpus: 1,
         opened: Opened::OnEachCpu,
         tick_hits: 1,
-        least_wait_ns: None,
+        waits,
     };
     let mut storage = ObjectStorage::uninit();
-    let loaded = Programs::load(&mut storage, &wish).and_then(|mut programs| {
-        programs.follow()?;
-        Ok(programs.map_memory(&wish).map(drop)?)
-    });
-    let remedy = "see the checks above; if all of them are good, report what the kernel says";
-    match loaded {
-        Ok(()) => Check::new(name, true, Verdict::Ok, "yes, with rings of their own for each CPU", ""),
-        Err(error) => Check::new(name, false, Verdict::Missing, format!("{error:#}"), remedy),
+    let mut programs = Programs::load(&mut storage, &wish).map_err(Error::bpf)?;
+    programs.follow().map_err(Error::bpf)?;
+    programs.map_memory(&wish).map(drop).map_err(Error::bpf_setup("mapping the ring buffers"))
+}
+
+fn programs() -> Check {
+    let name = "BPF programs load";
+    let remedy = "see the checks above; if they are all ok, please report it with the output of fpprof record -v";
+    match try_programs(None) {
+        Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
+        Err(error) => Check::new(name, false, Verdict::Missing, reason(&error), remedy),
     }
+}
+
+/// An error without the words that point here.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Bpf { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn off_cpu() -> Check {
+    let name = "blocked time (--off-cpu)";
+    let waits = crate::plan::wait_spec(0);
+    match try_programs(Some(waits)) {
+        Ok(()) if waits.stacks_at_block => {
+            let remedy = "Linux 6.15 and later (sched_exit) copy no stacks of waits that are too short to be sampled";
+            Check::new(name, false, Verdict::Reduced, "by sched_switch alone, at a higher cost", remedy)
+        }
+        Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
+        Err(error) => Check::new(name, false, Verdict::Reduced, reason(&error), "see whether BPF programs load"),
+    }
+}
+
+/// Whether the kernel tells a sampling program where a stack ends.
+fn stack_ends() -> Check {
+    let is_realtime = read_number("/sys/kernel/realtime") == Some(1);
+    let detail = if is_realtime { "from /proc (PREEMPT_RT)" } else { "from the kernel" };
+    let remedy =
+        "none: the first sample of each thread copies as many bytes as --call-graph allows, later ones what there is";
+    Check::new("ends of stacks", !is_realtime, Verdict::Reduced, detail, remedy)
 }
 
 fn process_events() -> Check {
@@ -239,7 +307,7 @@ fn process_events() -> Check {
 
 fn statistics() -> Check {
     let has = StatisticsGuard::enable().is_some();
-    let remedy = "without it, the cost of the BPF programs is not shown; run as root";
+    let remedy = "record --stats cannot measure the BPF programs without it; run as root";
     Check::new("BPF run-time statistics", has, Verdict::Reduced, if has { "yes" } else { "refused" }, remedy)
 }
 
@@ -260,8 +328,9 @@ fn without_bpf() -> Check {
 
 fn kernel_symbols() -> Check {
     let has_addresses = || -> io::Result<bool> {
+        // The first symbols are offsets of per-CPU variables, which may be zero where no address is hidden.
         let text = fs::read_to_string("/proc/kallsyms")?;
-        Ok(text.lines().next().is_some_and(|line| !line.starts_with("0000000000000000 ")))
+        Ok(text.lines().any(|line| !line.starts_with("0000000000000000 ")))
     };
     let (has, detail) = match has_addresses() {
         Ok(true) => (true, "readable".to_owned()),
@@ -288,16 +357,32 @@ mod tests {
                 check("CAP_SYS_PTRACE", ptrace),
                 check(WITHOUT_BPF, Verdict::Reduced),
             ];
-            conclude(&checks, Path::new("/x/fpprof"))
+            conclude(&checks, Path::new("/x/fpprof"), false)
         };
         let (ok, reduced, missing) = (Verdict::Ok, Verdict::Reduced, Verdict::Missing);
         assert_eq!(with(ok, ok, ok), ("with eBPF: everything".into(), None));
-        let setcap = "as root: setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore+ep /x/fpprof";
-        let (possible, command) = with(ok, reduced, ok);
-        assert!(possible.starts_with("with eBPF: all that starts"));
-        assert_eq!(command.as_deref(), Some(setcap));
-        assert_eq!(with(missing, reduced, ok), ("without eBPF: own".into(), Some(setcap.into())));
-        assert_eq!(with(missing, reduced, missing), ("without eBPF: own".into(), Some("change kernel".into())));
+        let (possible, advice) = with(ok, reduced, ok);
+        assert!(possible.starts_with("with eBPF: everything that starts") && advice.is_none(), "{possible}");
+        let (possible, advice) = with(missing, reduced, ok);
+        assert_eq!((possible.as_str(), advice.map(|advice| advice.commands.len())), ("without eBPF: own", Some(5)));
+        let (_, advice) = with(missing, reduced, missing);
+        assert_eq!(advice.map(|advice| advice.commands), Some(vec!["change kernel".to_owned()]));
+    }
+
+    /// Check that the advice lets only a group run the program, and gives it the right to read other users' files only if
+    /// asked to.
+    #[test]
+    fn advice_is_narrow() {
+        let checks = [Check::new("CAP_BPF", false, Verdict::Missing, "no", "none")];
+        for (with_ptrace, capabilities) in
+            [(false, "cap_bpf,cap_perfmon"), (true, "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore")]
+        {
+            let (_, advice) = conclude(&checks, Path::new("/x/fpprof"), with_ptrace);
+            let commands = advice.expect("there is advice").commands;
+            assert!(commands.contains(&format!("setcap {capabilities}+ep /x/fpprof")), "{commands:?}");
+            assert!(commands.contains(&"chmod 0750 /x/fpprof".to_owned()), "{commands:?}");
+            assert!(commands.contains(&"chown root:fpprof /x/fpprof".to_owned()), "{commands:?}");
+        }
     }
 
     /// Check that every check that is not good says what to do, and that names are not used twice.

@@ -85,34 +85,19 @@ pub enum Error {
         max: u64,
     },
     /// Capabilities are missing.
-    #[error(
-        "recording with eBPF needs {missing}; run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep FILE; \
-         without it, --collector perf-event records your own processes"
-    )]
+    #[error("eBPF needs {missing}; run as root, or see `fpprof doctor` for how to allow it")]
     MissingCapability {
         /// Names, such as `CAP_BPF and CAP_PERFMON`.
         missing: &'static str,
     },
     /// The kernel lacks something.
-    #[error("recording with eBPF needs a kernel with {missing} (this is {kernel})")]
+    #[error("eBPF needs a kernel with {missing} (this is {kernel})")]
     MissingKernelFeature {
         /// What, such as an option of its configuration.
         missing: &'static str,
         /// `uname -r`.
         kernel: String,
     },
-    /// Waits cannot be sampled.
-    #[error(
-        "--off-cpu needs a kernel that says when a thread has its CPU back (sched_exit, 6.15 or later; this is {kernel}); \
-         without it, -e sched:sched_switch samples what gives its CPU away, but not for how long"
-    )]
-    NoOffCpu {
-        /// `uname -r`.
-        kernel: String,
-    },
-    /// The processor is not supported.
-    #[error("recording is only supported on x86-64, and this is {0}")]
-    Architecture(String),
     /// Process ids would not be those the kernel samples.
     #[error(
         "fpprof runs in a pid namespace of its own, where process ids differ from the kernel's; \
@@ -120,12 +105,30 @@ pub enum Error {
     )]
     PidNamespace,
     /// The BPF programs were refused.
-    #[error("the kernel refused the BPF programs ({what}): {source:#}; `fpprof doctor` shows what is missing")]
+    #[error(
+        "the kernel refused the BPF programs: {reason} (fpprof doctor shows what is missing; -v prints libbpf's log)"
+    )]
     Bpf {
-        /// What was being done.
-        what: &'static str,
-        /// What libbpf said.
+        /// What libbpf and the kernel's verifier said last.
+        reason: String,
+        /// The error they ended with.
         source: libbpf_rs::Error,
+    },
+    /// The BPF programs were loaded, but cannot be used.
+    #[error("the kernel refused the BPF programs: {what}: {source}")]
+    BpfSetup {
+        /// What was wanted.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What is asked for needs eBPF, which was refused.
+    #[error("cannot {wish} without eBPF: {reason}")]
+    NeedsEbpf {
+        /// What was asked for.
+        wish: &'static str,
+        /// Why eBPF was refused.
+        reason: Box<Self>,
     },
     /// A perf event was refused.
     #[error("cannot open perf event {event} on CPU {cpu}: {source}; `fpprof doctor` shows what is missing")]
@@ -253,9 +256,27 @@ impl Error {
         move |source| Self::System { what, source }
     }
 
-    /// For `map_err`: a failure of libbpf, and what it was for.
-    pub(crate) fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
-        move |source| Self::Bpf { what, source }
+    /// For `map_err`: a failed system call that the BPF programs need, and what it was for.
+    pub(crate) fn bpf_setup(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::BpfSetup { what, source }
+    }
+
+    /// For `map_err`: a failure of libbpf, with what it logged.
+    pub(crate) fn bpf(source: libbpf_rs::Error) -> Self {
+        Self::Bpf { reason: crate::bpf::refusal().unwrap_or_else(|| source.to_string()), source }
+    }
+
+    /// Whether eBPF was refused, so that perf events may do.
+    #[must_use]
+    pub fn is_about_ebpf(&self) -> bool {
+        matches!(
+            self,
+            Self::MissingCapability { .. }
+                | Self::MissingKernelFeature { .. }
+                | Self::PidNamespace
+                | Self::Bpf { .. }
+                | Self::BpfSetup { .. }
+        )
     }
 
     /// The status a shell would exit with: 127 and 126 for commands that cannot be started, else 1.

@@ -13,10 +13,12 @@ pub(crate) fn host() -> Host {
     Host {
         arch: std::env::consts::ARCH.to_owned(),
         kernel: kernel_release(),
-        cpu_model: value(&cpuinfo, "model name", ':').unwrap_or_default().to_owned(),
+        cpu_model: cpu_model(&cpuinfo),
         cpus_online: u32::try_from(online_cpus().len()).unwrap_or(u32::MAX),
         memory_bytes: memory_kib.unwrap_or(0).saturating_mul(1024),
         distribution: value(&release, "PRETTY_NAME", '=').unwrap_or_default().trim_matches('"').to_owned(),
+        return_address_mask: crate::arch::return_address_mask(),
+        kernel_symbol: None,
     }
 }
 
@@ -25,21 +27,15 @@ pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Major and minor number of the kernel's version; zeros where they cannot be read.
-pub(crate) fn kernel_version() -> (u32, u32) {
-    parse_version(&kernel_release())
+/// Of x86-64 the name; of aarch64 the numbers of maker and part, which is all there is.
+fn cpu_model(cpuinfo: &str) -> String {
+    let of = |key| value(cpuinfo, key, ':');
+    match (of("model name"), of("CPU implementer"), of("CPU part")) {
+        (Some(name), _, _) => name.to_owned(),
+        (None, Some(maker), Some(part)) => format!("CPU of implementer {maker}, part {part}"),
+        (None, _, _) => String::new(),
+    }
 }
-
-fn parse_version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-/// The oldest kernel that has all the programs use: `bpf_loop` and `bpf_find_vma`.
-///
-/// # Sources
-/// Linux commits e6f2dd0f8067 and 7c7e3d31e785, both in 5.17.
-pub(crate) const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 fn value<'a>(text: &'a str, key: &str, separator: char) -> Option<&'a str> {
     text.lines().find_map(|line| {
@@ -52,13 +48,12 @@ fn value<'a>(text: &'a str, key: &str, separator: char) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// Check that versions compare as numbers, whatever a distribution puts behind them.
+    /// Check that a processor without a name is told by its numbers.
     #[test]
-    fn versions() {
-        assert_eq!(parse_version("6.1.0-50-amd64"), (6, 1));
-        assert_eq!(parse_version("5.17-rc1"), (5, 17));
-        assert_eq!(parse_version("10.200.3"), (10, 200));
-        assert_eq!(parse_version("strange"), (0, 0));
-        assert!(parse_version("5.9.0") < OLDEST_KERNEL && parse_version("6.18.44-fc") >= OLDEST_KERNEL);
+    fn processors() {
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n"), "AMD EPYC");
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+        assert_eq!(cpu_model(arm), "CPU of implementer 0x41, part 0xd0c");
+        assert_eq!(cpu_model(""), "");
     }
 }

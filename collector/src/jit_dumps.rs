@@ -3,8 +3,8 @@
 //! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
 //! in whatever container the process runs in. What is taken are names, addresses and times; the code itself is not.
 
-use crate::perf_maps::own_uid;
-use crate::proc::open_mapped;
+use crate::perf_maps::{is_file_of, own_uid};
+use crate::proc::{effective_uid, open_mapped};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{
     CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
@@ -13,7 +13,6 @@ use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 
 /// Dumps that are kept open.
 const MAX_DUMPS: usize = 256;
@@ -85,13 +84,12 @@ fn is_dump(path: &[u8]) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// Opens the mapped file if it is a regular one that belongs to the process's user or root.
+/// Opens the mapped file if it is a regular one that belongs to the process's user.
 fn open(mmap: &Mmap) -> Option<File> {
-    let owner = std::fs::metadata(format!("/proc/{}", mmap.pid)).map_or_else(|_| own_uid(), |of| of.uid());
+    let owner = effective_uid(mmap.pid).unwrap_or_else(own_uid);
     let end = mmap.start.saturating_add(mmap.len);
     let file = open_mapped(mmap.pid, mmap.start, end, &mmap.path, &mmap.identity)?.file;
-    let is_theirs = file.metadata().is_ok_and(|metadata| [owner, 0].contains(&metadata.uid()));
-    is_theirs.then_some(file)
+    is_file_of(&file, owner).then_some(file)
 }
 
 /// The dump without its code, at most `room` bytes of it, and whether that is all; `None` if it is none.

@@ -4,7 +4,7 @@
 //! is over, or a [`StopFlag`] is set. [`doctor::probe`] says what of that this kernel and this user can do.
 //!
 //! **What you provide:** for eBPF, root, or `CAP_BPF` and `CAP_PERFMON` (and `CAP_SYS_PTRACE` to attach to the processes of
-//! others); a kernel of 5.17 or later with BTF, on x86-64; the sink, best the file itself. Perf events
+//! others); a kernel of 5.17 or later with BTF, on x86-64 or aarch64; the sink, best the file itself. Perf events
 //! alone need nothing for processes of one's own (`perf_event/` says what they lack).
 //!
 //! **What you get in turn:** nothing of the target runs if it cannot be recorded; samples from its first instruction on,
@@ -20,6 +20,7 @@
 //!
 //! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their parts, 512 KiB for process events for
 //! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
+mod arch;
 mod bpf;
 mod cgroup;
 mod choice;
@@ -42,12 +43,13 @@ mod sideband;
 mod synthesis;
 mod sys;
 
-pub use choice::{choose, record};
+pub use bpf::print_libbpf_messages;
+pub use choice::record;
 pub use error::Error;
 pub use event::{BadEvent, EventWish};
 pub use note::Note;
 pub use plan::sampling_event;
-pub use request::{CollectorWish, Outcome, Progress, Request, Target, TargetStatus};
+pub use request::{CollectorWish, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.

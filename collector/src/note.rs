@@ -49,11 +49,13 @@ pub enum Note {
     /// So many processes left the recording when they executed a program with other rights (setuid): the kernel took their
     /// events away.
     EventsRemovedByExec(u64),
-    /// So many tables and dumps of compiled code were there and were not taken: no regular file, too large, neither their
-    /// process's user's nor root's, or no such dump.
+    /// So many tables and dumps of compiled code were there and were not taken: no regular file of their process's user,
+    /// mounted over or under a second name, too large, or no such dump.
     TablesRefused(u64),
     /// So many dumps of compiled code were taken up to a record that makes no sense or is not whole, or up to a limit.
     DumpsCut(u64),
+    /// The time in BPF programs could not be measured, though asked for: this user may not have the kernel do so.
+    StatisticsRefused,
     /// Process events were given up because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -92,6 +94,7 @@ impl Note {
             }
             Self::TablesRefused(n) => n_words(n, TABLES_REFUSED),
             Self::DumpsCut(n) => n_words(n, DUMPS_CUT),
+            Self::StatisticsRefused => (None, STATISTICS_REFUSED.into()),
             Self::ProcessEventsDropped(n) => n_words(n, "process events could not be written"),
         }
     }
@@ -111,9 +114,10 @@ const SMALL_RINGS: &str = "for each CPU: this user may lock no more (ulimit -l, 
 const EVENTS_REMOVED: &str = "processes were not sampled from where they executed a program that gives them other \
                               rights; as root, with eBPF or -a, they are";
 const TABLES_REFUSED: &str = "tables of compiled code (/tmp/perf-PID.map, jit-PID.dump) were not taken: no regular file \
-                              of their process's user or of root, too large, or no jitdump";
+                              of their process's user, too large, or no jitdump";
 const DUMPS_CUT: &str = "dumps of compiled code (jit-PID.dump) were taken in part, up to a record that makes no sense or \
                          is not whole, or too much: what follows has no name";
+const STATISTICS_REFUSED: &str = "the time in BPF programs was not measured (--stats): that needs CAP_SYS_ADMIN";
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

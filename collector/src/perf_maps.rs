@@ -4,14 +4,17 @@
 //! held from the moment the process first has executable memory without a file, so that the table of a process that has
 //! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
 
-use crate::proc::inner_pid;
+use crate::proc::{effective_uid, inner_pid};
 use fpprof_recording::compiled::Compiled;
+use fpprof_recording::compiled::perf_map::function;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustc_hash::FxHashMap;
-use std::fs::{File, Metadata, OpenOptions};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Processes whose tables are looked for.
 const MAX_PROCESSES: usize = 1024;
@@ -54,8 +57,8 @@ impl PerfMaps {
         let (mut total, mut not_taken) = (0u64, 0);
         for (pid, directory) in processes {
             let found = match &directory {
-                Some(directory) => directory.open(),
-                None => open(&format!("/tmp/perf-{pid}.map"), own_uid()),
+                Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
+                None => open_path("/tmp").map_or(Found::Nothing, |tmp| open(&tmp, pid, own_uid())),
             };
             let file = match found {
                 Found::Nothing => continue,
@@ -77,16 +80,20 @@ impl PerfMaps {
 
 impl Directory {
     fn of(pid: u32) -> Option<Self> {
-        let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
-        let tmp = options.open(format!("/proc/{pid}/root/tmp")).ok()?;
+        let owner = effective_uid(pid)?;
+        let tmp = tmp_below(Path::new(&format!("/proc/{pid}/root")))?;
         Some(Self { tmp, inner_pid: inner_pid(pid)?, owner })
     }
+}
 
-    fn open(&self) -> Found {
-        open(&format!("/proc/self/fd/{}/perf-{}.map", self.tmp.as_raw_fd(), self.inner_pid), self.owner)
-    }
+fn open_path(path: impl AsRef<Path>) -> Option<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path).ok()
+}
+
+/// `/tmp` as processes with this root directory see it: links in it, which may be of any user's making, lead nowhere else.
+fn tmp_below(root: &Path) -> Option<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(open_path(root)?, "tmp", flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)
 }
 
 /// What is at a table's path.
@@ -103,32 +110,35 @@ pub(crate) fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 
-/// Opens a regular file that belongs to `owner` or root; no link is followed.
+/// Opens the table in a directory if it is a regular file of `owner`. No link is followed, and nothing that is mounted over
+/// the name: in a user namespace anyone can mount a file there that only we may read.
 ///
 /// # Sources
-/// `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners.
-fn open(path: &str, owner: u32) -> Found {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = match options.open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Nothing,
-        Err(_) => return Found::Refused,
-    };
-    let is_theirs = |metadata: Metadata| metadata.is_file() && [owner, 0].contains(&metadata.uid());
-    if file.metadata().is_ok_and(is_theirs) { Found::Table(file) } else { Found::Refused }
+/// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, root's excepted.
+fn open(tmp: impl AsFd, pid: u32, owner: u32) -> Found {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match openat2(tmp, format!("perf-{pid}.map"), flags, Mode::empty(), resolve).map(File::from) {
+        Ok(file) if is_file_of(&file, owner) => Found::Table(file),
+        Err(rustix::io::Errno::NOENT) => Found::Nothing,
+        Ok(_) | Err(_) => Found::Refused,
+    }
 }
 
-/// The whole table up to its last whole line: its program may be writing still. `None` if it is larger than `most`.
+/// Whether a file is a regular one of this owner, without a second name: that may lie where the owner did not mean it to.
+pub(crate) fn is_file_of(file: &File, owner: u32) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.uid() == owner && metadata.nlink() <= 1)
+}
+
+/// The whole lines of the table that name a function: its program may be writing still. `None` if it is larger than `most`.
 fn read(file: File, most: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
     if bytes.len() as u64 > most {
         return None;
     }
-    let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    bytes.truncate(end);
-    Some(bytes)
+    let is_entry = |line: &&[u8]| line.strip_suffix(b"\n").is_some_and(|line| function(line).is_some());
+    Some(bytes.split_inclusive(|&byte| byte == b'\n').filter(is_entry).flatten().copied().collect())
 }
 
 #[cfg(test)]
@@ -187,16 +197,40 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Check that a table of another owner is refused, and one of root is not.
+    /// Check that a table of another owner or with a second name is refused.
     #[test]
     fn owners_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("perf-7.map"), "1000 10 f\n").unwrap();
+        let own = dir.path().metadata().unwrap().uid();
+        let open = |pid, owner| open(open_path(dir.path()).unwrap(), pid, owner);
+        assert!(matches!(open(7, own), Found::Table(_)));
+        assert!(matches!(open(7, own + 1), Found::Refused), "not even root's");
+        assert!(matches!(open(8, own), Found::Nothing));
+        std::fs::hard_link(dir.path().join("perf-7.map"), dir.path().join("other")).unwrap();
+        assert!(matches!(open(7, own), Found::Refused));
+    }
+
+    /// Check that a link in the place of a root directory's `/tmp` leads to a directory below that root, or nowhere.
+    #[test]
+    fn links_stay_below_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        symlink("/etc", root.path().join("tmp")).unwrap();
+        assert!(tmp_below(root.path()).is_none(), "it leads out");
+        let below = root.path().join("etc");
+        std::fs::create_dir(&below).unwrap();
+        let inode = tmp_below(root.path()).map(|tmp| tmp.metadata().unwrap().ino());
+        assert_eq!(inode, Some(below.metadata().unwrap().ino()));
+    }
+
+    /// Check that of a file only the lines of a table are taken.
+    #[test]
+    fn only_lines_of_a_table_are_taken() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_str().unwrap();
-        let own = file.as_file().metadata().unwrap().uid();
-        assert!(matches!(open(path, own), Found::Table(_)));
-        assert_eq!(matches!(open(path, own + 1), Found::Refused), own != 0);
-        drop(file);
-        assert!(matches!(open("/tmp/no-such-table", own), Found::Nothing));
+        let text =
+            "root:$6$abc:19000:0:99999:7:::\n1000 10 f\n-----BEGIN KEY-----\n\n2000 0 none\n0x3000 0x8 g h\n4000 1 cut";
+        std::fs::write(file.path(), text).unwrap();
+        assert_eq!(read(file.reopen().unwrap(), 1000).unwrap(), b"1000 10 f\n0x3000 0x8 g h\n");
     }
 
     /// Check that a table that is too large is not taken in part.

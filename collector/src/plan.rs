@@ -1,11 +1,11 @@
 //! What can be known to fail before anything runs.
 
-use crate::bpf::{Filter, Layout, LayoutError, Wish};
+use crate::bpf::{Filter, Layout, LayoutError, WaitSpec, Wish};
 use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::Event;
-use crate::host::{OLDEST_KERNEL, kernel_release, kernel_version};
-use crate::proc::{Capabilities, online_cpus, process_of, read_number};
+use crate::host::kernel_release;
+use crate::proc::{Capabilities, n_possible_cpus, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
 use crate::sys::PerfEvent;
 use fpprof_recording::model::Sampling;
@@ -37,16 +37,13 @@ impl Plan {
         let command = check_target(&request.target)?;
         check_rate(request.sampling)?;
         let cpus = online_cpus();
-        let n_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
+        let n_ring_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
         let wished = Event::find(&request.event)?;
         wished.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
-        let n_rings = u64::from(n_cpus) * (1 + u64::from(request.off_cpu.is_some()));
+        let n_rings = u64::from(n_ring_cpus) * (1 + u64::from(request.off_cpu.is_some()));
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
-        if request.off_cpu.is_some() && !has_kernel_type("btf_trace_sched_exit_tp") {
-            return Err(Error::NoOffCpu { kernel: kernel_release() });
-        }
         let excluded_pid = if request.exclude_self { std::process::id() } else { 0 };
         let cgroup = match &request.target {
             Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
@@ -71,10 +68,11 @@ impl Plan {
             kernel_stacks: request.kernel_stacks,
             filter,
             layout,
-            n_cpus,
+            n_ring_cpus,
+            n_possible_cpus: n_possible_cpus().max(n_ring_cpus),
             opened: event.opened(),
             tick_hits,
-            least_wait_ns: request.off_cpu.map(|least| u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)),
+            waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
         };
         Ok(Self { wish, cpus, event, command, cgroup })
     }
@@ -162,6 +160,11 @@ pub(crate) fn check_rate(sampling: Sampling) -> Result<(), Error> {
     }
 }
 
+/// How this kernel lets waits be sampled: `sched_exit` came with Linux 6.15.
+pub(crate) fn wait_spec(least_ns: u64) -> WaitSpec {
+    WaitSpec { least_ns, stacks_at_block: !has_kernel_type("btf_trace_sched_exit_tp") }
+}
+
 /// Whether the running kernel has a type of this name; `false` too where its types cannot be read.
 fn has_kernel_type(name: &str) -> bool {
     libbpf_rs::btf::Btf::from_vmlinux()
@@ -174,11 +177,9 @@ fn has_kernel_type(name: &str) -> bool {
 /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
 const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
 
-/// Whether this user on this kernel may use the BPF programs.
+/// Whether anything is missing that the BPF programs cannot do without. Whether the kernel takes them is seen when they are
+/// loaded.
 pub(crate) fn check_machine() -> Result<(), Error> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));
-    }
     let capabilities = Capabilities::effective();
     let missing = match (capabilities.has(Capabilities::BPF), capabilities.has(Capabilities::PERFMON)) {
         (true, true) => None,
@@ -188,12 +189,6 @@ pub(crate) fn check_machine() -> Result<(), Error> {
     };
     if let Some(missing) = missing {
         return Err(Error::MissingCapability { missing });
-    }
-    if kernel_version() < OLDEST_KERNEL {
-        return Err(Error::MissingKernelFeature {
-            missing: "bpf_loop and bpf_find_vma (5.17 or later)",
-            kernel: kernel_release(),
-        });
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::MissingKernelFeature { missing: "CONFIG_DEBUG_INFO_BTF", kernel: kernel_release() });

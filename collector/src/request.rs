@@ -1,8 +1,9 @@
 //! What can be asked for, and what comes back.
 
+use crate::error::Error;
 use crate::event::EventWish;
 use crate::note::Note;
-use fpprof_recording::model::{CaptureMode, End, Event, Sampling};
+use fpprof_recording::model::{CaptureMode, Collector, End, Event, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,12 +26,17 @@ pub struct Request {
     /// When to end; `None` for the end of the target or a signal.
     pub duration: Option<Duration>,
     /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples, but
-    /// 8 to 64 MiB; less on machines where all rings together would take more than 512 MiB.
+    /// 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
+    /// Threads that encode samples. `None`: none but the reader itself, and up to a quarter of the CPUs when it cannot keep up.
+    pub encoder_threads: Option<usize>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
+    /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
+    /// machine, which slows all of them down a little, until the recording ends.
+    pub statistics: bool,
     /// How samples are to be taken.
     pub collector: CollectorWish,
 }
@@ -48,8 +54,10 @@ impl Request {
             kernel_stacks: true,
             duration: None,
             ring_bytes: None,
+            encoder_threads: None,
             exclude_self: true,
             keep_raw_stacks: false,
+            statistics: false,
             collector: CollectorWish::Auto,
         }
     }
@@ -58,7 +66,7 @@ impl Request {
 /// How samples are to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CollectorWish {
-    /// With eBPF where this user and kernel allow it, else by perf events; see [`crate::choose`].
+    /// With eBPF where this user and kernel allow it, else by perf events, see [`Update::Fallback`].
     #[default]
     Auto,
     /// With eBPF, or not at all.
@@ -97,6 +105,34 @@ pub enum Target {
     },
 }
 
+/// What is heard of a recording under way.
+#[derive(Debug)]
+pub enum Update<'a> {
+    /// Before it starts: samples come from perf events, since eBPF was refused.
+    Fallback(&'a Fallback),
+    /// Some times a second.
+    Progress(&'a Progress),
+}
+
+/// Why eBPF does not record, and what of the request changes with that.
+#[derive(Debug)]
+pub struct Fallback {
+    /// Why not.
+    pub reason: Error,
+    /// Bytes of stack that were asked for, if perf events copy fewer: [`crate::MAX_PERF_EVENT_STACK_BYTES`].
+    pub clamped_from: Option<u32>,
+}
+
+impl std::fmt::Display for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sampling with perf events instead of eBPF")?;
+        if let Some(asked) = self.clamped_from {
+            write!(f, ", at most {} bytes of stack instead of {asked}", crate::MAX_PERF_EVENT_STACK_BYTES)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
 /// How a recording is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
@@ -115,6 +151,8 @@ pub struct Progress {
 /// How a recording went.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
+    /// Which collector recorded.
+    pub collector: Collector,
     /// What the recording says of its end.
     pub end: End,
     /// How the command ended; `None` for other targets, and when it still runs after SIGTERM.

@@ -1,135 +1,188 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::note::Note;
-use crate::proc::{n_threads, parse_maps, start_ticks, thread_comm, threads};
+use crate::proc::{MapsEntry, has_exited, parse_maps, start_ticks, thread_comm, threads};
 use crate::sys::monotonic_ns;
-use fpprof_recording::model::{Comm, FileIdentity, Fork, Mmap, Sideband};
+use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::FxHashSet;
 use std::io;
 
 /// What follows processes and writes what becomes of them.
 pub(crate) trait Follows {
-    /// A process is there, with so many threads.
-    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64);
+    /// A process existed at `since_ns`. With `described_ns`, its description as of then follows.
+    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
 }
 
 /// Has processes that exist already followed and described. Says how many could not be.
-pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<Note> {
+pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item = u32>) -> Option<Note> {
     let mut unreadable = 0;
     for pid in pids {
-        reader.add(pid, 1, time_ns);
-        match synthesize(pid, time_ns, &mut |event| reader.write_event(event)) {
-            Ok(n_threads) => reader.add(pid, n_threads, time_ns),
-            Err(_) => unreadable += 1,
+        if let Ok(description) = synthesize(pid, None) {
+            description.tell(reader, pid);
+        } else {
+            reader.add(pid, monotonic_ns(), None);
+            unreadable += 1;
         }
     }
     (unreadable > 0).then_some(Note::ProcessesUnreadable(unreadable))
 }
 
-/// Which processes are to be described anew, since events were lost that may have been theirs.
+/// How a process is to be described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// As from now on.
+    Anew(u32),
+    /// As from the time of its sample, since nothing told what it had mapped by then.
+    Sampled { pid: u32, time_ns: u64 },
+}
+
+/// Which processes are to be described when they are sampled.
 ///
-/// It is done when a process is sampled the next time: most that are told of never are.
+/// Those whose events may have been lost: it is done when a process is sampled the next time, since most that are told of
+/// never are. And those of which nothing told what they have mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Amends {
     n_lost: u64,
     /// Since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
+    /// Processes without a description that were looked for since the last [`Amends::note`].
+    tried: FxHashSet<u32>,
 }
 
 impl Amends {
-    /// Takes note of how many events were lost so far.
+    /// Takes note of how many events were lost so far. To be called once with each look at the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
+        self.tried.clear();
         if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
             self.described = Some(FxHashSet::default());
         }
     }
 
-    /// Whether a process that was sampled is to be described; it counts as described from now on.
-    pub(crate) fn are_due(&mut self, pid: u32) -> bool {
-        self.described.as_mut().is_some_and(|described| described.insert(pid))
+    /// Whether the process of a sample is to be described before the sample is written; it counts as described from now on.
+    pub(crate) fn due(&mut self, sample: &Sample, is_described: bool) -> Option<Due> {
+        let Sample { pid, time_ns, .. } = *sample;
+        let is_unclear = self.described.as_mut().is_some_and(|described| described.insert(pid));
+        let has_user_stack = sample.user_regs.is_some() || !sample.user_fp.is_empty();
+        if has_user_stack && !is_described && self.tried.insert(pid) {
+            return Some(Due::Sampled { pid, time_ns });
+        }
+        is_unclear.then_some(Due::Anew(pid))
+    }
+}
+
+/// Describes a process that is due. One that has ended is left as it is.
+pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
+    match due {
+        Due::Anew(pid) => describe_anew(reader, pid),
+        Due::Sampled { pid, time_ns } => {
+            synthesize(pid, Some(time_ns)).into_iter().for_each(|description| description.tell(reader, pid));
+        }
     }
 }
 
 /// Describes a process as it is now: what it had mapped before, as far as that is known, counts up to now.
 ///
 /// One that has ended, or has nothing mapped, is left as it is.
-pub(crate) fn describe_anew(reader: &mut impl Follows, pid: u32) {
-    // Before `/proc` is read: what happens from now on is told by events.
-    let time_ns = monotonic_ns();
-    let mut events = Vec::new();
-    let Ok(n_threads) = synthesize(pid, time_ns, &mut |event| events.push(event)) else { return };
-    if !events.iter().any(|event| matches!(event, Sideband::Mmap(_))) {
+fn describe_anew(reader: &mut impl Follows, pid: u32) {
+    let Ok(mut description) = synthesize(pid, None) else { return };
+    if !description.events.iter().any(|event| matches!(event, Sideband::Mmap(_))) {
         return;
     }
-    reader.add(pid, 1, time_ns);
-    for event in events {
-        match event {
-            // As by an exec, whatever was mapped is not any more.
-            Sideband::Comm(comm) if comm.tid == pid => {
-                reader.write_event(Sideband::Comm(Comm { exec: true, ..comm }));
-            }
-            event => reader.write_event(event),
+    for event in &mut description.events {
+        // As by an exec, whatever was mapped is not any more.
+        if let Sideband::Comm(comm) = event
+            && comm.tid == pid
+        {
+            comm.exec = true;
         }
     }
-    reader.add(pid, n_threads, time_ns);
+    description.tell(reader, pid);
 }
 
-/// The state of one process at `time_ns`, as events: its names, threads and mappings. Returns its number of threads.
+/// A process as `/proc` shows it.
+struct Description {
+    /// The process existed then, and nothing had been read yet.
+    since_ns: u64,
+    /// Everything had been read.
+    until_ns: u64,
+    /// Its names, threads and mappings.
+    events: Vec<Sideband>,
+}
+
+impl Description {
+    fn tell(self, reader: &mut impl Follows, pid: u32) {
+        reader.add(pid, self.since_ns, Some(self.until_ns));
+        self.events.into_iter().for_each(|event| reader.write_event(event));
+    }
+}
+
+/// The present state of one process, told as of `time_ns`, or as of now.
 ///
 /// # Errors
-/// When the process is gone, or not ours to read. Some events may have been emitted.
-fn synthesize(pid: u32, time_ns: u64, emit: &mut impl FnMut(Sideband)) -> io::Result<u32> {
+/// When the process is gone, or not ours to read.
+fn synthesize(pid: u32, time_ns: Option<u64>) -> io::Result<Description> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
+    // What happens from now on is told by events.
+    let since_ns = monotonic_ns();
+    let time_ns = time_ns.unwrap_or(since_ns);
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
     let comm = thread_comm(pid, pid).unwrap_or_default();
-    emit(Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started }));
+    let mut events = vec![Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started })];
     for tid in threads(pid).into_iter().filter(|&tid| tid != pid) {
-        emit(Sideband::Fork(Fork { time_ns, pid, tid, parent_pid: pid, parent_tid: pid }));
+        events.push(Sideband::Fork(Fork { time_ns, pid, tid, parent_pid: pid, parent_tid: pid }));
         if let Some(comm) = thread_comm(pid, tid) {
-            emit(Sideband::Comm(Comm { time_ns, pid, tid, comm, exec: false, start_ticks: started }));
+            events.push(Sideband::Comm(Comm { time_ns, pid, tid, comm, exec: false, start_ticks: started }));
         }
     }
-    for entry in parse_maps(&maps) {
-        let identity = FileIdentity {
-            dev_major: entry.dev_major,
-            dev_minor: entry.dev_minor,
-            inode: entry.inode,
-            ..FileIdentity::default()
-        };
-        emit(Sideband::Mmap(Mmap {
-            time_ns,
-            pid,
-            tid: pid,
-            start: entry.start,
-            len: entry.end.saturating_sub(entry.start),
-            file_offset: entry.file_offset,
-            prot: entry.prot,
-            flags: entry.flags,
-            path: entry.path,
-            identity,
-            synthesized: true,
-        }));
-    }
+    events.extend(parse_maps(&maps).map(|entry| mapping(pid, time_ns, entry)));
     // The number may have passed to another process meanwhile.
     if start_ticks(pid) != Some(started) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok(n_threads(pid))
+    if has_exited(pid) {
+        // A first thread that has exited while others run, or a process that nobody has waited for.
+        events.push(Sideband::Exit(Exit { time_ns, pid, tid: pid }));
+    }
+    Ok(Description { since_ns, until_ns: monotonic_ns(), events })
+}
+
+fn mapping(pid: u32, time_ns: u64, entry: MapsEntry) -> Sideband {
+    let identity = FileIdentity {
+        dev_major: entry.dev_major,
+        dev_minor: entry.dev_minor,
+        inode: entry.inode,
+        ..FileIdentity::default()
+    };
+    Sideband::Mmap(Mmap {
+        time_ns,
+        pid,
+        tid: pid,
+        start: entry.start,
+        len: entry.end.saturating_sub(entry.start),
+        file_offset: entry.file_offset,
+        prot: entry.prot,
+        flags: entry.flags,
+        path: entry.path,
+        identity,
+        synthesized: true,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fpprof_recording::model::FpFrame;
 
     /// What was told, in one word each.
     #[derive(Default)]
     struct Told(Vec<String>);
 
     impl Follows for Told {
-        fn add(&mut self, pid: u32, n_threads: u32, _time_ns: u64) {
-            self.0.push(format!("add {pid} {n_threads}"));
+        fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
+            assert!(described_ns.is_some_and(|described_ns| since_ns <= described_ns));
+            self.0.push(format!("add {pid}"));
         }
 
         fn write_event(&mut self, event: Sideband) {
@@ -145,14 +198,32 @@ mod tests {
     /// Check that each process is due once after each loss, and none before the first.
     #[test]
     fn each_process_is_described_once_a_loss() {
+        let sample = |pid| Sample { pid, ..Sample::default() };
         let mut amends = Amends::default();
         amends.note(0);
-        assert!(!amends.are_due(1));
+        assert_eq!(amends.due(&sample(1), true), None);
         for n_lost in [5, 6] {
             amends.note(n_lost);
-            assert!(amends.are_due(1) && amends.are_due(2) && !amends.are_due(1));
+            let due = [1, 2, 1].map(|pid| amends.due(&sample(pid), true));
+            assert_eq!(due, [Some(Due::Anew(1)), Some(Due::Anew(2)), None]);
             amends.note(n_lost);
-            assert!(!amends.are_due(2), "nothing more was lost");
+            assert_eq!(amends.due(&sample(2), true), None, "nothing more was lost");
+        }
+    }
+
+    /// Check that a process without a description is due with each look at the samples, as of its sample's time, but not a
+    /// kernel thread.
+    #[test]
+    fn sampled_processes_are_described() {
+        let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
+        let sample = Sample { pid: 7, time_ns: 5, user_fp, ..Sample::default() };
+        let mut amends = Amends::default();
+        for _ in 0..2 {
+            amends.note(0);
+            assert_eq!(amends.due(&sample, true), None);
+            assert_eq!(amends.due(&sample, false), Some(Due::Sampled { pid: 7, time_ns: 5 }));
+            assert_eq!(amends.due(&sample, false), None, "it was tried");
+            assert_eq!(amends.due(&Sample { pid: 2, ..Sample::default() }, false), None);
         }
     }
 
@@ -163,9 +234,8 @@ mod tests {
         let own = std::process::id();
         let mut told = Told::default();
         describe_anew(&mut told, own);
-        assert_eq!(told.0[..2], [format!("add {own} 1"), format!("comm {own} true")]);
+        assert_eq!(told.0[..2], [format!("add {own}"), format!("comm {own} true")]);
         assert!(told.0.contains(&"libc".to_owned()), "{:?}", told.0);
-        assert!(told.0.last().is_some_and(|last| last.starts_with(&format!("add {own} "))), "{:?}", told.0);
         // 2 is the parent of the kernel's threads, where there is such a process.
         for other in [2, u32::MAX] {
             let mut told = Told::default();

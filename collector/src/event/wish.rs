@@ -75,6 +75,11 @@ impl EventWish {
         if self.counts_occurrences() { Sampling::Period(1) } else { Sampling::FrequencyHz(999) }
     }
 
+    /// Whether it is a probe in a program.
+    pub(crate) fn is_probe(&self) -> bool {
+        matches!(self.0, Named::Probe { .. })
+    }
+
     /// Whether it counts what happens, one by one, rather than time or the processor's work.
     #[must_use]
     pub fn counts_occurrences(&self) -> bool {

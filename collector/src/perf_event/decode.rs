@@ -1,5 +1,6 @@
 //! Samples of a perf ring.
 
+use crate::arch::NATIVE;
 use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
 use perf_event_open_sys::bindings;
 
@@ -7,7 +8,11 @@ use perf_event_open_sys::bindings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleLayout {
     pub(super) has_chain: bool,
+    /// perf's registers that were asked for, see `sys::perf_stacks`.
+    pub(super) regs: u64,
     pub(super) has_stack: bool,
+    /// See `Host::return_address_mask`.
+    pub(super) return_address_mask: u64,
     /// Longest chain the kernel walks.
     pub(super) max_frames: u64,
 }
@@ -61,15 +66,17 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
     sample.stack.clear();
     sample.stack_holes.clear();
     (sample.stack_end, sample.shed_from) = (None, None);
+    if layout.regs != 0 {
+        sample.user_regs = user_regs(&mut fields, layout.regs)?;
+    }
     if layout.has_stack {
-        sample.user_regs = user_regs(&mut fields)?;
         let bytes = fields.u64()?;
         if bytes > 0 {
             let stack = fields.bytes(bytes)?;
             let copied = usize::try_from(fields.u64()?).map_err(|_| BadRecord)?;
             sample.stack.extend_from_slice(stack.get(..copied).ok_or(BadRecord)?);
         }
-        place_frames(sample);
+        place_frames(sample, layout.return_address_mask);
     }
     Ok(())
 }
@@ -95,11 +102,8 @@ fn chain(addresses: impl Iterator<Item = u64>, max_frames: u64, sample: &mut Sam
     }
 }
 
-/// From the kernel's order to DWARF's.
-///
-/// # Sources
-/// `enum perf_event_x86_regs` in `arch/x86/include/uapi/asm/perf_regs.h`; System V psABI for AMD64, figure 3.36.
-fn user_regs(fields: &mut Fields<'_>) -> Result<Option<UserRegs>, BadRecord> {
+/// From the kernel's order, of the registers that were asked for, to DWARF's.
+fn user_regs(fields: &mut Fields<'_>, asked: u64) -> Result<Option<UserRegs>, BadRecord> {
     const ABI_NONE: u64 = bindings::PERF_SAMPLE_REGS_ABI_NONE as u64;
     const ABI_32: u64 = bindings::PERF_SAMPLE_REGS_ABI_32 as u64;
     let abi = match fields.u64()? {
@@ -107,18 +111,19 @@ fn user_regs(fields: &mut Fields<'_>) -> Result<Option<UserRegs>, BadRecord> {
         ABI_32 => Abi::Bits32,
         _ => Abi::Bits64,
     };
-    let mut word = || fields.u64();
-    let (ax, bx, cx, dx, si, di) = (word()?, word()?, word()?, word()?, word()?, word()?);
-    let (bp, sp, ip) = (word()?, word()?, word()?);
-    let mut values = [ax, dx, cx, bx, si, di, bp, sp, 0, 0, 0, 0, 0, 0, 0, 0, ip];
-    for value in values.iter_mut().skip(8).take(8) {
-        *value = word()?;
+    let mut regs = UserRegs::new(NATIVE, abi, &[]);
+    for bit in (0u8..64).filter(|bit| asked >> bit & 1 != 0) {
+        let value = fields.u64()?;
+        let number = NATIVE.perf_registers().iter().position(|&perf| perf == bit);
+        if let Some(own) = number.and_then(|number| regs.values.get_mut(number)) {
+            *own = value;
+        }
     }
-    Ok(Some(UserRegs { abi, values }))
+    Ok(Some(regs))
 }
 
 /// Finds in the copied stack where the frames of the kernel's chain lie: as far as both say the same.
-fn place_frames(sample: &mut Sample) {
+fn place_frames(sample: &mut Sample, mask: u64) {
     let Some(regs) = sample.user_regs else { return };
     let word_bytes = if regs.abi == Abi::Bits32 { 4 } else { 8 };
     let mut fp = regs.fp();
@@ -126,7 +131,7 @@ fn place_frames(sample: &mut Sample) {
     let is_whole = frames.all(|frame| {
         let word = |address: u64| word_at(&sample.stack, address.checked_sub(regs.sp())?, word_bytes);
         let (next, return_address) = (word(fp), fp.checked_add(word_bytes as u64).and_then(word));
-        if return_address != Some(frame.address) {
+        if return_address.map(|word| word & mask) != Some(frame.address) {
             return false;
         }
         frame.frame_address = fp;

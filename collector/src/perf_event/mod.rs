@@ -21,6 +21,7 @@ mod rights;
 mod session;
 mod stack_ends;
 
+pub(crate) use plan::refused_target;
 pub(crate) use rights::Rights;
 pub(crate) use session::record;
 

@@ -2,7 +2,7 @@
 
 use super::{MAX_STACK_BYTES, Rights};
 use crate::error::Error;
-use crate::event::{Event, Opened};
+use crate::event::Event;
 use crate::plan::{Command, check_rate, check_target};
 use crate::proc::online_cpus;
 use crate::request::{Request, Target};
@@ -31,20 +31,11 @@ const LARGEST_RING: u64 = 256 << 20;
 impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
         let command = check_target(&request.target)?;
-        if matches!(request.target, Target::Threads(_) | Target::Cgroup { .. }) {
-            let wish = "sample single threads (-t) or control groups (-G)";
-            let missing = "eBPF: leave out --collector perf-event, and be root or have CAP_BPF and CAP_PERFMON (fpprof doctor \
-                           shows what is missing); or give whole processes (-p)";
+        if let Some(wish) = refused_target(request) {
+            let missing = "eBPF: leave out --collector perf-event (fpprof doctor shows what eBPF needs here)";
             return Err(Error::PerfEventRefused { wish, missing });
         }
-        if request.off_cpu.is_some() {
-            let wish = "sample the time that threads are blocked (--off-cpu), which is for eBPF";
-            return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
-        }
         check_rate(request.sampling)?;
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::Architecture(std::env::consts::ARCH.to_owned()));
-        }
         let stack_bytes = stack_bytes(request.mode)?;
         let ring_bytes = ring_sizes(request.ring_bytes.map(|bytes| bytes as u64), u64::from(stack_bytes))?;
         let rights = Rights::now();
@@ -66,6 +57,17 @@ impl Plan {
         wished.iter().try_for_each(|wished| check(wished, &event))?;
         let event = choose(event, wished, cpus.first().copied().unwrap_or(0))?;
         Ok(Self { cpus, command, event, is_system, ring_bytes })
+    }
+}
+
+/// What of the request perf events alone cannot do.
+pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
+    match request.target {
+        Target::Threads(_) => Some("sample single threads (-t)"),
+        Target::Cgroup { .. } => Some("sample control groups (-G)"),
+        _ if request.off_cpu.is_some() => Some("sample the time that threads are blocked (--off-cpu)"),
+        _ if request.event.is_probe() => Some("sample by a probe (-e uprobe:...)"),
+        _ => None,
     }
 }
 
@@ -98,11 +100,6 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error>
 /// What can be known of an event that was asked for by name.
 fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
     wished.check_sampling(event.sampling)?;
-    if wished.opened() == Opened::Probe {
-        // A thread that inherits one would read the file's name from its own memory.
-        let wish = "sample by a probe, which is for eBPF";
-        return Err(Error::PerfEventRefused { wish, missing: "CAP_BPF and CAP_PERFMON" });
-    }
     if wished.is_of_kernel() && event.excludes_kernel {
         let wish = "sample by an event that happens in the kernel";
         return Err(Error::PerfEventRefused { wish, missing: "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=1)" });

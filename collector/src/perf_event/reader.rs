@@ -6,7 +6,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::Modules;
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Throttling, Tracker, Verdict};
-use crate::synthesis::{Amends, Follows, describe_anew};
+use crate::synthesis::{Amends, Follows, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -131,7 +131,7 @@ impl<W: Write> Reader<W> {
             return Cursor { time_ns: None, ..cursor };
         };
         let record_bytes = record.len() as u64;
-        let mut unclear = None;
+        let mut is_wanted = false;
         if kind(record) == bindings::PERF_RECORD_SAMPLE {
             counts.read += 1;
             self.ring_bytes += record_bytes;
@@ -143,11 +143,7 @@ impl<W: Write> Reader<W> {
                 Ok(()) => {
                     let sample = &mut self.sample;
                     (sample.cpu_fired, sample.cpu_lost) = (counts.read + counts.lost, counts.lost);
-                    end_stack(sample, &self.stack_ends);
-                    let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
-                    let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
-                    note(&mut self.write_failed, self.writer.sample(sample, scrub));
-                    unclear = self.amends.are_due(sample.pid).then_some(sample.pid);
+                    is_wanted = true;
                 }
                 // Cannot be; it counts as dropped.
                 Err(_) => {}
@@ -162,8 +158,22 @@ impl<W: Write> Reader<W> {
         let at = cursor.at + record_bytes;
         cpu.ring.release(at);
         let next = Cursor::new(&cpu.ring, at, cursor.head, &mut self.scratch);
-        unclear.into_iter().for_each(|pid| describe_anew(self, pid));
+        if is_wanted {
+            self.hand_over();
+        }
         next
+    }
+
+    /// Hands the sample at hand to the recording.
+    fn hand_over(&mut self) {
+        if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+            describe_due(self, due);
+        }
+        let sample = &mut self.sample;
+        end_stack(sample, &mut self.stack_ends);
+        let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
+        let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
+        note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
     }
 
     /// Writes an event that no ring holds.
@@ -279,7 +289,7 @@ fn earliest(cursors: &[Cursor], cut_ns: u64) -> Option<(usize, Cursor)> {
 }
 
 /// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
-fn end_stack(sample: &mut Sample, stack_ends: &StackEnds) {
+fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
     let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
     sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns);
     if let Some(end) = sample.stack_end {
@@ -289,8 +299,8 @@ fn end_stack(sample: &mut Sample, stack_ends: &StackEnds) {
 }
 
 impl<W: Write> Follows for Reader<W> {
-    fn add(&mut self, pid: u32, n_threads: u32, time_ns: u64) {
-        self.tracker.add(pid, n_threads, time_ns);
+    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
+        self.tracker.add(pid, since_ns, described_ns);
         self.stack_ends.add(pid);
     }
 

@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::modules::{Modules, NotKept, vdso};
 use crate::note::Note;
 use crate::proc::{online_cpus, processes, read_number};
-use crate::request::{Outcome, Progress, Request, Target};
+use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
 use crate::synthesis::describe;
-use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage};
+use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
 use std::io::Write;
@@ -23,7 +23,7 @@ pub(crate) fn record<W: Write>(
     request: &Request,
     sink: W,
     stop: &StopFlag,
-    progress: &mut dyn FnMut(&Progress),
+    update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
     let plan = Plan::new(request)?;
     let before = rusage();
@@ -55,7 +55,7 @@ pub(crate) fn record<W: Write>(
         begun: TicksBegun::default(),
     };
     session.start()?;
-    let reason = session.run(progress)?;
+    let reason = session.run(update)?;
     session.finish(reason, &before)
 }
 
@@ -75,8 +75,10 @@ fn options(request: &Request, plan: &Plan) -> Options {
     let max_frames = read_number("/proc/sys/kernel/perf_event_max_stack");
     let layout = SampleLayout {
         has_chain: plan.event.kernel_stacks || !matches!(request.mode, CaptureMode::Dwarf { .. }),
+        regs: user_registers(request.mode),
         has_stack: request.mode != CaptureMode::Fp,
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
+        return_address_mask: crate::arch::return_address_mask(),
     };
     let excludes_self = plan.is_system && request.exclude_self;
     let excluded_pid = excludes_self.then(std::process::id);
@@ -115,24 +117,23 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn describe_existing(&mut self) {
-        let now_ns = monotonic_ns();
         if let Some(module) = vdso() {
             self.reader.write_event(Sideband::Module(module));
         }
         let existing = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
-                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, 1, now_ns));
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, monotonic_ns(), None));
                 return;
             }
             Target::Pids(pids) => pids.clone(),
             // The plan takes neither threads nor control groups.
             Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes(),
         };
-        self.notes.extend(describe(&mut self.reader, existing, now_ns));
+        self.notes.extend(describe(&mut self.reader, existing));
     }
 
-    fn run(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<EndReason, Error> {
+    fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
         let started = Instant::now();
         let mut last_flush = started;
         let failed = Error::system;
@@ -157,7 +158,8 @@ impl<W: Write> Session<'_, W> {
             }
             let (samples, lost, dropped) = self.reader.totals();
             let bytes_written = self.reader.writer.bytes_written();
-            progress(&Progress { elapsed: started.elapsed(), samples, lost, dropped, bytes_written });
+            let elapsed = started.elapsed();
+            update(Update::Progress(&Progress { elapsed, samples, lost, dropped, bytes_written }));
         }
     }
 
@@ -194,6 +196,7 @@ impl<W: Write> Session<'_, W> {
         let sampled_ns = stopped_ns.saturating_sub(self.begun.time_ns);
         self.add_notes(not_kept, stopped_ns, &end);
         Ok(Outcome {
+            collector: Collector::PerfEvent,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
             events: events(self.request, &self.plan.event.event),
             blocked_ns: 0,

@@ -22,6 +22,8 @@ struct Process {
     mappings: Rc<BTreeMap<u64, u64>>,
     /// Where the kernel put arguments and environment at the last exec: the outer end of the first thread's stack.
     first_stack: Option<u64>,
+    /// How often the kernel is still asked for it.
+    asks_left: u8,
     /// The last exec: what was mapped before is gone.
     since_ns: u64,
 }
@@ -31,6 +33,13 @@ struct Process {
 /// # Sources
 /// Twice the usual limit (`_STK_LIM` in `include/uapi/linux/resource.h`).
 const LARGEST_FIRST_STACK: u64 = 16 << 20;
+
+/// A process's samples ask so often for a first stack that was not known at its exec.
+///
+/// # Sources
+/// `begin_new_exec` tells of an exec before `load_elf_binary` sets `mm->start_stack` (`fs/exec.c`, `fs/binfmt_elf.c`):
+/// a reader that is quick asks too early.
+const MAX_ASKS: u8 = 8;
 
 impl StackEnds {
     /// Takes note of an event of a profiled process.
@@ -61,12 +70,17 @@ impl StackEnds {
 
     /// Takes note of a process that exists already.
     pub(super) fn add(&mut self, pid: u32) {
-        self.processes.entry(pid).or_default().first_stack = start_stack(pid);
+        let process = self.processes.entry(pid).or_default();
+        (process.first_stack, process.asks_left) = (start_stack(pid), MAX_ASKS);
     }
 
     /// The end of the stack that `sp` lay in at `time_ns`, where it is known.
-    pub(super) fn end(&self, pid: u32, sp: u64, time_ns: u64) -> Option<StackEnd> {
-        let process = self.processes.get(&pid).filter(|process| time_ns >= process.since_ns)?;
+    pub(super) fn end(&mut self, pid: u32, sp: u64, time_ns: u64) -> Option<StackEnd> {
+        let process = self.processes.get_mut(&pid).filter(|process| time_ns >= process.since_ns)?;
+        if process.first_stack.is_none() && process.asks_left > 0 {
+            process.asks_left -= 1;
+            process.first_stack = start_stack(pid);
+        }
         if let Some(first) = process.first_stack
             && first.checked_sub(sp).is_some_and(|depth| depth > 0 && depth <= LARGEST_FIRST_STACK)
         {
@@ -77,7 +91,12 @@ impl StackEnds {
     }
 
     fn exec(&mut self, comm: &Comm) {
-        let now = Process { first_stack: start_stack(comm.pid), since_ns: comm.time_ns, ..Process::default() };
+        let now = Process {
+            first_stack: start_stack(comm.pid),
+            asks_left: MAX_ASKS,
+            since_ns: comm.time_ns,
+            ..Process::default()
+        };
         self.processes.insert(comm.pid, now);
     }
 
@@ -134,7 +153,7 @@ mod tests {
         })
     }
 
-    fn end(ends: &StackEnds, sp: u64) -> Option<u64> {
+    fn end(ends: &mut StackEnds, sp: u64) -> Option<u64> {
         ends.end(7, sp, 5).map(|end| end.address)
     }
 
@@ -147,15 +166,15 @@ mod tests {
             ends.apply(&event);
         }
         assert_eq!(
-            [0xfff, 0x1000, 0x1fff, 0x2000, 0x3000].map(|sp| end(&ends, sp)),
+            [0xfff, 0x1000, 0x1fff, 0x2000, 0x3000].map(|sp| end(&mut ends, sp)),
             [None, Some(0x2000), Some(0x2000), Some(0x3000), None]
         );
         ends.apply(&mmap(0x9000, 0x1000));
-        assert_eq!([0x8800, 0x9800, 0xa000].map(|sp| end(&ends, sp)), [Some(0x9000), Some(0xa000), Some(0xc000)]);
+        assert_eq!([0x8800, 0x9800, 0xa000].map(|sp| end(&mut ends, sp)), [Some(0x9000), Some(0xa000), Some(0xc000)]);
         ends.apply(&mmap(0, 0x10000));
-        assert_eq!(end(&ends, 0x1800), Some(0x10000));
+        assert_eq!(end(&mut ends, 0x1800), Some(0x10000));
         ends.apply(&mmap(u64::MAX - 1, 100));
-        assert_eq!(end(&ends, u64::MAX - 1), Some(u64::MAX));
+        assert_eq!(end(&mut ends, u64::MAX - 1), Some(u64::MAX));
     }
 
     /// Check that a first stack's end is its start address, for this very process, and not for what lies far from it.
@@ -169,5 +188,15 @@ mod tests {
         assert_eq!(said, StackEnd { address: start, source: StackEndSource::StartStack });
         assert_eq!(ends.end(pid, start, 5), None);
         assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5), None);
+    }
+
+    /// Check that a first stack that was not known yet at the exec is known at a sample.
+    #[test]
+    fn first_stacks_are_asked_for_again() {
+        let mut ends = StackEnds::default();
+        let pid = std::process::id();
+        let start = start_stack(pid).expect("of one's own process it is known");
+        ends.processes.insert(pid, Process { asks_left: 1, ..Process::default() });
+        assert_eq!(ends.end(pid, start - 64, 5).map(|end| end.address), Some(start));
     }
 }

@@ -39,15 +39,30 @@ pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// The effective user of a process. The owner of `/proc/PID` would not do: a process that is not dumpable gives that to
+/// root, and any process can make itself so.
+///
+/// # Sources
+/// proc(5), `/proc/PID/status`: `Uid`, the real, effective, saved and file system user.
+pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Threads of a process.
 pub(crate) fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Number of threads of a process.
-pub(crate) fn n_threads(pid: u32) -> u32 {
-    u32::try_from(threads(pid).len()).unwrap_or(u32::MAX)
+/// Whether the first thread of a process has exited: it is shown until the others have, and somebody has waited for it.
+///
+/// # Sources
+/// proc(5), `/proc/PID/stat`: the state behind the name.
+pub(crate) fn has_exited(pid: u32) -> bool {
+    let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let name_end = text.iter().rposition(|&byte| byte == b')');
+    name_end.and_then(|end| text.get(end + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
 }
 
 /// Name of a thread.
@@ -74,6 +89,12 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     }
     let n = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
     (0..n).collect()
+}
+
+/// One more than the highest number that a CPU can ever have on this machine.
+pub(crate) fn n_possible_cpus() -> u32 {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    cpu_list(&text).into_iter().max().map_or(1, |last| last + 1)
 }
 
 /// How long each CPU has had nothing to do since boot, waiting for disks included, in nanoseconds by number. The kernel

@@ -2,8 +2,8 @@
 
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
-use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
 /// Follows the process events: which processes are profiled, and where they have something mapped.
 ///
@@ -16,22 +16,27 @@ pub(crate) struct Tracker {
     ended: Vec<u32>,
     /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
     /// program that starts processes fast there are many between one look at the samples and the next.
-    former: FxHashMap<u32, Vec<(u64, Rc<MappingRanges>)>>,
+    former: FxHashMap<u32, Vec<(u64, Arc<MappingRanges>)>>,
     /// The last end among those, and what it was when the samples were looked at last.
     last_end_ns: u64,
     seen_ns: u64,
     /// Processes whose events ended at an exec.
     n_left_by_exec: u64,
-    none: MappingRanges,
+    none: Arc<MappingRanges>,
 }
 
 /// Shared until one of the sharers changes it: a process that is forked only to exec copies nothing.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct Process {
-    ranges: Rc<MappingRanges>,
-    n_threads: u32,
-    /// An event before this is of an earlier process with the same number, or of its own making.
+    ranges: Arc<MappingRanges>,
+    /// Threads known to run: from `/proc` and from fork events, less those that exited. A number would not do: `/proc` may
+    /// be read before or after an event that is still to come, so the same fork or exit can be seen twice.
+    tids: FxHashSet<u32>,
+    /// The process existed then, and `/proc` was read afterwards. An event before this is of an earlier process with the
+    /// same number, or its effect has been read from `/proc`.
     since_ns: u64,
+    /// From when on everything it has mapped is known; `None` while it is not.
+    described_ns: Option<u64>,
     exec: Exec,
 }
 
@@ -73,14 +78,19 @@ impl Tracker {
             last_end_ns: 0,
             seen_ns: 0,
             n_left_by_exec: 0,
-            none: MappingRanges::new(),
+            none: Arc::default(),
         }
     }
 
-    /// Profiles a process that is known to exist at `since_ns` and has `n_threads`.
-    pub(crate) fn add(&mut self, pid: u32, n_threads: u32, since_ns: u64) {
+    /// Profiles a process that existed at `since_ns`, as far as is known with its first thread only. With `described_ns`,
+    /// what it has mapped by then was read from `/proc` after `since_ns`, and the events that tell it follow.
+    pub(crate) fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
         let process = self.processes.entry(pid).or_default();
-        (process.n_threads, process.since_ns) = (n_threads, since_ns);
+        if described_ns.is_some() && process.described_ns.is_none() {
+            process.ranges = Arc::default();
+        }
+        process.tids = FxHashSet::from_iter([pid]);
+        (process.since_ns, process.described_ns) = (since_ns, described_ns);
     }
 
     /// Takes note of an event; says whether it is of a profiled process.
@@ -95,7 +105,7 @@ impl Tracker {
     }
 
     /// Where the process had something mapped when it was sampled.
-    pub(crate) fn ranges(&self, pid: u32, time_ns: u64) -> &MappingRanges {
+    pub(crate) fn ranges(&self, pid: u32, time_ns: u64) -> &Arc<MappingRanges> {
         let former = self.former.get(&pid).and_then(|former| former.iter().find(|(until_ns, _)| time_ns < *until_ns));
         match (former, self.processes.get(&pid)) {
             (Some((_, ranges)), _) => ranges,
@@ -113,7 +123,7 @@ impl Tracker {
             !former.is_empty()
         });
         for pid in self.ended.drain(..) {
-            if self.processes.get(&pid).is_some_and(|process| process.n_threads == 0) {
+            if self.processes.get(&pid).is_some_and(|process| process.tids.is_empty()) {
                 self.processes.remove(&pid);
             }
         }
@@ -129,16 +139,23 @@ impl Tracker {
         self.processes.contains_key(&pid)
     }
 
+    /// Whether everything the process has mapped is known. If not, `/proc` has to be read before its stacks are scrubbed.
+    pub(crate) fn describes(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.described_ns.is_some())
+    }
+
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
         if self.follows_all {
-            return Some(self.processes.entry(pid).or_insert_with(|| Process { n_threads: 1, ..Process::default() }));
+            return Some(self.processes.entry(pid).or_default());
         }
         self.processes.get_mut(&pid)
     }
 
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
-        Rc::make_mut(&mut process.ranges).insert(mmap.start, mmap.start.saturating_add(mmap.len));
+        if mmap.synthesized || mmap.time_ns >= process.since_ns {
+            Arc::make_mut(&mut process.ranges).insert(mmap.start, mmap.start.saturating_add(mmap.len));
+        }
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
         }
@@ -148,10 +165,13 @@ impl Tracker {
     fn comm(&mut self, comm: &Comm) -> Verdict {
         let Some(process) = self.known(comm.pid) else { return Verdict::Skip };
         if comm.exec {
-            let former = std::mem::take(&mut process.ranges);
-            process.n_threads = 1;
+            process.tids = FxHashSet::from_iter([comm.pid]);
             process.exec = Exec::Fresh;
-            self.keep(comm.pid, comm.time_ns, former);
+            if comm.time_ns >= process.since_ns {
+                process.described_ns = Some(comm.time_ns);
+                let former = std::mem::take(&mut process.ranges);
+                self.keep(comm.pid, comm.time_ns, former);
+            }
         }
         Verdict::Keep
     }
@@ -167,10 +187,22 @@ impl Tracker {
             return Verdict::Skip;
         };
         if is_thread {
-            parent.n_threads = parent.n_threads.saturating_add(1);
-        } else {
-            let child = Process { n_threads: 1, since_ns: fork.time_ns, exec: Exec::Done, ..parent.clone() };
-            self.replace(fork.pid, fork.time_ns, Some(child));
+            parent.tids.insert(fork.tid);
+            return Verdict::Keep;
+        }
+        // A parent that was described after the fork may have executed another program in between.
+        let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
+        let child = Process {
+            ranges: Arc::clone(&parent.ranges),
+            tids: FxHashSet::from_iter([fork.tid]),
+            since_ns: fork.time_ns,
+            described_ns: is_parent_known.then_some(fork.time_ns),
+            exec: Exec::Done,
+        };
+        match self.processes.get_mut(&fork.pid) {
+            // Read from `/proc` since. If it had the number of one that exited, that exit has taken its first thread away.
+            Some(described) if fork.time_ns < described.since_ns => _ = described.tids.insert(fork.tid),
+            _ => self.replace(fork.pid, fork.time_ns, Some(child)),
         }
         Verdict::Keep
     }
@@ -187,7 +219,7 @@ impl Tracker {
     }
 
     /// Keeps what was mapped until now, for samples that are seen later.
-    fn keep(&mut self, pid: u32, until_ns: u64, ranges: Rc<MappingRanges>) {
+    fn keep(&mut self, pid: u32, until_ns: u64, ranges: Arc<MappingRanges>) {
         self.former.entry(pid).or_default().push((until_ns, ranges));
         self.last_end_ns = self.last_end_ns.max(until_ns);
     }
@@ -199,8 +231,8 @@ impl Tracker {
             self.n_left_by_exec = self.n_left_by_exec.saturating_add(u64::from(is_first));
             return Verdict::Keep;
         }
-        process.n_threads = process.n_threads.saturating_sub(1);
-        if process.n_threads == 0 {
+        process.tids.remove(&exit.tid);
+        if process.tids.is_empty() {
             self.ended.push(exit.pid);
         }
         Verdict::Keep

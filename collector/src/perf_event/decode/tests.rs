@@ -22,7 +22,10 @@ fn record(chain: &[u64], fp: u64, stack: &[u64], copied: u64) -> Vec<u8> {
     bytes
 }
 
-const BOTH: SampleLayout = SampleLayout { has_chain: true, has_stack: true, max_frames: 127 };
+/// ax to ip, and r8 to r15.
+const REGS: u64 = 0x00ff_01ff;
+const BOTH: SampleLayout =
+    SampleLayout { has_chain: true, regs: REGS, has_stack: true, max_frames: 127, return_address_mask: u64::MAX };
 const USER: u64 = bindings::PERF_CONTEXT_USER;
 const KERNEL: u64 = bindings::PERF_CONTEXT_KERNEL;
 
@@ -42,12 +45,28 @@ fn all_parts() {
     assert_eq!((sample.pid, sample.tid, sample.time_ns, sample.cpu, sample.weight), (10, 11, 1234, 3, 1_001_001));
     assert!(!sample.in_kernel);
     let regs = sample.user_regs.expect("registers");
-    assert_eq!(regs.values, [1, 4, 3, 2, 5, 6, SP + 0x10, SP, 8, 9, 10, 11, 12, 13, 14, 15, 0x1111]);
+    assert_eq!(regs.own(), [1, 4, 3, 2, 5, 6, SP + 0x10, SP, 8, 9, 10, 11, 12, 13, 14, 15, 0x1111]);
     assert_eq!(regs.abi, Abi::Bits64);
     assert_eq!(sample.kernel, [0xffff_8000_0000_0001]);
     let frame = |address, frame_address| FpFrame { address, frame_address };
     assert_eq!(sample.user_fp, [frame(0x1111, 0), frame(0xaaaa, SP + 0x10), frame(0xbbbb, SP + 0x20)]);
     assert_eq!((sample.fp_end, sample.stack.len()), (FpEnd::Zero, 48));
+}
+
+/// Check that the registers that were asked for come out where no stack was, as with frame pointers on aarch64.
+#[test]
+fn registers_alone() {
+    let mut bytes = record(&[], 0x7010, &[], 0);
+    // The frame pointer, the stack pointer and the instruction pointer are left of them, and what follows is not there.
+    let regs_at = 8 + 8 * 8;
+    bytes.drain(regs_at + 9 * 8..);
+    bytes.drain(regs_at..regs_at + 6 * 8);
+    let layout = SampleLayout { regs: 7 << 6, has_stack: false, ..BOTH };
+    let mut sample = Sample::default();
+    decode(&bytes, layout, &mut sample).expect("a sample");
+    let regs = sample.user_regs.expect("registers");
+    assert_eq!((regs.fp(), regs.sp(), regs.ip()), (0x7010, SP, 0x1111));
+    assert_eq!(regs.own().iter().filter(|&&value| value != 0).count(), 3);
 }
 
 /// Check that a copy that broke off holds what was copied, and that frames beyond it, or that the copy contradicts, are

@@ -20,10 +20,14 @@ fn exit(pid: u32, tid: u32) -> Sideband {
 }
 
 fn mmap(pid: u32, start: u64) -> Sideband {
+    mmap_at(1, pid, start)
+}
+
+fn mmap_at(time_ns: u64, pid: u32, start: u64) -> Sideband {
     let (path, identity) = (Vec::new(), FileIdentity::default());
     let file_offset = 0;
     Sideband::Mmap(Mmap {
-        time_ns: 1,
+        time_ns,
         pid,
         tid: pid,
         start,
@@ -46,11 +50,11 @@ fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
 fn descendants_only() {
     use Verdict::{Keep, Skip};
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1, 0);
+    tracker.add(10, 0, Some(0));
     let events = [fork(10, 11, 11), fork(11, 12, 12), fork(99, 100, 100), mmap(12, 0), mmap(100, 0), exit(99, 99)];
     assert_eq!(apply(&mut tracker, &events), [Keep, Keep, Skip, Keep, Skip, Skip]);
     assert_eq!(apply(&mut tracker, &[exit(11, 11), fork_at(2, 99, 11, 11), mmap(11, 0)]), [Keep, Skip, Skip]);
-    tracker.add(50, 1, 5);
+    tracker.add(50, 5, Some(5));
     assert_eq!(apply(&mut tracker, &[fork(99, 50, 50), mmap(50, 0)]), [Skip, Keep], "its own fork, seen late");
     let mut all = Tracker::new(true);
     assert_eq!(apply(&mut all, &events), [Keep; 6]);
@@ -61,7 +65,7 @@ fn descendants_only() {
 #[test]
 fn mappings_follow_fork_and_exec() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1, 0);
+    tracker.add(10, 0, Some(0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap(11, 0x5000)]);
     let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(pid, time_ns).iter().collect::<Vec<_>>();
     assert_eq!(maps(&tracker, 10, 5), [(0x1000, 0x2000), (0x3000, 0x4000)]);
@@ -77,10 +81,13 @@ fn mappings_follow_fork_and_exec() {
 #[test]
 fn numbers_are_used_again() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1, 0);
+    tracker.add(10, 0, Some(0));
     apply(&mut tracker, &[mmap(10, 0x1000)]);
     for (life, start) in [(100, 0x10000), (200, 0x20000), (300, 0x30000)] {
-        apply(&mut tracker, &[fork_at(life, 10, 11, 11), exec(11, life + 10), mmap(11, start), exit(11, 11)]);
+        apply(
+            &mut tracker,
+            &[fork_at(life, 10, 11, 11), exec(11, life + 10), mmap_at(life + 10, 11, start), exit(11, 11)],
+        );
     }
     let first = |tracker: &Tracker, time_ns| tracker.ranges(11, time_ns).iter().next().map(|(start, _)| start);
     let starts = [100, 110, 199, 200, 215, 305, 310].map(|time_ns| first(&tracker, time_ns));
@@ -97,7 +104,7 @@ fn numbers_are_used_again() {
 #[test]
 fn ended_processes_are_forgotten() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1, 0);
+    tracker.add(10, 0, Some(0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
     tracker.forget_ended();
     assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
@@ -114,7 +121,7 @@ fn ended_processes_are_forgotten() {
 fn programs_with_other_rights_are_followed() {
     use Verdict::Keep;
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 1, 0);
+    tracker.add(10, 0, Some(0));
     assert_eq!(apply(&mut tracker, &[exec(10, 5), exit(10, 10)]), [Keep; 2]);
     assert_eq!(tracker.n_left_by_exec(), 1);
     tracker.forget_ended();
