@@ -95,6 +95,7 @@ fn measure(argv: Vec<OsString>, (chunk, ring): (u32, usize)) -> Cost {
         sampling: Sampling::FrequencyHz(2999),
         mode: CaptureMode::Dwarf { stack_bytes: chunk << 10 },
         kernel_stacks: false,
+        statistics: true,
         ring_bytes: (ring > 0).then_some(ring << 10),
         ..Request::new(Target::Command { argv })
     };

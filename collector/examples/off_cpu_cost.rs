@@ -53,6 +53,7 @@ fn measure(threshold: Duration) -> (f64, u64, u64) {
         sampling: Sampling::FrequencyHz(9),
         off_cpu: Some(threshold),
         mode: CaptureMode::Both { stack_bytes: 65_536 },
+        statistics: true,
         ..Request::new(Target::Command { argv: vec![own, "play".into()] })
     };
     let stop = StopFlag::new().expect("a flag");

@@ -51,7 +51,7 @@ fn nothing_is_left_behind() {
     }
     assert_eq!(kernel_objects(), before);
     // The kernel takes objects apart in its own time.
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while during.iter().any(|(kind, id)| exists(kind, *id)) {
         assert!(Instant::now() < deadline, "still there: {during:?}");
         std::thread::yield_now();

@@ -1,7 +1,7 @@
 //! Where every tick went.
 
 use crate::support::{Taken, assert_balanced, build, directory, run, take, take_with};
-use fpprof_collector::{Note, Request, StopFlag, TargetStatus, record};
+use fpprof_collector::{Note, Request, StopFlag, TargetStatus, Update, record};
 use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sample, Sampling};
 use fpprof_recording::{Recording, Tally, balance};
 use std::cell::RefCell;
@@ -22,11 +22,11 @@ fn smallest_ring_and_stopped_reader() {
         Request { sampling: Sampling::FrequencyHz(3999), ring_bytes: Some(512 << 10), ..run(&program, &["600"], mode) };
     let stop = StopFlag::new().expect("a flag");
     let (mut turns, mut n_early, mut last_turn) = (0, 0, Instant::now());
-    let taken = take_with(&fast, &stop, &mut |_| {
+    let taken = take_with(&fast, &stop, &mut |progress| {
         turns += 1;
         // Without a reason the reader looks every 100 ms.
         n_early += u32::from(last_turn.elapsed() < Duration::from_millis(95));
-        if turns <= 2 {
+        if progress.lost <= 100 {
             sleep(Duration::from_millis(250));
         }
         last_turn = Instant::now();
@@ -73,11 +73,12 @@ fn filling_rings_shed_stack_bytes_first() {
         ..run(&program, &["900"], mode)
     };
     let stop = StopFlag::new().expect("a flag");
-    let mut turns = 0;
-    let taken = take_with(&request, &stop, &mut |_| {
-        turns += 1;
-        if turns == 3 {
-            sleep(Duration::from_millis(400));
+    let mut pause = Duration::from_millis(400);
+    let taken = take_with(&request, &stop, &mut |progress| {
+        // However little of the CPU the program has, at last it fills the ring.
+        if progress.samples > 0 && progress.lost == 0 {
+            sleep(pause);
+            pause *= 2;
         }
     });
     let stack_bytes = |sample: &Sample| {
@@ -189,6 +190,21 @@ impl Write for Shared {
     }
 }
 
+/// Check that nothing is lost on the way through threads that encode, and that each thread's samples keep their order.
+#[test]
+fn samples_encoded_by_threads_balance() {
+    let directory = directory();
+    let program = build("threads", &["-pthread"], directory.path());
+    let request = run(&program, &[], CaptureMode::Both { stack_bytes: 65_536 });
+    let taken = take(&Request { encoder_threads: Some(2), ..request });
+    assert!(!taken.samples.is_empty(), "{:?}", taken.outcome);
+    let mut last = std::collections::BTreeMap::new();
+    for sample in &taken.samples {
+        let before = last.insert((sample.tid, sample.cpu), sample.time_ns).unwrap_or(0);
+        assert!(before < sample.time_ns, "thread {} on CPU {}", sample.tid, sample.cpu);
+    }
+}
+
 /// Check that a recording that breaks off, as one does whose recorder is killed, can be read up to its last flush, and
 /// balances by cause: nothing is called dropped that was merely under way.
 #[test]
@@ -200,7 +216,8 @@ fn broken_off_recordings_balance() {
     let sink = Shared::default();
     let mut cut = Vec::new();
     let mut enough_since = None;
-    record(&request, sink.clone(), &stop, &mut |progress| {
+    record(&request, sink.clone(), &stop, &mut |update| {
+        let Update::Progress(progress) = update else { return };
         if progress.samples >= 200 {
             enough_since.get_or_insert(progress.elapsed);
         }

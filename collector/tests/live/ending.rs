@@ -35,7 +35,8 @@ fn duration_and_signal() {
     let stopped = take_with(&endless, &stop, &mut |_| stop.stop(libc::SIGINT)).outcome;
     assert_eq!(stopped.end.reason, EndReason::Signal(libc::SIGINT));
     assert_eq!(stopped.target_status, Some(TargetStatus::Killed(libc::SIGTERM)));
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    // The program takes a minute of the CPU.
+    assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
 }
 
 /// Check that the end of all attached processes ends the recording, and that it is not ours to end them.
@@ -44,14 +45,15 @@ fn attached_processes() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
     let mut children =
-        ["200", "400", "1500"].map(|ms| Ended(Command::new(&program).arg(ms).spawn().expect("the program runs")));
-    let [first, second, third] = &children;
+        ["600", "800", "60000"].map(|ms| Ended(Command::new(&program).arg(ms).spawn().expect("the program runs")));
+    let [first, second, third] = &mut children;
     let gone = take(&Request::new(Target::Pids(vec![first.id(), second.id()]))).outcome;
     assert_eq!((gone.end.reason, gone.target_status), (EndReason::TargetsGone, None));
     let duration = Some(Duration::from_millis(100));
     let timed = take(&Request { duration, ..Request::new(Target::Pids(vec![third.id()])) }).outcome;
     assert_eq!(timed.end.reason, EndReason::Duration);
-    for child in &mut children {
+    assert!(third.try_wait().expect("its state").is_none(), "it runs on");
+    for child in [first, second] {
         assert!(child.wait().expect("its end").success());
     }
 }

@@ -1,37 +1,13 @@
 //! Processes that other profilers lose: of other users, namespaces and names, gone or replaced.
 
-use crate::support::{Ended, Taken, assert_most, build, directory, run, take};
+use crate::support::{Ended, assert_most, build, directory, n_in, run, shell, take, take_some};
 use fpprof_collector::{Note, Request, Target};
-use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sampling, Sideband};
-use std::collections::{BTreeMap, BTreeSet};
+use fpprof_recording::model::{CaptureMode, ModuleBytes, Sample, Sideband};
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-fn shell(script: &str) -> Request {
-    let argv = ["sh", "-c", script].map(Into::into).to_vec();
-    Request { mode: CaptureMode::Dwarf { stack_bytes: 16_384 }, ..Request::new(Target::Command { argv }) }
-}
-
-/// Samples in user mode whose instruction lies in code that its process has mapped from a file of this name.
-fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) -> bool + 'a) -> usize {
-    let mut code: BTreeMap<u32, Vec<(u64, u64, u64)>> = BTreeMap::new();
-    for event in &taken.sideband {
-        if let Sideband::Mmap(mmap) = event
-            && mmap.prot & 4 != 0
-            && mmap.path.ends_with(name.as_bytes())
-        {
-            code.entry(mmap.pid).or_default().push((mmap.time_ns, mmap.start, mmap.start + mmap.len));
-        }
-    }
-    let is_in = |sample: &&Sample| {
-        let ip = sample.user_regs.map_or(0, |regs| regs.ip());
-        let mapped = code.get(&sample.pid).into_iter().flatten();
-        mapped.into_iter().any(|&(since, start, end)| since <= sample.time_ns && (start..end).contains(&ip))
-    };
-    taken.samples.iter().filter(|sample| !sample.in_kernel && is_meant(sample)).filter(is_in).count()
-}
 
 /// Check that a program that runs as another user by its file's rights is sampled and described like any other: perf's
 /// events of a task end with such an exec.
@@ -71,8 +47,7 @@ fn undumpable_processes() {
         assert!(began.elapsed() < Duration::from_secs(20), "the program runs");
         std::thread::yield_now();
     }
-    let taken = take(&Request {
-        duration: Some(Duration::from_millis(400)),
+    let taken = take_some(&Request {
         mode: CaptureMode::Dwarf { stack_bytes: 4096 },
         ..Request::new(Target::Pids(vec![child.id()]))
     });
@@ -103,65 +78,6 @@ fn storms_of_processes() {
     let unknown = taken.samples.iter().filter(|sample| sample.pid != main && !forked.contains(&sample.pid)).count();
     assert!(unknown == 0 || lost > 0, "{unknown} samples of processes nobody told of");
     assert!(!taken.outcome.notes.iter().any(|note| matches!(note, Note::ProcessesNotFollowed(_))));
-}
-
-/// Check that a process of others that takes the number of a profiled one that ended is not profiled.
-#[test]
-fn strangers_with_a_reused_number_are_not_sampled() {
-    let directory = directory();
-    let program = build("strangers", &[], directory.path());
-    let fifo = |name: &str| {
-        let path = directory.path().join(name);
-        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
-        path.to_str().expect("a path").to_owned()
-    };
-    let (to, from) = (fifo("to"), fifo("from"));
-    let mut host = Ended(Command::new(&program).args(["host", &to, &from]).spawn().expect("the program runs"));
-    let request = run(&program, &["guest", &to, &from, "100"], CaptureMode::Dwarf { stack_bytes: 4096 });
-    let taken = take(&Request { sampling: Sampling::FrequencyHz(4999), ..request });
-    assert!(host.wait().expect("its end").success());
-    assert_eq!(
-        taken.outcome.end.reason,
-        fpprof_recording::model::EndReason::Exited(0),
-        "the numbers were not had again"
-    );
-    let is_marked = |sample: &&Sample| sample.user_regs.is_some_and(|regs| regs.ip() >> 12 == 0x1_2340_0000);
-    assert_eq!(taken.samples.iter().filter(is_marked).count(), 0, "of {} samples", taken.samples.len());
-    assert!(taken.samples.len() > 100, "{}", taken.samples.len());
-}
-
-/// Check that two processes that have the same number one after the other are told apart by time.
-#[test]
-fn reused_process_numbers() {
-    let directory = directory();
-    let (first, second) = (build("burn", &[], directory.path()), directory.path().join("second"));
-    std::fs::copy(&first, &second).expect("a copy");
-    // Others take numbers too, hence the attempts; one that fails burns nothing.
-    let script = format!(
-        "{first} 150 & p=$!; wait $p; n=0
-         while [ $n -lt 200 ]; do n=$((n+1))
-         echo $((p-1)) > /proc/sys/kernel/ns_last_pid
-         sh -c 'if [ $$ = '$p' ]; then exec {second} 150; else exit 9; fi' && exit 0
-         done; exit 8",
-        first = first.display(),
-        second = second.display()
-    );
-    let taken = take(&shell(&script));
-    assert_eq!(taken.outcome.end.reason, fpprof_recording::model::EndReason::Exited(0), "the number was not had again");
-    let exec = |name: &[u8]| {
-        taken.sideband.iter().find_map(|event| match event {
-            Sideband::Comm(comm) if comm.exec && comm.comm == name => Some((comm.pid, comm.time_ns)),
-            _ => None,
-        })
-    };
-    let (pid, _) = exec(b"burn").expect("the first runs");
-    let (same, since) = exec(b"second").expect("the second runs");
-    assert_eq!(same, pid);
-    let of = |is_second: bool| move |sample: &Sample| sample.pid == pid && (sample.time_ns > since) == is_second;
-    assert!(n_in(&taken, "/burn", of(false)) >= 50, "samples of the first");
-    assert!(n_in(&taken, "/second", of(true)) >= 50, "samples of the second");
-    let exits = taken.sideband.iter().filter(|e| matches!(e, Sideband::Exit(exit) if exit.tid == pid)).count();
-    assert_eq!(exits, 2);
 }
 
 /// Check that a program whose file is replaced while it runs keeps the bytes that run, under the identity they had, and

@@ -1,6 +1,6 @@
 //! Whose samples are taken, and what is said of processes.
 
-use crate::support::{Ended, Taken, build, directory, run, take};
+use crate::support::{Ended, Taken, build, cpu_time, directory, run, take, take_until};
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ fn mappings_carry_their_identity() {
     let program = build("burn", &["-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233"], directory.path());
     let metadata = std::fs::metadata(&program).expect("the program");
     let launched = take(&run(&program, &["100"], CaptureMode::Fp));
-    let mut child = Ended(Command::new(&program).arg("600").spawn().expect("the program runs"));
+    let mut child = Ended(Command::new(&program).arg("1500").spawn().expect("the program runs"));
     let attached = take(&Request::new(Target::Pids(vec![child.id()])));
     assert!(child.wait().expect("its end").success());
     for (taken, synthesized) in [(&launched, false), (&attached, true)] {
@@ -129,16 +129,15 @@ fn whole_system() {
     let program = build("burn", &[], directory.path());
     let child = Ended(Command::new(&program).arg("60000").spawn().expect("the program runs"));
     for exclude_self in [true, false] {
-        let duration = Some(Duration::from_millis(300));
         let mut busy = 0u64;
-        let request = Request { duration, exclude_self, kernel_stacks: true, ..Request::new(Target::System) };
-        let stop = fpprof_collector::StopFlag::new().expect("a flag");
-        let taken = crate::support::take_with(&request, &stop, &mut |_| {
+        let request = Request { exclude_self, kernel_stacks: true, ..Request::new(Target::System) };
+        let enough = cpu_time(child.id()) + Duration::from_millis(100);
+        let taken = take_until(&request, |_| {
             // Something to be sampled in this process.
-            let until = std::time::Instant::now() + Duration::from_millis(20);
-            while std::time::Instant::now() < until {
-                busy += 1;
+            for _ in 0..20_000_000 {
+                busy = std::hint::black_box(busy + 1);
             }
+            cpu_time(child.id()) >= enough
         });
         let own = taken.samples.iter().filter(|sample| sample.pid == std::process::id()).count();
         assert_eq!(own == 0, exclude_self, "{own} samples of this process");

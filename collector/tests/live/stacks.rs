@@ -2,7 +2,7 @@
 
 use crate::support::{assert_most, build, directory, hex_numbers, run, take};
 use fpprof_collector::Request;
-use fpprof_recording::model::{CaptureMode, Sample, Sampling, StackEnd, StackEndSource};
+use fpprof_recording::model::{CaptureMode, LossCause, MAX_REGISTERS, Sample, Sampling, StackEnd, StackEndSource};
 
 const KEY: u64 = 0x5aa5_0000_1234_0000;
 
@@ -107,7 +107,7 @@ fn registers_at_kernel_entry() {
     // rbx, rbp, r12, r13, r14 in DWARF's order.
     let known = [(3, 0xb0b0_b0b0), (6, 0xbbbb_bbbb), (12, 0x1212_1212), (13, 0x1313_1313), (14, 0x1414_1414)];
     let is_exact = |sample: &&&Sample| {
-        let values = sample.user_regs.map_or([0; 17], |regs| regs.values);
+        let values = sample.user_regs.map_or([0; MAX_REGISTERS], |regs| regs.values);
         known.iter().all(|&(number, value)| values.get(number) == Some(&value))
     };
     assert_most(in_kernel.iter().filter(is_exact).count(), in_kernel.len(), "samples with the known registers");
@@ -130,7 +130,9 @@ fn programs_that_replace_themselves() {
 fn sampled_between_programs(request: &Request) {
     const KNOWN: u64 = 0xeceb_0000;
     let taken = take(request);
-    assert_eq!(taken.gaps, []);
+    // The kernel stops the clock for a while where ticks take it long.
+    let lost = taken.gaps.iter().filter(|gap| gap.cause != LossCause::Throttled);
+    assert_eq!(lost.count(), 0, "{:?}", taken.gaps);
     let (between, others): (Vec<_>, Vec<_>) = taken.samples.iter().partition(|sample| sample.in_exec);
     assert!(between.len() > 20, "{} of {} samples", between.len(), taken.samples.len());
     for sample in between {

@@ -1,13 +1,14 @@
 //! Building programs, recording them, reading recordings.
 
-use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, record};
+use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, Update, record};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, Gap, Meta, Sample, Sampling, Sideband};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// A recording, read.
 pub(crate) struct Taken {
@@ -72,7 +73,12 @@ pub(crate) fn take(request: &Request) -> Taken {
 /// Likewise, with a flag and a view of the progress.
 pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn FnMut(&Progress)) -> Taken {
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording");
-    let outcome = record(request, &file, stop, progress).expect("recording works here");
+    let outcome = record(request, &file, stop, &mut |update| {
+        if let Update::Progress(now) = update {
+            progress(now);
+        }
+    });
+    let outcome = outcome.expect("recording works here");
     assert_balanced(&outcome);
     let mut recording = Recording::open(&file).expect("the recording can be read");
     assert_eq!(recording.end(), Some(&outcome.end));
@@ -84,6 +90,34 @@ pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn F
     assert_eq!(samples.len() as u64, outcome.samples);
     assert_eq!(outcome.bytes_written, recording.file_bytes());
     Taken { outcome, meta: recording.meta().clone(), sideband, samples, gaps }
+}
+
+/// Records until there are some samples, however busy the machine is.
+pub(crate) fn take_some(request: &Request) -> Taken {
+    take_until(request, |progress| progress.samples >= 100)
+}
+
+/// Records until there is enough, however busy the machine is.
+pub(crate) fn take_until(request: &Request, mut is_enough: impl FnMut(&Progress) -> bool) -> Taken {
+    let stop = StopFlag::new().expect("a flag");
+    let request = Request { duration: Some(Duration::from_secs(120)), ..request.clone() };
+    take_with(&request, &stop, &mut |progress| {
+        if is_enough(progress) {
+            stop.stop(libc::SIGINT);
+        }
+    })
+}
+
+/// What a process has used of the CPU, to the hundredth of a second: fields 14 and 15 of its `stat`.
+pub(crate) fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ').skip(11).take(2);
+    Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().expect("ticks") * 10).sum())
+}
+
+/// Ticks that were in something else than what is profiled.
+pub(crate) fn skipped(taken: &Taken) -> u64 {
+    taken.outcome.end.cpus.iter().map(|cpu| cpu.skipped).sum()
 }
 
 /// The error of a request that cannot be met.
@@ -125,4 +159,29 @@ pub(crate) fn assert_most(good: usize, all: usize, what: &str) {
 pub(crate) fn hex_numbers(path: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(path).expect("the program wrote its file");
     text.split_whitespace().map(|word| u64::from_str_radix(word, 16).expect("a number")).collect()
+}
+
+/// A request to run a script, with 16 KiB of stack in every sample.
+pub(crate) fn shell(script: &str) -> Request {
+    let argv = ["sh", "-c", script].map(Into::into).to_vec();
+    Request { mode: CaptureMode::Dwarf { stack_bytes: 16_384 }, ..Request::new(Target::Command { argv }) }
+}
+
+/// Samples in user mode whose instruction lies in code that its process has mapped from a file of this name.
+pub(crate) fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) -> bool + 'a) -> usize {
+    let mut code: BTreeMap<u32, Vec<(u64, u64, u64)>> = BTreeMap::new();
+    for event in &taken.sideband {
+        if let Sideband::Mmap(mmap) = event
+            && mmap.prot & 4 != 0
+            && mmap.path.ends_with(name.as_bytes())
+        {
+            code.entry(mmap.pid).or_default().push((mmap.time_ns, mmap.start, mmap.start + mmap.len));
+        }
+    }
+    let is_in = |sample: &&Sample| {
+        let ip = sample.user_regs.map_or(0, |regs| regs.ip());
+        let mapped = code.get(&sample.pid).into_iter().flatten();
+        mapped.into_iter().any(|&(since, start, end)| since <= sample.time_ns && (start..end).contains(&ip))
+    };
+    taken.samples.iter().filter(|sample| !sample.in_kernel && is_meant(sample)).filter(is_in).count()
 }

@@ -2,7 +2,7 @@
 /*
  * stacks MS FILE: burns in a thread, then in a signal handler on an alternate stack, then on a stack of its own making
  * (makecontext). Writes to FILE where each of these stacks ends: the thread's control block, the end of the alternate
- * stack, the end of the mapping that holds the last.
+ * stack, the end of the mapping that holds the last; and the end of the mapping that holds the thread's.
  */
 #include "burn.h"
 #include <pthread.h>
@@ -29,6 +29,18 @@ static void coroutine(void)
 	burn_ms(ms);
 }
 
+static unsigned long mapping_end(unsigned long address)
+{
+	unsigned long start, end;
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	while (fscanf(maps, "%lx-%lx%*[^\n]", &start, &end) == 2)
+		if (start <= address && address < end)
+			break;
+	fclose(maps);
+	return end;
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = handler, .sa_flags = SA_ONSTACK };
@@ -44,8 +56,8 @@ int main(int argc, char **argv)
 	ms = atol(argv[1]);
 	mprotect(area + 4 * 4096, 16 * 4096, PROT_READ | PROT_WRITE);
 	pthread_create(&id, NULL, thread, NULL);
-	fprintf(file, "%lx %lx %lx\n", (unsigned long)id, (unsigned long)(alternate + sizeof(alternate)),
-		(unsigned long)(area + 20 * 4096));
+	fprintf(file, "%lx %lx %lx %lx\n", (unsigned long)id, (unsigned long)(alternate + sizeof(alternate)),
+		(unsigned long)(area + 20 * 4096), mapping_end(id));
 	fclose(file);
 	pthread_join(id, NULL);
 	sigaltstack(&stack, NULL);

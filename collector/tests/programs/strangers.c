@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * strangers host IN OUT: for each process id read from IN, forks a process that has it and burns in code at MARKED,
- * and says so to OUT. strangers guest OUT IN N: N children that end at once, each followed by a stranger with its id.
- * Fails unless half of the ids were had again.
+ * and says so to OUT. strangers guest OUT IN N: children that end at once, until N were followed by a stranger with
+ * their id. Fails if that takes a hundred times as many.
  */
 #define _GNU_SOURCE
 #include "burn.h"
@@ -56,7 +56,7 @@ static int guest(FILE *out, FILE *in, int n)
 	int had = 0;
 	char line[32];
 
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; had < n && i < 100 * n; i++) {
 		int child = fork();
 
 		if (!child)
@@ -69,7 +69,7 @@ static int guest(FILE *out, FILE *in, int n)
 		had += atoi(line);
 		burn_ms(1);
 	}
-	return had * 2 < n;
+	return had < n;
 }
 
 int main(int argc, char **argv)

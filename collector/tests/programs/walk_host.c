@@ -4,10 +4,16 @@
  * stack, which has to be the chain the compiler sees. To be built with frame pointers. Exits with the number of the
  * first case that goes wrong.
  */
-#include <asm/ptrace.h>
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* In place of the headers of an architecture. */
+struct user_regs {
+	__u64 sp;
+};
+static __u64 code_mask = ~0ULL;
+#define CODE_ADDRESS(word) ((word) & code_mask)
 #include "../../src/bpf/abi.h"
 
 struct memory {
@@ -71,6 +77,15 @@ static int made_up(void)
 		return 8;
 	if (step(&memory, 0x1030, 0, false, &frame) != FP_END_ZERO_RETURN_ADDRESS)
 		return 9;
+	/* Signed return addresses, of an address and of none. */
+	code_mask = 0xffff;
+	memory.words[1] = 0x3f00000000aa;
+	if (step(&memory, 0x1000, 0, false, &frame) != FP_END_NONE || frame.address != 0xaa)
+		return 10;
+	memory.words[1] = 0x3f0000000000;
+	if (step(&memory, 0x1000, 0, false, &frame) != FP_END_ZERO_RETURN_ADDRESS)
+		return 11;
+	code_mask = ~0ULL;
 	return 0;
 }
 

@@ -1,13 +1,12 @@
-//! CPUs that go offline and come online again while a recording goes on. Alone in its process, since it takes a CPU away
-//! from everything else.
+//! CPUs that go offline and come online again while a recording goes on.
 
-use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, record};
+use crate::changed::Changed;
+use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, Update, record};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, Gap, Sampling};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -18,34 +17,23 @@ fn switch(is_on: bool) {
     written.expect("CPU 1 must be one that can be switched off: run the tests as root, on two CPUs or more");
 }
 
-/// One test after the other has the CPU.
-static CPU: Mutex<()> = Mutex::new(());
-
-/// Switches the CPU on again, however the test ends.
-struct SwitchedOn {
-    _others_wait: MutexGuard<'static, ()>,
-}
-
-impl SwitchedOn {
-    fn new() -> Self {
-        Self { _others_wait: CPU.lock().unwrap_or_else(PoisonError::into_inner) }
-    }
-}
-
-impl Drop for SwitchedOn {
-    fn drop(&mut self) {
-        switch(true);
-    }
+/// The CPU is switched on again, however the test ends.
+fn switched_on() -> Changed {
+    Changed::undone_by("echo 1 > \"$1\"", &[SWITCH])
 }
 
 fn file() -> File {
     tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file for the recording")
 }
 
-/// Four endless loops, sampled.
+fn n_cpus() -> usize {
+    std::thread::available_parallelism().expect("CPUs").get()
+}
+
+/// Two endless loops for each CPU, sampled.
 fn request(frequency_hz: u64) -> Request {
-    let script = "for i in 1 2 3 4; do (while :; do :; done) & done; wait";
-    let argv = ["timeout", "30", "sh", "-c", script].map(Into::into).to_vec();
+    let script = format!("for i in $(seq {}); do (while :; do :; done) & done; wait", 2 * n_cpus());
+    let argv = ["timeout", "120", "sh", "-c", &script].map(Into::into).to_vec();
     Request { sampling: Sampling::FrequencyHz(frequency_hz), ..Request::new(Target::Command { argv }) }
 }
 
@@ -60,18 +48,21 @@ fn assert_balanced(outcome: &Outcome) {
 /// that the recording says so.
 #[test]
 fn cpu_goes_and_comes() {
-    let _switched_on = SwitchedOn::new();
+    let _switched_on = switched_on();
     let (stop, file) = (StopFlag::new().expect("a flag"), file());
     let (mut went, mut came) = (None, None);
-    let outcome = record(&request(999), &file, &stop, &mut |progress| {
+    // Of each CPU, however busy the machine is.
+    let enough = 200 * n_cpus() as u64;
+    let outcome = record(&request(999), &file, &stop, &mut |update| {
+        let Update::Progress(progress) = update else { return };
         let now = progress.elapsed;
-        if went.is_none() && now > Duration::from_millis(400) {
+        if went.is_none() && progress.samples > enough {
             switch(false);
             went = Some(now);
         } else if came.is_none() && went.is_some_and(|went| now > went + Duration::from_millis(400)) {
             switch(true);
-            came = Some(now);
-        } else if came.is_some_and(|came| now > came + Duration::from_millis(600)) {
+            came = Some(progress.samples);
+        } else if came.is_some_and(|came| progress.samples > came + enough) {
             stop.stop(libc::SIGINT);
         }
     });
@@ -97,7 +88,7 @@ fn rounds() -> u32 {
 /// their times, and the counters in the samples agree.
 #[test]
 fn every_tick_is_accounted_for() {
-    let _switched_on = SwitchedOn::new();
+    let _switched_on = switched_on();
     let mut total = BTreeMap::<&str, u64>::new();
     for round in 0..rounds() {
         let mode = CaptureMode::Both { stack_bytes: 4096 << (round % 5) };
