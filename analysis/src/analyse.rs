@@ -4,7 +4,7 @@ use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
-use crate::fold::{Folder, Labels, fold, name_roots, wanted};
+use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::modules::Resolver;
@@ -103,7 +103,8 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
     let symbols = symbolizer(&folder, &replay, meta, options);
-    let labels = Labels::new(&folder, &modules, &symbols);
+    let without_call = WithoutCall::new(&folder, &modules);
+    let labels = Labels::new(&folder, &modules, &symbols, &without_call);
     let mut folded = fold(&folder, &labels, timeline, selection.unit(), strategies.len());
     folded.iter_mut().for_each(name_roots);
     let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
@@ -111,6 +112,8 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let default_strategy = default_strategy(&names);
     let mut summary = summarise(recording, &totals, selection);
     summary.strategies = quality.total(&names);
+    summary.no_call_before = (0..).zip(&names).map(|(n, name)| (name.clone(), without_call.samples(n))).collect();
+    summary.no_call_before.retain(|_, samples| *samples > 0);
     summary.processes = quality.processes(&names, timeline);
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
     summary.warnings.extend(modules.warnings());

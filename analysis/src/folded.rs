@@ -76,6 +76,8 @@ pub enum Origin {
     Kernel,
     /// A rule of ours where no information exists.
     Heuristic,
+    /// A return address that no call can have left: forged, or left over.
+    WithoutCall,
     /// No frame of its own: inlined into the frame it follows.
     Inlined,
 }

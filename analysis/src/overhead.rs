@@ -23,7 +23,7 @@ pub struct Overhead {
     pub interrupt_ns: Option<u64>,
     /// All of them, seconds.
     pub interrupts_s: Option<f64>,
-    /// Our BPF programs, seconds; `None` where the kernel's statistics could not be enabled.
+    /// Our BPF programs, seconds; `None` where it was not measured.
     pub programs_s: Option<f64>,
     /// The collector's threads, the time after the last sample included, seconds.
     pub collector_s: f64,

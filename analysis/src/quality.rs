@@ -39,11 +39,14 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, stack: &StackRef<'_>, sp: Option<u64>) {
+        *self.stops.entry(stack.stop).or_default() += 1;
+        if matches!(stack.stop, StopReason::NoStack(_)) {
+            return;
+        }
         count(&mut self.depths, stack.frames.len() as u64);
         if let Some(needed) = sp.filter(|_| !stack.frames.is_empty()).and_then(|sp| needed_bytes(sp, *stack)) {
             count(&mut self.needed_bytes, needed);
         }
-        *self.stops.entry(stack.stop).or_default() += 1;
         self.frames = self.frames.saturating_add(stack.frames.len() as u64);
         let is_suspect = stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect);
         self.leaf_skip_suspects += u64::from(is_suspect);
@@ -68,7 +71,6 @@ impl Counts {
             ..Quality::default()
         };
         for (stop, n) in &self.stops {
-            quality.samples += n;
             let by_name = match stop {
                 StopReason::Complete(_) => {
                     quality.complete += n;
@@ -76,7 +78,9 @@ impl Counts {
                 }
                 StopReason::Truncated(_) => &mut quality.truncated,
                 StopReason::Broken(_) => &mut quality.broken,
+                StopReason::NoStack(_) => &mut quality.no_stack,
             };
+            quality.samples += if matches!(stop, StopReason::NoStack(_)) { 0 } else { *n };
             *by_name.entry(stop.name().to_string()).or_default() += n;
         }
         quality

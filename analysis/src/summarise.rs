@@ -55,6 +55,8 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         processes: Vec::new(),
         chunk_sizes: Vec::new(),
         agreements: Vec::new(),
+
+        no_call_before: BTreeMap::new(),
         waits,
         blocked_ns: (selection.unit() == Unit::BlockedNs).then_some(totals.blocked_ns),
         hottest: Vec::new(),

@@ -58,6 +58,9 @@ pub struct Summary {
     /// How each pair of strategies compares, sample by sample and frame by frame. The reference of a pair is the one that
     /// can know more: call frame information before frame pointers, all bytes before some, ours before others'.
     pub agreements: Vec<Agreement>,
+    /// Samples with a return address that no call can have left, by strategy: a frame that was forged, or is left over.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_call_before: BTreeMap<String, u64>,
     /// Of a recording of waits ([`Waits`]): how often threads were blocked and for how long, whatever events this summary
     /// is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,7 +186,7 @@ pub struct Cost {
 /// How the stacks of one strategy ended. `samples = complete + Σ truncated + Σ broken`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quality {
-    /// Samples unwound.
+    /// Samples unwound; those of threads without a user stack are in `no_stack` alone.
     pub samples: u64,
     /// Stacks that reached their root.
     pub complete: u64,
@@ -191,6 +194,9 @@ pub struct Quality {
     pub truncated: BTreeMap<String, u64>,
     /// Stacks that went wrong, by reason.
     pub broken: BTreeMap<String, u64>,
+    /// Samples of threads of programs that had no user stack, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_stack: BTreeMap<String, u64>,
     /// Frames, over all samples (user frames; inline frames not counted).
     pub frames: u64,
     /// Complete stacks by root.

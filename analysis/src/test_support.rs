@@ -3,7 +3,7 @@
 use crate::address_space::MappedFile;
 use crate::modules::{FileModules, Resolver};
 use fpprof_recording::model::{
-    CaptureMode, Collector, CpuCounters, End, EndReason, Event, FileIdentity, Host, Measure, Meta, Mmap, OwnCost,
+    Arch, CaptureMode, Collector, CpuCounters, End, EndReason, Event, FileIdentity, Host, Measure, Meta, Mmap, OwnCost,
     Sample, Sampling, SidebandLoss, Target, UserRegs,
 };
 use std::collections::BTreeMap;
@@ -130,6 +130,8 @@ pub(crate) fn meta(mode: CaptureMode) -> Meta {
             cpus_online: 2,
             memory_bytes: 1 << 30,
             distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
         },
         collector: Collector::Ebpf,
         events: vec![Event {
@@ -182,7 +184,7 @@ pub(crate) fn dwarf_sample(pid: u32, n: u64, ip: u64, sp: u64, words: &[u64]) ->
         pid,
         tid: pid,
         cpu_fired: n + 1,
-        user_regs: Some(UserRegs { abi: fpprof_recording::model::Abi::Bits64, values }),
+        user_regs: Some(UserRegs::new(Arch::X86_64, fpprof_recording::model::Abi::Bits64, &values)),
         stack: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         ..Sample::default()
     }

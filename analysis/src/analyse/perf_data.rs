@@ -3,7 +3,7 @@
 use super::{Options, checked_strategies, default_strategy, symbolizer, timeline_warnings};
 use crate::Error;
 use crate::address_space::Timeline;
-use crate::fold::{Folder, Labels, fold, name_roots};
+use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots};
 use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
 use crate::replay::Recorded;
@@ -49,7 +49,7 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let imported = samples.finish()?;
     let folder = replayed.collected;
     let symbols = symbolizer(&folder, &replay, meta, options);
-    let labels = Labels::new(&folder, &modules, &symbols);
+    let labels = Labels::new(&folder, &modules, &symbols, &WithoutCall::new(&folder, &modules));
     let mut folded = fold(&folder, &labels, timeline, selection.unit(), 1);
     folded.iter_mut().for_each(name_roots);
     let mut warnings = timeline_warnings(timeline, 0);

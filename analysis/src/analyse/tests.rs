@@ -138,6 +138,17 @@ fn samples_become_named_stacks() {
     assert_eq!(summary.volume.stack_bytes, 480);
 }
 
+/// Check that a chain of one address without registers, as perf may take it, is cut off: no return address was wrong.
+#[test]
+fn chains_of_one_address_are_not_broken() {
+    let program = Program::new();
+    let chain = program.chain().into_iter().take(1).collect();
+    let lone =
+        Sample { user_fp: chain, fp_end: FpEnd::Unknown, user_regs: None, stack: vec![], ..program.sample(1, 10) };
+    let analysis = run(&record(CaptureMode::Fp, &program.sideband(1, "prog"), &[lone], 1, true), &["fp"]);
+    assert_eq!(text(&analysis.folded["fp"]), ["prog;leaf chunk_empty 1"]);
+}
+
 /// Check that many strategies over the same samples each give their own truth: frame pointers skip the caller of a leaf
 /// and say so, a smaller chunk is truncated where it ends.
 #[test]

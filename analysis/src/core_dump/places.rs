@@ -130,6 +130,8 @@ pub(super) fn meta() -> Meta {
             cpus_online: 0,
             memory_bytes: 0,
             distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
         },
         collector: Collector::Ebpf,
         events: Vec::new(),

@@ -186,7 +186,7 @@ impl Collect for OverTimeCounter {
         self.reach(sample.time_ns);
         let number = self.number(sample.time_ns);
         let end = |stack: Option<&StackRef<'_>>| {
-            let class = stack.map(|stack| class(stack.stop));
+            let class = stack.and_then(|stack| class(stack.stop));
             [0, 1, 2].map(|index| u64::from(class == Some(index)))
         };
         let other = self.pair.other.and_then(|other| seen.stacks.get(other));
@@ -211,11 +211,12 @@ impl Collect for OverTimeCounter {
     }
 }
 
-fn class(stop: StopReason) -> usize {
+fn class(stop: StopReason) -> Option<usize> {
     match stop {
-        StopReason::Complete(_) => 0,
-        StopReason::Truncated(_) => 1,
-        StopReason::Broken(_) => 2,
+        StopReason::Complete(_) => Some(0),
+        StopReason::Truncated(_) => Some(1),
+        StopReason::Broken(_) => Some(2),
+        StopReason::NoStack(_) => None,
     }
 }
 

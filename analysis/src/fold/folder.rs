@@ -38,6 +38,8 @@ pub struct FrameKey {
     pub place: Where,
     /// How it was found.
     pub origin: Origin,
+    /// The address was found as a return address.
+    pub is_return: bool,
 }
 
 /// A distinct stack of a process.
@@ -118,7 +120,7 @@ impl Folder {
         for (depth, &address) in chain.iter().enumerate() {
             // The first is the sampled instruction, the others are return addresses.
             let lookup = if depth == 0 { address } else { address.wrapping_sub(1) };
-            let frame = FrameKey { place: Where::Kernel(lookup), origin: Origin::Kernel };
+            let frame = FrameKey { place: Where::Kernel(lookup), origin: Origin::Kernel, is_return: depth > 0 };
             self.current.push(self.frames.number(frame));
         }
     }

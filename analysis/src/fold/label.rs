@@ -1,10 +1,11 @@
 //! Frames as shown.
 
-use super::{Compiled, Folder, FrameKey, Where};
+use super::{Compiled, Folder, FrameKey, Where, WithoutCall};
 use crate::address_space::FileIx;
 use crate::folded::{FrameLabel, Origin};
 use crate::modules::{Missing, ModuleTable};
 use crate::symbols::Symbolizer;
+use fpprof_unwind::{ModuleId, Modules as _};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -22,12 +23,14 @@ pub struct Labels {
 impl Labels {
     /// Names every frame.
     #[must_use]
-    pub fn new(folder: &Folder, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Self {
+    pub fn new(folder: &Folder, modules: &ModuleTable<'_>, symbols: &Symbolizer, without_call: &WithoutCall) -> Self {
         let mut numbers: FxHashMap<FrameLabel, u32> = FxHashMap::default();
         let mut labels: Vec<FrameLabel> = Vec::new();
         let mut of_frames: Vec<Vec<u32>> = Vec::with_capacity(folder.frames().len());
-        for frame in folder.frames() {
-            let shown = label(frame, modules, symbols).into_iter().map(|label| {
+        for (number, frame) in (0..).zip(folder.frames()) {
+            let origin = if without_call.has(number) { Origin::WithoutCall } else { frame.origin };
+            let frame = FrameKey { origin, ..*frame };
+            let shown = label(&frame, modules, symbols).into_iter().map(|label| {
                 *numbers.entry(label).or_insert_with_key(|label| {
                     labels.push(label.clone());
                     u32::try_from(labels.len()).unwrap_or(u32::MAX).saturating_sub(1)
@@ -120,7 +123,10 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
         Where::Module(file, svma) => {
             let module = modules.file(file).map_or_else(String::new, |file| file.base_name());
             match symbols.user(file, svma) {
-                Ok([]) => vec![FrameLabel { name: format!("[{module}+{svma:#x}]"), module, origin }],
+                Ok([]) => {
+                    let start = function_start(modules, file, svma);
+                    vec![FrameLabel { name: format!("[{module}+{start:#x}]"), module, origin }]
+                }
                 Ok(names) => named(names, &module, origin),
                 Err(missing) => vec![FrameLabel { name: missing_name(&module, svma, missing), module, origin }],
             }
@@ -140,6 +146,13 @@ fn named(names: &[String], module: &str, origin: Origin) -> Vec<FrameLabel> {
     names.iter().zip(origins).map(label).collect()
 }
 
+/// Where the function of an address without a name begins, so that all its addresses have one name; the address itself
+/// where the call frame information does not say.
+fn function_start(modules: &ModuleTable<'_>, file: FileIx, svma: u64) -> u64 {
+    let range = modules.module(ModuleId(file.0)).ok().and_then(|module| module.range_of(svma));
+    range.map_or(svma, |range| range.start)
+}
+
 /// One name for all of a module that is another file now: its offsets would mean nothing in that file.
 fn missing_name(module: &str, svma: u64, missing: Missing) -> String {
     if missing.is_other_file() { format!("[{module} {}]", missing.words()) } else { format!("[{module}+{svma:#x}]") }
@@ -152,4 +165,42 @@ fn kernel_label(address: u64, symbols: &Symbolizer) -> FrameLabel {
         None => (format!("[kernel+{address:#x}]"), "kernel"),
     };
     FrameLabel { name, module: format!("[{module}]"), origin: Origin::Kernel }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address_space::Timeline;
+    use crate::modules::FileModules;
+    use crate::symbols::Detail;
+    use crate::test_support::{Workshop, executable, meta, symbols};
+    use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
+    use std::num::NonZeroUsize;
+
+    /// Check that all addresses of a function without a symbol have one name, that of its start, and that addresses
+    /// that no call frame information covers keep their own.
+    #[test]
+    fn functions_without_symbols_have_one_name() {
+        let workshop = Workshop::new();
+        let source = "volatile int sink; static __attribute__((noinline)) void hidden(int n) { sink -= n; sink ^= n; }
+            int main(int argc, char **argv) { hidden(argc); return 0; }";
+        let path = workshop.compile("program", "a.c", source, &["-O1"]);
+        let (start, bytes) = symbols(&path)["hidden"];
+        workshop.run("strip", &["program"]);
+        let mapping = executable(1, 0x10_0000, 0x1000, 0x1000, &path, FileIdentity::default());
+        let timeline = Timeline::new([Sideband::Mmap(mapping)]);
+        let files = FileModules::new();
+        let modules = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &files);
+        let nowhere = 0x20_0000;
+        let svmas: Vec<u64> = (start..start + bytes).chain([nowhere]).collect();
+        let wanted = BTreeMap::from([(FileIx(0), svmas.clone())]);
+        let symbols = Symbolizer::new(&modules, &wanted, None, Detail::Inlines, NonZeroUsize::MIN);
+        let named = |svma| {
+            let key = FrameKey { place: Where::Module(FileIx(0), svma), origin: Origin::Cfi, is_return: false };
+            label(&key, &modules, &symbols).remove(0).name
+        };
+        assert!(bytes > 4);
+        assert!((start..start + bytes).all(|svma| named(svma) == format!("[program+{start:#x}]")));
+        assert_eq!(named(nowhere), "[program+0x200000]");
+    }
 }

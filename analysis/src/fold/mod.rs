@@ -3,6 +3,7 @@
 //! A stack is kept as numbers of frames, a frame as (module, SVMA) rather than as an address, so that the same code in
 //! many processes is one frame and memory grows with distinct stacks only.
 
+mod calls;
 mod folder;
 mod interned;
 mod label;
@@ -10,6 +11,7 @@ mod recent;
 mod roots;
 mod shown;
 
+pub use calls::WithoutCall;
 pub(crate) use folder::origin;
 pub use folder::{Amount, Compiled, Folder, FrameKey, Where, locate};
 pub(crate) use interned::Interned;

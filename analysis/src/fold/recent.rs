@@ -19,6 +19,7 @@ struct Slot {
     number: u32,
     address: u64,
     origin: Origin,
+    is_return: bool,
 }
 
 impl Recent {
@@ -31,22 +32,28 @@ impl Recent {
         number: impl FnOnce(FrameKey) -> u32,
     ) -> u32 {
         let (id, address, origin) = (space.space.id(), frame.lookup(), origin(frame));
+        let is_return = !frame.flags.is_instruction;
         let mixed = (address ^ u64::from(id) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if self.0.is_empty() {
             // No frame is there: 0 is the id of the space that has nothing.
-            self.0 = vec![Slot { space: 0, number: 0, address: 0, origin: Origin::Inlined }; N_SLOTS];
+            let none = Slot { space: 0, number: 0, address: 0, origin: Origin::Inlined, is_return: false };
+            self.0 = vec![none; N_SLOTS];
         }
         // The eleven highest bits: there is such a slot.
         let slot = usize::try_from(mixed >> 53).ok().and_then(|at| self.0.get_mut(at));
         match slot {
-            Some(slot) if (slot.space, slot.address, slot.origin) == (id, address, origin) => slot.number,
+            Some(slot)
+                if (slot.space, slot.address, slot.origin, slot.is_return) == (id, address, origin, is_return) =>
+            {
+                slot.number
+            }
             slot => {
                 let place = locate(frame, space, time_ns);
-                let number = number(FrameKey { place, origin });
+                let number = number(FrameKey { place, origin, is_return });
                 // What a dump tells of a place is another thing at another time.
                 let is_for_all_times = !matches!(place, Where::Compiled(..)) || !space.has_dump();
                 if let Some(slot) = slot.filter(|_| is_for_all_times) {
-                    *slot = Slot { space: id, number, address, origin };
+                    *slot = Slot { space: id, number, address, origin, is_return };
                 }
                 number
             }
@@ -83,7 +90,8 @@ mod tests {
                 for is_instruction in [false, true] {
                     let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
                     let frame = Frame { address, cfa: 0, source, flags };
-                    let key = FrameKey { place: locate(&frame, space, 0), origin: origin(&frame) };
+                    let is_return = !frame.flags.is_instruction;
+                    let key = FrameKey { place: locate(&frame, space, 0), origin: origin(&frame), is_return };
                     let number = recent.number(&frame, space, 0, |key| known.number(key));
                     assert_eq!(number, plain.number(key));
                 }

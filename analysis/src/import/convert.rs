@@ -1,16 +1,13 @@
 //! perf's records as ours.
 
-use fpprof_recording::model::{Abi, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, Mmap, Sample, UserRegs};
+use fpprof_recording::model::{
+    Abi, Arch, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, KernelSymbol, Mmap, Sample, UserRegs,
+};
 use linux_perf_event_reader::{
     CommOrExecRecord, CommonData, CpuMode, ForkOrExitRecord, Mmap2FileId, Mmap2Record, MmapRecord, Regs, SampleRecord,
 };
 use std::collections::BTreeMap;
 
-/// perf's number of each register, in DWARF order.
-///
-/// # Sources
-/// `enum perf_event_x86_regs` (`arch/x86/include/uapi/asm/perf_regs.h`); psABI figure 3.36.
-const PERF_REGS: [u64; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8];
 /// perf's number of the code segment register.
 const PERF_REG_CS: u64 = 10;
 /// Code segment of 32-bit programs (`__USER32_CS`, `arch/x86/include/asm/segment.h`).
@@ -58,6 +55,16 @@ pub(super) fn mmap2(record: &Mmap2Record<'_>, common: &CommonData, build_ids: &B
         identity,
         synthesized: common.timestamp.unwrap_or(0) == 0,
     })
+}
+
+/// The symbol that the mapping of the kernel tells the address of.
+///
+/// # Sources
+/// `perf_event__synthesize_kernel_mmap` in `tools/perf/util/synthetic-events.c`: the symbol's name stands behind the
+/// path, its address where other mappings have the offset into their file.
+pub(super) fn kernel_symbol(pid: i32, path: &[u8], page_offset: u64) -> Option<KernelSymbol> {
+    let name = path.strip_prefix(b"[kernel.kallsyms]").filter(|name| pid == -1 && !name.is_empty())?;
+    Some(KernelSymbol { name: String::from_utf8_lossy(name).into_owned(), address: page_offset })
 }
 
 /// A mapping of older perfs, which know no inode.
@@ -110,7 +117,13 @@ pub(super) fn exit(record: &ForkOrExitRecord) -> Option<Exit> {
 
 /// A sample in the place of another, whose memory it takes over; `None` if it has no process, time or CPU. A stack that is
 /// read apart is left to the caller: `out.stack` is any then.
-pub(super) fn sample(record: &SampleRecord<'_>, event: usize, is_stack_apart: bool, out: &mut Sample) -> Option<()> {
+pub(super) fn sample(
+    record: &SampleRecord<'_>,
+    event: usize,
+    arch: Arch,
+    is_stack_apart: bool,
+    out: &mut Sample,
+) -> Option<()> {
     let Sample { mut stack, mut kernel, mut user_fp, .. } = std::mem::take(out);
     if !is_stack_apart {
         copy_stack(record, &mut stack);
@@ -125,7 +138,7 @@ pub(super) fn sample(record: &SampleRecord<'_>, event: usize, is_stack_apart: bo
         event: u16::try_from(event).ok()?,
         weight: record.period.unwrap_or(1),
         in_kernel: record.cpu_mode == CpuMode::Kernel,
-        user_regs: record.user_regs.as_ref().and_then(user_regs),
+        user_regs: record.user_regs.as_ref().and_then(|regs| user_regs(regs, arch)),
         stack,
         kernel,
         user_fp,
@@ -135,13 +148,11 @@ pub(super) fn sample(record: &SampleRecord<'_>, event: usize, is_stack_apart: bo
     Some(())
 }
 
-fn user_regs(regs: &Regs<'_>) -> Option<UserRegs> {
-    let mut values = [0; 17];
-    for (value, number) in values.iter_mut().zip(PERF_REGS) {
-        *value = regs.get(number)?;
-    }
-    let abi = if regs.get(PERF_REG_CS) == Some(USER32_CS) { Abi::Bits32 } else { Abi::Bits64 };
-    Some(UserRegs { abi, values })
+/// `None` unless all of them were recorded: perf records the link register alone with frame pointers of arm64.
+fn user_regs(regs: &Regs<'_>, arch: Arch) -> Option<UserRegs> {
+    let values: Option<Vec<u64>> = arch.perf_registers().iter().map(|&number| regs.get(number.into())).collect();
+    let is_32 = arch == Arch::X86_64 && regs.get(PERF_REG_CS) == Some(USER32_CS);
+    Some(UserRegs::new(arch, if is_32 { Abi::Bits32 } else { Abi::Bits64 }, &values?))
 }
 
 /// The bytes the kernel really copied (`dyn_size`), not the room it left for them.
@@ -165,5 +176,37 @@ fn chains(record: &SampleRecord<'_>, out: &mut Sample) {
             _ if in_user => out.user_fp.push(FpFrame { address, frame_address: 0 }),
             _ => out.kernel.push(address),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use byteorder::LittleEndian;
+    use linux_perf_event_reader::{RawData, RawDataU64};
+
+    /// The registers of a sample that has those of `mask`, each ten times its number.
+    fn sampled(mask: u64, arch: Arch) -> Option<UserRegs> {
+        let words = (0..64_u64).filter(|number| mask >> number & 1 != 0);
+        let bytes: Vec<u8> = words.flat_map(|number| (number * 10).to_le_bytes()).collect();
+        user_regs(&Regs::new(mask, RawDataU64::from_raw_data::<LittleEndian>(RawData::Single(&bytes))), arch)
+    }
+
+    /// Check that registers of arm64 are those of DWARF, and that the link register alone, as perf takes it with frame
+    /// pointers, is not taken for all of them.
+    #[test]
+    fn registers_of_arm64() {
+        let regs = sampled((1 << 33) - 1, Arch::Aarch64).unwrap();
+        assert_eq!((regs.fp(), regs.sp(), regs.ip(), regs.own().len()), (290, 310, 320, 33));
+        assert_eq!(regs.abi, Abi::Bits64);
+        assert_eq!(sampled(1 << 30, Arch::Aarch64), None);
+    }
+
+    /// Check that registers of x86 come in DWARF's order, and that the code segment tells 32-bit code.
+    #[test]
+    fn registers_of_x86() {
+        let regs = sampled(0x00ff_0fff, Arch::X86_64).unwrap();
+        assert_eq!((regs.fp(), regs.sp(), regs.ip(), regs.own()[1]), (60, 70, 80, 30));
+        assert_eq!(regs.abi, Abi::Bits64);
     }
 }

@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::error::ImportError;
 use byteorder::LittleEndian;
-use fpprof_recording::model::BuildId;
+use fpprof_recording::model::{BuildId, KernelSymbol};
 use linux_perf_event_reader::PerfEventAttr;
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 const MIN_ATTR_BYTES: u64 = 64;
 /// Largest that is taken for one; the kernel refuses more than a page.
 const MAX_ATTR_BYTES: u64 = 4096;
+/// Offset of `read_format` in `struct perf_event_attr`.
+const READ_FORMAT_AT: usize = 32;
 /// Most events; perf opens one for each name it is given.
 pub(super) const MAX_EVENTS: usize = 1024;
 
@@ -21,6 +23,8 @@ pub(super) struct Attribute {
     pub(super) name: Option<String>,
     /// The kernel's numbers of it, one for each CPU or thread.
     pub(super) ids: Vec<u64>,
+    /// `PERF_FORMAT_*`, with the bits that the parser does not know.
+    pub(super) read_format: u64,
 }
 
 impl Attribute {
@@ -39,7 +43,8 @@ impl Attribute {
         if own_len > len {
             return Err(ImportError::Damaged("an event's description is longer than the room for it"));
         }
-        Ok(Self { attr, name: None, ids: Vec::new() })
+        let read_format = bytes.get(READ_FORMAT_AT..).and_then(|rest| Bytes(rest).u64()).unwrap_or(0);
+        Ok(Self { attr, name: None, ids: Vec::new(), read_format })
     }
 }
 
@@ -57,6 +62,8 @@ pub(super) struct Features {
     pub(super) event_names: Vec<String>,
     /// By path.
     pub(super) build_ids: BTreeMap<Vec<u8>, BuildId>,
+    /// Where the kernel lay, from its mapping, which comes before all others.
+    pub(super) kernel_symbol: Option<KernelSymbol>,
 }
 
 /// The features that are read, by perf's numbers.

@@ -27,15 +27,18 @@ pub enum ImportError {
          record one event, or with --sample-identifier"
     )]
     Mixed,
-    /// Only x86-64 recordings can be unwound today.
-    #[error("the perf.data file is from {0}; only x86_64 can be imported")]
+    /// Samples of other machines cannot be unwound.
+    #[error("the perf.data file is from {0}; only x86_64 and aarch64 can be imported")]
     Arch(String),
     /// The file is from a big-endian machine.
-    #[error("the perf.data file is from a big-endian machine; only x86_64 can be imported")]
+    #[error("the perf.data file is from a big-endian machine; only x86_64 and aarch64 can be imported")]
     BigEndian,
     /// Nothing in the file is a sample.
     #[error("the perf.data file holds no samples")]
     NoSamples,
+    /// No sample in the file can be parsed.
+    #[error("the perf.data file is damaged: none of its {0} samples can be read")]
+    NoGoodSamples(u64),
     /// The recording could not be written.
     #[error("writing the recording")]
     Write(#[from] fpprof_recording::Error),

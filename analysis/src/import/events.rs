@@ -2,17 +2,23 @@
 
 use super::description::{Attribute, Features, MAX_EVENTS};
 use super::error::ImportError;
+use super::read_values::ReadValues;
 use super::records::Head;
 use super::stacks::Prefix;
-use fpprof_recording::model::{CaptureMode, Collector, Event, Host, Measure, Meta, Sampling, Target};
-use linux_perf_event_reader::{Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SamplingPolicy};
+use fpprof_recording::model::{Arch, CaptureMode, Collector, Event, Host, Measure, Meta, Sampling, Target};
+use linux_perf_event_reader::{
+    Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SampleFormat, SamplingPolicy,
+};
 use rustc_hash::FxHashMap;
 
 /// The events, in the order of their descriptions.
 #[derive(Default)]
 pub(super) struct Events {
     attributes: Vec<Attribute>,
+    /// Layouts of the records without their counter values.
     layouts: Vec<RecordParseInfo>,
+    /// The counter values of each event's samples.
+    reads: Vec<Option<ReadValues>>,
     by_id: FxHashMap<u64, usize>,
 }
 
@@ -25,11 +31,14 @@ impl Events {
         if self.attributes.len() >= MAX_EVENTS {
             return Err(ImportError::Damaged("it has more events than anyone asks for"));
         }
-        let layout = RecordParseInfo::new(&attribute.attr, Endianness::LittleEndian);
+        let mut layout = RecordParseInfo::new(&attribute.attr, Endianness::LittleEndian);
+        let read = ReadValues::new(layout.sample_format, attribute.read_format);
+        layout.sample_format.remove(SampleFormat::READ);
         // A record's event is known by its number, which must stand in the same place whatever the event.
         let id = layout.id_parse_info;
         let is_told = |first: &RecordParseInfo| {
-            first.id_parse_info == id && id.sample_record_id_offset_from_start.is_some() || *first == layout
+            first.id_parse_info == id && id.sample_record_id_offset_from_start.is_some()
+                || *first == layout && self.reads.first() == Some(&read)
         };
         if !self.layouts.first().is_none_or(is_told) {
             return Err(ImportError::Mixed);
@@ -37,24 +46,46 @@ impl Events {
         let index = self.attributes.len();
         self.by_id.extend(attribute.ids.iter().map(|&id| (id, index)));
         self.layouts.push(layout);
+        self.reads.push(read);
         self.attributes.push(attribute);
         Ok(())
     }
 
-    /// A record of the kernel's, and the place of its event; `None` before there are events.
+    /// Takes the counter values out of a sample; gives how many there were of other events of its group. `None` where
+    /// they cannot be right.
+    pub(super) fn remove_values(&self, head: Head, body: &mut Vec<u8>) -> Option<u64> {
+        if self.reads.iter().all(Option::is_none) {
+            return Some(0);
+        }
+        let read = self.index(head, body).and_then(|index| self.reads.get(index).copied().flatten());
+        read.map_or(Some(0), |read| read.remove(body))
+    }
+
+    /// A record of the kernel's, whose values are taken out, and the place of its event; `None` before there are events.
     pub(super) fn record<'a>(&self, head: Head, body: &'a [u8]) -> Option<(usize, RawEventRecord<'a>)> {
-        let kind = RecordType(head.kind);
-        let new = |layout: &RecordParseInfo| RawEventRecord::new(kind, head.misc, RawData::Single(body), *layout);
-        let first = new(self.layouts.first()?);
-        let index = match self.layouts.len() {
-            1 => 0,
-            _ => first.id().and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0),
-        };
-        Some((index, self.layouts.get(index).map_or(first, new)))
+        let index = self.index(head, body)?;
+        Some((index, raw(head, body, self.layouts.get(index)?)))
+    }
+
+    /// The place of a record's event. Its number comes before the counter values.
+    fn index(&self, head: Head, body: &[u8]) -> Option<usize> {
+        let first = self.layouts.first()?;
+        let id = if self.layouts.len() == 1 { None } else { raw(head, body, first).id() };
+        Some(id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0))
+    }
+
+    /// What of the samples is not taken, in words.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let has_branches = |layout: &RecordParseInfo| layout.sample_format.contains(SampleFormat::BRANCH_STACK);
+        let branches = "branch stacks (LBR) are left out; only frame-pointer chains and copied stacks are unwound";
+        self.layouts.iter().any(has_branches).then(|| branches.to_owned()).into_iter().collect()
     }
 
     /// What comes before the stack in all samples alike.
     pub(super) fn prefix(&self) -> Option<Prefix> {
+        if self.reads.iter().any(Option::is_some) {
+            return None;
+        }
         let first = Prefix::new(self.layouts.first()?)?;
         self.layouts.iter().all(|layout| Prefix::new(layout) == Some(first)).then_some(first)
     }
@@ -73,6 +104,8 @@ impl Events {
                 cpus_online: features.cpus_online,
                 memory_bytes: features.memory_kib.saturating_mul(1024),
                 distribution: String::new(),
+                return_address_mask: return_address_mask(&features.arch),
+                kernel_symbol: features.kernel_symbol.clone(),
             },
             collector: Collector::Imported,
             events: self.attributes.iter().enumerate().map(|(index, event)| named(index, event, features)).collect(),
@@ -83,6 +116,15 @@ impl Events {
             not_counted: Vec::new(),
         }
     }
+}
+
+fn raw<'a>(head: Head, body: &'a [u8], layout: &RecordParseInfo) -> RawEventRecord<'a> {
+    RawEventRecord::new(RecordType(head.kind), head.misc, RawData::Single(body), *layout)
+}
+
+/// perf does not say what of a return address is its signature: on aarch64 it is taken to be what 48 bits leave.
+fn return_address_mask(arch: &str) -> u64 {
+    if Arch::by_name(arch) == Some(Arch::Aarch64) { (1 << 48) - 1 } else { u64::MAX }
 }
 
 fn named(index: usize, event: &Attribute, features: &Features) -> Event {

@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod file;
 mod perf_data;
+mod read_values;
 mod records;
 mod rounds;
 mod stacks;

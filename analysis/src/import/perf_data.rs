@@ -6,14 +6,19 @@ use super::description::{Attribute, Features};
 use super::error::ImportError;
 use super::events::Events;
 use super::file::{FileHeader, is_pipe};
-use super::records::{Head, Records, user, user_name};
+use super::records::{Head, Records, SAMPLE, user, user_name};
 use super::rounds::Rounds;
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{CpuCounters, End, EndReason, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss};
+use fpprof_recording::model::{
+    Arch, CpuCounters, End, EndReason, KernelSymbol, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss,
+};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
+
+/// The name under which samples are counted that cannot be read.
+const DAMAGED_SAMPLE: &str = "damaged SAMPLE";
 
 /// What an import took and what it left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,10 +29,13 @@ pub struct Imported {
     pub lost_records: u64,
     /// Samples those records, or the counters of `PERF_FORMAT_LOST`, stand for.
     pub lost_samples: u64,
-    /// Records without a place in a recording, by perf's name of their type; damaged ones apart.
+    /// Records without a place in a recording, by perf's name of their type, damaged ones apart; and counter values of
+    /// group members other than the one that was sampled.
     pub left_out: BTreeMap<String, u64>,
     /// Why the file was not read to its end, and other damage, in words.
     pub damage: Vec<String>,
+    /// What its samples hold that is not taken, in words.
+    pub warnings: Vec<String>,
 }
 
 /// Converts a perf.data file.
@@ -158,7 +166,8 @@ impl Import {
     pub(super) fn no_samples<R: Read>(&self, records: &Records<R>) -> ImportError {
         let unfinished = "it is not finished, or cut off, before its first sample";
         let damage = records.damage().or((!self.done.damage.is_empty()).then_some(unfinished));
-        damage.map_or(ImportError::NoSamples, ImportError::Damaged)
+        let bad = self.done.left_out.get(DAMAGED_SAMPLE).map(|&n| ImportError::NoGoodSamples(n));
+        damage.map(ImportError::Damaged).or(bad).unwrap_or(ImportError::NoSamples)
     }
 
     /// The description of the recording.
@@ -167,7 +176,7 @@ impl Import {
     /// [`ImportError::Arch`] if it is of a machine whose samples we do not know.
     pub(super) fn meta(&self, start_ns: u64) -> Result<Meta, ImportError> {
         let arch = &self.features.arch;
-        if !arch.is_empty() && arch != "x86_64" {
+        if !arch.is_empty() && Arch::by_name(arch).is_none() {
             return Err(ImportError::Arch(arch.chars().take(32).collect()));
         }
         Ok(self.events.meta(&self.features, start_ns))
@@ -196,6 +205,9 @@ impl Import {
             return Ok(true);
         };
         if head.kind < user::FIRST {
+            if head.kind == SAMPLE && !self.remove_values(head) {
+                return Ok(true);
+            }
             let Some((_, record)) = self.events.record(head, &self.body) else {
                 return Err(ImportError::Damaged("a record comes before the description of its event"));
             };
@@ -216,6 +228,17 @@ impl Import {
         Ok(true)
     }
 
+    /// Takes the counter values out of the sample that was read; false if it is damaged, which is counted.
+    fn remove_values(&mut self, head: Head) -> bool {
+        let n_others = self.events.remove_values(head, &mut self.body);
+        match n_others {
+            Some(0) => {}
+            Some(n) => self.leave_out(n, "values of other events of a group".to_owned()),
+            None => self.leave_out(1, DAMAGED_SAMPLE.to_owned()),
+        }
+        n_others.is_some()
+    }
+
     /// Takes a record that is perf's own: in a pipe the events and features are such.
     fn take_own(&mut self, head: Head, body: &[u8]) -> Result<(), ImportError> {
         let mut bytes = Bytes(body);
@@ -233,7 +256,7 @@ impl Import {
                 }
             }
             user::FINISHED_INIT => {}
-            _ => self.leave_out(user_name(head.kind)),
+            _ => self.leave_out(1, user_name(head.kind)),
         }
         Ok(())
     }
@@ -257,8 +280,8 @@ impl Import {
             }
             Taken::Sideband(event) => sink.sideband(event)?,
             Taken::Counted => {}
-            Taken::LeftOut => self.leave_out(format!("{:?}", record.record_type)),
-            Taken::Damaged => self.leave_out(format!("damaged {:?}", record.record_type)),
+            Taken::LeftOut => self.leave_out(1, format!("{:?}", record.record_type)),
+            Taken::Damaged => self.leave_out(1, format!("damaged {:?}", record.record_type)),
         }
         self.sample = sample;
         Ok(())
@@ -269,10 +292,15 @@ impl Import {
             return Taken::Damaged;
         }
         let (Ok(common), Ok(record)) = (raw.common_data(), raw.parse()) else { return Taken::Damaged };
+        if let Some(symbol) = kernel_symbol(&record) {
+            self.features.kernel_symbol = Some(symbol);
+            return Taken::Counted;
+        }
         let build_ids: &BuildIds = &self.features.build_ids;
+        let arch = Arch::by_name(&self.features.arch).unwrap_or_default();
         let sideband = match record {
             EventRecord::Sample(record) => {
-                return convert::sample(&record, event, is_stack_apart, sample)
+                return convert::sample(&record, event, arch, is_stack_apart, sample)
                     .map_or(Taken::Damaged, |()| Taken::Sample);
             }
             EventRecord::Mmap2(record) => convert::mmap2(&record, &common, build_ids).map(Sideband::Mmap),
@@ -307,14 +335,15 @@ impl Import {
         self.done.samples = self.done.samples.saturating_add(1);
     }
 
-    fn leave_out(&mut self, name: String) {
-        let n = self.done.left_out.entry(name).or_default();
-        *n = n.saturating_add(1);
+    fn leave_out(&mut self, n: u64, name: String) {
+        let sum = self.done.left_out.entry(name).or_default();
+        *sum = sum.saturating_add(n);
     }
 
     /// The balance. `LOST_SAMPLES` counts the same losses as `LOST` but samples only, so it wins where it is there;
     /// perf writes it once for the whole file, hence it is booked on the CPU that lost most.
     pub(super) fn end(&mut self) -> End {
+        self.done.warnings = self.events.warnings();
         let by_records: u64 = self.cpus.values().fold(0, |sum, cpu| sum.saturating_add(cpu.lost));
         if self.lost_by_format > 0 {
             let most = self.cpus.iter().max_by_key(|(_, counts)| counts.lost).map(|(cpu, _)| *cpu);
@@ -337,6 +366,15 @@ impl Import {
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
         }
+    }
+}
+
+/// Where the kernel lay, if the record tells.
+fn kernel_symbol(record: &EventRecord<'_>) -> Option<KernelSymbol> {
+    match record {
+        EventRecord::Mmap(map) => convert::kernel_symbol(map.pid, &map.path.as_slice(), map.page_offset),
+        EventRecord::Mmap2(map) => convert::kernel_symbol(map.pid, &map.path.as_slice(), map.page_offset),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use zstd::stream::raw::{Decoder, Operation as _};
 
 /// `PERF_RECORD_SAMPLE`.
-const SAMPLE: u32 = 9;
+pub(super) const SAMPLE: u32 = 9;
 /// Bytes of `struct perf_event_header`.
 const HEAD_BYTES: usize = 8;
 /// Bytes decompressed at a time.

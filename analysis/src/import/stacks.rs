@@ -15,6 +15,24 @@ pub(super) struct StackPlace {
     pub(super) len: u16,
 }
 
+/// Bytes of the fields that every sample begins with, up to its period.
+///
+/// # Sources
+/// `include/uapi/linux/perf_event.h`, `PERF_RECORD_SAMPLE`.
+pub(super) fn fixed_bytes(format: SampleFormat) -> Option<usize> {
+    const FIXED: SampleFormat = SampleFormat::IDENTIFIER
+        .union(SampleFormat::IP)
+        .union(SampleFormat::TID)
+        .union(SampleFormat::TIME)
+        .union(SampleFormat::ADDR)
+        .union(SampleFormat::ID)
+        .union(SampleFormat::STREAM_ID)
+        .union(SampleFormat::CPU)
+        .union(SampleFormat::PERIOD);
+    let n_fixed = format.intersection(FIXED).bits().count_ones();
+    usize::try_from(n_fixed).ok()?.checked_mul(WORD)
+}
+
 /// What comes before the stack in a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prefix {
@@ -30,23 +48,13 @@ impl Prefix {
     /// # Sources
     /// `include/uapi/linux/perf_event.h`, `PERF_RECORD_SAMPLE`.
     pub(super) fn new(layout: &RecordParseInfo) -> Option<Self> {
-        const FIXED: SampleFormat = SampleFormat::IDENTIFIER
-            .union(SampleFormat::IP)
-            .union(SampleFormat::TID)
-            .union(SampleFormat::TIME)
-            .union(SampleFormat::ADDR)
-            .union(SampleFormat::ID)
-            .union(SampleFormat::STREAM_ID)
-            .union(SampleFormat::CPU)
-            .union(SampleFormat::PERIOD);
         const OTHER: SampleFormat = SampleFormat::READ.union(SampleFormat::RAW).union(SampleFormat::BRANCH_STACK);
         let format = layout.sample_format;
         if !format.contains(SampleFormat::STACK_USER) || format.intersects(OTHER) {
             return None;
         }
-        let n_fixed = format.intersection(FIXED).bits().count_ones();
         Some(Self {
-            fixed_bytes: usize::try_from(n_fixed).ok()?.checked_mul(WORD)?,
+            fixed_bytes: fixed_bytes(format)?,
             has_chain: format.contains(SampleFormat::CALLCHAIN),
             has_regs: format.contains(SampleFormat::REGS_USER),
             regs_bytes: usize::from(layout.user_regs_count).checked_mul(WORD)?,

@@ -1,23 +1,51 @@
 //! Where the symbols are that stripping took out of a module: in files beside it, and in itself compressed.
 
 use super::{ElfFile, FileStat, Missing, Opened, Resolver, inflate};
-use fpprof_recording::model::BuildId;
+use crate::address_space::MappedFile;
+use fpprof_recording::model::{BuildId, FileIdentity};
+use std::ffi::OsStr;
 use std::io::{Cursor, Read as _};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
-/// Most bytes of a link: a file name and a check sum, or a path and a build id.
+/// Most bytes of a link: a file name and a check sum.
 const MAX_LINK_BYTES: u64 = 8 << 10;
 /// Largest file whose check sum is computed.
 const MAX_SUMMED_BYTES: u64 = 2 << 30;
 /// Most bytes of the symbols a module carries compressed in itself. Fedora's largest have some 5 MiB.
 const MAX_MINI_BYTES: u64 = 128 << 20;
 
-/// The debug file of a build id; one that has another build id is none.
+/// The debug file of a build id, with what it shares with others; one that has another build id is none.
 pub(super) fn by_build_id(resolver: &dyn Resolver, build_id: BuildId) -> Option<ElfFile> {
-    resolver.debug_candidates(build_id).into_iter().find_map(|path| {
+    let (elf, path) = first_of(resolver, resolver.debug_candidates(build_id), build_id)?;
+    let supplementary = supplementary(resolver, &elf, &path);
+    Some(elf.with_supplementary(supplementary))
+}
+
+/// The first file of this build id.
+fn first_of(
+    resolver: &dyn Resolver,
+    paths: impl IntoIterator<Item = PathBuf>,
+    build_id: BuildId,
+) -> Option<(ElfFile, PathBuf)> {
+    paths.into_iter().find_map(|path| {
         let elf = ElfFile::new(resolver.open(&path).ok()?).ok()?;
-        (elf.image().build_id == Some(build_id)).then_some(elf)
+        (elf.image().build_id == Some(build_id)).then_some((elf, path))
     })
+}
+
+/// The file that the debug file at `path` shares parts with: by its build id, then by its path, which may be relative to
+/// the debug file's own and be one of the recorded machine.
+fn supplementary(resolver: &dyn Resolver, debug: &ElfFile, path: &Path) -> Option<ElfFile> {
+    let (link, build_id) = debug.supplementary_link()?;
+    let named = Path::new(OsStr::from_bytes(&link));
+    let file = MappedFile { path: link.clone(), identity: FileIdentity::default(), first_mapped_ns: 0 };
+    let on_machines = resolver.candidates(&file).into_iter().map(|candidate| candidate.path);
+    // The debug file may be called by a symbolic link.
+    let real = path.canonicalize();
+    let beside = real.as_deref().unwrap_or(path).parent().map(|dir| dir.join(named));
+    let paths = resolver.debug_candidates(build_id).into_iter().chain(on_machines).chain(beside);
+    first_of(resolver, paths, build_id).map(|(elf, _)| elf)
 }
 
 /// The debug file that a module at `path` names: one of the same build id, or where one of the two has none, of the
@@ -42,7 +70,10 @@ pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) ->
                 inflate::crc32(file).is_ok_and(|found| found == sum)
             }
         };
-        is_the_one.then_some(elf)
+        is_the_one.then(|| {
+            let supplementary = supplementary(resolver, &elf, &path);
+            elf.with_supplementary(supplementary)
+        })
     })
 }
 

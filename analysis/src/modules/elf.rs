@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::Arch;
 use object::elf::{self, FileHeader32, FileHeader64};
-use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use object::read::{FileKind, ReadCache, ReadRef};
 use object::{Endian, Endianness};
 use std::borrow::Cow;
@@ -16,6 +16,8 @@ use std::borrow::Cow;
 const MAX_SEGMENTS: usize = 256;
 /// Most bytes of notes looked at for the build id.
 const MAX_NOTE_BYTES: u64 = 64 << 10;
+/// Most bytes of a link to a supplementary file: a path and a build id.
+const MAX_LINK_BYTES: u64 = 8 << 10;
 /// Most bytes of section names.
 const MAX_NAME_BYTES: u64 = 1 << 20;
 /// A compressed section may grow by so much: zlib at its best reaches 1032, which only zeros do.
@@ -72,6 +74,8 @@ pub struct ElfFile {
     reader: SharedBudget,
     image: Image,
     is_64: bool,
+    /// What the DWARF shares with that of other files (dwz), if it was looked for.
+    supplementary: Option<Box<Self>>,
 }
 
 impl ElfFile {
@@ -88,7 +92,7 @@ impl ElfFile {
             _ => return Err(Missing::NotElf),
         };
         let image = image.map_err(|_| Missing::NotElf)?;
-        Ok(Self { cache, reader, image, is_64 })
+        Ok(Self { cache, reader, image, is_64, supplementary: None })
     }
 
     /// What the headers say.
@@ -151,6 +155,26 @@ impl ElfFile {
         super::debug_file::inside(self)
     }
 
+    /// The file that this debug file shares DWARF with (dwz), where it was found.
+    #[must_use]
+    pub fn supplementary(&self) -> Option<&Self> {
+        self.supplementary.as_deref()
+    }
+
+    /// The path and the build id of the file that the DWARF shares parts with.
+    ///
+    /// # Sources
+    /// `.gnu_debugaltlink`: a path, a zero byte, a build id (dwz, `write_gnu_debugaltlink`).
+    #[must_use]
+    pub fn supplementary_link(&self) -> Option<(Vec<u8>, BuildId)> {
+        let sections = self.sections();
+        let link = sections.iter().find(|section| section.name == b".gnu_debugaltlink")?;
+        let bytes = self.read(link, MAX_LINK_BYTES)?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        let build_id = BuildId::new(bytes.get(end.checked_add(1)?..)?)?;
+        Some((bytes.get(..end)?.to_vec(), build_id))
+    }
+
     /// As [`Self::read`], to be shared. What is not compressed is read straight into its place.
     #[must_use]
     pub fn read_shared(&self, section: &SectionInfo, max_bytes: u64) -> Option<Bytes> {
@@ -173,6 +197,11 @@ impl ElfFile {
 }
 
 impl ElfFile {
+    /// The same with the file that it shares DWARF with.
+    pub(super) fn with_supplementary(self, supplementary: Option<Self>) -> Self {
+        Self { supplementary: supplementary.map(Box::new), ..self }
+    }
+
     /// Copies the bytes at an SVMA; false where the file does not hold all of them.
     pub(super) fn copy_code(&self, svma: u64, code: &mut [u8]) -> bool {
         let len = code.len() as u64;
@@ -205,20 +234,24 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) ->
             }),
             elf::PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(program.p_vaddr(endian).into()),
             elf::PT_NOTE if image.build_id.is_none() && program.p_filesz(endian).into() <= MAX_NOTE_BYTES => {
-                image.build_id = build_id::<E>(program, endian, cache);
+                image.build_id =
+                    program.notes(endian, cache).ok().flatten().and_then(|notes| build_id::<E>(notes, endian));
             }
             _ => {}
         }
     }
+    if image.build_id.is_none() {
+        // What several debug files share (dwz) has no program headers.
+        let sections = header.section_headers(endian, cache).unwrap_or_default();
+        let notes = sections.iter().filter(|section| section.sh_size(endian).into() <= MAX_NOTE_BYTES);
+        image.build_id = notes
+            .filter_map(|section| section.notes(endian, cache).ok()?)
+            .find_map(|notes| build_id::<E>(notes, endian));
+    }
     Ok(image)
 }
 
-fn build_id<E: FileHeader<Endian = Endianness>>(
-    program: &E::ProgramHeader,
-    endian: Endianness,
-    cache: &ReadCache<SharedBudget>,
-) -> Option<BuildId> {
-    let mut notes = program.notes(endian, cache).ok()??;
+fn build_id<E: FileHeader<Endian = Endianness>>(mut notes: NoteIterator<'_, E>, endian: Endianness) -> Option<BuildId> {
     while let Ok(Some(note)) = notes.next() {
         if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
             return BuildId::new(note.desc());

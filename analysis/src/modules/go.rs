@@ -3,7 +3,7 @@
 use super::{ElfFile, SectionInfo};
 use fpprof_unwind::{Arch, Root};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
-use object::elf::{self, FileHeader64};
+use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, Sym as _};
 use object::{Endianness, pod};
 use std::ops::Range;
@@ -25,65 +25,73 @@ enum End {
 ///
 /// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
 /// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
-/// there has nothing to do with the call.
+/// there has nothing to do with the call. So does `asmcgocall` for C.
 ///
 /// # Sources
-/// Go 1.26 `src/runtime/asm_amd64.s`; `src/runtime/traceback.go`, which stops at the same functions.
+/// Go 1.26 `src/runtime/asm_{amd64,386}.s`; `src/runtime/traceback.go`, which stops at the same functions.
 pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> Vec<(Range<u64>, Root)> {
     let is_go = sections.iter().any(|section| section.name == b".go.buildinfo");
-    if !is_go || !elf.is_64() {
+    if !is_go {
         return Vec::new();
     }
     let mut roots = Vec::new();
     for table in sections.iter().filter(|section| section.kind == elf::SHT_SYMTAB.0) {
-        for (end, range) in ends(elf, sections, table).unwrap_or_default() {
-            match end {
-                End::All(root) => roots.push((range, root)),
-                End::Switched if arch == Arch::X86_64 => {
+        let ends = match elf.is_64() {
+            true => ends::<FileHeader64<Endianness>>(elf, sections, table),
+            false => ends::<FileHeader32<Endianness>>(elf, sections, table),
+        };
+        for (end, range) in ends.unwrap_or_default() {
+            match (end, arch) {
+                (End::All(root), _) => roots.push((range, root)),
+                (End::Switched, Arch::X86_64 | Arch::I386) => {
                     roots.extend(switched(elf, range).map(|range| (range, Root::G0)));
                 }
-                End::Switched => {}
+                (End::Switched, Arch::Aarch64) => {}
             }
         }
     }
     roots
 }
 
-fn ends(elf: &ElfFile, sections: &[SectionInfo], table: &SectionInfo) -> Option<Vec<(End, Range<u64>)>> {
-    type Symbol = <FileHeader64<Endianness> as FileHeader>::Sym;
+fn ends<E: FileHeader<Endian = Endianness>>(
+    elf: &ElfFile,
+    sections: &[SectionInfo],
+    table: &SectionInfo,
+) -> Option<Vec<(End, Range<u64>)>> {
     let endian = if elf.image().little_endian { Endianness::Little } else { Endianness::Big };
     let bytes = elf.read(table, MAX_TABLE_BYTES)?;
     let strings = elf.read(sections.get(usize::try_from(table.link).ok()?)?, MAX_TABLE_BYTES)?;
-    let (symbols, _) = pod::slice_from_bytes::<Symbol>(&bytes, bytes.len() / size_of::<Symbol>()).ok()?;
-    let end_of = |symbol: &Symbol| {
+    let (symbols, _) = pod::slice_from_bytes::<E::Sym>(&bytes, bytes.len() / size_of::<E::Sym>()).ok()?;
+    let end_of = |symbol: &E::Sym| {
         let name = strings.get(usize::try_from(symbol.st_name(endian)).ok()?..)?;
         let name = name.split(|&byte| byte == 0).next()?;
         match name.strip_suffix(b".abi0").unwrap_or(name) {
             b"runtime.goexit" => Some(End::All(Root::Goexit)),
             b"runtime.mstart" => Some(End::All(Root::G0)),
             b"runtime.rt0_go" => Some(End::All(Root::Start)),
-            b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" => Some(End::Switched),
+            b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => {
+                Some(End::Switched)
+            }
             _ => None,
         }
     };
     let functions = symbols.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC);
     let found = functions.filter_map(|symbol| {
-        let start = symbol.st_value(endian);
-        Some((end_of(symbol)?, start..start.checked_add(symbol.st_size(endian))?))
+        let start = symbol.st_value(endian).into();
+        Some((end_of(symbol)?, start..start.checked_add(symbol.st_size(endian).into())?))
     });
     Some(found.collect())
 }
 
-/// The part of a function from behind the instruction that loads the stack pointer up to the one that loads it back.
+/// The part of a function from behind the instruction that sets the stack pointer up to the one that sets it back.
 fn switched(elf: &ElfFile, function: Range<u64>) -> Option<Range<u64>> {
     let offset = elf.image().file_offset(function.start)?;
     let bytes = elf.read_range(offset, function.end.checked_sub(function.start)?, MAX_FUNCTION_BYTES)?;
-    let decoder = Decoder::with_ip(64, &bytes, function.start, DecoderOptions::NONE);
+    let decoder = Decoder::with_ip(if elf.is_64() { 64 } else { 32 }, &bytes, function.start, DecoderOptions::NONE);
     let mut switches = decoder.into_iter().filter(|instruction| {
         instruction.mnemonic() == Mnemonic::Mov
             && instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register() == Register::RSP
-            && instruction.op1_kind() == OpKind::Memory
+            && matches!(instruction.op0_register(), Register::RSP | Register::ESP)
     });
     let first = switches.next()?;
     Some(first.next_ip()..switches.next().map_or(function.end, |second| second.next_ip()))

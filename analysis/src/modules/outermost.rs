@@ -54,7 +54,7 @@ impl OutermostJudge {
     pub fn is_root(&self, file_offset: u64) -> bool {
         let Some(address) = self.svma(file_offset) else { return false };
         let entries = [ChainEntry { address, frame_address: 0 }];
-        let chain = Chain { entries: &entries, end: ChainEnd::Unknown, arch: self.arch, regs: None };
+        let chain = Chain { entries: &entries, end: ChainEnd::Unknown, arch: self.arch, regs: None, stack_end: None };
         let mut stack = Stack { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::NoCfi) };
         Unwinder::new(Options::default()).judge_chain(&self.module, &self.space, &chain, &mut stack);
         matches!(stack.stop, StopReason::Complete(_))

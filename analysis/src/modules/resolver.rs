@@ -93,7 +93,7 @@ impl FileModules {
         Self::default()
     }
 
-    /// Looks under `root` as well when a path itself does not hold the module: a copy of the recorded machine's files.
+    /// Looks under `root`, a copy of the recorded machine's files, before the path itself.
     #[must_use]
     pub fn with_root(mut self, root: impl Into<PathBuf>) -> Self {
         self.roots.push(root.into());
@@ -126,7 +126,7 @@ impl Resolver for FileModules {
         }
         let own = Candidate { path: path.to_path_buf(), has_recorded_inodes: self.has_recorded_inodes };
         let copies = self.roots.iter().map(|root| Candidate { path: root.join(relative), has_recorded_inodes: false });
-        std::iter::once(own).chain(copies).collect()
+        copies.chain([own]).collect()
     }
 
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {

@@ -232,13 +232,14 @@ impl Modules for ModuleTable<'_> {
 }
 
 impl Embedded {
-    /// Whether these are the bytes of a mapped file: equal build ids, else the same file by name and inode. There is
-    /// one vDSO for each name.
+    /// Whether these are the bytes of a mapped file: the same device, inode and build id, by the same name where there is
+    /// no inode. A build id alone is not enough: its owner chooses it, and could lend these bytes to the processes of other
+    /// users. There is one vDSO for each name.
     fn is(&self, file: &MappedFile) -> bool {
-        match (self.identity.build_id, file.identity.build_id) {
-            (Some(own), Some(mapped)) => own == mapped,
-            _ if self.path != file.path => false,
-            _ => file.path == b"[vdso]" || self.identity == file.identity,
+        match (self.path == file.path, file.identity.inode) {
+            (true, _) if file.path == b"[vdso]" => true,
+            (false, 0) => false,
+            _ => self.identity == file.identity,
         }
     }
 }

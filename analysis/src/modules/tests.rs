@@ -1,4 +1,4 @@
-use super::{Candidate, ElfFile, FileModules, Image, Missing, ModuleTable, Opened, Resolver, Segment};
+use super::{Candidate, ElfFile, FileModules, Image, Location, Missing, ModuleTable, Opened, Resolver, Segment};
 use crate::address_space::{FileIx, MappedFile, Timeline};
 use crate::test_support::{Workshop, executable, identity, mapped, meta, symbols};
 use fpprof_recording::model::{BuildId, CaptureMode, FileIdentity, ModuleBytes, Sideband};
@@ -172,6 +172,27 @@ fn bytes_in_the_recording_come_first() {
     let module = ModuleBytes { path: file.path.clone(), identity, bytes };
     assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::NotFound));
     assert_eq!(look(&file, Some(module), &FileModules::new()).map(|image| image.build_id), Ok(identity.build_id));
+}
+
+/// Check that the bytes of one file are not taken for another with the same build id, which whoever makes a file chooses:
+/// the process that maps the real library gets the real library, and only the one that maps the copy gets the copy.
+#[test]
+fn bytes_of_an_equal_build_id_are_not_another_files() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("library", "a.c", SOURCE, &["-Wl,--build-id=0x1234"]);
+    let copy = workshop.compile("copy", "b.c", OTHER, &["-Wl,--build-id=0x1234"]);
+    let (real, other) = (identity(&path, true), identity(&copy, true));
+    assert_eq!(real.build_id, other.build_id);
+    let bytes = std::fs::read(&copy).unwrap();
+    let memfd = ModuleBytes { path: b"/memfd:copy (deleted)".to_vec(), identity: other, bytes: bytes.clone() };
+    let mapping =
+        |pid, path: &Path, identity| Sideband::Mmap(executable(pid, 0x10_0000, 0x1000, 0x1000, path, identity));
+    let mappings = [mapping(1, &path, real), mapping(2, Path::new("/memfd:copy (deleted)"), other)];
+    let timeline = Timeline::new(mappings.into_iter().chain([Sideband::Module(memfd)]));
+    let resolver = FileModules::new();
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    assert!(matches!(table.location(FileIx(0)), Ok(Location::Path(found)) if found == path));
+    assert!(matches!(table.location(FileIx(1)), Ok(Location::Bytes(found)) if found == bytes));
 }
 
 /// Opens as the file system does, and remembers what.

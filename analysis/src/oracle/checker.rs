@@ -8,7 +8,7 @@ use crate::address_space::{FileIx, Timeline};
 use crate::modules::ModuleTable;
 use crate::replay::{PlacedSpace, Spaces};
 use crate::strategy::{Item, Strategy, StrategyError, Unwound, Walker};
-use fpprof_recording::model::{CaptureMode, Sample};
+use fpprof_recording::model::{Arch, CaptureMode, Sample};
 use fpprof_unwind::{ModuleId, Modules, StackRef, row_at};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl<'a> Checker<'a> {
         Self {
             modules,
             space: Spaces::new(timeline, modules).get(key),
-            walker: Walker::new(modules, MODE, Arc::default()),
+            walker: Walker::new(modules, MODE, Arch::X86_64, Arc::default()),
             strategies: strategies.to_vec(),
             unwound: strategies.iter().map(|_| Unwound::default()).collect(),
             truth: Vec::new(),

@@ -87,6 +87,8 @@ impl History {
                 cpus_online: 0,
                 memory_bytes: 0,
                 distribution: String::new(),
+                return_address_mask: u64::MAX,
+                kernel_symbol: None,
             },
             collector: Collector::Imported,
             events: Vec::new(),

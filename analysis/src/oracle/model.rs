@@ -35,14 +35,16 @@ pub struct Run {
     pub ended: String,
     /// Instructions stepped, over all threads. One that repeats (`rep`) counts once.
     pub instructions: u64,
-    /// One in so many was checked.
+    /// One in so many was checked, chosen at random.
     pub every: u64,
     /// So many were not checked at the start.
     pub skipped: u64,
-    /// Only windows of so many instructions were stepped; `None` if all were.
+    /// Only windows of so many instructions, on average, were stepped; `None` if all were.
     pub window: Option<u64>,
-    /// Calls, returns and jumps between two windows, on average.
+    /// One in so many calls, returns and jumps began a window, chosen at random.
     pub leap: Option<u64>,
+    /// The seed of what was chosen at random; `None` if all instructions were checked.
+    pub seed: Option<u64>,
     /// What happened meanwhile, by name: calls, signals, threads, stack switches, processes not followed.
     pub events: BTreeMap<String, u64>,
 }

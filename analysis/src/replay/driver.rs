@@ -6,7 +6,7 @@ use crate::address_space::{Place, SpaceKey, Timeline};
 use crate::events::Selection;
 use crate::modules::ModuleTable;
 use crate::strategy::{Item, Strategy, Unwound, Walker};
-use fpprof_recording::model::{CaptureMode, Sample};
+use fpprof_recording::model::{Arch, CaptureMode, Sample};
 use fpprof_recording::{Error, Recording, SampleBlock};
 use fpprof_unwind::{SharedRules, StackRef};
 use rustc_hash::FxHashMap;
@@ -31,6 +31,8 @@ pub struct Replay<'a> {
     pub modules: &'a ModuleTable<'a>,
     /// What samples carry.
     pub mode: CaptureMode,
+    /// Whose registers they have.
+    pub arch: Arch,
     /// Samples of which events; others are passed over.
     pub selection: &'a Selection,
     /// Ways to unwind each of them.
@@ -167,7 +169,7 @@ impl<'a, C: Collect> Worker<'a, C> {
             replay,
             spaces,
             at_hand: FxHashMap::default(),
-            walker: Walker::new(replay.modules, replay.mode, rules).with_options(replay.unwinding),
+            walker: Walker::new(replay.modules, replay.mode, replay.arch, rules).with_options(replay.unwinding),
             batch: Batch::default(),
             unwound: replay.strategies.iter().map(|_| Unwound::default()).collect(),
             collected,

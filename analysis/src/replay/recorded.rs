@@ -7,7 +7,7 @@ use crate::events::Selection;
 use crate::modules::{ModuleTable, Resolver};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
-use fpprof_recording::model::Meta;
+use fpprof_recording::model::{Arch, Meta};
 use std::io::{Read, Seek};
 
 /// What a recording says beside its samples, and which of these are looked at: where every [`Replay`] begins.
@@ -56,6 +56,9 @@ impl Recorded {
         unwinding: fpprof_unwind::Options,
     ) -> Replay<'a> {
         let Self { meta, timeline, selection } = self;
-        Replay { timeline, modules, mode: meta.mode, selection, strategies, unwinding }
+        let arch = meta.host.processor();
+        let return_address_mask = (arch == Arch::Aarch64).then_some(meta.host.return_address_mask);
+        let unwinding = fpprof_unwind::Options { return_address_mask, ..unwinding };
+        Replay { timeline, modules, mode: meta.mode, arch, selection, strategies, unwinding }
     }
 }

@@ -1,6 +1,6 @@
 //! Names of strategies, and which recording supports which.
 
-use fpprof_recording::model::{CaptureMode, Meta};
+use fpprof_recording::model::{Arch, CaptureMode, Meta};
 use std::fmt;
 use std::str::FromStr;
 
@@ -46,6 +46,18 @@ pub enum StrategyError {
         /// What the recording has.
         recorded_bytes: u32,
     },
+    /// The libraries of others unwind for the machine they run on, and are asked on x86-64 only.
+    #[error(
+        "strategy {strategy} is for recordings of x86-64, on x86-64; this recording is of {recorded}, and this machine is {here}"
+    )]
+    NotX86 {
+        /// The strategy.
+        strategy: Strategy,
+        /// What was recorded.
+        recorded: &'static str,
+        /// Where it is analysed.
+        here: &'static str,
+    },
     /// This program was built without it.
     #[error("strategy {strategy} is not in this build of fpprof (cargo feature `{feature}`)")]
     NotBuilt {
@@ -73,6 +85,12 @@ impl Strategy {
     /// Why not, and which recordings do.
     pub fn check(self, meta: &Meta) -> Result<(), StrategyError> {
         match self {
+            Self::Elfutils | Self::Libunwind
+                if meta.host.processor() != Arch::X86_64 || !cfg!(target_arch = "x86_64") =>
+            {
+                let recorded = meta.host.processor().name();
+                return Err(StrategyError::NotX86 { strategy: self, recorded, here: std::env::consts::ARCH });
+            }
             Self::Elfutils if !cfg!(feature = "libdw") => {
                 return Err(StrategyError::NotBuilt { strategy: self, feature: "libdw" });
             }

@@ -39,12 +39,16 @@ impl Opinions {
             Ok(UserRegs { abi: Abi::Bits32, .. }) => return out.stop = StopReason::Truncated(TruncatedReason::Abi32),
             Ok(regs) => regs,
         };
+        // `Strategy::check` refuses recordings of others.
+        let Some(values) = regs.own().first_chunk() else {
+            return out.stop = StopReason::Truncated(TruncatedReason::Budget);
+        };
         let stack_end = sample.stack_end.map(|end| end.address);
         let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();
         let request = Request {
             modules: &refs,
             modules_id: item.space.space.id().into(),
-            regs: &regs.values,
+            regs: values,
             stack: Chunk { start: regs.sp(), bytes: &sample.stack, stack_end, holes },
             max_depth: MAX_DEPTH,
         };

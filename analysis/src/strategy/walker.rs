@@ -3,10 +3,10 @@
 use super::Strategy;
 use crate::modules::ModuleTable;
 use crate::replay::PlacedSpace;
-use fpprof_recording::model::{Abi, CaptureMode, FpEnd, Sample, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, FpEnd, Sample, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, Options, Regs, Root, SharedRules, Stack, StackRef, Stacks,
-    StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, NoStackReason, Options, Regs, Root, SharedRules, Stack, StackRef,
+    Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,19 +73,21 @@ struct Start<'a> {
 pub struct Walker<'a> {
     modules: &'a ModuleTable<'a>,
     mode: CaptureMode,
+    arch: model::Arch,
     unwinder: Unwinder,
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
     opinions: super::opinion::Opinions,
 }
 
 impl<'a> Walker<'a> {
-    /// A walker for samples of this mode. Walkers of several threads remember rules together if they are given the same
+    /// A walker for samples of this mode and architecture. Walkers of several threads remember rules together if they are given the same
     /// `rules`; their modules and spaces must be the same then.
     #[must_use]
-    pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode, rules: Arc<SharedRules>) -> Self {
+    pub fn new(modules: &'a ModuleTable<'a>, mode: CaptureMode, arch: model::Arch, rules: Arc<SharedRules>) -> Self {
         Self {
             modules,
             mode,
+            arch,
             unwinder: Unwinder::with_rules(Options::default(), rules),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             opinions: super::opinion::Opinions::default(),
@@ -168,7 +170,7 @@ impl<'a> Walker<'a> {
             return;
         }
         if has_no_user_stack(self.mode, item) {
-            out.stop = StopReason::Complete(Root::KernelThread);
+            out.stop = without_stack(item);
             return;
         }
         if is_gone(item) {
@@ -184,10 +186,23 @@ impl<'a> Walker<'a> {
             frame_address: frame.frame_address,
         };
         let entries: Vec<ChainEntry> = sample.user_fp.iter().map(entry).collect();
-        let regs = sample.user_regs.as_ref().map(unwind_regs);
-        let arch = regs.as_ref().map_or(Arch::X86_64, Regs::arch);
-        let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref() };
+        let regs = match sample.user_regs.as_ref().map(unwind_regs).transpose() {
+            Ok(regs) => regs,
+            Err(stop) => return out.stop = stop,
+        };
+        let native = match self.arch {
+            model::Arch::X86_64 => Arch::X86_64,
+            model::Arch::Aarch64 => Arch::Aarch64,
+        };
+        let arch = regs.as_ref().map_or(native, Regs::arch);
+        let stack_end = sample.stack_end.map(|end| end.address);
+        let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref(), stack_end };
         self.unwinder.judge_chain(self.modules, &space.space, &chain, out);
+        // Of a single address that perf took, nothing says that there was a return address, or which.
+        let is_lone = entries.len() == 1 && chain.end == ChainEnd::Unknown && regs.is_none();
+        if is_lone && matches!(out.stop, StopReason::Broken(_)) {
+            out.stop = StopReason::Truncated(TruncatedReason::ChunkEmpty);
+        }
     }
 
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
@@ -208,15 +223,20 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Whether a sample has no user stack at all: a kernel thread, or a process at its very end.
-///
-/// Samples of mode `fp` have no registers to tell it by; there it is a thread in the kernel, without a chain, of a
-/// process that never mapped anything.
-fn has_no_user_stack(mode: CaptureMode, item: &Item<'_>) -> bool {
-    let Item { sample, space } = item;
+/// Whether a sample has no user stack at all. Samples of mode `fp` have no registers to tell it by; there it is a thread
+/// in the kernel without a chain, which has the interrupted instruction at least.
+fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool {
     match mode {
-        CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty() && space.space.mappings().is_empty(),
+        CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty(),
         CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
+    }
+}
+
+/// What a sample without a user stack is: one of a kernel thread, or of a program's thread at its very end.
+fn without_stack(item: &Item<'_>) -> StopReason {
+    match is_gone(item) {
+        true => StopReason::Complete(Root::KernelThread),
+        false => StopReason::NoStack(NoStackReason::Exiting),
     }
 }
 
@@ -231,7 +251,7 @@ pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason>
     if item.sample.in_exec {
         return Err(StopReason::Truncated(TruncatedReason::InExec));
     }
-    let regs = item.sample.user_regs.as_ref().ok_or(StopReason::Complete(Root::KernelThread))?;
+    let regs = item.sample.user_regs.as_ref().ok_or_else(|| without_stack(item))?;
     if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }
 }
 
@@ -240,29 +260,33 @@ fn start<'a>(item: &Item<'a>, holes: &'a [(u32, u32)], max_bytes: usize) -> Resu
     let (sample, regs) = (item.sample, user_regs(item)?);
     let bytes = sample.stack.get(..max_bytes).unwrap_or(&sample.stack);
     let stack_end = sample.stack_end.map(|end| end.address);
-    Ok(Start { regs: unwind_regs(regs), chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
+    Ok(Start { regs: unwind_regs(regs)?, chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
 }
 
 fn holes(sample: &Sample) -> Vec<(u32, u32)> {
     sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect()
 }
 
-/// The registers as the unwinder numbers them; 32-bit code has its own numbers.
+/// The registers as the unwinder numbers them; 32-bit code has its own numbers, and of ARM's nothing is known.
 ///
 /// # Sources
 /// System V psABI for AMD64, figure 3.36, and for Intel386 1.1, table 2.14.
-fn unwind_regs(regs: &UserRegs) -> Regs {
-    match regs.abi {
-        Abi::Bits64 => Regs::x86_64(&regs.values),
-        Abi::Bits32 => {
-            let [ax, dx, cx, bx, si, di, bp, sp, .., ip] = regs.values;
-            let mut own = Regs::new(Arch::I386);
-            for (register, value) in (0..).zip([ax, cx, dx, bx, sp, bp, si, di, ip]) {
-                own.set(register, value);
-            }
-            own
+fn unwind_regs(regs: &UserRegs) -> Result<Regs, StopReason> {
+    Ok(match (regs.arch, regs.abi) {
+        (model::Arch::X86_64, Abi::Bits64) => numbered(Arch::X86_64, regs.own()),
+        (model::Arch::X86_64, Abi::Bits32) => {
+            let [ax, dx, cx, bx, si, di, bp, sp, ..] = regs.values;
+            numbered(Arch::I386, &[ax, cx, dx, bx, sp, bp, si, di, regs.ip()])
         }
-    }
+        (model::Arch::Aarch64, Abi::Bits64) => numbered(Arch::Aarch64, regs.own()),
+        (model::Arch::Aarch64, Abi::Bits32) => return Err(StopReason::Truncated(TruncatedReason::Abi32)),
+    })
+}
+
+fn numbered(arch: Arch, values: &[u64]) -> Regs {
+    let mut regs = Regs::new(arch);
+    (0..).zip(values).for_each(|(register, value)| regs.set(register, *value));
+    regs
 }
 
 fn chain_end(end: FpEnd) -> ChainEnd {

@@ -10,7 +10,8 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// The demangled name of a Rust or C++ symbol, any other symbol as it is; at most 4 KiB.
 ///
-/// C++ names come without parameters and return types, as perf shows them. A name that was cut ends in `…`.
+/// C++ names come with the types of their parameters, which tell overloaded functions apart, and without return types.
+/// A name that was cut ends in `…`.
 /// Invalid UTF-8 is replaced; control characters are left to whoever prints it.
 #[must_use]
 pub fn demangle(symbol: &[u8]) -> String {
@@ -22,6 +23,11 @@ pub fn demangle(symbol: &[u8]) -> String {
         let _ = name.write_str(&text);
     }
     name.text
+}
+
+/// Whether a symbol is a mangled name of Rust or C++.
+pub(super) fn is_mangled(symbol: &[u8]) -> bool {
+    symbol.starts_with(b"_Z") || symbol.starts_with(b"_R")
 }
 
 /// Names of symbols, each demangled once: many addresses are in the same functions.
@@ -58,7 +64,7 @@ fn write_demangled(symbol: &str, name: &mut Bounded) -> bool {
     }
     // Both steps have limits of recursion of their own (96 and 128), which fit a thread's stack.
     let Ok(cpp) = cpp_demangle::Symbol::new(symbol.as_bytes()) else { return false };
-    let writing = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
+    let writing = cpp_demangle::DemangleOptions::new().no_return_type();
     cpp.structured_demangle(name, &writing).is_ok() || name.is_cut
 }
 

@@ -1,15 +1,13 @@
 //! Functions and inline frames from DWARF.
 
-use super::demangle::Demangled;
+use super::demangle::{Demangled, is_mangled};
+use super::symbol_map::SymbolMap;
 use super::symbolizer::Detail;
 use crate::modules::ElfFile;
-use fpprof_recording::model::BuildId;
 use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId};
 
 /// Most bytes of all DWARF sections of a module together; beyond it there are no inline frames, and a warning.
 const MAX_DWARF_BYTES: u64 = 1 << 30;
-/// Most bytes of a link to a supplementary file: a path and a build id.
-const MAX_LINK_BYTES: u64 = 8 << 10;
 /// Most inline frames at one address; the deepest in rustc has some 60.
 const MAX_INLINE_DEPTH: usize = 256;
 
@@ -55,12 +53,27 @@ impl Dwarf {
 
     /// Asks for the names of many addresses: of each the function at the address, innermost inline frame first.
     /// An address that DWARF does not know has none.
-    pub(super) fn names(&self, svmas: &[u64], detail: Detail, demangled: &mut Demangled) -> Vec<Vec<String>> {
+    ///
+    /// A function that DWARF gives no linkage name takes the one of the symbol table: with `line-tables-only`, DWARF has
+    /// `get` or `{closure#0}` of whatever type or module.
+    pub(super) fn names(
+        &self,
+        svmas: &[u64],
+        detail: Detail,
+        symbols: &SymbolMap<'_>,
+        demangled: &mut Demangled,
+    ) -> Vec<Vec<String>> {
         let nothing = || svmas.iter().map(|_| Vec::new()).collect();
         let dwarf =
             self.sections.borrow_with_sup(self.supplementary.as_ref(), |bytes| EndianSlice::new(bytes, self.endian));
         let Ok(context) = addr2line::Context::from_dwarf(dwarf) else { return nothing() };
-        svmas.iter().map(|&svma| names_at(&context, svma, detail, demangled)).collect()
+        svmas
+            .iter()
+            .map(|&svma| {
+                let symbol = symbols.find(svma).filter(|symbol| is_mangled(symbol));
+                names_at(&context, svma, detail, symbol, demangled)
+            })
+            .collect()
     }
 }
 
@@ -68,19 +81,29 @@ fn names_at(
     context: &addr2line::Context<EndianSlice<'_, RunTimeEndian>>,
     svma: u64,
     detail: Detail,
+    symbol: Option<&[u8]>,
     demangled: &mut Demangled,
 ) -> Vec<String> {
-    let mut names = Vec::new();
-    let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else { return names };
+    let mut found = Vec::new();
+    let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else { return Vec::new() };
     while let Ok(Some(frame)) = frames.next() {
-        let Some(function) = frame.function.filter(|_| names.len() < MAX_INLINE_DEPTH) else { break };
-        let mut name = demangled.name(function.name.slice());
-        if let Some(location) = frame.location.filter(|_| detail == Detail::Lines) {
+        let Some(function) = frame.function.filter(|_| found.len() < MAX_INLINE_DEPTH) else { break };
+        found.push((function.name.slice(), frame.location));
+    }
+    // The last is the function itself, which all others are inlined into.
+    if let (Some((function, _)), Some(symbol)) = (found.last_mut(), symbol)
+        && !is_mangled(function)
+    {
+        *function = symbol;
+    }
+    let named = |(function, location): (&[u8], Option<addr2line::Location<'_>>)| {
+        let mut name = demangled.name(function);
+        if let Some(location) = location.filter(|_| detail == Detail::Lines) {
             push_line(&mut name, location.file, location.line);
         }
-        names.push(name);
-    }
-    names
+        name
+    };
+    found.into_iter().map(named).collect()
 }
 
 /// ` (file.c:12)`: the last part of the path is what a person looks for, and the module stands beside the name.
@@ -103,16 +126,4 @@ fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections<Vec<u8>>, 
         *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
         Ok(bytes)
     })
-}
-
-/// The build id of the file that a debug file shares parts with.
-///
-/// # Sources
-/// `.gnu_debugaltlink`: a path, a zero byte, a build id (dwz, `write_gnu_debugaltlink`).
-pub(super) fn supplementary_build_id(file: &ElfFile) -> Option<BuildId> {
-    let sections = file.sections();
-    let link = sections.iter().find(|section| section.name == b".gnu_debugaltlink")?;
-    let bytes = file.read(link, MAX_LINK_BYTES)?;
-    let end = bytes.iter().position(|&byte| byte == 0)?;
-    BuildId::new(bytes.get(end.checked_add(1)?..)?)
 }

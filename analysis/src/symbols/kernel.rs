@@ -1,6 +1,6 @@
 //! Kernel names, from the table the kernel gives out.
 
-use fpprof_recording::model::Meta;
+use fpprof_recording::model::{KernelSymbol, Meta};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -18,6 +18,8 @@ pub enum KernelMissing {
     OtherKernel,
     /// The machine was started anew since; the kernel lies at other addresses now.
     OtherBoot,
+    /// The recording tells neither when it was made nor where the kernel lay.
+    Unplaced,
     /// The kernel hides its addresses from this user (`kptr_restrict`).
     Restricted,
     /// The table cannot be read.
@@ -31,6 +33,7 @@ impl KernelMissing {
         match self {
             Self::OtherKernel => "the recording was made under another kernel",
             Self::OtherBoot => "the machine was started anew since the recording, and the kernel lies elsewhere now",
+            Self::Unplaced => "the recording does not tell where the kernel lay (import the perf.data file again)",
             Self::Restricted => "this user may not see kernel addresses (run as root, or see kernel.kptr_restrict)",
             Self::Unreadable => "/proc/kallsyms cannot be read",
         }
@@ -90,6 +93,14 @@ impl KernelSymbols {
         Ok(symbols)
     }
 
+    /// Whether a symbol lies where a recording says that it did.
+    #[must_use]
+    pub fn has(&self, symbol: &KernelSymbol) -> bool {
+        let from = self.entries.partition_point(|entry| entry.address < symbol.address);
+        let mut here = self.entries.iter().skip(from).take_while(|entry| entry.address == symbol.address);
+        here.any(|entry| self.line(entry) == symbol.name)
+    }
+
     /// The function an address lies in.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<KernelName<'_>> {
@@ -136,6 +147,7 @@ pub fn open_kernel_symbols(meta: &Meta) -> Result<Box<dyn Read>, KernelMissing> 
 ///
 /// A kernel that was started after the recording began is another one. One that was started before it is the same if
 /// the recording's own clock, which counts from its start, says so too; time spent suspended only moves that later.
+/// perf does not write down the time of day: where its kernel lay is compared with the table.
 ///
 /// # Sources
 /// proc(5), `/proc/stat`: `btime`, boot time in seconds since 1970. `CLOCK_MONOTONIC` does not count suspended time.
@@ -143,6 +155,9 @@ pub(super) fn is_same_kernel(meta: &Meta, release: &str, stat: &str) -> Result<(
     const SLACK_NS: i128 = 2_000_000_000;
     if meta.host.kernel != release {
         return Err(KernelMissing::OtherKernel);
+    }
+    if meta.start_unix_ns == 0 {
+        return meta.host.kernel_symbol.as_ref().map(|_| ()).ok_or(KernelMissing::Unplaced);
     }
     let boot_s = stat.lines().find_map(|line| line.strip_prefix("btime ")).and_then(|text| text.trim().parse().ok());
     let boot_ns = i128::from(boot_s.unwrap_or(i64::MAX)).saturating_mul(1_000_000_000);

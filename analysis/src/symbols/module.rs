@@ -1,7 +1,7 @@
 //! All names of one module at once.
 
 use super::demangle::Demangled;
-use super::dwarf::{Dwarf, TooMuchDwarf, supplementary_build_id};
+use super::dwarf::{Dwarf, TooMuchDwarf};
 use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
 use super::symbolizer::{Detail, Names};
@@ -31,7 +31,7 @@ pub(super) fn names_of(
     let mut demangled = Demangled::default();
     let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, &own, debug.as_ref()) };
     let is_without_inlines = matches!(dwarf, Some(Err(TooMuchDwarf)));
-    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas, detail, &mut demangled));
+    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas, detail, &symbols, &mut demangled));
     let mut from_dwarf = from_dwarf.unwrap_or_default().into_iter();
     let mut names: Vec<Names> = Vec::with_capacity(svmas.len());
     let mut unnamed = Vec::new();
@@ -59,6 +59,9 @@ pub(super) fn names_of(
 
 fn dwarf_of(modules: &ModuleTable<'_>, own: &ElfFile, debug: Option<&ElfFile>) -> Option<Result<Dwarf, TooMuchDwarf>> {
     let elf = [Some(own), debug].into_iter().flatten().find(|elf| elf.has_section(b".debug_info"))?;
-    let supplementary = supplementary_build_id(elf).and_then(|build_id| modules.open_debug_file(build_id));
-    Some(Dwarf::new(elf, supplementary.as_ref()))
+    let by_build_id = match (elf.supplementary(), elf.supplementary_link()) {
+        (None, Some((_, build_id))) => modules.open_debug_file(build_id),
+        _ => None,
+    };
+    Some(Dwarf::new(elf, elf.supplementary().or(by_build_id.as_ref())))
 }

@@ -1,6 +1,7 @@
 //! Names of code that a program compiled while it ran, from the table it kept for perf.
 
 use super::demangle::demangle;
+use fpprof_recording::compiled::perf_map::function;
 use std::collections::BTreeMap;
 
 /// Most lines read; a long-running JVM has some 100,000.
@@ -25,15 +26,12 @@ struct Range {
 
 impl PerfMap {
     /// Reads a table: on each line the first address and the bytes, both in hex, and the name. Other lines are left out.
-    ///
-    /// # Sources
-    /// `tools/perf/Documentation/jit-interface.txt` of Linux.
     #[must_use]
     pub fn read(text: Vec<u8>) -> Self {
         let mut ranges = BTreeMap::new();
         let mut from = 0;
         for line in text.split(|&byte| byte == b'\n').take(MAX_LINES) {
-            if let Some((start, end, name_at)) = parse(line) {
+            if let Some((start, end, name_at)) = function(line) {
                 insert(&mut ranges, start, Range { end, name: (from + name_at, from + line.len()) });
             }
             from += line.len() + 1;
@@ -47,19 +45,6 @@ impl PerfMap {
         let (_, range) = self.ranges.range(..=address).next_back().filter(|(_, range)| address < range.end)?;
         Some(demangle(self.text.get(range.name.0..range.name.1)?.trim_ascii_end()))
     }
-}
-
-/// First address, first address above, and where the name begins.
-fn parse(line: &[u8]) -> Option<(u64, u64, usize)> {
-    let mut fields = line.splitn(3, |&byte| byte == b' ');
-    let (start, bytes) = (hex(fields.next()?)?, hex(fields.next()?)?);
-    let name = fields.next().filter(|name| !name.trim_ascii().is_empty())?;
-    (bytes > 0).then_some((start, start.checked_add(bytes)?, line.len().checked_sub(name.len())?))
-}
-
-fn hex(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
 /// Takes the range out of those it overlaps, then puts it there.

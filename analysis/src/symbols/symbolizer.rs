@@ -5,12 +5,13 @@ use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
 use super::module::names_of;
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
-use crate::modules::{Missing, ModuleTable};
+use crate::modules::{Location, Missing, ModuleTable};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::Meta;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -149,6 +150,7 @@ impl Symbolizer {
                 self.kernel = Some(kernel);
             }
             Done::Module(file, names, is_without_inlines) => {
+                self.warnings.extend(elsewhere(modules, file));
                 if is_without_inlines {
                     let path = modules.file(file).map_or(&[][..], |file| &file.path);
                     let path = String::from_utf8_lossy(path);
@@ -158,6 +160,15 @@ impl Symbolizer {
             }
         }
     }
+}
+
+/// Which file was used in the place of one that has no build id to find it by.
+fn elsewhere(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
+    let mapped = modules.file(file).filter(|mapped| mapped.identity.build_id.is_none())?;
+    let Ok(Location::Path(used)) = modules.location(file) else { return None };
+    let path = String::from_utf8_lossy(&mapped.path);
+    let is_another = used.as_os_str().as_bytes() != mapped.path;
+    is_another.then(|| format!("{path}: the recording has no build id of it; {} was used", used.display()))
 }
 
 fn perform(
@@ -189,5 +200,7 @@ pub fn kernel_symbols(timeline: &Timeline, meta: &Meta, is_this_machine: bool) -
     if !is_this_machine {
         return Err(KernelMissing::OtherKernel);
     }
-    KernelSymbols::read(super::open_kernel_symbols(meta)?)
+    let symbols = KernelSymbols::read(super::open_kernel_symbols(meta)?)?;
+    let is_there = meta.host.kernel_symbol.as_ref().is_none_or(|symbol| symbols.has(symbol));
+    if is_there { Ok(symbols) } else { Err(KernelMissing::OtherBoot) }
 }

@@ -3,7 +3,7 @@ use super::{Detail, KernelMissing, KernelName, KernelSymbols, Symbolizer, demang
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{FileModules, Missing, ModuleTable};
 use crate::test_support::{Workshop, executable, identity, meta, symbols};
-use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
+use fpprof_recording::model::{CaptureMode, FileIdentity, KernelSymbol, Meta, Sideband};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -97,6 +97,68 @@ fn debug_files_are_found_by_build_id() {
     assert!(unnamed.iter().all(Vec::is_empty), "{unnamed:?}");
 }
 
+/// Check that what debug files share is found by its build id, which stands in its sections alone, and by the path that
+/// the debug file names: an absolute one, and one relative to its own; and that another file of that path is not taken.
+#[test]
+fn common_debug_files_are_found() {
+    let absolute = |workshop: &Workshop| workshop.path("common").to_str().unwrap().to_owned();
+    let paths: [&dyn Fn(&Workshop) -> String; 3] =
+        [&|_| "elsewhere".to_owned(), &absolute, &|_| "../../../common".to_owned()];
+    for (case, path_of) in paths.iter().enumerate() {
+        let workshop = Workshop::new();
+        let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        workshop.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        let outer = addresses(&path, "outer");
+        let expected = names(&path, &outer);
+        workshop.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+        workshop.run("objcopy", &["--only-keep-debug", "second", "second.debug"]);
+        workshop.run("dwz", &["-m", "common", "-M", &path_of(&workshop), "program.debug", "second.debug"]);
+        workshop.run("strip", &["program"]);
+        let place = |file: &str| {
+            let hex = identity(&workshop.path(file), true).build_id.unwrap().to_string();
+            let to = workshop.path("debug").join(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(workshop.path(file), to).unwrap();
+        };
+        place("program.debug");
+        if case == 0 {
+            place("common");
+        }
+        let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+        let found = || names_with(&path, FileIdentity::default(), &outer, &files).unwrap();
+        assert_eq!(found(), expected, "case {case}");
+        if case > 0 {
+            std::fs::copy(workshop.path("second.debug"), workshop.path("common")).unwrap();
+            assert_ne!(found(), expected, "case {case}");
+        }
+    }
+}
+
+/// Check that a file below the root that was named comes before the one of the same path here where there is no build
+/// id, and that this is said.
+#[test]
+fn the_named_root_comes_first() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2"]);
+    let hidden = addresses(&path, "hidden");
+    let root = workshop.path("root");
+    let copy = root.join(path.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    workshop.compile(copy.to_str().unwrap(), "b.c", &SOURCE.replace("hidden", "remote"), &["-O2"]);
+    let id = FileIdentity::default();
+    let timeline = Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, &path, id))]);
+    let warned = |files: &FileModules, name: &str| {
+        let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), files);
+        let wanted = BTreeMap::from([(FileIx(0), hidden.clone())]);
+        let symbols = Symbolizer::new(&table, &wanted, None, Detail::Symbols, NonZeroUsize::MIN);
+        assert_eq!(symbols.user(FileIx(0), hidden[0]).unwrap(), [name]);
+        symbols.warnings().join("\n")
+    };
+    assert_eq!(warned(&FileModules::new(), "hidden"), "");
+    let said = warned(&FileModules::new().with_root(&root).from_another_machine(), "remote");
+    assert!(said.contains(&format!("{} was used", copy.display())), "{said}");
+}
+
 /// Check that a file that is not the mapped one gives no names at all.
 #[test]
 fn a_replaced_file_gives_no_names() {
@@ -132,8 +194,11 @@ fn assembly_labels_without_a_size_name_their_code() {
 /// Check that C++ and Rust names are demangled, in DWARF, in symbol tables, and through their versions.
 #[test]
 fn names_are_demangled() {
-    assert_eq!(demangle(b"_ZN5space3fooEibc"), "space::foo");
-    assert_eq!(demangle(b"_ZNSt6vectorIiSaIiEE9push_backERKi"), "std::vector<int, std::allocator<int> >::push_back");
+    assert_eq!(demangle(b"_ZN5space3fooEibc"), "space::foo(int, bool, char)");
+    assert_eq!(
+        demangle(b"_ZNSt6vectorIiSaIiEE9push_backERKi"),
+        "std::vector<int, std::allocator<int> >::push_back(int const&)"
+    );
     assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
     assert_eq!(demangle(b"_RNvC6_123foo3bar"), "123foo::bar");
     assert_eq!(demangle(b"main"), "main");
@@ -143,8 +208,44 @@ fn names_are_demangled() {
     for args in [&["-g", "-lstdc++"][..], &["-lstdc++"]] {
         let path = workshop.compile("program", "a.cpp", source, args);
         let found = names(&path, &addresses(&path, "_ZN5space3fooEi"));
-        assert!(found.iter().all(|names| names == &["space::foo"]), "{found:?}");
+        assert!(found.iter().all(|names| names == &["space::foo(int)"]), "{found:?}");
     }
+}
+
+/// Check that overloaded functions have names of their own, by DWARF and by symbols alone.
+#[test]
+fn overloads_are_told_apart() {
+    let workshop = Workshop::new();
+    let source = "namespace a { __attribute__((noinline)) double f(int n) { return n; } \
+                  __attribute__((noinline)) double f(double n) { return n; } } \
+                  int main() { return a::f(1) != a::f(1.0); }";
+    let path = workshop.compile("program", "a.cpp", source, &["-g", "-lstdc++"]);
+    for (symbol, expected) in [("_ZN1a1fEi", "a::f(int)"), ("_ZN1a1fEd", "a::f(double)")] {
+        for detail in [Detail::Symbols, Detail::Inlines] {
+            let svmas = addresses(&path, symbol);
+            let found = names_in(&path, FileIdentity::default(), &svmas, &FileModules::new(), detail).unwrap();
+            assert!(found.iter().all(|names| names == &[expected]), "{detail:?} {found:?}");
+        }
+    }
+}
+
+/// Check that Rust functions have their paths where DWARF has line tables only, and that what is inlined keeps the name
+/// DWARF has for it.
+#[test]
+fn line_tables_take_paths_from_symbols() {
+    let workshop = Workshop::new();
+    let source = "pub mod map { #[inline(never)] pub fn get(n: usize) -> usize { twice(n) } \
+                  #[inline(always)] fn twice(n: usize) -> usize { std::hint::black_box(n) * 2 } } \
+                  fn main() { std::process::exit(map::get(std::env::args().count()) as i32); }";
+    std::fs::write(workshop.path("a.rs"), source).unwrap();
+    workshop.run("rustc", &["-O", "-C", "debuginfo=line-tables-only", "-o", "program", "a.rs"]);
+    let path = workshop.path("program");
+    let all = symbols(&path);
+    let (svma, bytes) = all.iter().find(|(name, _)| name.contains("3map3get")).map(|(_, place)| *place).unwrap();
+    let found = names(&path, &(svma..svma + bytes).collect::<Vec<_>>());
+    let ends = |name: &String, end: &str| name.ends_with(end);
+    assert!(found.iter().all(|names| ends(&names[0], "::map::get")), "{found:?}");
+    assert!(found.iter().any(|names| names.get(1).is_some_and(|name| ends(name, "twice"))), "{found:?}");
 }
 
 /// Check that hostile symbols end in a bounded name: a long one, one that grows when demangled, one that nests deeply,
@@ -213,6 +314,16 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
     assert_eq!(same("6.18.0", 1_700_001_000), Err(KernelMissing::OtherBoot), "started after the recording");
     assert_eq!(same("6.18.0", 1_700_000_100), Err(KernelMissing::OtherBoot), "the recorded clock began before");
     assert_eq!(is_same_kernel(&meta, "6.18.0", "cpu"), Err(KernelMissing::OtherBoot));
+    // perf's files tell no time of day, but where the kernel lay.
+    meta.start_unix_ns = 0;
+    let same = |meta: &Meta| is_same_kernel(meta, "6.18.0", &stat(1_700_000_000));
+    assert_eq!(same(&meta), Err(KernelMissing::Unplaced));
+    let symbol = |name: &str, address| KernelSymbol { name: name.to_owned(), address };
+    meta.host.kernel_symbol = Some(symbol("_text", 0x1000));
+    assert_eq!(same(&meta), Ok(()));
+    let table = KernelSymbols::read(&b"1000 T _text\n1000 T _stext\n2000 t helper\n"[..]).unwrap();
+    assert!(table.has(&symbol("_text", 0x1000)) && table.has(&symbol("_stext", 0x1000)));
+    assert!(!table.has(&symbol("_text", 0x2000)) && !table.has(&symbol("_text", 0x1800)));
 }
 
 /// Check that symbol tables alone name the function and leave out what is inlined, and that lines are added on demand.

@@ -82,3 +82,36 @@ fn threads_between_two_programs() {
     #[cfg(all(feature = "libdw", feature = "libunwind"))]
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
+
+/// Check that a thread that has given up its address space while it exits is on no side of completeness, under every
+/// strategy, and that its kernel chain is kept.
+#[test]
+fn exiting_threads_have_no_stack() {
+    let program = Program::new();
+    let exiting = Sample {
+        in_kernel: true,
+        user_regs: None,
+        user_fp: vec![],
+        fp_end: FpEnd::Unknown,
+        stack: vec![],
+        kernel: vec![1 << 63],
+        ..program.sample(1, 10)
+    };
+    let samples = [program.sample(1, 9), exiting];
+    let check = |mode, strategies: &[&str]| {
+        let analysis = run(&record(mode, &program.sideband(1, "prog"), &samples, 2, true), strategies);
+        for strategy in strategies {
+            let quality = &analysis.summary.strategies[*strategy];
+            let ends = quality.complete + quality.truncated.values().chain(quality.broken.values()).sum::<u64>();
+            assert_eq!((quality.samples, ends), (1, 1), "{mode:?} {strategy}");
+            assert_eq!(quality.no_stack, BTreeMap::from([("exiting".to_string(), 1)]), "{mode:?} {strategy}");
+            let lines = text(&analysis.folded[*strategy]);
+            assert!(lines.contains(&"prog;[kernel+0x8000000000000000] exiting 1".to_string()), "{lines:?}");
+        }
+        assert_eq!(analysis.summary.processes[0].samples, 2);
+    };
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
+    #[cfg(all(feature = "libdw", feature = "libunwind"))]
+    check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
+}

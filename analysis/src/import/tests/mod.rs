@@ -1,6 +1,7 @@
 //! Files that perf writes here, and what becomes of them when they are taken apart.
 
 mod damage;
+mod groups;
 mod hostile;
 mod real;
 
@@ -49,7 +50,10 @@ fn record(options: &[&str]) -> Vec<u8> {
     let program = workshop.compile("burn", "burn.c", BURN, &["-O2", "-fno-omit-frame-pointer"]);
     let file = workshop.path("perf.data");
     let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499"]);
+    perf.args(["record", "-q", "-F", "499"]);
+    if !options.contains(&"-e") {
+        perf.args(["-e", "cpu-clock"]);
+    }
     if !options.contains(&"-o") {
         perf.arg("-o").arg(&file);
     }

@@ -5,12 +5,14 @@ use crate::address_space::Builder;
 use crate::import::records::user;
 use crate::import::{PerfSamples, perf_events};
 use crate::replay::Block as _;
+use crate::symbols::{KernelMissing, kernel_symbols};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, LossCause, Sideband, Target};
 use std::io::Cursor;
 
 /// Check that a file of frame-pointer chains, one with stacks, a compressed one and a pipe's stream each give their
-/// samples with what was recorded, and that only perf's bookkeeping is left out.
+/// samples with what was recorded, that only perf's bookkeeping is left out, and that the kernel's
+/// names are those of the running kernel, unless it lay elsewhere.
 #[test]
 fn every_kind_of_file_is_taken() {
     let all = recorded();
@@ -26,7 +28,7 @@ fn every_kind_of_file_is_taken() {
             assert!(known.contains(&&**name) || of_kernel.contains(&&**name), "{kind} leaves out {name}");
         }
         let mut recording = Recording::open(Cursor::new(written.clone())).unwrap();
-        let meta = recording.meta().clone();
+        let mut meta = recording.meta().clone();
         assert!(imported.samples > 20 && recording.n_samples() == imported.samples, "{kind}: {imported:?}");
         assert_eq!(meta.mode, if has_stacks { CaptureMode::Dwarf { stack_bytes: 8192 } } else { CaptureMode::Fp });
         assert_eq!(meta.events.len(), 1, "{kind}");
@@ -35,6 +37,11 @@ fn every_kind_of_file_is_taken() {
             assert_eq!((&*meta.host.arch, &*meta.events[0].name), ("x86_64", "cpu-clock"), "{kind}");
             let Target::Command { argv, .. } = &meta.target else { panic!("{kind}: {meta:?}") };
             assert!(argv.iter().any(|arg| arg.ends_with("/burn")), "{kind}: {argv:?}");
+            let timeline = Builder::default().finish();
+            let table = kernel_symbols(&timeline, &meta, true);
+            assert!(table.is_ok(), "{kind}: {:?} {:?}", table.err(), meta.host);
+            meta.host.kernel_symbol.as_mut().unwrap().address += 1;
+            assert_eq!(kernel_symbols(&timeline, &meta, true).err(), Some(KernelMissing::OtherBoot), "{kind}");
         }
         let (samples, events) = contents(&written);
         let burn = events.iter().find_map(|event| match event {
