@@ -10,6 +10,7 @@
 //! - A stack that is not complete has its end as second frame: `[truncated: REASON]` or `[broken: REASON]`. What lies
 //!   between the root and the next frame is not known.
 //! - Suffixes tell how a frame was found: `_[k]` kernel, `_[i]` inlined into the frame before it, `_[h]` a heuristic,
+//!   `_[?]` a return address without a call before it,
 //!   `_[fp]` the frame pointer where other frames were found by call frame information. Without a suffix: the way the
 //!   strategy is about.
 //! - Names: `;` becomes `:` (as stackcollapse-perf does), control and other invisible characters `\u{hex}`; so does
@@ -59,7 +60,7 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
 /// The root of stacks that are not complete.
 pub(crate) fn marker(stack: &FoldedStack) -> Option<String> {
     match stack.stop {
-        StopReason::Complete(_) => None,
+        StopReason::Complete(_) | StopReason::NoStack(_) => None,
         stop @ (StopReason::Truncated(_) | StopReason::Broken(_)) => {
             Some(format!("[{}: {}]", stop.class(), stop.name()))
         }
@@ -99,6 +100,7 @@ fn suffix(origin: Origin, mixed: bool) -> &'static str {
         Origin::Kernel => "_[k]",
         Origin::Inlined => "_[i]",
         Origin::Heuristic => "_[h]",
+        Origin::WithoutCall => "_[?]",
         Origin::FramePointer if mixed => "_[fp]",
         Origin::FramePointer | Origin::Leaf | Origin::Cfi => "",
     }
@@ -150,7 +152,7 @@ fn is_marker_like(text: &str) -> bool {
 
 /// Where the `[` of a suffix starts that the name itself ends with.
 fn suffix_start(text: &str) -> Option<usize> {
-    ["_[k]", "_[i]", "_[h]", "_[fp]", "_[j]", "_[w]"]
+    ["_[k]", "_[i]", "_[h]", "_[?]", "_[fp]", "_[j]", "_[w]"]
         .iter()
         .find_map(|suffix| Some(text.strip_suffix(suffix)?.len() + 1))
 }

@@ -33,7 +33,7 @@ impl Kind {
             Origin::Cfi => Self::Cfi,
             Origin::FramePointer => Self::FramePointer,
             Origin::Kernel => Self::Kernel,
-            Origin::Heuristic => Self::Heuristic,
+            Origin::Heuristic | Origin::WithoutCall => Self::Heuristic,
             Origin::Inlined => Self::Inlined,
         }
     }
@@ -41,7 +41,7 @@ impl Kind {
     /// The kind of a stack's root.
     pub(super) fn of_root(stack: &FoldedStack) -> Self {
         match stack.stop {
-            StopReason::Complete(_) => Self::Process,
+            StopReason::Complete(_) | StopReason::NoStack(_) => Self::Process,
             StopReason::Truncated(_) => Self::Truncated,
             StopReason::Broken(_) => Self::Broken,
         }

@@ -52,6 +52,10 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
         let words = format!("· in windows of {}, some {} turns apart", count(window), count(leap));
         line.part(Tone::Plain, words);
     }
+    if let Some(seed) = run.seed {
+        // As it is typed, without commas.
+        line.part(Tone::Plain, format!("· seed {seed}"));
+    }
     for (why, &n) in &verification.excluded {
         line.part(Tone::Warn, format!("· {} excluded: {}", count(n), shown(why)));
     }

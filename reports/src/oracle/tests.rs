@@ -36,6 +36,7 @@ fn verification() -> Verification {
             skipped: 500,
             window: Some(300),
             leap: Some(2000),
+            seed: Some(4_294_967_295),
             events: counts(&[("calls", 12), ("signals", 0), ("stack_switches", 3)]),
         },
         checked: 1000,
@@ -80,7 +81,7 @@ fn the_text_says_everything() {
     let text = String::from_utf8(out).unwrap();
     for words in [
         "2,500 instructions · exited with status 0",
-        "one in 2 · none of the first 500 · in windows of 300, some 2,000 turns apart · 4 excluded: between_stacks",
+        "one in 2 · none of the first 500 · in windows of 300, some 2,000 turns apart · seed 4294967295 · 4 excluded: between_stacks",
         "12 calls · 3 stack switches",
         "99.700 %",
         "wrong_frame 0.100 % (1)",

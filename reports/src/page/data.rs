@@ -225,7 +225,7 @@ fn kind(node: &Node) -> u8 {
         Origin::Cfi => 1,
         Origin::FramePointer => 2,
         Origin::Kernel => 3,
-        Origin::Heuristic => 4,
+        Origin::Heuristic | Origin::WithoutCall => 4,
         Origin::Inlined => 5,
     };
     let mark = match node.mark {

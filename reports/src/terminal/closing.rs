@@ -183,9 +183,7 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
         .part(Tone::Plain, format!("· {} resident at most", byte_count(cost.max_rss_bytes)));
     match cost.bpf_ns_per_tick {
         Some(ns) => line.part(Tone::Plain, format!("· {} in BPF a tick", nanoseconds(ns))),
-        None if closing.is_ebpf => {
-            line.part(Tone::Dim, "· BPF time unknown: the kernel's BPF statistics could not be enabled")
-        }
+        None if closing.is_ebpf => line.part(Tone::Dim, "· BPF time unknown: record --stats measures it"),
         None => &mut line,
     };
     line

@@ -43,6 +43,9 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
         for note in reasons(quality) {
             table.note(note);
         }
+        if let Some(&n) = summary.no_call_before.get(name) {
+            table.note(no_call_before(n, quality.samples));
+        }
     }
     table.write(style, out)?;
     let mut note = Paragraph::new("", 2);
@@ -133,6 +136,18 @@ fn quality_cells(quality: &Quality) -> [Cell; 4] {
     ]
 }
 
+/// How many stacks have a frame that is doubtful whatever their end.
+fn no_call_before(n: u64, samples: u64) -> Paragraph {
+    let mut note = Paragraph::new("", 4);
+    let text = format!(
+        "no_call_before in {} ({}): a return address without a call before it, marked _[?] in folded stacks",
+        share(n, samples),
+        count(n)
+    );
+    note.words(Tone::Warn, &text);
+    note
+}
+
 /// The top reasons of a strategy, one line for each class, and the suspects of skipped callers.
 fn reasons(quality: &Quality) -> Vec<Paragraph> {
     let mut notes = Vec::new();
@@ -151,6 +166,14 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
             share(n, quality.samples),
             count(n)
         );
+        note.words(Tone::Dim, &text);
+        notes.push(note);
+    }
+    if total(&quality.no_stack) > 0 {
+        let mut note = Paragraph::new("", 4);
+        let n = total(&quality.no_stack);
+        let names: Vec<&str> = quality.no_stack.keys().map(String::as_str).collect();
+        let text = format!("{} sample{} without a user stack ({}) left out", count(n), plural(n), names.join(", "));
         note.words(Tone::Dim, &text);
         notes.push(note);
     }

@@ -2,7 +2,7 @@
 
 use super::closing::INDENT;
 use super::{Paragraph, Style, Tone};
-use crate::escape::shown;
+use crate::escape::{shown, visible};
 use crate::finding::{Finding, Judgement, Piece};
 use crate::verdict::{Case, RULE, advice, headline, names};
 use fpprof_analysis::Analysis;
@@ -29,10 +29,24 @@ pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::
 
 fn line(label: &'static str, tone: Tone, finding: &Finding) -> Paragraph {
     let text = finding.pieces.iter().map(|piece| match piece {
-        Piece::Words(words) => words.clone(),
+        Piece::Words(words) => visible(words).into_owned(),
         Piece::Name(name) => shown(name).into_owned(),
     });
     let mut line = Paragraph::new(label, INDENT);
     line.words(tone, &text.collect::<String>());
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a name that stands among our words cannot command the terminal.
+    #[test]
+    fn words_are_escaped() {
+        let finding = Finding::new(Judgement::Bad).words("of \u{1b}[31mevil only 3 % reach their root");
+        let mut out = Vec::new();
+        line("", Tone::Plain, &finding).write(&Style { width: None, colors: false }, &mut out).unwrap();
+        assert!(out.ends_with(b"of \\u{1b}[31mevil only 3 % reach their root\n"), "{}", out.escape_ascii());
+    }
 }
