@@ -1,10 +1,10 @@
 //! The words a recording closes with.
 
-use crate::output::{say, stderr_style};
+use crate::output::{say, say_drawn, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
 use fpprof_analysis::summary::{Cost, Waits, lost_by_cause};
 use fpprof_collector::Outcome;
-use fpprof_recording::model::CpuCounters;
+use fpprof_recording::model::{Collector, CpuCounters};
 use fpprof_reports::terminal::{Closing, closing, waits_line};
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -> anyhow::Result<()> {
     let end = &outcome.end;
     let of_event = |event| end.cpus.iter().filter(move |cpu| cpu.event == event);
     let cpus: Vec<&CpuCounters> = of_event(0).collect();
@@ -37,14 +37,14 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, is_ebpf: bool,
         ring_bytes_per_sample: (recorded > 0).then(|| as_f64(end.own_cost.ring_bytes) / as_f64(recorded)),
         duration_s,
         cost: Some(&cost),
-        is_ebpf,
+        is_ebpf: outcome.collector == Collector::Ebpf,
     };
     let mut text = Vec::new();
     closing(&words, &stderr_style(), &mut text)?;
     if let Some(waits) = Waits::new(&outcome.events, &end.cpus, outcome.blocked_ns) {
         waits_line(&waits, &stderr_style(), &mut text)?;
     }
-    say(String::from_utf8_lossy(&text).trim_end());
+    say_drawn(String::from_utf8_lossy(&text).trim_end());
     for note in &outcome.notes {
         say(&format!("note      {note}"));
     }

@@ -1,5 +1,8 @@
 //! Exit statuses, and how an error is told.
 
+use crate::output::{lines, say, say_drawn};
+use fpprof_reports::escape::visible;
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
@@ -22,10 +25,16 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Prints clap's message; help and version are no errors.
+/// Prints clap's message; help and version are no errors. Where the arguments hold what a terminal would obey, as files'
+/// names may that a shell put there, the message is plain: clap writes them out as they are beside its colours.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    // A closed stdout or stderr leaves nobody to tell.
-    let _ = error.print();
+    let is_obeyed = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
+    if std::env::args_os().any(is_obeyed) {
+        say_drawn(lines(&error.render().to_string(), "\n").trim_end());
+    } else {
+        // A closed stdout or stderr leaves nobody to tell.
+        let _ = error.print();
+    }
     ExitCode::from(if error.use_stderr() { USAGE } else { DONE })
 }
 
@@ -39,7 +48,7 @@ pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
         // Whoever read our output had enough of it.
         return ExitCode::from(DONE);
     }
-    crate::output::say(&format!("fpprof: {}", told(&error)));
+    say(&format!("fpprof: {}", told(&error)));
     ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
 }
 

@@ -1,18 +1,33 @@
 //! Where output goes: stdout, or a file that is never half-written over an older one.
 
 use anyhow::Context as _;
+use fpprof_recording::Recording;
+use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, BufReader, IsTerminal as _, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// Says one line to the person. Data goes elsewhere.
-pub(crate) fn say(line: &str) {
+/// Tells the person something, in one line or more. Data goes elsewhere.
+///
+/// What a terminal would obey is written out: names of files, processes and events are in many of these words. A line
+/// break stays one, but what follows it is set in, so that no name can begin a line that looks like another message.
+pub(crate) fn say(words: &str) {
     // A closed stderr leaves nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", lines(words, "\n  "));
+}
+
+/// Tells what was written for a terminal already, with its names escaped and its colours.
+pub(crate) fn say_drawn(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// `words` with what a terminal would obey written out, their lines separated by `between`.
+pub(crate) fn lines(words: &str, between: &str) -> String {
+    words.lines().map(visible).collect::<Vec<_>>().join(between)
 }
 
 /// How to write for the terminal that stdout is, if it is one.
@@ -39,22 +54,36 @@ fn style_of(is_terminal: bool, width: Option<u16>) -> Style {
 pub(crate) struct RecordingFile {
     path: PathBuf,
     file: Option<File>,
-    is_made: Arc<AtomicBool>,
+    made: Arc<OnceLock<Made>>,
+}
+
+/// What was made for a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Nothing: it goes to a device or a pipe that was there.
+    Nothing,
+    /// A new file.
+    New,
+    /// A new file, for which an older one was moved aside.
+    InPlaceOfOlder,
 }
 
 /// Takes a recording's file back when it turns out that nothing was recorded.
 #[derive(Debug)]
 pub(crate) struct Undo {
     path: PathBuf,
-    is_made: Arc<AtomicBool>,
+    made: Arc<OnceLock<Made>>,
 }
 
 impl Undo {
     /// Removes the file, if it was made, and puts the older one back.
     pub(crate) fn undo(&self) {
-        if self.is_made.load(Ordering::Relaxed) && !is_special(&self.path) {
-            // Nothing was recorded, which is what is being said; a file that cannot be removed holds nothing.
+        let made = self.made.get().copied().unwrap_or(Made::Nothing);
+        // Nothing was recorded, which is what is being said; a file that cannot be removed holds nothing.
+        if made != Made::Nothing {
             let _ = std::fs::remove_file(&self.path);
+        }
+        if made == Made::InPlaceOfOlder {
             let _ = std::fs::rename(old_name(&self.path), &self.path);
         }
     }
@@ -63,12 +92,12 @@ impl Undo {
 impl RecordingFile {
     /// The file that will be made at `path`.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), file: None, is_made: Arc::default() }
+        Self { path: path.to_owned(), file: None, made: Arc::default() }
     }
 
     /// A way to take it back.
     pub(crate) fn undo(&self) -> Undo {
-        Undo { path: self.path.clone(), is_made: Arc::clone(&self.is_made) }
+        Undo { path: self.path.clone(), made: Arc::clone(&self.made) }
     }
 }
 
@@ -76,9 +105,13 @@ impl Write for RecordingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(create_recording(&self.path).map_err(|error| io::Error::other(format!("{error:#}")))?),
+            none => {
+                let created = create_recording(&self.path);
+                let (file, made) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
+                let _ = self.made.set(made);
+                none.insert(file)
+            }
         };
-        self.is_made.store(true, Ordering::Relaxed);
         file.write(bytes)
     }
 
@@ -91,19 +124,34 @@ impl Write for RecordingFile {
 ///
 /// # Errors
 /// If the file cannot be made.
-fn create_recording(path: &Path) -> anyhow::Result<File> {
-    if is_special(path) {
-        let opened = OpenOptions::new().write(true).open(path);
-        return opened.with_context(|| format!("cannot write to {}", path.display()));
+fn create_recording(path: &Path) -> anyhow::Result<(File, Made)> {
+    if let Some(file) = open_special(path)? {
+        return Ok((file, Made::Nothing));
     }
-    if path.symlink_metadata().is_ok() {
-        std::fs::rename(path, old_name(path)).with_context(|| format!("keeping the older {} aside", path.display()))?;
+    let has_older = path.symlink_metadata().is_ok();
+    if has_older {
+        let old = old_name(path);
+        anyhow::ensure!(
+            may_be_replaced(&old),
+            "{} would be lost, and is no recording: move it away, or choose another file with -o",
+            old.display()
+        );
+        std::fs::rename(path, &old).with_context(|| format!("keeping the older {} aside", path.display()))?;
     }
     let made = OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(path);
-    made.with_context(|| format!("cannot make {}: choose another file with -o", path.display()))
+    let file = made.with_context(|| format!("cannot make {}: choose another file with -o", path.display()))?;
+    Ok((file, if has_older { Made::InPlaceOfOlder } else { Made::New }))
 }
 
-/// Writes a whole file through `fill`, beside its final name first, so that a failure leaves no half of it.
+/// Whether nothing is lost with what was kept aside: there is none, it is empty, or it is a recording.
+fn may_be_replaced(old: &Path) -> bool {
+    let Ok(metadata) = old.symlink_metadata() else { return true };
+    let is_recording = || File::open(old).is_ok_and(|file| Recording::open(BufReader::new(file)).is_ok());
+    metadata.is_file() && (metadata.len() == 0 || is_recording())
+}
+
+/// Writes a whole file through `fill`, readable by its owner only, as the recording is that it tells of; beside its final
+/// name first, so that a failure leaves no half of it.
 /// `-` is stdout.
 ///
 /// # Errors
@@ -115,12 +163,12 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         return Ok(out.flush()?);
     }
     let context = || format!("cannot write {}", path.display());
-    if is_special(path) {
-        let mut out = io::BufWriter::new(OpenOptions::new().write(true).open(path).with_context(context)?);
+    if let Some(file) = open_special(path)? {
+        let mut out = io::BufWriter::new(file);
         return fill(&mut out).and_then(|()| out.flush()).with_context(context);
     }
     let beside = partial_name(path);
-    let file = OpenOptions::new().write(true).create_new(true).open(&beside).with_context(context)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).with_context(context)?;
     let mut out = io::BufWriter::new(file);
     let written = fill(&mut out).and_then(|()| out.flush()).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
@@ -136,9 +184,38 @@ fn old_name(path: &Path) -> PathBuf {
     PathBuf::from(old)
 }
 
-/// A device or a pipe: written to as it is, never replaced.
-fn is_special(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| !meta.is_file())
+/// Opens a device or a pipe, which is written to as it is and never replaced; `None` where there is none.
+///
+/// # Errors
+/// If another user put it, or a link to it, where he may: he would read what is written, or choose where it goes. If it
+/// cannot be opened.
+fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
+    let Ok(named) = path.symlink_metadata() else { return Ok(None) };
+    if named.is_file() || path.metadata().map_or(true, |metadata| metadata.is_file()) {
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        named.uid() == own_uid() || !others_may_write_beside(path),
+        "{} is another user's, in a directory that others may write to: choose another file with -o",
+        path.display()
+    );
+    let context = || format!("cannot write to {}", path.display());
+    let link_flags = if named.is_symlink() { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = (link_flags | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).with_context(context)?;
+    let opened = file.metadata().with_context(context)?;
+    let is_same = named.is_symlink() || (opened.dev(), opened.ino()) == (named.dev(), named.ino());
+    anyhow::ensure!(is_same && !opened.is_file(), "{} was replaced meanwhile: start again", path.display());
+    Ok(Some(file))
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn others_may_write_beside(path: &Path) -> bool {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    dir.metadata().is_ok_and(|dir| dir.mode() & 0o022 != 0 || ![0, own_uid()].contains(&dir.uid()))
 }
 
 fn partial_name(path: &Path) -> PathBuf {
@@ -146,3 +223,6 @@ fn partial_name(path: &Path) -> PathBuf {
     name.push(format!(".{}.part", std::process::id()));
     PathBuf::from(name)
 }
+
+#[cfg(test)]
+mod tests;

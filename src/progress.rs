@@ -1,6 +1,7 @@
 //! One line on the terminal while a recording runs.
 
-use fpprof_collector::Progress;
+use crate::output::say;
+use fpprof_collector::{Progress, Update};
 use std::io::{self, Write};
 
 /// The line.
@@ -16,9 +17,17 @@ impl Line {
         Self { is_shown, is_dirty: false }
     }
 
+    /// Shows what is heard of a recording.
+    pub(crate) fn hear(&mut self, update: Update<'_>) {
+        match update {
+            Update::Fallback(fallback) => say(&format!("fpprof: {fallback}")),
+            Update::Progress(now) => self.show(now),
+        }
+    }
+
     /// Draws it anew.
     #[expect(clippy::cast_precision_loss, reason = "a rate for the eye")]
-    pub(crate) fn show(&mut self, now: &Progress) {
+    fn show(&mut self, now: &Progress) {
         if !self.is_shown {
             return;
         }

@@ -23,7 +23,7 @@ pub(crate) struct Source {
     /// by one
     #[arg(long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Look for the recorded machine's files under DIR; build ids decide, since inodes mean nothing there
+    /// Look for the recorded machine's files under DIR first; build ids decide, since inodes mean nothing there
     #[arg(long, value_name = "DIR")]
     pub(crate) symfs: Option<PathBuf>,
     /// Name functions by their symbols alone, as `perf script --no-inline` does: quicker, but what was inlined into a

@@ -1,4 +1,4 @@
-//! `fpprof doctor`: what this kernel and user may do, and how to get the rest.
+//! `fpprof doctor`: checks kernel support and permissions.
 
 use crate::exit::{DONE, FAILED};
 use crate::output;
@@ -6,24 +6,42 @@ use fpprof_collector::doctor::{self, Check, Verdict};
 use fpprof_reports::terminal::{self, CheckStatus};
 use std::path::Path;
 
-/// Say what this kernel and this user may do, and how to get the rest
+/// Check kernel support and permissions
+///
+/// Tries everything that recording needs, down to loading the BPF programs, and says how to allow what is refused. Exit
+/// status 1 if nothing can be recorded, not even without eBPF.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Include the capabilities that other users' running processes need in the advice
+    #[arg(long)]
+    with_ptrace: bool,
+    /// Print libbpf's messages, with the verifier's log if the kernel refuses the BPF programs
+    #[arg(short, long)]
+    verbose: bool,
+}
 
 /// Runs the subcommand; fails when nothing can be recorded, not even without BPF.
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub(crate) fn run(_args: &Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if args.verbose {
+        fpprof_collector::print_libbpf_messages();
+    }
     let found = doctor::probe();
     let can_record = doctor::can_record(&found);
     let program = std::env::current_exe().unwrap_or_else(|_| "fpprof".into());
-    let (possible, command) = doctor::conclude(&found, &program);
+    let (possible, advice) = doctor::conclude(&found, &program, args.with_ptrace);
     let checks: Vec<terminal::Check> = found.into_iter().map(shown).collect();
     output::write_whole(Path::new("-"), |mut out| {
         terminal::checks(&checks, &output::style(), &mut out)?;
         writeln!(out, "possible   {possible}")?;
-        command.map_or(Ok(()), |command| writeln!(out, "for more   {command}"))
+        let Some(advice) = &advice else { return Ok(()) };
+        writeln!(out, "for more   as root:")?;
+        for command in &advice.commands {
+            writeln!(out, "             {command}")?;
+        }
+        if advice.consequence.is_empty() { Ok(()) } else { writeln!(out, "           {}", advice.consequence) }
     })?;
     Ok(if can_record { DONE } else { FAILED })
 }

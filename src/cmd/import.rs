@@ -71,7 +71,7 @@ pub(super) fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
 
 /// Says what was taken of a file and what was not.
 pub(super) fn say_imported(imported: &Imported) {
-    let Imported { samples, lost_records, lost_samples, left_out, damage } = imported;
+    let Imported { samples, lost_records, lost_samples, left_out, damage, warnings } = imported;
     say(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
     let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();
     if !left_out.is_empty() {
@@ -79,5 +79,8 @@ pub(super) fn say_imported(imported: &Imported) {
     }
     for damage in damage {
         say(&format!("damaged  {damage}"));
+    }
+    for warning in warnings {
+        say(&format!("warning  {warning}"));
     }
 }

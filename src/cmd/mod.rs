@@ -13,4 +13,5 @@ pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod top;
 pub(crate) mod unwind;
+#[cfg_attr(not(target_arch = "x86_64"), path = "verify_elsewhere.rs")]
 pub(crate) mod verify;

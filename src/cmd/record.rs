@@ -5,7 +5,7 @@ use crate::output::{RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
 use fpprof_collector::{CollectorWish, Error, EventWish, Outcome, Request, StopFlag, Target, TargetStatus};
-use fpprof_recording::model::{CaptureMode, Collector, CpuCounters, EndReason, Sampling};
+use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -69,14 +69,14 @@ pub(crate) struct Args {
     /// Beside the event: sample the time that threads are blocked, off their CPUs, with the stacks that blocked; shown by
     /// --event off-cpu of report, flamegraph and export. Waits shorter than TIME (50us, 1ms, 0 for any) are counted only;
     /// those of threads that had to make way for others too. The time includes the wait for a CPU after the wake-up, as in
-    /// perf and bcc. Needs eBPF and Linux 6.15
+    /// perf and bcc. Needs eBPF; before Linux 6.15 it costs more, since the stacks of short waits are copied too
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait)]
     off_cpu: Option<Duration>,
     /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
     #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
     call_graph: values::CallGraph,
     /// How samples are taken: with eBPF, by perf events alone (own processes need no privilege; at most 65528 BYTES), or
-    /// with eBPF where that is allowed
+    /// with eBPF unless it is refused
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = CollectorChoice::Auto)]
     collector: CollectorChoice,
     /// Frame pointers, as perf's -g: the same as --call-graph fp
@@ -97,12 +97,19 @@ pub(crate) struct Args {
     /// Keep stack words that point nowhere; without this they are zeroed, since they can hold secrets
     #[arg(long)]
     keep_raw_stacks: bool,
+    /// Measure the time in the BPF programs too, for the cost in the report. The kernel then measures it of every BPF program
+    /// of the machine, which slows all of them down a little, until the recording ends
+    #[arg(long)]
+    stats: bool,
     /// Fail if more than so many per cent of the samples were lost or dropped
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     max_lost: Option<f64>,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
+    /// Print libbpf's messages, with the verifier's log if the kernel refuses the BPF programs
+    #[arg(short, long)]
+    verbose: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -114,7 +121,7 @@ pub(crate) struct Args {
 /// How samples are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum CollectorChoice {
-    /// eBPF where this user may, else perf events
+    /// eBPF, or perf events if that is refused, with the reason
     Auto,
     /// eBPF or nothing
     Ebpf,
@@ -137,9 +144,9 @@ impl From<CollectorChoice> for CollectorWish {
 /// # Errors
 /// If nothing could be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let (request, why_not_bpf) = request(args)?;
-    if let Some(reason) = why_not_bpf {
-        say(&format!("fpprof: samples come from perf events, not from eBPF: {reason}"));
+    let request = request(args)?;
+    if args.verbose {
+        fpprof_collector::print_libbpf_messages();
     }
     if args.dry_run {
         say(&format!("{request:#?}"));
@@ -150,13 +157,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let file = RecordingFile::new(&args.output);
     let undo = file.undo();
     let recorded = if args.output == Path::new("-") {
-        fpprof_collector::record(&request, std::io::stdout(), stop, &mut |now| line.show(now))
+        fpprof_collector::record(&request, std::io::stdout(), stop, &mut |update| line.hear(update))
     } else {
-        fpprof_collector::record(&request, file, stop, &mut |now| line.show(now))
+        fpprof_collector::record(&request, file, stop, &mut |update| line.hear(update))
     };
     line.clear();
     match recorded {
-        Ok(outcome) => closed(args, request.collector == CollectorWish::Ebpf, &outcome),
+        Ok(outcome) => closed(args, &outcome),
         Err(error) => {
             undo.undo();
             Ok(refused(error))
@@ -164,8 +171,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// What was asked for, by the collector that will do it, and why that is not the eBPF one where nothing was said.
-fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
+/// What was asked for.
+fn request(args: &Args) -> anyhow::Result<Request> {
     let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
     let command = (!args.command.is_empty()).then(|| args.command.clone());
     let target = match (command, args.all_cpus) {
@@ -182,9 +189,9 @@ fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
         }
     };
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
-    let (collector, why_not_bpf) = fpprof_collector::choose(args.collector.into());
-    let has_bpf = collector == Collector::Ebpf;
-    let largest = if has_bpf { u32::MAX } else { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES };
+    let collector = CollectorWish::from(args.collector);
+    let by_perf_events = collector == CollectorWish::PerfEvent;
+    let largest = if by_perf_events { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES } else { u32::MAX };
     let request = Request {
         sampling: sampling(args),
         event: args.event.clone().unwrap_or_default(),
@@ -194,11 +201,12 @@ fn request(args: &Args) -> anyhow::Result<(Request, Option<Error>)> {
         duration: args.duration,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
+        statistics: args.stats,
         exclude_self: args.exclude_self || !args.include_self,
-        collector: if has_bpf { CollectorWish::Ebpf } else { CollectorWish::PerfEvent },
+        collector,
         ..Request::new(target)
     };
-    Ok((request, why_not_bpf))
+    Ok(request)
 }
 
 /// How often: as typed, else as is usual of the event.
@@ -230,9 +238,9 @@ fn refused(error: Error) -> u8 {
 }
 
 /// Says how it went, and gives the exit status.
-fn closed(args: &Args, is_ebpf: bool, outcome: &Outcome) -> anyhow::Result<u8> {
+fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
     if !args.quiet {
-        crate::closing::say_outcome(outcome, tick_s(args), is_ebpf, &args.output)?;
+        crate::closing::say_outcome(outcome, tick_s(args), &args.output)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);

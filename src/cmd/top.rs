@@ -5,8 +5,8 @@ use crate::output::say;
 use crate::top::{self, Wish};
 use crate::values;
 use anyhow::Context as _;
-use fpprof_collector::{CollectorWish, Request, StopFlag, Target};
-use fpprof_recording::model::{CaptureMode, Collector, Sampling};
+use fpprof_collector::{Request, StopFlag, Target};
+use fpprof_recording::model::Sampling;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -60,29 +60,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         return Ok(FAILED);
     }
     let (target, words) = target(args)?;
-    let (collector, why_not_bpf) = fpprof_collector::choose(CollectorWish::Auto);
-    let has_bpf = collector == Collector::Ebpf;
-    let largest = if has_bpf { u32::MAX } else { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES };
-    let mode: CaptureMode = args.call_graph.up_to(largest);
     let request = Request {
         sampling: Sampling::FrequencyHz(args.freq),
-        mode,
+        mode: args.call_graph.up_to(u32::MAX),
         kernel_stacks: !args.no_kernel_stacks,
-        collector: if has_bpf { CollectorWish::Ebpf } else { CollectorWish::PerfEvent },
         ..Request::new(target)
     };
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let window_seconds = usize::from(args.window);
     let wish = Wish { request, target: words, window_seconds, output: args.output.as_deref() };
-    let recorded = top::run(&wish, stop)?;
-    if let Some(reason) = why_not_bpf {
-        say(&format!("fpprof: samples came from perf events, not from eBPF: {reason}"));
+    let (recorded, fallback) = top::run(&wish, stop)?;
+    if let Some(fallback) = fallback {
+        say(&format!("fpprof: {fallback}"));
     }
     match recorded {
         Ok(outcome) => {
             if let Some(file) = &args.output {
                 let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
-                crate::closing::say_outcome(&outcome, tick_s, has_bpf, file)?;
+                crate::closing::say_outcome(&outcome, tick_s, file)?;
             }
             Ok(DONE)
         }

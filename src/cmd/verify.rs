@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Strategies to check: fp, dwarf, dwarf@BYTES, elfutils, libunwind [default: all that are built]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strategies: Vec<Strategy>,
-    /// Check one in N instructions
+    /// Check one in N instructions, chosen at random
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
     /// Check none of the first N instructions
@@ -38,16 +38,17 @@ pub(crate) struct Args {
     max_instructions: Option<u64>,
     /// Step windows only, and run past some N calls, returns and jumps at full speed between two of them
     ///
-    /// The length of each leap is random, from 1 to 2 N, and the same for the same seed. Breakpoints stop the program
-    /// where its true stack changes, so that it stays known.
+    /// One in N of these turns begins a window; every turn has the same chance. Of code without turns, such as a long
+    /// loop, less is checked than of other code. Breakpoints stop the program where its true stack changes, so that it
+    /// stays known.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     leap: Option<u64>,
-    /// Instructions in a window between two leaps
+    /// Instructions in a window between two leaps, on average
     #[arg(long, value_name = "N", default_value_t = 200, requires = "leap", value_parser = clap::value_parser!(u64).range(1..))]
     window: u64,
-    /// What the lengths of leaps follow from
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "leap")]
-    seed: u64,
+    /// Choose the same instructions as the run whose report says this seed [default: another one for each run]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Show the first N disagreements, each kind once at each instruction: both stacks and the row behind it
     #[arg(long, value_name = "N", default_value_t = 0)]
     show: usize,
@@ -88,10 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         command: args.command.clone(),
         is_stdout_ours: to_stdout,
         strategies,
-        every: args.every,
-        skip: args.skip,
-        max_instructions: args.max_instructions,
-        leaps: args.leap.map(|turns| verify::Leaps { window: args.window, turns, seed: args.seed }),
+        choice: choice(args)?,
         wanted: Wanted { max: args.show, strategy: args.of },
     };
     let verification = verify::run(&options)?;
@@ -104,6 +102,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         }
     })?;
     Ok(gate(args, &verification))
+}
+
+/// The instructions asked for.
+fn choice(args: &Args) -> anyhow::Result<verify::Choice> {
+    anyhow::ensure!(
+        args.seed.is_none() || args.leap.is_some() || args.every > 1,
+        Usage("--seed without --leap or --every: all instructions are checked, and none are chosen".to_owned())
+    );
+    Ok(verify::Choice {
+        every: args.every,
+        skip: args.skip,
+        max: args.max_instructions,
+        leaps: args.leap.map(|turns| verify::Leaps { window: args.window, turns }),
+        // Short enough to be typed, and for every reader of JSON.
+        seed: args.seed.unwrap_or_else(|| u64::from(fastrand::u32(..))),
+    })
 }
 
 /// The strategies asked for, or all of this build, once each.

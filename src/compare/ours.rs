@@ -45,7 +45,7 @@ pub(crate) fn fill(
     let cut = "the recording broke off";
     run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
     let bpf_ns = cost.and_then(|cost| cost.bpf_ns_per_tick);
-    run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "the kernel's BPF statistics could not be enabled");
+    run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "the time in BPF programs could not be measured");
     let attributed = cost.and_then(|cost| Attributed::of(&cost.overhead));
     run.attributed = Measured::or_missing(attributed, "not every part of the cost could be measured");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);

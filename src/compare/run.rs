@@ -61,7 +61,7 @@ fn command(wish: &Wish, mode: Mode, recording: &Path, output: &Path) -> anyhow::
         }
         (Mode::Fpprof(_), Some(call_graph)) => {
             let mut command = Command::new(std::env::current_exe().context("finding fpprof itself")?);
-            command.args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
+            command.args(["record", "--quiet", "--stats", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
             command.arg("-o").arg(recording).arg("--").args(&wish.command);
             command
         }

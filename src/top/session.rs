@@ -7,7 +7,7 @@ use super::stream;
 use super::view::{Cost, View, Wanted};
 use crate::output::RecordingFile;
 use anyhow::Context as _;
-use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag};
+use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use ratatui::crossterm::event::{Event, KeyEventKind, poll, read};
@@ -32,23 +32,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The screen is drawn anew so often without news: time and losses go on.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
-/// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns.
+/// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns; so what
+/// must be said of a fallback to perf events comes with it.
 ///
 /// # Errors
 /// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
-pub(crate) fn run(wish: &Wish<'_>, stop: &StopFlag) -> anyhow::Result<Result<Outcome, Error>> {
+pub(crate) fn run(wish: &Wish<'_>, stop: &StopFlag) -> anyhow::Result<(Result<Outcome, Error>, Option<String>)> {
     let file = wish.output.map(RecordingFile::new);
     let undo = file.as_ref().map(RecordingFile::undo);
     let (mut sink, feed) = stream::pair(file);
     let (tell, news) = channel();
     let progress = Mutex::new(Progress::default());
+    let fallback = Mutex::new(None);
     let mut screen = Screen::take()?;
     let (shown, recorded) = std::thread::scope(|scope| {
         let analyst = feed.clone();
         scope.spawn(move || work(&analyst, &tell));
         let recorder = scope.spawn(|| {
-            let mut note = |now: &Progress| *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now;
-            let outcome = fpprof_collector::record(&wish.request, &mut sink, stop, &mut note);
+            let mut hear = |update: Update<'_>| match update {
+                Update::Progress(now) => *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now,
+                Update::Fallback(said) => {
+                    *fallback.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.to_string());
+                }
+            };
+            let outcome = fpprof_collector::record(&wish.request, &mut sink, stop, &mut hear);
             feed.end();
             outcome
         });
@@ -63,7 +70,7 @@ pub(crate) fn run(wish: &Wish<'_>, stop: &StopFlag) -> anyhow::Result<Result<Out
         undo.undo();
     }
     shown?;
-    Ok(recorded)
+    Ok((recorded, fallback.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 fn show(

@@ -17,5 +17,5 @@ mod thread;
 mod tracee;
 
 pub(crate) use launch::become_stepped;
-pub(crate) use pace::Leaps;
+pub(crate) use pace::{Choice, Leaps};
 pub(crate) use run::{Options, run};

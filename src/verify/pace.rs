@@ -2,18 +2,83 @@
 
 use std::collections::BTreeMap;
 
-/// Which instructions are checked.
+/// Picks one of every so many at random: every row of that length has exactly one, each of the row with the same chance.
+/// A fixed stride would always meet, or never, what a program does at a multiple of it.
+#[derive(Debug)]
+struct OneIn {
+    n: u64,
+    random: fastrand::Rng,
+    /// How many come before the next one that is picked.
+    before: u64,
+    /// How many of its row come after it.
+    after: u64,
+}
+
+impl OneIn {
+    fn new(n: u64, random: fastrand::Rng) -> Self {
+        let mut one_in = Self { n: n.max(1), random, before: 0, after: 0 };
+        one_in.draw();
+        one_in
+    }
+
+    fn draw(&mut self) {
+        let place = self.random.u64(0..self.n);
+        self.before = self.after.saturating_add(place);
+        self.after = self.n.saturating_sub(place).saturating_sub(1);
+    }
+
+    /// Whether the next one is picked.
+    fn is_next(&mut self) -> bool {
+        if let Some(before) = self.before.checked_sub(1) {
+            self.before = before;
+            return false;
+        }
+        self.draw();
+        true
+    }
+}
+
+/// Which instructions are to be checked.
 #[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    /// One in so many.
+    pub(crate) every: u64,
+    /// None of so many at the start.
+    pub(crate) skip: u64,
+    /// The program is killed after so many.
+    pub(crate) max: Option<u64>,
+    /// Windows between leaps, if not all are stepped.
+    pub(crate) leaps: Option<Leaps>,
+    /// What all that is drawn at random follows from.
+    pub(crate) seed: u64,
+}
+
+/// Windows of stepped instructions with leaps between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaps {
+    /// Instructions in a window, on average.
+    pub(crate) window: u64,
+    /// One in so many turns begins a window.
+    pub(crate) turns: u64,
+}
+
+/// Which of the stepped instructions are checked.
+#[derive(Debug)]
 pub(super) struct Pace {
-    pub(super) every: u64,
-    pub(super) skip: u64,
-    pub(super) max: Option<u64>,
+    every: OneIn,
+    skip: u64,
+    max: Option<u64>,
 }
 
 impl Pace {
-    /// Whether the instruction with so many before it is checked.
-    pub(super) fn is_checked(&self, n_before: u64) -> bool {
-        n_before.checked_sub(self.skip).is_some_and(|n| n.checked_rem(self.every).unwrap_or(0) == 0)
+    pub(super) fn new(choice: &Choice) -> Self {
+        let random = fastrand::Rng::with_seed(choice.seed);
+        Self { every: OneIn::new(choice.every, random), skip: choice.skip, max: choice.max }
+    }
+
+    /// Whether the next instruction, with so many before it, is checked.
+    pub(super) fn is_checked(&mut self, n_before: u64) -> bool {
+        n_before >= self.skip && self.every.is_next()
     }
 
     /// Whether so many instructions are all that was asked for.
@@ -22,33 +87,37 @@ impl Pace {
     }
 }
 
-/// Windows of stepped instructions with leaps between them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leaps {
-    /// Instructions in a window.
-    pub(crate) window: u64,
-    /// Turns between two windows, on average.
-    pub(crate) turns: u64,
-    /// What the lengths of leaps follow from.
-    pub(crate) seed: u64,
-}
-
-/// Whether the program is stepped or leaps, and for how long.
+/// Whether the program is stepped or leaps.
 #[derive(Debug)]
 pub(super) struct Gait {
-    leaps: Option<Leaps>,
-    random: fastrand::Rng,
+    /// `None` if all is stepped.
+    leaps: Option<Drawn>,
     is_leaping: bool,
-    /// Instructions or turns until that changes.
-    left: u64,
+}
+
+/// Where windows begin and end.
+#[derive(Debug)]
+struct Drawn {
+    /// Turns that begin a window.
+    begins: OneIn,
+    /// Instructions of a window. Each is its last with the same chance, so that none is out of reach, however far after
+    /// a turn.
+    window: u64,
+    random: fastrand::Rng,
 }
 
 impl Gait {
-    /// Steps for ever without `leaps`, and begins with a leap with them.
-    pub(super) fn new(leaps: Option<Leaps>) -> Self {
-        let random = fastrand::Rng::with_seed(leaps.map_or(0, |leaps| leaps.seed));
-        let mut gait = Self { leaps, random, is_leaping: false, left: 1 };
-        gait.pass();
+    /// Steps for ever without leaps. With them the start of the program counts as a turn.
+    pub(super) fn new(choice: &Choice) -> Self {
+        let mut random = fastrand::Rng::with_seed(choice.seed).fork();
+        let drawn = |Leaps { window, turns }: Leaps| Drawn {
+            begins: OneIn::new(turns, random.fork()),
+            window: window.max(1),
+            random: random.fork(),
+        };
+        let leaps = choice.leaps.map(drawn);
+        let mut gait = Self { is_leaping: leaps.is_some(), leaps };
+        gait.turned();
         gait
     }
 
@@ -58,26 +127,16 @@ impl Gait {
 
     /// An instruction was stepped in a window.
     pub(super) fn stepped(&mut self) {
-        if !self.is_leaping {
-            self.pass();
+        if let (false, Some(drawn)) = (self.is_leaping, &mut self.leaps) {
+            self.is_leaping = drawn.random.u64(0..drawn.window) == 0;
         }
     }
 
     /// A turn was made in a leap.
     pub(super) fn turned(&mut self) {
-        if self.is_leaping {
-            self.pass();
+        if let (true, Some(drawn)) = (self.is_leaping, &mut self.leaps) {
+            self.is_leaping = !drawn.begins.is_next();
         }
-    }
-
-    fn pass(&mut self) {
-        let Some(Leaps { window, turns, .. }) = self.leaps else { return };
-        self.left = self.left.saturating_sub(1);
-        if self.left > 0 {
-            return;
-        }
-        self.is_leaping = !self.is_leaping;
-        self.left = if self.is_leaping { self.random.u64(1..=turns.saturating_mul(2).max(1)) } else { window };
     }
 }
 
@@ -126,42 +185,90 @@ impl Counts {
 mod tests {
     use super::*;
 
+    const ALL: Choice = Choice { every: 1, skip: 0, max: None, leaps: None, seed: 1 };
+
     /// Check that one in so many is checked after those that are skipped, and that there is an end.
     #[test]
     fn one_in_so_many_is_checked() {
-        let pace = Pace { every: 3, skip: 2, max: Some(8) };
-        let checked: Vec<u64> = (0..10).filter(|&n| pace.is_checked(n) && !pace.is_over(n)).collect();
-        assert_eq!(checked, [2, 5]);
-        assert!(Pace { every: 1, skip: 0, max: None }.is_checked(0));
+        for seed in 0..100 {
+            let mut pace = Pace::new(&Choice { every: 3, skip: 2, max: Some(11), seed, ..ALL });
+            let checked: Vec<u64> = (0..11).filter(|&n| pace.is_checked(n)).collect();
+            assert!(matches!(checked[..], [2..5, 5..8, 8..11]), "{checked:?}");
+            assert!(pace.is_over(11) && !pace.is_over(10));
+        }
+        let mut all = Pace::new(&ALL);
+        assert!((0..10).all(|n| all.is_checked(n)));
     }
-    /// Check that windows have their length, leaps have the mean asked for, and the same seed gives the same ones.
+
+    /// Check that of what comes at a multiple of the stride as much is checked as of everything else.
     #[test]
-    fn windows_and_leaps_take_turns() {
-        let leaps = Leaps { window: 3, turns: 10, seed: 7 };
-        let lengths = |seed: u64| {
-            let mut gait = Gait::new(Some(Leaps { seed, ..leaps }));
-            let mut lengths = Vec::new();
-            for _ in 0..400 {
-                let (mut turns, mut steps) = (0, 0);
-                while gait.is_leaping() {
-                    gait.turned();
-                    turns += 1;
-                }
-                while !gait.is_leaping() {
-                    gait.stepped();
-                    steps += 1;
-                }
-                assert_eq!(steps, 3);
-                lengths.push(turns);
+    fn each_instruction_of_a_loop_has_the_same_chance() {
+        let mut pace = Pace::new(&Choice { every: 20, ..ALL });
+        let mut checked = [0_u32; 20];
+        for round in 0..10_000 {
+            for (n, checked) in (0..).zip(&mut checked) {
+                *checked += u32::from(pace.is_checked(20 * round + n));
             }
-            lengths
-        };
-        let first: Vec<u64> = lengths(7);
-        assert_eq!(first, lengths(7));
-        assert_ne!(first, lengths(8));
-        let sum: u64 = first.iter().sum();
-        assert!((3600..4800).contains(&sum), "{sum}");
-        let mut never = Gait::new(None);
+        }
+        // 500 of each, whose standard deviation is 22.
+        assert!(checked.iter().all(|n| (400..600).contains(n)), "{checked:?}");
+    }
+
+    fn leaping(window: u64, turns: u64, seed: u64) -> Gait {
+        Gait::new(&Choice { leaps: Some(Leaps { window, turns }), seed, ..ALL })
+    }
+
+    /// Turns that begin a window, of the first so many, in a program of nothing else.
+    fn begins(window: u64, turns: u64, seed: u64, n: usize) -> Vec<usize> {
+        let mut gait = leaping(window, turns, seed);
+        let mut begins = Vec::new();
+        for turn in 0..n {
+            if !gait.is_leaping() {
+                begins.push(turn);
+            }
+            while !gait.is_leaping() {
+                gait.stepped();
+            }
+            gait.turned();
+        }
+        begins
+    }
+
+    /// Check that each turn is as likely as any other to begin a window, from the first one on, and that one in so many
+    /// does; and that the same seed gives the same windows.
+    #[test]
+    fn each_turn_has_the_same_chance() {
+        let mut n_begins = [0_u32; 40];
+        for seed in 0..10_000 {
+            for turn in begins(3, 10, seed, 40) {
+                n_begins[turn] += 1;
+            }
+        }
+        // 1,000 of each, whose standard deviation is 30.
+        assert!(n_begins.iter().all(|n| (850..1150).contains(n)), "{n_begins:?}");
+        assert_eq!(begins(3, 10, 7, 1000).len(), 100);
+        assert_eq!(begins(3, 10, 7, 1000), begins(3, 10, 7, 1000));
+        assert_ne!(begins(3, 10, 7, 1000), begins(3, 10, 8, 1000));
+    }
+
+    /// Check that windows have the mean length asked for, that some reach far, and that without leaps there is but one.
+    #[test]
+    fn windows_end_at_random() {
+        let mut gait = leaping(30, 1, 1);
+        let mut lengths = Vec::new();
+        for _ in 0..10_000 {
+            let mut n = 0;
+            while !gait.is_leaping() {
+                gait.stepped();
+                n += 1;
+            }
+            gait.turned();
+            lengths.push(n);
+        }
+        let sum: u32 = lengths.iter().sum();
+        assert!((285_000..315_000).contains(&sum), "{sum}");
+        assert!(lengths.contains(&1) && lengths.iter().any(|&n| n > 150));
+        let mut never = Gait::new(&ALL);
         (0..100).for_each(|_| never.stepped());
         assert!(!never.is_leaping());
     }

@@ -1,7 +1,7 @@
 //! The whole run: start, step, rebuild when mappings change, name.
 
 use super::launch::launch;
-use super::pace::{Leaps, Pace};
+use super::pace::Choice;
 use super::stepper::{Pause, Stepper};
 use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
@@ -25,14 +25,8 @@ pub(crate) struct Options {
     pub(crate) is_stdout_ours: bool,
     /// Strategies to compare with the truth.
     pub(crate) strategies: Vec<Strategy>,
-    /// One in so many instructions is checked.
-    pub(crate) every: u64,
-    /// So many instructions at the start are not.
-    pub(crate) skip: u64,
-    /// After so many the program is killed.
-    pub(crate) max_instructions: Option<u64>,
-    /// Leaps between windows of stepped instructions.
-    pub(crate) leaps: Option<Leaps>,
+    /// The instructions to be checked.
+    pub(crate) choice: Choice,
     /// Disagreements to keep.
     pub(crate) wanted: Wanted,
 }
@@ -45,11 +39,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("reading the clock")?;
     let history = History::new(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX));
-    let Options { every, skip, max_instructions, .. } = *options;
-    let pace = Pace { every, skip, max: max_instructions };
+    let Choice { every, skip, leaps, seed, .. } = options.choice;
     let pid = launch(&options.command, options.is_stdout_ours)?;
     kill_on_signal(pid, stop);
-    let mut stepper = Stepper::new(pid, pace, options.leaps, history, stop)?;
+    let mut stepper = Stepper::new(pid, &options.choice, history, stop)?;
     let mut tally = Tally::new(&options.strategies, options.wanted);
     let resolver = FileModules::new();
     loop {
@@ -65,8 +58,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
                     instructions: stepper.counts.instructions,
                     every,
                     skipped: skip,
-                    window: options.leaps.map(|leaps| leaps.window),
-                    leap: options.leaps.map(|leaps| leaps.turns),
+                    window: leaps.map(|leaps| leaps.window),
+                    leap: leaps.map(|leaps| leaps.turns),
+                    seed: (every > 1 || leaps.is_some()).then_some(seed),
                     events: stepper.counts.events(),
                 };
                 let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

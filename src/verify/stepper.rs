@@ -8,7 +8,7 @@ use super::breakpoints::Breakpoints;
 use super::code::Code;
 use super::leap::Lifted;
 use super::maps::Maps;
-use super::pace::{Counts, Gait, Leaps, Pace};
+use super::pace::{Choice, Counts, Gait, Pace};
 use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -80,19 +80,13 @@ impl Stepper {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn new(
-        pid: Pid,
-        pace: Pace,
-        leaps: Option<Leaps>,
-        history: History,
-        stop: &'static StopFlag,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(pid: Pid, choice: &Choice, history: History, stop: &'static StopFlag) -> anyhow::Result<Self> {
         let mut stepper = Self {
             pid,
             threads: Vec::new(),
             turn: 0,
-            pace,
-            gait: Gait::new(leaps),
+            pace: Pace::new(choice),
+            gait: Gait::new(choice),
             counts: Counts { threads: 1, ..Counts::default() },
             history,
             maps: Maps::default(),

@@ -1,7 +1,7 @@
 //! Registers and memory of a stopped thread.
 
 use anyhow::Context as _;
-use fpprof_recording::model::{Abi, UserRegs};
+use fpprof_recording::model::{Abi, Arch, UserRegs};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -52,7 +52,7 @@ impl Registers {
             r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
             r.r15, r.rip,
         ];
-        Ok(Self { user: UserRegs { abi: Abi::Bits64, values }, ax: r.rax, system_call: r.orig_rax })
+        Ok(Self { user: UserRegs::new(Arch::X86_64, Abi::Bits64, &values), ax: r.rax, system_call: r.orig_rax })
     }
 
     pub(super) fn ip(&self) -> u64 {

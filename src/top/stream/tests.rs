@@ -15,6 +15,8 @@ fn meta() -> Meta {
             cpus_online: 1,
             memory_bytes: 0,
             distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
         },
         collector: Collector::Ebpf,
         events: Vec::new(),

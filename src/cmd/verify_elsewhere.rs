@@ -1,0 +1,20 @@
+//! `fpprof verify` on machines whose programs it cannot step.
+
+use std::ffi::OsString;
+
+/// Step a program, and check every strategy against its true stack at every instruction (on x86-64 only)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What it is told on x86-64
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _arguments: Vec<OsString>,
+}
+
+/// Says that there is no such thing here.
+///
+/// # Errors
+/// Always.
+pub(crate) fn run(_: &Args) -> anyhow::Result<u8> {
+    let here = std::env::consts::ARCH;
+    anyhow::bail!("verify follows calls and returns of x86-64 code, and this is {here}: run it on an x86-64 machine")
+}

@@ -1,0 +1,97 @@
+use super::*;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+use std::process::Command;
+
+const NOBODY: u32 = 65_534;
+
+/// A directory like `/tmp`: everyone may make files there.
+fn shared() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    dir
+}
+
+fn write_report(path: &Path) -> anyhow::Result<()> {
+    write_whole(path, |out| out.write_all(b"words"))
+}
+
+/// Check that a pipe or a link to a device of another user in a shared directory is not written to, by recordings or by
+/// reports, while one's own are.
+#[test]
+fn what_others_planted_is_refused() {
+    let dir = shared();
+    let (pipe, link) = (dir.path().join("pipe"), dir.path().join("link"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    symlink("/dev/null", &link).unwrap();
+    let _reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    for path in [&pipe, &link] {
+        assert!(write_report(path).is_ok() && RecordingFile::new(path).write(b"x").is_ok(), "one's own");
+        lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        let refused =
+            [write_report(path).unwrap_err().to_string(), format!("{:?}", RecordingFile::new(path).write(b"x"))];
+        assert!(refused.iter().all(|words| words.contains("another user's")), "{refused:?}");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(write_report(&pipe).is_ok(), "nobody else could have put it there");
+    chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    assert!(write_report(&pipe).is_err(), "a directory of another user");
+}
+
+/// Check that a link to a file in the place of the output is replaced, and the file it leads to is left alone.
+#[test]
+fn links_to_files_are_not_followed() {
+    let dir = shared();
+    let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+    for write in [write_report, |path: &Path| Ok(RecordingFile::new(path).write_all(b"x")?)] {
+        fs::write(&file, "of value").unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of value");
+        assert!(link.symlink_metadata().unwrap().is_file());
+        fs::remove_file(&link).unwrap();
+    }
+}
+
+/// Check that nobody else may read a recording or what was written of it.
+#[test]
+fn outputs_are_private() {
+    let dir = shared();
+    let (report, recording) = (dir.path().join("report"), dir.path().join("recording"));
+    write_report(&report).unwrap();
+    RecordingFile::new(&recording).write_all(b"x").unwrap();
+    for path in [report, recording] {
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+    }
+}
+
+/// Check that a file that is no recording is kept aside once and then not replaced, and that a recording that is taken
+/// back leaves alone what an earlier one kept aside.
+#[test]
+fn what_was_kept_aside_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, old) = (dir.path().join("notes"), dir.path().join("notes.old"));
+    fs::write(&path, "of value").unwrap();
+    RecordingFile::new(&path).write_all(b"x").unwrap();
+    assert_eq!(fs::read_to_string(&old).unwrap(), "of value");
+    let refused = format!("{:?}", RecordingFile::new(&path).write_all(b"y"));
+    assert!(refused.contains("notes.old would be lost"), "{refused}");
+    assert_eq!(
+        (fs::read_to_string(&old).unwrap(), fs::read_to_string(&path).unwrap()),
+        ("of value".into(), "x".into())
+    );
+    fs::remove_file(&path).unwrap();
+    let mut recording = RecordingFile::new(&path);
+    recording.write_all(b"z").unwrap();
+    recording.undo().undo();
+    assert!(old.exists() && !path.exists(), "it was there before");
+}
+
+/// Check that names cannot command the terminal, nor begin a line of their own.
+#[test]
+fn words_are_escaped() {
+    assert_eq!(
+        lines("no such file: \u{1b}[2Ja\rb\nfpprof: done", "\n  "),
+        "no such file: \\u{1b}[2Ja\\u{d}b\n  fpprof: done"
+    );
+}
