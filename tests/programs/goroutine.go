@@ -1,7 +1,11 @@
+// Runs for as many seconds as its argument says:
 // main.outer < main.mid < main.burn in a goroutine, beside others that make garbage for the collector.
 package main
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 var sink int
 var kept [][]byte
@@ -35,7 +39,11 @@ func litter(end time.Time, done chan bool) {
 
 func main() {
 	done := make(chan bool)
-	end := time.Now().Add(time.Second)
+	length, err := time.ParseDuration(os.Args[1] + "s")
+	if err != nil {
+		panic(err)
+	}
+	end := time.Now().Add(length)
 	go outer(end, done)
 	go litter(end, done)
 	<-done

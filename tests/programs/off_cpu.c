@@ -1,5 +1,6 @@
 /*
- * Blocks in three ways, each below functions of its own, and prints for each how long by its own clock, nanoseconds:
+ * Blocks in three ways, each below functions of its own, and prints for each how long it took by its own clock and for how
+ * much of that it was blocked and nothing else by the kernel's, nanoseconds:
  *   off_cpu sleep N MS | futex N MS | pipe N MS | all N MS
  * Each has two callers, of which the second waits twice as long. `all` does one after the other.
  */
@@ -25,6 +26,18 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+/* For how long the thread was on a CPU, or waited for one: /proc/thread-self/schedstat. */
+static uint64_t ready_ns(void)
+{
+	uint64_t on_cpu, waiting;
+	FILE *file = fopen("/proc/thread-self/schedstat", "r");
+
+	if (!file || fscanf(file, "%lu %lu", &on_cpu, &waiting) != 2)
+		exit(1);
+	fclose(file);
+	return on_cpu + waiting;
 }
 
 static void nap(long part)
@@ -95,19 +108,22 @@ KEEP static void do_pipe(long part)
 		do_##what(2 * ms);                                                                 \
 		__asm__ volatile("" ::: "memory");                                                 \
 	}                                                                                          \
-	static void run_##what(void)                                                               \
-	{                                                                                          \
-		uint64_t took[2] = { 0, 0 };                                                       \
-		for (long turn = 0; turn < turns; turn++) {                                        \
-			uint64_t began = now_ns(), middle;                                         \
-			what##_short();                                                            \
-			middle = now_ns();                                                         \
-			what##_long();                                                             \
-			took[0] += middle - began;                                                 \
-			took[1] += now_ns() - middle;                                              \
-		}                                                                                  \
-		printf(#what "_short %lu\n" #what "_long %lu\n", took[0], took[1]);                \
-		fflush(stdout);                                                                    \
+	static void run_##what(void)								\
+	{												\
+		uint64_t took[2] = { 0, 0 }, blocked[2] = { 0, 0 };				\
+		for (long turn = 0; turn < turns; turn++)						\
+			for (int i = 0; i < 2; i++) {						\
+				uint64_t ready = ready_ns(), began = now_ns(), ns;			\
+				if (i)								\
+					what##_long();						\
+				else								\
+					what##_short();						\
+				ns = now_ns() - began;						\
+				took[i] += ns;							\
+				blocked[i] += ns - (ready_ns() - ready);				\
+			}										\
+		printf(#what "_short %lu %lu\n" #what "_long %lu %lu\n", took[0], blocked[0], took[1], blocked[1]);	\
+		fflush(stdout);									\
 	}
 
 CALLERS(sleep)

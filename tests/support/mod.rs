@@ -1,11 +1,13 @@
 //! What several integration tests need: the program under test and what came out of it.
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
+pub(crate) mod crash;
 pub(crate) mod stacks;
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 /// The program under test.
 pub(crate) fn fpprof() -> Command {
@@ -83,6 +85,35 @@ pub(crate) fn report(file: &Path, options: &[&str]) -> serde_json::Value {
     let ran = ran(fpprof().arg("report").arg(file).arg("--json").args(options));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
+}
+
+/// Lets a program run for 1, 2, 4 … seconds until a test has what it needs of it: how much that is in a second, the load
+/// of the machine decides.
+pub(crate) fn until_enough<T>(what: &str, mut attempt: impl FnMut(u32) -> Option<T>) -> T {
+    let found = [1, 2, 4, 8, 16, 32, 64].into_iter().find_map(&mut attempt);
+    found.unwrap_or_else(|| panic!("{what}: not enough of it in a minute"))
+}
+
+/// Waits for something to become so, however busy the machine is.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}: not so in two minutes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until samples of a recorder that runs are in its file.
+pub(crate) fn wait_for_samples(file: &Path) {
+    let is_begun = || std::fs::metadata(file).is_ok_and(|meta| meta.len() > 4096);
+    wait_until("samples are written", || is_begun() && number(&report(file, &[]), "recorded") > 0);
+}
+
+/// What a process has used of the CPU, to the hundredth of a second: fields 14 and 15 of its `stat`.
+pub(crate) fn cpu_time(pid: &str) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ').skip(11).take(2);
+    Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().expect("ticks") * 10).sum())
 }
 
 /// The number at `key`.

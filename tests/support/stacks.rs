@@ -1,6 +1,7 @@
 //! The stacks of a recording, as its folded export has them.
 
 use super::{fpprof, ran};
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// One distinct user stack of a recording: names leaf first, class and name of its stop reason, samples.
@@ -13,7 +14,14 @@ pub(crate) struct Stack {
 
 /// The user stacks of a recording under a strategy, from the folded export.
 pub(crate) fn stacks(file: &Path, strategy: &str) -> Vec<Stack> {
-    let folded = ran(fpprof().arg("export").arg(file).args(["--format", "folded", "--strategy", strategy]));
+    stacks_in(file, strategy, &[])
+}
+
+/// The same with other options of the export besides.
+pub(crate) fn stacks_in(file: &Path, strategy: &str, options: &[&OsStr]) -> Vec<Stack> {
+    let mut export = fpprof();
+    export.arg("export").arg(file).args(["--format", "folded", "--strategy", strategy]).args(options);
+    let folded = ran(&mut export);
     assert_eq!(folded.status, 0, "{}", folded.stderr);
     folded.stdout.lines().filter_map(stack).collect()
 }
@@ -29,7 +37,10 @@ fn stack(line: &str) -> Option<Stack> {
     };
     let user = frames.filter(|frame| !frame.ends_with("_[k]"));
     let plain = |frame: &str| {
-        ["_[i]", "_[h]", "_[fp]"].iter().fold(frame, |name, end| name.strip_suffix(end).unwrap_or(name)).to_owned()
+        ["_[i]", "_[h]", "_[?]", "_[fp]"]
+            .iter()
+            .fold(frame, |name, end| name.strip_suffix(end).unwrap_or(name))
+            .to_owned()
     };
     let mut names: Vec<String> = user.map(plain).collect();
     names.reverse();

@@ -1,10 +1,8 @@
 //! `fpprof verify` on programs whose every oddity is known: what the oracle must see, and what it must not claim.
 
-mod support;
-
+use crate::support::{Ran, number};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{Ran, number};
 
 /// A compiled program, gone with its folder.
 struct Program {
@@ -17,7 +15,7 @@ impl Program {
         let folder = tempfile::tempdir().expect("a folder for the program");
         let file = folder.path().join(format!("main.{extension}"));
         std::fs::write(&file, source).expect("the source is written");
-        support::compile(compiler, flags, &folder.path().join("prog"), &file);
+        crate::support::compile(compiler, flags, &folder.path().join("prog"), &file);
         Self { folder }
     }
 
@@ -36,7 +34,7 @@ impl Program {
 }
 
 fn verify(options: &[&str], command: &[&str]) -> Ran {
-    support::ran(support::fpprof().arg("verify").args(options).arg("--json").arg("--").args(command))
+    crate::support::ran(crate::support::fpprof().arg("verify").args(options).arg("--json").arg("--").args(command))
 }
 
 fn json(ran: &Ran) -> Value {
@@ -103,8 +101,10 @@ fn assert_sound(report: &Value) {
         let parts = ["truncated", "flagged", "wrong"].map(|class| total(&verdicts[class]));
         assert_eq!(number(verdicts, "exact") + parts.iter().sum::<u64>(), checked, "{verdicts}");
     }
+    // One in a thousand: rows are wrong for an instruction or two where a program jumps out of frames, and what is checked
+    // is chosen at random.
     let wrong = total(&strategy(report, "dwarf")["wrong"]);
-    assert!(wrong * 2000 <= checked, "{wrong} of {checked} wrong without a flag: {}", strategy(report, "dwarf"));
+    assert!(wrong * 1000 <= checked, "{wrong} of {checked} wrong without a flag: {}", strategy(report, "dwarf"));
 }
 
 const RECURSION: &str = r"
@@ -225,7 +225,7 @@ fn jumps_and_exceptions_leave_frames() {
     assert_sound(&report);
     assert_eq!(report["run"]["ended"], "exited with status 0");
     assert!(number(&report["run"]["events"], "unwinds") >= 2, "{}", report["run"]);
-    for name in ["after", "jumper", "thrower", "main"] {
+    for name in ["after()", "jumper()", "thrower()", "main"] {
         assert_exact(&report, name);
     }
 }
@@ -379,13 +379,13 @@ fn exec_is_followed_and_processes_are_let_go() {
 /// Check that the command's output does not mix with the report, and that its status is told.
 #[test]
 fn output_of_the_command_stays_apart() {
-    let ran = verify(&["--strategies", "dwarf", "--every", "1000"], &["/bin/echo", "spoken"]);
+    let ran = verify(&["--strategies", "dwarf", "--leap", "1000"], &["/bin/echo", "spoken"]);
     assert_eq!(json(&ran)["run"]["ended"], "exited with status 0");
     assert!(ran.stderr.contains("spoken") && !ran.stdout.contains("spoken\n"), "{ran:?}");
     let folder = tempfile::tempdir().expect("a folder for the report");
     let file = folder.path().join("report.json");
     let file = file.to_str().expect("a path of plain characters");
-    let ran = verify(&["--strategies", "dwarf", "--every", "1000", "-o", file], &["/bin/echo", "spoken"]);
+    let ran = verify(&["--strategies", "dwarf", "--leap", "1000", "-o", file], &["/bin/echo", "spoken"]);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "spoken\n"), "{ran:?}");
     assert!(Path::new(file).exists());
 }
@@ -479,7 +479,7 @@ int main(void) {
 #[test]
 fn leaps_follow_everything() {
     let program = Program::compile("gcc", &["-O1", "-fno-optimize-sibling-calls"], "c", EVERYTHING);
-    let report = program.verify(&["--leap", "20", "--window", "60"]);
+    let report = program.verify(&["--leap", "3", "--window", "10"]);
     assert_sound(&report);
     assert_eq!(report["run"]["ended"], "exited with status 0", "{}", report["run"]);
     let events = &report["run"]["events"];
@@ -578,4 +578,71 @@ fn leaps_survive_libraries_that_go() {
     // The program exits with another status unless the libraries had the same address.
     assert_eq!(report["run"]["ended"], "exited with status 0");
     assert!(number(&report["run"]["events"], "mapping_changes") >= 7, "{}", report["run"]);
+}
+
+/// Instructions that were checked in a function.
+fn checked_in(report: &Value, name: &str) -> u64 {
+    let functions = report["functions"].as_array().expect("functions");
+    functions.iter().find(|group| group["name"] == name).map_or(0, |group| number(group, "checked"))
+}
+
+/// A program without a C library, `_start: mov $ROUNDS, %ebx; 1: BODY; dec %ebx; jnz 1b`, and then its functions.
+fn rounds(rounds: u32, body: &str, functions: &str) -> Program {
+    let exit = "mov $60,%eax\n xor %edi,%edi\n syscall";
+    let source = format!(
+        ".text\n.globl _start\n.type _start,@function\n_start:\n mov ${rounds},%ebx\n1:\n{body}\n dec %ebx\n jnz 1b\n{exit}\n\
+         .size _start,.-_start\n{functions}\n.section .note.GNU-stack,\"\"\n"
+    );
+    Program::compile("gcc", &["-nostdlib", "-static"], "S", &source)
+}
+
+/// An assembly function.
+fn function_of(name: &str, body: &str) -> String {
+    format!(".type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n")
+}
+
+/// Check that a function that runs at every 50th instruction is checked in proportion if one in 50 instructions is, for
+/// any seed; that the seed is told; and that it gives the same figures again.
+#[test]
+fn what_repeats_with_the_stride_is_met_in_proportion() {
+    // 7 of 50 instructions: 20, call, 7, 20, dec, jnz.
+    let body = " .rept 20\n nop\n .endr\n call f\n .rept 20\n nop\n .endr";
+    let program = rounds(1000, body, &function_of("f", " .rept 6\n nop\n .endr\n ret"));
+    let mut seeds = vec![];
+    for options in [&[][..], &["--seed", "1"], &["--seed", "2"]] {
+        let options = [&["--every", "50"], options].concat();
+        let report = program.verify(&options);
+        // 140 of 1,000, with a standard deviation of 11.
+        let n = checked_in(&report, "f");
+        assert!((80..=200).contains(&n) && number(&report, "checked") >= 999, "{n} of {}", report["checked"]);
+        let seed = number(&report["run"], "seed").to_string();
+        assert_eq!(report, program.verify(&["--every", "50", "--seed", &seed]), "the same seed gives the same figures");
+        seeds.push(seed);
+    }
+    assert_eq!(seeds[1..], ["1", "2"]);
+    let ran = verify(&["--seed", "1"], &["/bin/true"]);
+    assert!(ran.status == 2 && ran.stderr.contains("--leap or --every"), "{}", ran.stderr);
+}
+
+/// Check the same of a function that runs at every 50th call if one in 100 turns, which is as far apart, begins a window;
+/// and that in a long function code far from the last turn is met, too.
+#[test]
+fn what_repeats_with_the_leap_is_met_in_proportion() {
+    let body = " call f\n mov $49,%ebp\n2:\n call g\n dec %ebp\n jnz 2b";
+    let function = " .rept 8\n nop\n .endr\n ret";
+    let program = rounds(1000, body, &(function_of("f", function) + &function_of("g", function)));
+    for seed in ["1", "2"] {
+        let options = ["--leap", "100", "--window", "20", "--seed", seed];
+        let report = program.verify(&options);
+        let (f, g) = (checked_in(&report, "f"), checked_in(&report, "g"));
+        // 20 of 1,000, with a standard deviation of 3.
+        assert!((5..=35).contains(&(f * 1000 / (f + g))), "seed {seed}: {f} beside {g}");
+        assert_eq!(number(&report["run"], "seed").to_string(), seed);
+    }
+    let far = function_of("near", " .rept 100\n nop\n .endr") + &function_of("far", " .rept 100\n nop\n .endr\n ret");
+    let program = rounds(2000, " call near", &far);
+    let report = program.verify(&["--leap", "10", "--window", "40", "--seed", "1"]);
+    assert!(checked_in(&report, "far") > 0, "{}", report["functions"]);
+    let again = program.verify(&["--leap", "10", "--window", "40", "--seed", "1"]);
+    assert_eq!(report, again, "the same seed gives the same figures");
 }

@@ -1,12 +1,10 @@
 //! Samples by all kinds of events: what a program does so many times is sampled so many times, with the stack of the
 //! function that does it. Loads the real BPF programs, and mounts tracefs where only these tests see it.
 
-mod support;
-
+use crate::support::stacks::{commonest, stacks};
+use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, report, source};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::stacks::{commonest, stacks};
-use support::{Ran, assert_balance, compile, fpprof, number, ran, report, source};
 
 fn program(dir: &Path) -> PathBuf {
     let program = dir.join("events");
@@ -29,6 +27,8 @@ struct Recorded {
     /// Samples of the program below this function, by the stacks that know best.
     in_function: u64,
     stacks: String,
+    /// What the program printed.
+    stdout: String,
 }
 
 /// Records the program by an event, checks the balance, and looks for the function.
@@ -48,7 +48,7 @@ fn recorded(options: &[&str], command: &[&str], function: &str) -> Recorded {
     let found = stacks(&file, "dwarf");
     let has = |names: &[String]| names.iter().any(|name| name == function) && names.iter().any(|name| name == "main");
     let in_function = found.iter().filter(|stack| has(&stack.names)).map(|stack| stack.samples).sum();
-    Recorded { report, in_function, stacks: commonest(&found) }
+    Recorded { report, in_function, stacks: commonest(&found), stdout: ran.stdout }
 }
 
 /// Samples that a report says were lost.
@@ -73,6 +73,17 @@ fn assert_each(options: &[&str], command: &[&str], function: &str, times: u64) -
     found
 }
 
+/// Checks that a program that naps has a sample each time it goes off its CPU, by its own count.
+fn assert_each_switch(options: &[&str]) -> Recorded {
+    let found = recorded(options, &["nap", "300"], "nap");
+    let times: u64 = found.stdout.trim().parse().expect("the program's count");
+    let all = found.in_function + lost(&found.report);
+    // It may go off its CPU while it counts.
+    let is_each = times >= 200 && all >= times && found.in_function <= times + 10;
+    assert!(is_each, "{options:?}: {} of {times}: {} {:#}", found.in_function, found.stacks, found.report);
+    found
+}
+
 const COLLECTORS: [&str; 2] = ["ebpf", "perf-event"];
 
 /// Check that each page fault, context switch and migration of a program is a sample with the stack that caused it, by
@@ -84,8 +95,7 @@ fn what_the_kernel_counts() {
         let faults = assert_each(&by("page-faults"), &["touch", "3000"], "touch", 3000);
         assert_eq!(faults.report["environment"]["rate"], "each");
         assert_each(&by("minor-faults"), &["touch", "1000"], "touch", 1000);
-        let switches = recorded(&by("context-switches"), &["nap", "300"], "nap");
-        assert!(switches.in_function >= 300, "{collector}: {} {:#}", switches.in_function, switches.report);
+        assert_each_switch(&by("context-switches"));
         let moves = recorded(&by("cpu-migrations"), &["wander", "200"], "wander");
         assert!(moves.in_function >= 190, "{collector}: {} {:#}", moves.in_function, moves.report);
     }
@@ -105,13 +115,16 @@ fn faults_of_the_disk() {
 #[test]
 fn counts_and_rates() {
     let thin = recorded(&["-e", "faults", "-c", "10"], &["touch", "20000"], "touch");
-    // Others' faults on the same CPUs count too: of them one in ten is skipped.
-    assert!((1500..=2100).contains(&thin.in_function), "{} {:#}", thin.in_function, thin.report);
+    // Others' faults on the same CPUs count too: of ours and theirs together every tenth is a sample, which leaves to
+    // chance how many of ours are, with a standard deviation of 42.
+    let all = thin.in_function + lost(&thin.report);
+    assert!(all >= 1750 && thin.in_function <= 2250, "{} {:#}", thin.in_function, thin.report);
     assert_eq!(thin.report["environment"]["event"], "page-faults");
     assert_eq!(thin.report["environment"]["rate"], "every 10 events");
-    let timed = recorded(&["-e", "cpu-clock", "-c", "500000"], &["touch", "20000"], "touch");
+    // 200,000 faults take a fast machine a tenth of a second.
+    let timed = recorded(&["-e", "cpu-clock", "-c", "500000"], &["touch", "200000"], "touch");
     assert!(timed.in_function > 50, "{:#}", timed.report);
-    let rated = recorded(&["-e", "task-clock", "-F", "2000"], &["touch", "20000"], "touch");
+    let rated = recorded(&["-e", "task-clock", "-F", "2000"], &["touch", "200000"], "touch");
     assert!(rated.in_function > 50, "{:#}", rated.report);
     assert_eq!(rated.report["environment"]["rate"], "2000 Hz");
     let both = ran(fpprof().args(["record", "-F", "9", "-c", "9", "--", "true"]));
@@ -125,14 +138,15 @@ fn tracepoints() {
     for collector in COLLECTORS {
         let by = |event| ["-e", event, "--collector", collector, "--call-graph", "both,16384"];
         assert_each(&by("syscalls:sys_enter_openat"), &["open", "500"], "open_files", 500);
-        let switches = recorded(&by("sched:sched_switch"), &["nap", "300"], "nap");
-        assert!(switches.in_function >= 300, "{collector}: {} {:#}", switches.in_function, switches.report);
+        let switches = assert_each_switch(&by("sched:sched_switch"));
         if collector == "ebpf" {
             assert!(number(&switches.report, "skipped") > 0, "{:#}", switches.report);
         }
     }
     let thin = recorded(&["-e", "syscalls:sys_enter_openat", "-c", "7"], &["open", "7000"], "open_files");
-    assert!((900..=1001).contains(&thin.in_function), "{} {:#}", thin.in_function, thin.report);
+    // As above, with a standard deviation of 29 where others open files, too.
+    let all = thin.in_function + lost(&thin.report);
+    assert!(all >= 820 && thin.in_function <= 1180, "{} {:#}", thin.in_function, thin.report);
 }
 
 /// Check that each hit of a probe is a sample with the caller's stack, wherever in the function it
@@ -164,14 +178,19 @@ fn probes() {
     let address = format!("0x{}", line.split(' ').next().unwrap().trim_start_matches('0'));
     for at in ["probed", &address] {
         let (hits, report) = record(&place(at), &["call", "1000"]);
-        assert_eq!(hits, 1000, "{at}: {report:#}");
+        assert_eq!(hits + lost(&report), 1000, "{at}: {report:#}");
     }
     let (hits, report) = record(&place("probed"), &["threads", "5000"]);
-    assert_eq!(number(&report, "recorded") + lost(&report), 20_000, "{report:#}");
-    assert!(hits >= 19_000, "{report:#}");
+    let recorded = number(&report, "recorded");
+    assert_eq!(recorded + lost(&report), 20_000, "{report:#}");
+    assert!(recorded > 0 && hits * 20 >= recorded * 19, "{hits}: {report:#}");
     let args = ["record", "-e", &place("probed"), "--collector", "perf-event", "--", "true"];
     let refused = ran(fpprof().args(args));
-    assert!(refused.status == 1 && refused.stderr.contains("which is for eBPF"), "{}", refused.stderr);
+    assert!(
+        refused.status == 1 && refused.stderr.contains("needs eBPF: leave out --collector perf-event"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// Check that counters of the processor are sampled where there are some, and where there are none refused with what to
@@ -242,7 +261,7 @@ fn wrong_events() {
 fn flame_graphs_name_the_event() {
     let dir = tempfile::tempdir().unwrap();
     let (program, file) = (program(dir.path()), dir.path().join("recording"));
-    support::record(&file, &["-e", "minor-faults"], &[program.to_str().unwrap(), "touch", "1000"]);
+    crate::support::record(&file, &["-e", "minor-faults"], &[program.to_str().unwrap(), "touch", "1000"]);
     let drawn = ran(fpprof().arg("flamegraph").arg(&file).args(["-o", "-"]));
     assert!(drawn.stdout.contains("recording · minor-faults · dwarf · "), "{}", drawn.stderr);
     assert!(drawn.stdout.contains("touch"));

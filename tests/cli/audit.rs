@@ -1,13 +1,11 @@
 //! `fpprof audit` on files compiled here with known flags.
 
-mod support;
-
+use crate::support::{Ran, fpprof, ran};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Ran, fpprof, ran};
 
 /// Compiles thirty functions that call and thirty that do not, some of which need registers.
 fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
@@ -18,7 +16,7 @@ fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     }
     let (file, out) = (dir.join(format!("{name}.c")), dir.join(name));
     fs::write(&file, source).expect("writing the source");
-    support::compile("gcc", &[&["-shared", "-fPIC"], flags].concat(), &out, &file);
+    crate::support::compile("gcc", &[&["-shared", "-fPIC"], flags].concat(), &out, &file);
     fs::remove_file(file).expect("removing the source");
     out
 }

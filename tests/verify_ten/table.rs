@@ -36,11 +36,6 @@ impl Row {
     fn without_cfi(&self) -> u64 {
         self.verdicts("dwarf")["truncated"]["no_cfi"].as_u64().unwrap_or(0)
     }
-
-    /// Per cent of the stacks with call frame information throughout that are exact.
-    pub(crate) fn exact_where_described(&self, strategy: &str) -> f64 {
-        percent(number(self.verdicts(strategy), "exact"), self.checked.saturating_sub(self.without_cfi()))
-    }
 }
 
 /// All programs.

@@ -1,12 +1,10 @@
 //! `fpprof top` in a real terminal.
 
-mod support;
-
+use crate::support::{fpprof, ran};
 use fpprof_workloads::{build, programs};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use support::{fpprof, ran};
 
 /// A terminal of tmux's, with a shell in it, on a server of its own.
 struct Terminal {
@@ -138,10 +136,8 @@ fn shows_the_hot_function_and_obeys_keys() {
         let is_it = |line: &&str| line.split_whitespace().any(|word| word == name) && line.contains(" % ");
         screen.lines().find(is_it).map(str::to_owned)
     };
-    let screen = terminal.wait("the hot function", |screen| row(screen, "burn").is_some());
-    let burn = row(&screen, "burn").expect("just seen");
-    let own: f64 = burn.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a share");
-    assert!(own >= 80.0, "{burn}");
+    let own = |screen: &str| row(screen, "burn")?.split_whitespace().next()?.parse::<f64>().ok();
+    let screen = terminal.wait("the hot function", |screen| own(screen).is_some_and(|own| own >= 80.0));
     for words in ["dwarf: complete", "fp: complete", "0 lost", "own cost", "q quit", marker] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
@@ -197,9 +193,9 @@ fn sigterm_restores_the_terminal() {
     assert!(killed.success());
     terminal.wait("the end", |screen| screen.contains("ready>") && screen.contains("recorded"));
     terminal.assert_restored();
-    let summary = support::report(&file, &[]);
-    support::assert_balance(&summary);
-    assert!(support::number(&summary, "recorded") > 0);
+    let summary = crate::support::report(&file, &[]);
+    crate::support::assert_balance(&summary);
+    assert!(crate::support::number(&summary, "recorded") > 0);
 }
 
 /// Check that without a terminal there is a clear error, and that nothing has run; and that wrong usage is told.

@@ -1,10 +1,8 @@
 //! The experiment itself: real nbdkit and fio, recorded once with both kinds of stack in every sample.
 
-mod support;
-
+use crate::support::{assert_balance, fpprof, number, ran, record, report, until_enough};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use support::{assert_balance, fpprof, number, ran, record, report};
 
 /// One recording for all tests of this file.
 fn recording() -> &'static Path {
@@ -12,7 +10,11 @@ fn recording() -> &'static Path {
     RECORDING.get_or_init(|| {
         let file = std::env::temp_dir().join(format!("fpprof-test-{}-nbdkit-fio", std::process::id()));
         let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
-        record(&file, &["--call-graph", "both,65536"], &[workload, "4"]);
+        until_enough("nbdkit and fio", |seconds| {
+            record(&file, &["--call-graph", "both,65536"], &[workload, &(seconds * 4).to_string()]);
+            let report = report(&file, &[]);
+            ["nbdkit", "fio"].iter().all(|comm| complete(&report, comm, "dwarf").0 >= 1000).then_some(())
+        });
         file
     })
 }
@@ -34,7 +36,6 @@ fn dwarf_completes_what_frame_pointers_break() {
     assert_balance(&report);
     for comm in ["nbdkit", "fio"] {
         let (samples, by_dwarf) = complete(&report, comm, "dwarf");
-        assert!(samples > 300, "{comm}: only {samples} samples");
         assert!(by_dwarf * 100 >= samples * 99, "{comm}: {by_dwarf} of {samples} complete by CFI");
         let (samples, by_fp) = complete(&report, comm, "fp");
         assert!(by_fp * 10 < samples, "{comm}: {by_fp} of {samples} complete by frame pointers");

@@ -1,12 +1,11 @@
 //! Wrong inputs: one clear message that says what to do, the right exit status, and nothing lost.
 
-mod support;
-
+use crate::support::{fpprof, ran, run};
 use std::fs;
-use support::{fpprof, ran, run};
+use std::process::Command;
 
 /// Every message is one line from us and names a way out.
-fn assert_refused(ran: &support::Ran, status: i32, words: &[&str]) {
+fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
     assert_eq!(ran.status, status, "{ran:?}");
     for word in words {
         assert!(ran.stderr.contains(word), "`{word}` is not in: {}", ran.stderr);
@@ -142,8 +141,8 @@ fn what_cannot_be_unwound_is_named() {
     write("empty", b"");
     write("text", b"hello, world, this is some text\n");
     fs::write(at("main.c"), "int main(void) { return 0; }").unwrap();
-    support::compile("gcc", &["-c"], at("object").as_ref(), at("main.c").as_ref());
-    support::compile("gcc", &[], at("program").as_ref(), at("main.c").as_ref());
+    crate::support::compile("gcc", &["-c"], at("object").as_ref(), at("main.c").as_ref());
+    crate::support::compile("gcc", &[], at("program").as_ref(), at("main.c").as_ref());
     let program = fs::read(at("program")).unwrap();
     // As a core (ELF type 4) it ends in its program headers.
     write("core", &[&program[..16], &[4], &program[17..100]].concat());
@@ -214,4 +213,27 @@ fn without_privilege_the_missing_capability_is_named() {
         .args(["--", "true"]));
     assert_refused(&plain, 1, &["CAP_BPF", "CAP_PERFMON"]);
     assert!(!file.exists(), "an empty profile was left behind");
+}
+
+/// Check that names that would command the terminal are written out, whoever words the message: we, the operating system's
+/// errors, or the parser of the command line.
+#[test]
+fn names_in_errors_are_escaped() {
+    let name = "\u{1b}[31m\u{7}\nfpprof: all is well";
+    let event = format!("uprobe:/{name}:f");
+    let cases: [&[&str]; 4] = [
+        &["report", name],
+        &["import", name],
+        &["cfi", "--elf", name, "--pc", "1"],
+        &["record", "-e", &event, "-o", "/dev/null", "--", "true"],
+    ];
+    for args in cases {
+        let refused = ran(fpprof().args(args));
+        assert_refused(&refused, 1, &["\\u{1b}[31m\\u{7}"]);
+        assert!(!refused.stderr.contains(['\u{1b}', '\u{7}']), "{}", refused.stderr);
+    }
+    // The parser's own words, on a terminal.
+    let command = format!("{} report '--\u{1b}]0;title\u{7}'", env!("CARGO_BIN_EXE_fpprof"));
+    let usage = ran(Command::new("script").args(["-qec", &command, "/dev/null"]));
+    assert!(usage.stdout.contains("unexpected argument") && !usage.stdout.contains("\u{1b}]0;"), "{usage:?}");
 }

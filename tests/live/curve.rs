@@ -7,15 +7,12 @@
 //! a thousand test runs; and each is asked to reject a curve that is wrong.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::{assert_balance, fpprof, number, report, until_enough, wait_until};
 use fpprof_analysis::statistics::share_difference;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use support::{assert_balance, fpprof, number, report};
 
 /// Sizes that are recorded, and the one they are predicted from.
 const SIZES: [u64; 4] = [4096, 8192, 16_384, 32_768];
@@ -25,15 +22,15 @@ const CONFIDENCE: f64 = 1.0 - 0.001 / 8.0;
 /// An error of the curve that must not pass.
 const WRONG_BY: f64 = 0.10;
 /// Fewer samples of a process could not tell a wrong curve from a right one.
-const MIN_SAMPLES: u64 = 400;
+const MIN_SAMPLES: u64 = 1000;
 
 /// Complete stacks and samples.
 type Share = (u64, u64);
 
 /// A shell that waits for a line before it becomes the workload.
-fn held_workload() -> Child {
+fn held_workload(seconds: u32) -> Child {
     let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
-    let script = format!("read -r go && exec '{workload}' 6");
+    let script = format!("read -r go && exec '{workload}' {seconds}");
     let held = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
     held.expect("a shell starts")
 }
@@ -46,17 +43,15 @@ fn recorder(file: &Path, mode: &str, pid: u32) -> Child {
 
 /// Waits until the recorder follows its target: then it writes the description of the recording.
 fn wait_until_recording(file: &Path, recorder: &mut Child) {
-    let start = Instant::now();
-    while fs::metadata(file).map_or(0, |meta| meta.len()) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} is still empty", file.display());
+    wait_until("the recorder writes", || {
         assert!(recorder.try_wait().expect("a child").is_none(), "the recorder of {} ended early", file.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        fs::metadata(file).is_ok_and(|meta| meta.len() > 0)
+    });
 }
 
 /// One run of the workload under a recorder for each size.
-fn record_all(dir: &Path) -> Vec<PathBuf> {
-    let mut workload = held_workload();
+fn record_all(dir: &Path, seconds: u32) -> Vec<PathBuf> {
+    let mut workload = held_workload(seconds);
     let modes = SIZES.map(|size| format!("dwarf,{size}")).into_iter().chain([format!("both,{FULL}")]);
     let mut recorders: Vec<(PathBuf, Child)> = modes
         .map(|mode| {
@@ -115,7 +110,16 @@ fn wrong((complete, samples): Share) -> Share {
 #[test]
 fn the_curve_is_what_smaller_chunks_really_give() {
     let dir = tempfile::tempdir().unwrap();
-    let files = record_all(dir.path());
+    let files = until_enough("nbdkit and fio", |seconds| {
+        let dir = dir.path().join(seconds.to_string());
+        fs::create_dir(&dir).unwrap();
+        let files = record_all(&dir, seconds * 6);
+        let has_enough = |file: &PathBuf| {
+            let report = report(file, &[]);
+            ["nbdkit", "fio"].iter().all(|comm| recorded(&report, comm, "dwarf").1 >= MIN_SAMPLES + MIN_SAMPLES / 10)
+        };
+        files.iter().all(has_enough).then_some(files)
+    });
     let (full, smaller) = files.split_last().unwrap();
     let strategies = SIZES.map(|size| format!("dwarf@{size}")).join(",");
     let full = report(full, &["--strategies", &format!("dwarf,{strategies}")]);

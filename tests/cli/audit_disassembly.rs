@@ -1,11 +1,9 @@
 //! `fpprof audit` against objdump, function by function, on programs and libraries of this machine.
 
-mod support;
-
+use crate::support::{fpprof, number, ran};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{fpprof, number, ran};
 
 /// Files with and without frame pointers, of gcc, clang and other compilers. Those in front of the line come with what
 /// the tests need; of the rest, those that are here.

@@ -1,9 +1,7 @@
 //! Code that a program compiles while it runs has the names of its jitdump, each at its time. Loads the real BPF program.
 
-mod support;
-
+use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, record, report};
 use std::path::{Path, PathBuf};
-use support::{Ran, assert_balance, compile, fpprof, number, ran, record, report};
 
 /// `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
 /// in a dump that is of a KIND that is to be read or not; ends before the recorder does.

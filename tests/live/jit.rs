@@ -1,12 +1,14 @@
 //! Code that a program compiles while it runs has names in the report. Loads the real BPF program.
 
-mod support;
-
+use crate::support::{Ended, Ran, compile, cpu_time, fpprof, number, ran, record, report, wait_until};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use support::{Ran, compile, fpprof, number, ran, record, report};
+use std::process::Command;
+use std::time::Duration;
 
 /// `jit KIND NAME` counts down in code made at run time, and says its name as compilers do, in a table that is a file, or
-/// something of another KIND that is not to be read; ends before the recorder does.
+/// something of another KIND that is not to be read, or nowhere and again and again if the KIND is `none`; ends before the recorder does.
 const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ int main(int argc, char **argv)
 	if (!strcmp(kind, "fifo")) {
 		if (mkfifo(path, 0666))
 			return 1;
-	} else {
+	} else if (strcmp(kind, "none")) {
 		if (!strcmp(kind, "link") && symlink(mktemp(elsewhere), path))
 			return 1;
 		if (!(map = fopen(path, "w")))
@@ -44,7 +46,9 @@ int main(int argc, char **argv)
 		    (!strcmp(kind, "huge") && truncate(path, 65L << 20)))
 			return 1;
 	}
-	((void (*)(void))code)();
+	do
+		((void (*)(void))code)();
+	while (!strcmp(kind, "none"));
 	puts(path);
 	if (!strcmp(kind, "link"))
 		puts(elsewhere);
@@ -114,7 +118,7 @@ fn hostile_names_are_only_names() {
     }
 }
 
-/// Check that a table that is no file of its program's user or root, or is too large, is not read, for which nothing
+/// Check that a table that is no file of its program's user, or is too large, is not read, for which nothing
 /// waits, and that it is said; the code then has no name.
 #[test]
 fn strange_tables_are_refused() {
@@ -129,6 +133,36 @@ fn strange_tables_are_refused() {
         assert!(!hottest.contains("stranger"), "{kind}: {hottest}");
         let dwarf = &report["strategies"]["dwarf"];
         assert!(number(&dwarf["truncated"], "no_module") * 2 > number(&report, "recorded"), "{kind}: {dwarf}");
+    }
+}
+
+/// Check that a user who mounts a file over his program's table, which he may do in a user namespace, does not have us read
+/// it: not one of root's, and no other either.
+#[test]
+fn files_mounted_over_a_table_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "1000 10 secret\n").unwrap();
+    let set_mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    set_mode(dir.path(), 0o755);
+    set_mode(&secret, 0o600);
+    let script = format!(
+        "touch /tmp/perf-$$.map && mount --bind {} /tmp/perf-$$.map && exec {} none x",
+        secret.display(),
+        program.display()
+    );
+    for user in ["65534", "0"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--regid", user, "--clear-groups", "unshare", "-Urm", "sh", "-c", &script]);
+        let running = Ended(command.spawn().expect("setpriv is there"));
+        let pid = running.id().to_string();
+        let comm = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        wait_until("compiled code runs", || comm() == "jit\n" && cpu_time(&pid) > Duration::from_millis(50));
+        let recorded = ran(fpprof().args(["record", "-F", "999", "-p", &pid, "--duration", "0.5", "-o"]).arg(&file));
+        drop(running);
+        std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
+        assert!(recorded.stderr.contains("1 tables of compiled code"), "{user}: {}", recorded.stderr);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Waits: how long a program is blocked, and in which functions, against its own clock. Loads the real BPF programs.
 
-mod support;
-
+use crate::support::stacks::stacks;
+use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source, until_enough};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Sample;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::stacks::stacks;
-use support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, record, report, source};
 
 /// The event of waits, by its number in a recording.
 const WAITS: u16 = 1;
@@ -59,21 +57,24 @@ fn assert_both_balance(file: &Path) -> serde_json::Value {
 }
 
 /// Check that the time a program sleeps, waits for a futex and for a pipe is found below the functions in which it does,
-/// by frame pointers and by unwind information, as long as by its own clock.
+/// by frame pointers and by unwind information: no longer than by its own clock, and no shorter than by the kernel's, which
+/// leaves out the time it waited for a CPU again.
 #[test]
 fn blocked_as_long_as_by_its_own_clock() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
     let ran = recorded(&file, &["--off-cpu", "--call-graph", "both,16384"], &["all", "30", "10"]);
-    let said = ran.stdout.lines().map(|line| line.split_once(' ').expect("a name and a time"));
-    let said: Vec<(&str, u64)> = said.map(|(name, ns)| (name, ns.parse().expect("nanoseconds"))).collect();
+    let words: Vec<&str> = ran.stdout.split_whitespace().collect();
+    let ns = |word: &str| word.parse::<u64>().expect("nanoseconds");
+    let said: Vec<_> =
+        words.as_chunks::<3>().0.iter().map(|&[name, took, blocked]| (name, ns(took), ns(blocked))).collect();
     assert_eq!(said.len(), 6, "{}", ran.stdout);
     for strategy in ["fp", "dwarf"] {
-        for &(function, by_clock) in &said {
+        for &(function, took, by_kernel) in &said {
             let blocked = blocked_in(&file, strategy, function);
-            // The rest is what it did between: it may have had to make way for others.
-            let least = by_clock - by_clock / 20;
-            assert!((least..=by_clock).contains(&blocked), "{strategy} {function}: {blocked} of {by_clock} ns");
+            // Short waits, for memory and the like, are no samples.
+            let is_right = (by_kernel - by_kernel / 20..=took).contains(&blocked);
+            assert!(is_right, "{strategy} {function}: {blocked} of {took} ns, at least {by_kernel}");
         }
     }
     let all = assert_both_balance(&file);
@@ -104,7 +105,7 @@ fn short_waits_are_counted() {
     assert_eq!(number(found, "threshold_ns"), 30_000_000);
     let (recorded, short) = (number(found, "recorded"), number(found, "short"));
     // On a busy machine some sleep for longer than they wanted to.
-    assert!(recorded + short >= 80 && (40..=60).contains(&recorded) && short >= 20, "{found:#}");
+    assert!(recorded + short >= 80 && recorded >= 40 && short > 0, "{found:#}");
     let mean_ns = number(found, "short_ns") / short;
     assert!((1_000_000..30_000_000).contains(&mean_ns), "{found:#}");
     assert!(waits(&file).iter().all(|wait| wait.weight >= 30_000_000));
@@ -117,10 +118,12 @@ fn short_waits_are_counted() {
 fn preempted_is_not_blocked() {
     let dir = tempfile::tempdir().unwrap();
     let (file, program) = (dir.path().join("recording"), program(dir.path()));
-    let script = format!("taskset -c 0 {0} spin 1 500 & taskset -c 0 {0} spin 1 500; wait", program.display());
-    record(&file, &["--off-cpu", "0"], &["sh", "-c", &script]);
-    let report = assert_both_balance(&file);
-    assert!(number(&report["waits"], "preempted") >= 20, "{:#}", report["waits"]);
+    until_enough("threads that make way", |seconds| {
+        let spin = format!("taskset -c 0 {} spin 1 {}", program.display(), 500 * seconds);
+        record(&file, &["--off-cpu", "0"], &["sh", "-c", &format!("{spin} & {spin}; wait")]);
+        let report = assert_both_balance(&file);
+        (number(&report["waits"], "preempted") >= 20).then_some(())
+    });
     assert!(blocked_in(&file, "dwarf", "run_spin") < 10_000_000);
 }
 
@@ -180,10 +183,11 @@ fn nbdkit_and_fio() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
     let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
-    record(&file, &["--off-cpu", "--call-graph", "both,65536"], &[workload, "2"]);
-    let report = assert_both_balance(&file);
-    assert!(number(&report["waits"], "recorded") > 1000, "{:#}", report["waits"]);
-    assert!(number(&report["waits"], "short") > 0, "{:#}", report["waits"]);
+    until_enough("waits", |seconds| {
+        record(&file, &["--off-cpu", "--call-graph", "both,65536"], &[workload, &(2 * seconds).to_string()]);
+        let report = assert_both_balance(&file);
+        (number(&report["waits"], "recorded") > 1000 && number(&report["waits"], "short") > 0).then_some(())
+    });
     let mut by_thread: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
     for wait in waits(&file) {
         by_thread.entry(wait.tid).or_default().push((wait.time_ns - wait.weight, wait.time_ns));
@@ -195,7 +199,7 @@ fn nbdkit_and_fio() {
     }
     // Clock samples are none of the waits', in number and in weight.
     let clock: u64 = stacks(&file, "dwarf").iter().map(|stack| stack.samples).sum();
-    assert!(clock > 0 && clock <= number(&support::report(&file, &[]), "recorded"));
+    assert!(clock > 0 && clock <= number(&crate::support::report(&file, &[]), "recorded"));
 }
 
 /// Check that of the whole machine neither idle CPUs nor kernel threads are blocked, nor fpprof itself.
@@ -270,6 +274,10 @@ fn refused_where_it_cannot_be() {
         }
         assert!(!mark.exists(), "the command ran");
     };
-    refused(&["--off-cpu", "--collector", "perf-event"], 1, &["which is for eBPF", "CAP_BPF"]);
+    refused(
+        &["--off-cpu", "--collector", "perf-event"],
+        1,
+        &["--off-cpu", "needs eBPF: leave out --collector perf-event"],
+    );
     refused(&["--off-cpu", "soon"], 2, &["`soon` is not a time", "50us"]);
 }

@@ -1,12 +1,10 @@
 //! perf's recordings of programs that perf itself cannot unwind, imported: their stacks are those of the manifest.
 
-mod support;
-
+use crate::support::stacks::{Stack, commonest, stacks};
+use crate::support::{Ran, fpprof, ran, report, until_enough};
 use fpprof_workloads::{Program, build, programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::stacks::{Stack, commonest, stacks};
-use support::{Ran, fpprof, ran, report};
 
 fn program(name: &str) -> &'static Program {
     programs().iter().find(|program| program.name == name).unwrap_or_else(|| panic!("no program {name}"))
@@ -21,15 +19,24 @@ fn imported(dir: &Path, program: &Path, options: &[&str]) -> PathBuf {
     recording
 }
 
-/// Records a program with perf; gives its file.
+/// Records a program with perf until there are enough samples; gives its file.
 fn recorded(dir: &Path, program: &Path, arguments: &[&str], options: &[&str]) -> PathBuf {
     let perf_data = dir.join("perf.data");
-    let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
-    let output =
-        perf.arg("--").arg(program).arg("1").args(arguments).output().unwrap_or_else(|error| panic!("perf: {error}"));
-    assert!(output.status.success(), "{output:?}");
+    until_enough("samples", |seconds| {
+        let mut perf = Command::new("perf");
+        perf.args(["record", "-q", "-e", "cpu-clock", "-F", "499", "-o"]).arg(&perf_data).args(options);
+        let perf = perf.arg("--").arg(program).arg(seconds.to_string()).args(arguments);
+        let output = perf.output().unwrap_or_else(|error| panic!("perf: {error}"));
+        assert!(output.status.success(), "{output:?}");
+        let all: u64 = samples(&folded(&perf_data, &["--no-inline"]).stdout).sum();
+        (all >= 100).then_some(())
+    });
     perf_data
+}
+
+/// The numbers of samples of folded stacks.
+fn samples(folded: &str) -> impl Iterator<Item = u64> {
+    folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
 }
 
 /// Per cent of the samples in functions of the program whose stacks are as the manifest says.

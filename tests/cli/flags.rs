@@ -1,14 +1,12 @@
 //! `fpprof flags` from a manifest to a report, with real builds, runs and recordings.
 
-mod support;
-
+use crate::support::{Ran, fpprof, ran};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::{Ran, fpprof, ran};
 
 /// A program that does nothing but calls, under gcc with and without frame pointers, and a benchmark that is a script.
 fn manifest(dir: &Path, rounds: u32, recording: &str) -> PathBuf {

@@ -1,0 +1,11 @@
+//! The command from outside, on inputs that need no recording of ours.
+
+mod audit;
+mod audit_disassembly;
+mod emulated_cores;
+mod flags;
+mod imports;
+#[path = "../support/mod.rs"]
+mod support;
+mod verify;
+mod wrong_inputs;

@@ -1,0 +1,18 @@
+//! The command from outside, on the running kernel: it loads the real BPF programs, and profiles real programs.
+//!
+//! Needs root, and fails without it. Changes nothing of the machine: what needs a mount has a mount namespace of its own.
+
+mod curve;
+mod events;
+mod hard_cases;
+mod jit;
+mod jitdump;
+mod nbdkit_fio;
+mod off_cpu;
+mod processes;
+mod recordings;
+mod storms;
+#[path = "../support/mod.rs"]
+mod support;
+mod threads;
+mod top;

@@ -1,0 +1,166 @@
+//! Where stacks end: programs without rows near their entry point, of another C library, of Go and C together; return
+//! addresses that no call has left; registers in the red zone.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::stacks::{Stack, commonest, stacks};
+use support::{compile, number, ran, record, report, source};
+
+/// A program made in a directory of its own, and its recording.
+struct Recorded {
+    dir: tempfile::TempDir,
+    file: PathBuf,
+}
+
+impl Recorded {
+    fn new(make: impl FnOnce(&Path), arguments: &[&str], call_graph: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, file) = (dir.path().join("program"), dir.path().join("recording"));
+        make(&program);
+        let command: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
+        record(&file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
+        Self { dir, file }
+    }
+
+    fn stacks(&self, strategy: &str) -> Vec<Stack> {
+        stacks(&self.file, strategy)
+    }
+
+    fn quality(&self, strategy: &str) -> Value {
+        report(&self.file, &[])["strategies"][strategy].clone()
+    }
+}
+
+/// Samples, and those of stacks that are exactly this, leaf first, and end so.
+fn exactly(stacks: &[Stack], names: &[&str], class: &str, stop: &str) -> (u64, u64) {
+    let is = |stack: &&Stack| stack.names == names && stack.class == class && stack.stop == stop;
+    (stacks.iter().map(|stack| stack.samples).sum(), stacks.iter().filter(is).map(|stack| stack.samples).sum())
+}
+
+fn assert_nearly_all(stacks: &[Stack], names: &[&str], class: &str, stop: &str) {
+    let (all, right) = exactly(stacks, names, class, stop);
+    assert!(all > 100 && right * 100 >= all * 95, "{right} of {all}: {}", commonest(stacks));
+}
+
+fn made_from(name: &'static str, compiler: &'static str, flags: &'static [&'static str]) -> impl FnOnce(&Path) {
+    move |program| compile(compiler, flags, program, &source(name))
+}
+
+fn workload(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs").join(name)
+}
+
+/// Check that a program in assembly with frame pointers, all of it near its entry point and without rows, is whole by
+/// frame pointers and cut off by call frame information.
+#[test]
+fn code_near_the_entry_point_is_no_root() {
+    let flags = &["-nostdlib", "-static"];
+    let recorded = Recorded::new(made_from("entry.S", "gcc", flags), &[], "both,8192");
+    assert_nearly_all(&recorded.stacks("fp"), &["burn", "mid", "outer", "_start"], "complete", "");
+    assert_nearly_all(&recorded.stacks("dwarf"), &["burn"], "truncated", "no_cfi");
+}
+
+/// Check that programs of musl, whose start code and signal trampoline have no rows, are unwound to their entry point.
+#[test]
+fn musl_is_unwound_to_its_entry_point() {
+    let make =
+        |name: &'static str| move |program: &Path| compile("musl-gcc", &["-O2", "-static"], program, &workload(name));
+    let chain = Recorded::new(make("chain.c"), &["1"], "dwarf,8192");
+    let names = ["burn", "mid", "outer", "main", "libc_start_main_stage2", "_start"];
+    assert_nearly_all(&chain.stacks("dwarf"), &names, "complete", "");
+    let signal = Recorded::new(make("altstack.c"), &["1", "same-stack"], "dwarf,8192");
+    let quality = signal.quality("dwarf");
+    let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
+    assert!(samples > 100 && complete * 100 >= samples * 95, "{quality:#}");
+    let found = signal.stacks("dwarf");
+    let is_through = |stack: &&Stack| {
+        ["burn", "on_illegal", "interrupted"].iter().all(|name| stack.names.iter().any(|own| own == name))
+    };
+    let through: u64 = found.iter().filter(is_through).map(|stack| stack.samples).sum();
+    assert!(through * 100 >= samples * 95, "{through} of {samples}: {}", commonest(&found));
+}
+
+/// Check that C that Go has called on the scheduler's stack ends in its root, and that goroutines of 32-bit programs have
+/// theirs.
+#[test]
+fn go_has_its_roots() {
+    let make = |name: &'static str, arch: &'static str| {
+        move |program: &Path| {
+            let mut build = Command::new("go");
+            build.args(["build", "-o"]).arg(program).arg(source(name)).env("GOARCH", arch);
+            let made = ran(&mut build);
+            assert_eq!(made.status, 0, "go is needed: {}", made.stderr);
+        }
+    };
+    for (name, arch, arguments, root) in
+        [("cgo.go", "amd64", &[][..], "g0"), ("goroutine.go", "386", &["3"][..], "goexit")]
+    {
+        let recorded = Recorded::new(make(name, arch), arguments, "dwarf,16384");
+        let quality = recorded.quality("dwarf");
+        let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
+        assert!(samples > 50 && complete * 100 >= samples * 95, "{name}: {quality:#}");
+        assert!(number(&quality["roots"], root) * 2 > samples, "{name}: {quality:#}");
+    }
+}
+
+/// Check that a return address that no call has left is counted and marked, in a stack that is complete otherwise, and
+/// that a program with signals and threads has none.
+#[test]
+fn forged_return_addresses_are_told() {
+    let recorded = Recorded::new(made_from("forged.S", "gcc", &[]), &[], "dwarf,8192");
+    let summary = report(&recorded.file, &[]);
+    let (samples, doubtful) = (number(&summary, "recorded"), number(&summary["no_call_before"], "dwarf"));
+    assert!(samples > 100 && doubtful * 100 >= samples * 95, "{doubtful} of {samples}");
+    let export = ran(support::fpprof().arg("export").arg(&recorded.file).args(["--format", "folded"]));
+    let marked = export.stdout.lines().filter(|line| line.contains(";main_[?];forge;burn")).count();
+    assert!(marked > 0 && !export.stdout.contains("forge_[?]"), "{}", export.stdout);
+    for (name, arguments) in [("altstack.c", &["1", "same-stack"][..]), ("threads.c", &["1"])] {
+        let make = |program: &Path| compile("gcc", &["-O2", "-pthread"], program, &workload(name));
+        let sound = Recorded::new(make, arguments, "dwarf,8192");
+        assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{name}");
+        assert!(sound.dir.path().exists());
+    }
+}
+
+/// Check that a frame that needs a register its callee has saved in the red zone is followed or said to be lost, and
+/// never followed with what the callee has in it.
+#[test]
+fn red_zones_give_no_wrong_frames() {
+    let recorded = Recorded::new(made_from("red_zone.c", "gcc", &["-O2", "-mtune=k8"]), &[], "dwarf,8192");
+    let found = recorded.stacks("dwarf");
+    let (all, lost) = exactly(&found, &["leaf", "caller"], "truncated", "red_zone");
+    let is_whole = |stack: &&Stack| {
+        stack.class == "complete" && stack.names.starts_with(&["leaf", "caller", "main"].map(String::from))
+    };
+    let whole: u64 = found.iter().filter(is_whole).map(|stack| stack.samples).sum();
+    assert!(all > 100 && (lost + whole) * 100 >= all * 95, "{lost} + {whole} of {all}: {}", commonest(&found));
+}
+
+/// Check that a core, which has the memory below the stack pointer, gives what a function has saved there.
+#[test]
+fn cores_have_the_red_zone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, core) = (dir.path().join("program"), dir.path().join("core"));
+    made_from("red_zone.c", "gcc", &["-O2", "-mtune=k8"])(&program);
+    let mut debugger = Command::new("gdb");
+    let generate = format!("generate-core-file {}", core.display());
+    debugger
+        .args(["-q", "-batch", "-ex", "break leaf", "-ex", "run", "-ex", "stepi 20", "-ex", &generate])
+        .arg(&program);
+    let made = ran(&mut debugger);
+    assert!(core.exists(), "gdb is needed: {} {}", made.stdout, made.stderr);
+    let unwound = ran(support::fpprof().args(["unwind", "--json", "--core"]).arg(&core).arg("--exe").arg(&program));
+    let unwound: Value = serde_json::from_str(&unwound.stdout).unwrap();
+    let thread = &unwound["threads"][0];
+    let names: Vec<&str> =
+        thread["frames"].as_array().unwrap().iter().filter_map(|frame| frame["symbol"].as_str()).collect();
+    assert_eq!(
+        (&names[..3], thread["status"].as_str()),
+        (&["leaf", "caller", "main"][..], Some("complete")),
+        "{thread:#}"
+    );
+}
