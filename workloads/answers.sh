@@ -28,7 +28,7 @@ answer() {
     "$fpprof" report both.fpprof --strategies fp,dwarf@8K,dwarf@64K,dwarf | sed '/^Hottest functions/,/^$/d'
     printf '```\n\nWhat a mode costs, from a run of its own:\n\n```text\n'
     for mode in fp dwarf,8192 dwarf,65536; do
-        "$fpprof" record --call-graph "$mode" -o mode.fpprof -- "$@" >output.txt 2>&1 || { cat output.txt >&2; exit 1; }
+        "$fpprof" record --stats --call-graph "$mode" -o mode.fpprof -- "$@" >output.txt 2>&1 || { cat output.txt >&2; exit 1; }
         printf '%s\n' "$mode"
         grep -E '^(balance|volume|own cost|overhead|written) ' output.txt | sed 's/^/  /'
     done

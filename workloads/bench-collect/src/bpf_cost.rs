@@ -102,7 +102,9 @@ fn number(report: &Value, pointer: &str) -> Option<f64> {
 fn record(wish: &Wish, mode: &str, command: &[String]) -> anyhow::Result<Value> {
     let file = wish.dir.join("cost");
     let mut recorder = Command::new(&wish.fpprof);
-    recorder.args(["record", "--quiet", "-F", "4999", "--collector", "ebpf", "--call-graph", mode, "-o"]).arg(&file);
+    recorder
+        .args(["record", "--quiet", "--stats", "-F", "4999", "--collector", "ebpf", "--call-graph", mode, "-o"])
+        .arg(&file);
     recorder.arg("--").args(command).stdin(Stdio::null()).stderr(Stdio::null()).status()?;
     let report = Command::new(&wish.fpprof).arg("report").arg(&file).arg("--json").stderr(Stdio::null()).output()?;
     let value = serde_json::from_slice(&report.stdout).context("reading the report of a recording")?;

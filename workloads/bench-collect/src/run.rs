@@ -107,7 +107,7 @@ fn command(wish: &Wish, mode: Mode, rate: u64, file: &Path, times: &Path) -> any
         Mode::Ours { collector, call_graph } => {
             let mut command = Command::new(&wish.fpprof);
             let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };
-            command.args(["record", "--quiet", "-F", &rate, "--call-graph", &call_graph.to_string()]);
+            command.args(["record", "--quiet", "--stats", "-F", &rate, "--call-graph", &call_graph.to_string()]);
             command.args(["--collector", collector, "-o"]).arg(file).arg("--").arg(&this);
             command
         }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
 use fpprof_analysis::replay::{PlacedSpace, Recorded, Spaces};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{Abi, Sample};
+use fpprof_recording::model::{Abi, Arch, Sample};
 use fpprof_unwind::Chunk;
 use std::fs::File;
 use std::io::BufReader;
@@ -59,6 +59,7 @@ impl Input {
             for block in recording.sample_blocks() {
                 block?.decode(|sample| {
                     let Some(regs) = sample.user_regs.filter(|regs| regs.abi == Abi::Bits64) else { return };
+                    let Some(&values) = regs.own().first_chunk().filter(|_| regs.arch == Arch::X86_64) else { return };
                     n_bytes = n_bytes.saturating_add(sample.stack.len());
                     if n_bytes > MAX_STACK_BYTES {
                         return;
@@ -66,7 +67,7 @@ impl Input {
                     let place = recorded.timeline.place(sample.pid, sample.tid, sample.time_ns);
                     let holes = sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect();
                     let space = spaces.get(place.space);
-                    samples.push(One { sample: sample.clone(), regs: regs.values, holes, space });
+                    samples.push(One { sample: sample.clone(), regs: values, holes, space });
                 })?;
             }
         }

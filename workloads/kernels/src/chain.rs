@@ -1,0 +1,68 @@
+//! The stacks of the guest's program, which are known.
+
+use crate::results::Stack;
+use anyhow::{bail, ensure};
+
+/// `known SECONDS chain ROUNDS`, root first.
+pub(crate) const CHAIN: &[&str] = &[
+    "main", "level_1", "level_2", "level_3", "level_4", "level_5", "level_6", "level_7", "level_8", "level_9",
+    "level_10", "level_11", "level_12", "burn",
+];
+
+/// `known SECONDS threads ROUNDS`.
+pub(crate) const THREADS: &[&str] = &["thread_main", "worker", "burn"];
+
+/// `known SECONDS waits ROUNDS`; what follows is the C library's.
+pub(crate) const WAITS: &[&str] = &["main", "rest", "nap"];
+
+/// Samples of the program that must have the chain. How many are in the kernel's exec, and when the program starts and
+/// ends, is up to the machine.
+const LEAST_PERCENT: u64 = 50;
+
+/// Check that all stacks with the chain's leaf are exactly the chain, and that most have that leaf; gives how many.
+pub(crate) fn exact(stacks: &[Stack], chain: &[&str]) -> anyhow::Result<u64> {
+    let Some(leaf) = chain.last() else { bail!("a chain of nothing") };
+    let mut all = 0;
+    let mut in_leaf = 0;
+    for stack in stacks.iter().filter(|stack| stack.comm == "known") {
+        all += stack.weight;
+        let Some(at) = stack.functions.iter().rposition(|function| function == leaf) else { continue };
+        in_leaf += stack.weight;
+        let reached: Vec<&str> = stack.functions.iter().take(at + 1).map(String::as_str).collect();
+        ensure!(reached.ends_with(chain), "expected {} below {leaf}, got {}", chain.join(";"), reached.join(";"));
+    }
+    ensure!(
+        in_leaf > 0 && in_leaf * 100 >= all * LEAST_PERCENT,
+        "expected {LEAST_PERCENT} % of the stacks to be in {leaf}, got {in_leaf} of {all}"
+    );
+    Ok(in_leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(functions: &[&str], weight: u64) -> Stack {
+        let functions = functions.iter().map(|&name| name.to_owned()).collect();
+        Stack { comm: "known".to_owned(), functions, weight }
+    }
+
+    /// Check that a chain is found whole, whatever is outside of it, and that one with a frame more or less is refused.
+    #[test]
+    fn chains_are_exact() {
+        let good = [stack(&["_start", "thread_main", "worker", "burn"], 95), stack(&["execve"], 5)];
+        assert_eq!(exact(&good, THREADS).expect("the chain"), 95);
+        for wrong in [&["thread_main", "burn"][..], &["thread_main", "worker", "worker", "burn"], &["burn"]] {
+            assert!(exact(&[good[0].clone(), stack(wrong, 1)], THREADS).is_err(), "{wrong:?}");
+        }
+        assert!(exact(&[stack(&["main"], 96), good[0].clone()], THREADS).is_err(), "too few in the leaf");
+        assert!(exact(&[], THREADS).is_err(), "nothing at all");
+    }
+
+    /// Check that what a function of the chain calls may follow it.
+    #[test]
+    fn waits_end_in_the_library() {
+        let waits = [stack(&["_start", "main", "rest", "nap", "clock_nanosleep"], 7)];
+        assert_eq!(exact(&waits, WAITS).expect("the chain"), 7);
+    }
+}

@@ -1,0 +1,248 @@
+//! What must hold of what a guest left.
+
+use crate::chain::{CHAIN, THREADS, WAITS, exact};
+use crate::kernels::Expects;
+use crate::results::{Ended, Results};
+use crate::steps::steps;
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A column of the table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    /// Whether it applies to such a kernel.
+    pub(crate) applies: fn(Expects) -> bool,
+    /// What the table says of it, or what was expected and what came.
+    pub(crate) judge: fn(&Results, Expects) -> anyhow::Result<String>,
+}
+
+/// All columns.
+pub(crate) const CHECKS: &[Check] = &[
+    Check { name: "fp", applies: is_whole, judge: |results, _| chain(results, "fp", &["fp"]) },
+    Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
+    Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
+    Check { name: "attach", applies: is_whole, judge: threads_with_ends },
+    Check { name: "-a", applies: is_whole, judge: |results, _| threads(results, "all") },
+    Check { name: "off-cpu", applies: is_whole, judge: off_cpu },
+    Check { name: "doctor", applies: is_whole, judge: doctor },
+    Check { name: "collector", applies: |_| true, judge: collector },
+    Check { name: "quiet", applies: |_| true, judge: quiet },
+    Check { name: "clamp", applies: |expects| expects == Expects::PerfEvent, judge: clamp },
+    Check { name: "rings", applies: |expects| expects == Expects::ManyCpus, judge: rings },
+    Check { name: "clean", applies: |_| true, judge: clean },
+];
+
+/// What the rings of all CPUs take at most together where nothing is asked for, and 64 MiB for all other maps.
+const MOST_MAP_BYTES: u64 = (256 + 64) << 20;
+
+fn is_whole(expects: Expects) -> bool {
+    expects != Expects::ManyCpus
+}
+
+/// One thread, twelve functions deep.
+fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<String> {
+    results.succeeded(step)?;
+    judge(results, step, strategies, CHAIN)
+}
+
+/// Four threads.
+fn threads(results: &Results, step: &str) -> anyhow::Result<String> {
+    results.succeeded(step)?;
+    judge(results, step, &["fp", "dwarf"], THREADS)
+}
+
+/// Four threads, of which the kernel knows where their stacks end: no more is copied than there is of them. Perf events
+/// copy what they are asked for.
+fn threads_with_ends(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    let found = threads(results, "attach")?;
+    if expects != Expects::PerfEvent {
+        let report = results.report("attach", &[])?;
+        let all = report.pointer("/chunk_sizes/0").context("no `chunk_sizes` in the report")?;
+        let (samples, unknown) = (number(all, "samples")?, number(all, "without_depth")?);
+        ensure!(
+            unknown * 2 < samples,
+            "expected the end of the stack of most samples, got none for {unknown} of {samples}"
+        );
+    }
+    Ok(found)
+}
+
+fn judge(results: &Results, step: &str, strategies: &[&str], chain: &[&str]) -> anyhow::Result<String> {
+    let report = results.report(step, &["--strategies", &strategies.join(",")])?;
+    balance(&report)?;
+    let mut samples = 0;
+    for strategy in strategies {
+        let stacks = results.stacks(step, &["--strategy", strategy])?;
+        samples = exact(&stacks, chain).with_context(|| format!("by {strategy}"))?;
+        if *strategy == "dwarf" {
+            let complete = complete(&report)?;
+            ensure!(complete >= samples, "expected all {samples} stacks in the known chain complete, got {complete}");
+        }
+    }
+    Ok(format!("{samples}"))
+}
+
+/// Check that every tick is accounted for, and that there are samples.
+fn balance(report: &Value) -> anyhow::Result<()> {
+    let [fired, recorded, skipped, dropped] =
+        ["fired", "recorded", "skipped", "dropped"].map(|key| number(report, key));
+    let (fired, recorded, skipped, dropped) = (fired?, recorded?, skipped?, dropped?);
+    let causes = report.get("lost").and_then(Value::as_object).context("no `lost` in the report")?;
+    let lost: u64 = causes.values().filter_map(Value::as_u64).sum();
+    ensure!(
+        fired == recorded + lost + skipped + dropped,
+        "expected fired = recorded + lost + skipped + dropped, got {fired} = {recorded} + {lost} + {skipped} + {dropped}"
+    );
+    ensure!(recorded > 0, "expected samples, got none of {fired} ticks");
+    Ok(())
+}
+
+/// Stacks of the program that reached their root, by call frame information.
+fn complete(report: &Value) -> anyhow::Result<u64> {
+    let processes = report.get("processes").and_then(Value::as_array).context("no `processes` in the report")?;
+    let known = processes.iter().filter(|process| process.get("comm").and_then(Value::as_str) == Some("known"));
+    let stacks = known.filter_map(|process| process.pointer("/strategies/dwarf"));
+    stacks.map(|of_dwarf| number(of_dwarf, "complete")).sum()
+}
+
+fn off_cpu(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    if expects == Expects::PerfEvent {
+        let Ended { status, stderr, .. } = results.ended("off-cpu")?;
+        ensure!(status == 1, "expected a refusal with exit status 1, got {status}: {stderr}");
+        ensure!(
+            stderr.lines().last().is_some_and(|line| line.contains("--off-cpu")),
+            "expected the reason, got: {stderr}"
+        );
+        return Ok("refused".to_owned());
+    }
+    results.succeeded("off-cpu")?;
+    let report = results.report("off-cpu", &["--event", "off-cpu"])?;
+    balance(&report)?;
+    balance(report.get("waits").context("no `waits` in the report")?)?;
+    exact(&results.stacks("off-cpu", &["--event", "off-cpu", "--strategy", "dwarf"])?, WAITS).context("by dwarf")?;
+    Ok(number(&report, "recorded")?.to_string())
+}
+
+/// What doctor says of eBPF is what the default then did.
+fn doctor(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let said = results.succeeded("doctor")?.stdout;
+    let line = said.lines().find(|line| line.contains("BPF programs load")).context("no such row")?;
+    let says_ebpf = line.trim_start().starts_with("ok");
+    let used = used_collector(results)?;
+    ensure!(says_ebpf == (used == "ebpf"), "expected doctor to agree with `record`, which used {used}; got: {line}");
+    Ok(if says_ebpf { "eBPF" } else { "no eBPF" }.to_owned())
+}
+
+fn used_collector(results: &Results) -> anyhow::Result<String> {
+    results.succeeded("both")?;
+    let report = results.report("both", &["--strategies", "fp"])?;
+    let used = report.pointer("/environment/collector").and_then(Value::as_str);
+    Ok(used.context("no collector in the report")?.to_owned())
+}
+
+/// The default uses what the kernel is expected to allow, and where that is not eBPF says so in one line.
+fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    let said = results.succeeded("both")?.stderr;
+    let used = used_collector(results)?;
+    let expected = if expects == Expects::PerfEvent { "perf_event" } else { "ebpf" };
+    ensure!(used == expected, "expected samples by {expected}, got {used}: {said}");
+    let told = said.lines().filter(|line| line.contains("perf events")).count();
+    let expected_told = usize::from(expects == Expects::PerfEvent);
+    ensure!(told == expected_told, "expected {expected_told} lines on perf events, got {told}:\n{said}");
+    Ok(used)
+}
+
+/// Without -v nothing of libbpf's own log is printed, whatever happens.
+fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    for step in steps(expects) {
+        let said = results.ended(step.name)?.stderr;
+        let first = said.lines().find(|line| line.starts_with("libbpf:"));
+        ensure!(
+            first.is_none(),
+            "expected nothing of libbpf's log, got in {}: {}",
+            step.name,
+            first.unwrap_or_default()
+        );
+    }
+    Ok("ok".to_owned())
+}
+
+/// Perf events take at most 65,528 bytes of stack: a wish for more is met as far as it goes, which is said.
+fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let said = results.succeeded("dwarf")?.stderr;
+    let report = results.report("dwarf", &["--strategies", "dwarf"])?;
+    let mode = report.pointer("/environment/mode").and_then(Value::as_str).unwrap_or_default();
+    ensure!(mode == "dwarf,65528", "expected the mode dwarf,65528, got {mode}");
+    ensure!(said.replace(',', "").contains("65528"), "expected a word on 65528 bytes, got:\n{said}");
+    Ok("ok".to_owned())
+}
+
+/// The kernel memory of all maps of the recorder.
+fn rings(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let total = map_bytes(&results.text("both", "fdinfo")?)?;
+    ensure!(total > 0, "expected BPF maps of the recorder, got none");
+    ensure!(total <= MOST_MAP_BYTES, "expected at most {MOST_MAP_BYTES} bytes in BPF maps, got {total}");
+    Ok(format!("{} MiB", total >> 20))
+}
+
+/// What the maps among a process's open files take, each once.
+fn map_bytes(fdinfo: &str) -> anyhow::Result<u64> {
+    let mut maps = BTreeMap::new();
+    let mut bytes = 0;
+    for line in fdinfo.lines() {
+        match line.split_once(":\t") {
+            Some(("memlock", n)) => bytes = n.parse::<u64>().with_context(|| line.to_owned())?,
+            Some(("map_id", id)) => drop(maps.insert(id, bytes)),
+            _ => {}
+        }
+    }
+    Ok(maps.values().sum())
+}
+
+/// Nothing is left in the kernel, and no process.
+fn clean(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let (before, after) = (results.succeeded("before")?.stdout, results.succeeded("after")?.stdout);
+    ensure!(before == after, "expected as many BPF objects after as before:\n{before}got:\n{after}");
+    let programs = results.text("after", "programs")?;
+    let left = programs.lines().find(|path| path.ends_with("/fpprof") || path.ends_with("/known"));
+    ensure!(left.is_none(), "expected no process left, got {}", left.unwrap_or_default());
+    Ok("ok".to_owned())
+}
+
+fn number(value: &Value, key: &str) -> anyhow::Result<u64> {
+    value.get(key).and_then(Value::as_u64).with_context(|| format!("no number `{key}` in the report"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Check that a tick too many, one too few, and a recording without samples are refused.
+    #[test]
+    fn balances_are_exact() {
+        let report = |fired, recorded| json!({"fired": fired, "recorded": recorded, "skipped": 3, "dropped": 1, "lost": {"ring_full": 2}});
+        balance(&report(10, 4)).expect("a balance");
+        for wrong in [report(11, 4), report(9, 4), report(6, 0), json!({})] {
+            assert!(balance(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Check that complete stacks are those of all processes of that name, and of no other.
+    #[test]
+    fn complete_stacks() {
+        let process = |comm: &str, complete| json!({"comm": comm, "strategies": {"dwarf": {"complete": complete}}});
+        let report = json!({"processes": [process("known", 7), process("sh", 100), process("known", 5)]});
+        assert_eq!(complete(&report).expect("a number"), 12);
+    }
+
+    /// Check that a map that is open twice counts once.
+    #[test]
+    fn maps_count_once() {
+        let map = |id, bytes| format!("pos:\t0\nmemlock:\t{bytes}\nmap_id:\t{id}\n");
+        assert_eq!(map_bytes(&[map(1, 100), map(2, 50), map(1, 100)].concat()).expect("bytes"), 150);
+        assert_eq!(map_bytes("pos:\t0\n").expect("none"), 0);
+    }
+}

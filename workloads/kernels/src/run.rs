@@ -1,0 +1,18 @@
+//! Running tools.
+
+use anyhow::{Context as _, ensure};
+use std::process::{Command, Stdio};
+
+/// Runs a tool to its end, which must be a good one.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    output(command).map(drop)
+}
+
+/// Runs a tool to its end, which must be a good one; gives what it printed.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ended = command.stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    ensure!(ended.status.success(), "{name} failed, {}: {}", ended.status, stderr.trim());
+    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+}

@@ -1,0 +1,61 @@
+//! What is run in the guest, each step by a shell in a folder of its own.
+
+use crate::kernels::Expects;
+
+/// A script; what it leaves is in a folder of its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) script: &'static str,
+}
+
+const BEFORE: Step = Step { name: "before", script: "bpf_objects" };
+
+/// The kernel takes BPF objects apart in its own time.
+const AFTER: Step = Step {
+    name: "after",
+    script: "for try in 1 2 3 4 5 6 7 8 9 10; do
+	bpf_objects >counted
+	cmp -s counted /out/before/stdout && break
+	sleep 1
+done
+cat counted
+for exe in /proc/[0-9]*/exe; do readlink $exe; done >programs
+true",
+};
+
+const EVERYTHING: &[Step] = &[
+    BEFORE,
+    Step { name: "doctor", script: "fpprof doctor" },
+    Step { name: "fp", script: "fpprof record -F 199 --call-graph fp -- known 60 chain 120000" },
+    Step { name: "dwarf", script: "fpprof record -F 199 --call-graph dwarf,65536 -- known 60 chain 120000" },
+    Step { name: "both", script: "fpprof record -F 199 -- known 60 chain 120000" },
+    Step {
+        name: "attach",
+        script: "known 600 threads 1000000000 &
+fpprof record -F 199 -p $! --duration 1
+status=$?
+kill $!
+exit $status",
+    },
+    Step { name: "all", script: "fpprof record -F 199 -a -- known 60 threads 20000" },
+    Step { name: "off-cpu", script: "fpprof record -F 199 --off-cpu -- known 60 waits 300" },
+    AFTER,
+];
+
+const MANY_CPUS: &[Step] = &[
+    BEFORE,
+    Step {
+        name: "both",
+        script: "fpprof record -F 99 -- sh -c 'cat /proc/$PPID/fdinfo/* >fdinfo; known 60 chain 120000; true'",
+    },
+    AFTER,
+];
+
+/// The steps for a kernel that is expected to allow this.
+pub(crate) fn steps(expects: Expects) -> &'static [Step] {
+    match expects {
+        Expects::Ebpf | Expects::PerfEvent => EVERYTHING,
+        Expects::ManyCpus => MANY_CPUS,
+    }
+}
