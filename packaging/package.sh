@@ -1,0 +1,107 @@
+#!/bin/sh
+# Makes a tarball, a .deb and an .rpm for each architecture, with the debug information beside them, in target/package.
+# usage: package.sh [x86_64] [aarch64]   (default: both)
+set -eu
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- x86_64 aarch64
+
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$target_dir/package
+version=$(cargo pkgid --quiet | sed 's/.*[#@]//')
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+die() { echo "package: $*" >&2; exit 1; }
+
+# The prefix of the cross binutils and compiler, or nothing for this machine's own architecture.
+prefix() { [ "$1" = "$(uname -m)" ] || echo "$1-linux-gnu-"; }
+
+build() { # ARCH: a static program, with its debug information
+    target=$1-unknown-linux-gnu
+    [ -d "$(rustc --print target-libdir --target "$target")" ] ||
+        die "Rust has no library for $target: rustup target add $target"
+    name=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')
+    flags="-C target-feature=+crt-static -C link-arg=-Wl,--build-id=sha1"
+    flags="$flags --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/cargo --remap-path-prefix=$PWD=/fpprof"
+    cross=$(prefix "$1")
+    [ -z "$cross" ] || export "${name}_LINKER=${cross}gcc"
+    env "${name}_RUSTFLAGS=$flags" cargo build --quiet --release -p fpprof --target "$target"
+}
+
+stage() { # ARCH STAGE DEBUG: what goes below /usr, and what goes below /usr/lib/debug
+    built=$target_dir/$1-unknown-linux-gnu/release/fpprof
+    objcopy=$(prefix "$1")objcopy
+    needed=$("$(prefix "$1")readelf" -d "$built" | sed -n 's/.*(NEEDED).*\[//p')
+    [ -z "$needed" ] || die "$built is not static, it needs $needed"
+    mkdir -p "$2/bin" "$2/share/doc/fpprof"
+    id=$(file_build_id "$1" "$built")
+    debug=$3/.build-id/$(echo "$id" | cut -c1-2)
+    mkdir -p "$debug"
+    "$objcopy" --only-keep-debug --compress-debug-sections "$built" "$debug/$(echo "$id" | cut -c3-).debug"
+    "$objcopy" --strip-all "$built" "$2/bin/fpprof"
+    cargo run --quiet --release --example manual -- "$2/share"
+    gzip -9n "$2"/share/man/man1/*
+    cp README.md LICENSE-APACHE LICENSE-MIT "$2/share/doc/fpprof"
+    cargo run --quiet --release --example notices -- "$1-unknown-linux-gnu" > "$2/share/doc/fpprof/THIRD-PARTY"
+    chmod 644 "$debug"/*
+    chmod -R u=rwX,go=rX "$2" "$3"
+}
+
+file_build_id() { # ARCH FILE
+    id=$("$(prefix "$1")readelf" -n "$2" | sed -n 's/^ *Build ID: //p')
+    [ -n "$id" ] || die "$2 has no build id"
+    echo "$id"
+}
+
+# The packages of debug information get a LEVEL of 0: their sections are compressed already.
+pack_tar() { # NAME FOLDER [LEVEL]: the folder becomes NAME in NAME.tar.xz
+    tar -C "$2" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+        --transform "s,^\.,$1," -I "xz -${3-6}" -cf "$out/$1.tar.xz" .
+}
+
+pack_deb() { # PACKAGE ARCH FOLDER SUMMARY [LEVEL]: the folder is the root of the package
+    case $2 in x86_64) arch=amd64 ;; aarch64) arch=arm64 ;; esac
+    mkdir -p "$3/DEBIAN"
+    cat > "$3/DEBIAN/control" <<EOF
+Package: $1
+Version: $version
+Architecture: $arch
+Maintainer: $(git log -1 --format='%an <%ae>')
+Section: devel
+Priority: optional
+Installed-Size: $(du -sk --exclude=DEBIAN "$3" | cut -f1)
+Description: $4
+EOF
+    (cd "$3" && find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums)
+    dpkg-deb --root-owner-group -Zxz "-z${5-6}" --build "$3" "$out/${1}_${version}_$arch.deb" > /dev/null
+}
+
+pack() { # ARCH
+    work=$out/work-$1
+    rm -rf "$work"
+    stage "$1" "$work/stage" "$work/debug"
+    pack_tar "fpprof-$version-$1-linux" "$work/stage"
+    pack_tar "fpprof-$version-$1-linux-debug" "$work/debug" 0
+
+    mkdir -p "$work/deb" "$work/deb-debug/usr/lib/debug"
+    cp -a "$work/stage" "$work/deb/usr"
+    mv "$work/deb/usr/share/zsh/site-functions" "$work/deb/usr/share/zsh/vendor-completions"
+    mv "$work/deb/usr/share/doc/fpprof/THIRD-PARTY" "$work/deb/usr/share/doc/fpprof/copyright"
+    pack_deb fpprof "$1" "$work/deb" 'profiler that compares frame pointers with DWARF unwinding'
+    cp -a "$work/debug/." "$work/deb-debug/usr/lib/debug"
+    pack_deb fpprof-dbgsym "$1" "$work/deb-debug" 'debug information for fpprof' 0
+
+    rpmbuild --quiet -bb --target "$1-linux" --define "_topdir $work/rpm" --define "version $version" \
+        --define "stage $work/stage" --define "debug $work/debug" packaging/fpprof.spec
+    mv "$work"/rpm/RPMS/*/*.rpm "$out"
+    rm -rf "$work"
+}
+
+rm -rf "$out"
+mkdir -p "$out"
+for arch; do
+    case $arch in x86_64 | aarch64) ;; *) die "no packages for '$arch': x86_64 or aarch64" ;; esac
+    build "$arch"
+    pack "$arch"
+done
+(cd "$out" && sha256sum -- * > SHA256SUMS && ls -l)
