@@ -9,34 +9,52 @@ default:
 
 # Build everything in release.
 build:
-    cargo build --quiet --release --features {{features}}
+    cargo build --release --features {{features}}
+
+# Build fpprof for aarch64, in target/aarch64-unknown-linux-gnu/release.
+build-arm64:
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc cargo build --quiet --release --target aarch64-unknown-linux-gnu
 
 # The main job on real nbdkit + fio: every mode, perf beside it, one report.
-demo *ARGS: build
+demo *ARGS:
+    cargo build --release
     sh workloads/demo.sh {{fpprof}} {{ARGS}}
 
 # How many stacks each mode breaks, why, what chunk size would do, what it costs: four real programs, as Markdown.
 answers *ARGS: build
     sh workloads/answers.sh {{fpprof}} {{ARGS}}
 
-# Everything that must pass before a change lands.
+# A tarball, a .deb and an .rpm for x86_64 and aarch64, or for those that are named, in target/package.
+package *ARCHITECTURES:
+    sh packaging/package.sh {{ARCHITECTURES}}
+
+# Formatting, lints, and all tests that leave the machine as it is: unit, golden and live ones. Needs root.
 test: check
-    cargo test --release --workspace --features {{features}}
+    cargo test --release --workspace --features {{features}} --no-fail-fast
+
+# Tests that change the machine while they run and put it back: CPUs, core names, process numbers, control groups, users' rights.
+test-host:
+    cargo test --release --workspace --features {{features}} --no-fail-fast --test host
+
+# Tests that take long, some half an hour: known programs, ten real ones, the balance a hundred times, every ELF file, other kernels.
+test-long: truth verify-ten balance unwind-sweep
+    {{just_executable()}} kernels
 
 # The balance with recorders that are stopped, and with CPUs that go off and come on: a hundred recordings of each, 5 minutes.
 balance:
-    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof --test live_recordings -- --nocapture a_stopped_recorder
-    FPPROF_BALANCE_ROUNDS=100 cargo test --release -p fpprof-collector --test cpus -- --nocapture every_tick
+    FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test live -- --nocapture a_stopped_recorder
+    FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test host -- --nocapture every_tick
 
 # All live tests, and what they leave in the kernel and among the processes: nothing. Wants the machine for itself.
 leftovers:
-    cargo test --release -p fpprof -p fpprof-collector --features {{features}} --no-run
-    sh workloads/leftovers.sh cargo test --quiet --release -p fpprof -p fpprof-collector --features {{features}} --test 'live*' --test leftovers --test cpus --test clean_world
+    cargo test --release --workspace --features {{features}} --no-run
+    sh workloads/leftovers.sh cargo test --quiet --release --workspace --features {{features}} --test live --test host --test leftovers --test clean_world
 
 # Formatting and lints, warnings are errors.
 check:
     cargo fmt --all --check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
+    cargo clippy --quiet --release --workspace --features {{features}} --test host --test truth --test verify_ten -- -D warnings
 
 # Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
 unwind-sweep *PATHS="/usr/lib /usr/bin":
@@ -54,13 +72,18 @@ miri:
 bench WHAT *ARGS: build
     cargo run --quiet --release {{ if WHAT == "collect" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
+# Boot other kernels in QEMU and check fpprof in each: all, or those named (5.10 6.1 6.1-64cpus 6.12 6.12-rt 7.3 arm64).
+kernels *ARGS: build
+    case " {{ARGS}} " in '  ' | *' arm64 '*) {{just_executable()}} build-arm64 ;; esac
+    cargo run --quiet --release -p fpprof-kernels -- {{ARGS}}
+
 # Programs of known stacks under every strategy: one table, in target/truth.
 truth:
-    cargo test --quiet --release --features {{features}} --test live_truth -- --nocapture
+    cargo test --quiet --release --workspace --features {{features}} --test truth -- --nocapture
 
 # Ten real programs against their true stacks, ours beside libdw and libunwind: one table, in target/verify-ten.
 verify-ten:
-    FPPROF_FIO_OPERATIONS=400000 cargo test --quiet --release --features {{features}} --test live_verify -- --nocapture ten_programs
+    cargo test --quiet --release --workspace --features {{features}} --test verify_ten -- --nocapture
 
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:
