@@ -6,7 +6,7 @@ fpprof=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 report=${FPPROF_DEMO_REPORT:-fpprof-demo}
-seconds=${FPPROF_DEMO_SECONDS:-3}
+seconds=${FPPROF_DEMO_SECONDS:-1}
 
 if [ -e "$report" ]; then
     rm -rf "$report.old"

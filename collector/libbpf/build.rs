@@ -70,11 +70,12 @@ fn libbpf_sys() -> PathBuf {
     package.manifest_path.parent().expect("a manifest is in a folder").as_std_path().to_owned()
 }
 
-/// The compiler for the target. Nothing of these libraries is visible outside the program: libdw brings a libelf of its
+/// The compiler for the target. These libraries load programs, once: their speed is of no account, the time to build them
+/// is. Nothing of these libraries is visible outside the program: libdw brings a libelf of its
 /// own, another version, and must not be given this one's functions.
 fn compiler() -> cc::Build {
     let mut build = cc::Build::new();
-    build.std("gnu11").warnings(false).flag("-fvisibility=hidden");
+    build.std("gnu11").opt_level(1).warnings(false).flag("-fvisibility=hidden");
     build
 }
 
