@@ -24,6 +24,9 @@ pub enum Note {
     /// So many CPUs came online during the recording, and were sampled from then on. What processes did on them in the
     /// moment before may be missing.
     CpusJoined(u64),
+    /// So many CPUs came online during the recording and have no ring, because their numbers are higher than any there was
+    /// in the beginning: their ticks are counted as lost, `no_ring`.
+    CpusWithoutRing(u64),
     /// So many processes were not followed, because the table of profiled processes was full.
     ProcessesNotFollowed(u64),
     /// So many processes could not be read from `/proc`, because they were gone or not ours to read.
@@ -75,6 +78,7 @@ impl Note {
             Self::CpusNotSampled(n) => n_words(n, "CPUs came online later and were not sampled"),
             Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
             Self::CpusJoined(n) => n_words(n, "CPUs came online meanwhile and were sampled from then on"),
+            Self::CpusWithoutRing(n) => n_words(n, CPUS_WITHOUT_RING),
             Self::ProcessesNotFollowed(n) => n_words(n, "processes were not followed: the table of processes was full"),
             Self::ProcessesUnreadable(n) => n_words(n, PROCESSES_UNREADABLE),
             Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be kept"),
@@ -102,6 +106,8 @@ impl Note {
 
 const PROCESSES_UNREADABLE: &str =
     "processes were gone or unreadable when their mappings were read; their samples are truncated process_gone";
+const CPUS_WITHOUT_RING: &str =
+    "CPUs came online meanwhile and have no buffer: their samples are counted as lost (no_ring); record again";
 const CPUS_NOT_WATCHED: &str =
     "CPUs that came online meanwhile were not sampled: the kernel's device events cannot be heard here";
 const STACKS_SHED: &str = "stacks were cut short because the ring buffer was filling up; a larger -m avoids that";

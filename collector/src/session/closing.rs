@@ -176,6 +176,9 @@ impl<W: Write> Session<'_, W> {
         let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
         let stack_ends_unknown =
             reader.total(counter::COUNT_STACK_END_UNKNOWN).saturating_sub(reader.stack_hints.n_found());
+        let n_ring_cpus = self.plan.wish.n_ring_cpus;
+        let n_joined =
+            |is_meant: &dyn Fn(u32) -> bool| self.cpus.joined.iter().filter(|&&cpu| is_meant(cpu)).count() as u64;
         let counted = [
             (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
             (stack_ends_unknown, Note::StackEndUnknown),
@@ -183,7 +186,8 @@ impl<W: Write> Session<'_, W> {
             (missing, Note::TicksMissing),
             (occurrences_missing, Note::OccurrencesMissing),
             (self.new_cpus(), Note::CpusNotSampled),
-            (self.cpus.joined.len() as u64, Note::CpusJoined),
+            (n_joined(&|cpu| cpu < n_ring_cpus), Note::CpusJoined),
+            (n_joined(&|cpu| cpu >= n_ring_cpus), Note::CpusWithoutRing),
             (u64::from(!self.cpus.are_watched()), |_| Note::CpusNotWatched),
             (reader.total(counter::COUNT_SHED), Note::StacksShed),
             (reader.open_waits.map_or(0, |(_, open)| open.recorded), Note::StillBlocked),

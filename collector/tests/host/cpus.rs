@@ -3,23 +3,30 @@
 use crate::changed::Changed;
 use fpprof_collector::{Error, Note, Outcome, Request, StopFlag, Target, Update, record};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{CaptureMode, Gap, Sampling};
+use fpprof_recording::model::{CaptureMode, Gap, LossCause, Sampling};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
-
-fn switch(is_on: bool) {
-    let written = std::fs::write(SWITCH, if is_on { "1" } else { "0" });
-    written.expect("CPU 1 must be one that can be switched off: run the tests as root, on two CPUs or more");
+/// A CPU that is switched off and on, and is on when this is dropped.
+struct Switch {
+    file: String,
+    _switched_on: Changed,
 }
 
-/// The CPU is switched on again, however the test ends.
-fn switched_on() -> Changed {
-    Changed::undone_by("echo 1 > \"$1\"", &[SWITCH])
+impl Switch {
+    fn of(cpu: u32) -> Self {
+        let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        let _switched_on = Changed::undone_by("echo 1 > \"$1\"", &[&file]);
+        Self { file, _switched_on }
+    }
+
+    fn set(&self, is_on: bool) {
+        let written = std::fs::write(&self.file, if is_on { "1" } else { "0" });
+        written.expect("this CPU must be one that can be switched off: run the tests as root, on two CPUs or more");
+    }
 }
 
 fn file() -> File {
@@ -48,7 +55,7 @@ fn assert_balanced(outcome: &Outcome) {
 /// that the recording says so.
 #[test]
 fn cpu_goes_and_comes() {
-    let _switched_on = switched_on();
+    let cpu_switch = Switch::of(1);
     let (stop, file) = (StopFlag::new().expect("a flag"), file());
     let (mut went, mut came) = (None, None);
     // Of each CPU, however busy the machine is.
@@ -57,10 +64,10 @@ fn cpu_goes_and_comes() {
         let Update::Progress(progress) = update else { return };
         let now = progress.elapsed;
         if went.is_none() && progress.samples > enough {
-            switch(false);
+            cpu_switch.set(false);
             went = Some(now);
         } else if came.is_none() && went.is_some_and(|went| now > went + Duration::from_millis(400)) {
-            switch(true);
+            cpu_switch.set(true);
             came = Some(progress.samples);
         } else if came.is_some_and(|came| progress.samples > came + enough) {
             stop.stop(libc::SIGINT);
@@ -78,6 +85,33 @@ fn cpu_goes_and_comes() {
     assert!(before >= 20 && times.len() - before >= 20, "{before} before of {}", times.len());
 }
 
+/// Check that a CPU above all that there were in the beginning has its ticks counted as lost, and gets no other's ring.
+#[test]
+fn a_later_cpu_is_counted() {
+    let last = u32::try_from(n_cpus() - 1).expect("a CPU");
+    let cpu_switch = Switch::of(last);
+    let request = request(999);
+    cpu_switch.set(false);
+    let (stop, file) = (StopFlag::new().expect("a flag"), file());
+    let mut is_on = false;
+    let outcome = record(&request, &file, &stop, &mut |update| {
+        let Update::Progress(progress) = update else { return };
+        if !is_on && progress.samples > 100 {
+            cpu_switch.set(true);
+            is_on = true;
+        } else if progress.lost > 100 {
+            stop.stop(libc::SIGINT);
+        }
+    });
+    let outcome = outcome.expect("recording works here");
+    assert_balanced(&outcome);
+    assert_read_as_counted(&outcome, &file);
+    assert!(outcome.notes.contains(&Note::CpusWithoutRing(1)), "{:?}", outcome.notes);
+    let later = outcome.end.cpus.iter().find(|cpu| cpu.cpu == last).expect("the later CPU is in the balance");
+    let no_ring = later.lost.get(&LossCause::NoRing).copied().unwrap_or(0);
+    assert!(later.recorded == 0 && no_ring > 100, "{later:?}");
+}
+
 /// How often the balance is checked; `just balance` says 100.
 fn rounds() -> u32 {
     std::env::var("FPPROF_BALANCE_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
@@ -88,7 +122,7 @@ fn rounds() -> u32 {
 /// their times, and the counters in the samples agree.
 #[test]
 fn every_tick_is_accounted_for() {
-    let _switched_on = switched_on();
+    let cpu_switch = Switch::of(1);
     let mut total = BTreeMap::<&str, u64>::new();
     for round in 0..rounds() {
         let mode = CaptureMode::Both { stack_bytes: 4096 << (round % 5) };
@@ -101,8 +135,8 @@ fn every_tick_is_accounted_for() {
         let outcome = record(&request, &file, &stop, &mut |_| {
             turn += 1;
             match turn {
-                2 | 4 => switch(false),
-                3 | 5 => switch(true),
+                2 | 4 => cpu_switch.set(false),
+                3 | 5 => cpu_switch.set(true),
                 6.. => stop.stop(libc::SIGINT),
                 _ => {}
             }
