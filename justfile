@@ -28,6 +28,10 @@ answers *ARGS: build
 package *ARCHITECTURES:
     sh packaging/package.sh {{ARCHITECTURES}}
 
+# Install the packages of this machine's architecture in fresh Debian 11, 12 and 13, and draw a flame graph in each.
+package-try *SUITES:
+    sh packaging/try.sh {{SUITES}}
+
 # Formatting, lints, and all tests that leave the machine as it is: unit, golden and live ones. Needs root.
 test: check
     cargo test --release --workspace --features {{features}} --no-fail-fast
