@@ -3,7 +3,7 @@
 use super::maps::Maps;
 use super::pace::Counts;
 use super::tracee::{self, Registers};
-use fpprof_analysis::oracle::{Flow, Moved, ShadowStack};
+use fpprof_analysis::oracle::{FirstWord, Flow, MAX_INSTRUCTION_BYTES, Moved, ShadowStack, ends_in_call};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -98,7 +98,7 @@ impl Thread {
         }
         self.moved(before, after, flow, pid, maps, counts);
         if matches!(flow, Flow::Return | Flow::Jump) {
-            self.shadow.jumped(after.sp(), || tracee::read_u64(pid, after.sp()));
+            self.shadow.jumped(after.sp(), || first_word(pid, after.sp(), maps));
         }
     }
 
@@ -114,20 +114,20 @@ impl Thread {
         if before.sp() == after.sp() {
             return;
         }
-        let left = if before.sp().abs_diff(after.sp()) <= FAR_BYTES {
-            self.shadow.moved(after.sp())
+        let moved = if flow == Flow::SetStackPointer {
+            self.shadow.was_set(after.sp())
+        } else if before.sp().abs_diff(after.sp()) <= FAR_BYTES {
+            Moved::Within(self.shadow.moved(after.sp()))
         } else {
             if maps.find(after.sp()).is_none() {
                 // A stack that has just grown. What cannot be read is unknown, and the stack another one.
                 let _ = maps.read(pid);
             }
-            match self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(|vma| vma.range.clone())) {
-                Moved::Within(left) => left,
-                Moved::ToOtherStack => {
-                    counts.stack_switches = counts.stack_switches.saturating_add(1);
-                    return;
-                }
-            }
+            self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(|vma| vma.range.clone()))
+        };
+        let Moved::Within(left) = moved else {
+            counts.stack_switches = counts.stack_switches.saturating_add(1);
+            return;
         };
         let is_return = flow == Flow::Return && left == 1;
         if is_return {
@@ -152,4 +152,18 @@ impl Thread {
         self.shadow.interrupted(frame.ip, frame.sp, after.sp(), frame.restorer);
         true
     }
+}
+
+/// What a stack begins with that is jumped into; `None` when the word is no return address, so that nobody is to return
+/// to it.
+fn first_word(pid: Pid, sp: u64, maps: &Maps) -> Option<FirstWord> {
+    let return_address = tracee::read_u64(pid, sp)?;
+    let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable);
+    if return_address != 0 && !is_code {
+        return None;
+    }
+    let mut before = [0; MAX_INSTRUCTION_BYTES];
+    let start = return_address.saturating_sub(before.len() as u64);
+    let n = if is_code { tracee::read(pid, start, &mut before) } else { 0 };
+    Some(FirstWord { return_address, is_after_call: n == before.len() && ends_in_call(&before, return_address) })
 }

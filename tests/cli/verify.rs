@@ -1,5 +1,7 @@
 //! `fpprof verify` on programs whose every oddity is known: what the oracle must see, and what it must not claim.
 
+mod stacks;
+
 use crate::support::{Ran, number};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -309,37 +311,6 @@ fn threads_have_their_own_stacks() {
     assert_eq!(number(&report["run"]["events"], "threads"), 4);
     assert_exact(&report, "step");
     assert_exact(&report, "work");
-}
-
-/// Check that coroutines are followed from stack to stack, each with its own root.
-#[test]
-fn coroutines_are_followed() {
-    let source = r"
-        #include <stdlib.h>
-        #include <ucontext.h>
-        static ucontext_t back, there;
-        static volatile int turns;
-        static void __attribute__((noinline)) inner(void) { turns = turns + 1; swapcontext(&there, &back); }
-        static void routine(void) { for (int i = 0; i < 4; i++) inner(); }
-        static void __attribute__((noinline)) switcher(void) { swapcontext(&back, &there); turns = turns + 10; }
-        int main(void) {
-            getcontext(&there);
-            there.uc_stack.ss_sp = malloc(65536);
-            there.uc_stack.ss_size = 65536;
-            there.uc_link = &back;
-            makecontext(&there, routine, 0);
-            for (int i = 0; i < 5; i++) switcher();
-            return turns != 54;
-        }
-    ";
-    let flags = ["-O1", "-fno-optimize-sibling-calls", "-static"];
-    let report = Program::compile("gcc", &flags, "c", source).verify(&[]);
-    assert_sound(&report);
-    assert_eq!(report["run"]["ended"], "exited with status 0");
-    assert!(number(&report["run"]["events"], "stack_switches") >= 10, "{}", report["run"]);
-    for name in ["inner", "routine", "switcher", "main"] {
-        assert_exact(&report, name);
-    }
 }
 
 /// Check that return addresses that are replaced on the stack are excluded and counted, and that the rest is exact.

@@ -18,12 +18,12 @@ mod turn;
 mod verdict;
 
 pub use checker::{Checker, available_strategies, check_strategy};
-pub use flow::{Flow, MAX_INSTRUCTION_BYTES, flow};
+pub use flow::{Flow, MAX_INSTRUCTION_BYTES, ends_in_call, flow};
 pub use history::{History, LiveMapping};
 pub use model::{
     Disagreement, Group, LeafSkips, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification,
 };
-pub use shadow::{Moved, ShadowStack, TrueFrame, Unknown};
+pub use shadow::{FirstWord, Moved, ShadowStack, TrueFrame, Unknown};
 pub use summarise::summarise;
 pub use tally::{Site, Tally, Wanted};
 pub use turn::{Turn, Way, turn, way};

@@ -7,6 +7,9 @@
 //! stack pointer elsewhere  another stack: suspend this one, begin or resume that one
 //! ```
 //!
+//! Another stack is one that the stack pointer is set to, and that lies outside what this one has used: stacks of
+//! coroutines may share a mapping. Where the beginning of one was not seen (Go moves stacks), nothing is said of it.
+//!
 //! A tail call is a jump and leaves no trace, as it leaves none on the stack. A return that no call was made for is a
 //! jump. Nothing here reads frame pointers, call frame information or symbols.
 
@@ -19,6 +22,9 @@ const MAX_ENTRIES: usize = 4 << 20;
 /// A stack goes on this close to where it was left: a context switch saves its stack pointer with or without the
 /// return address and saved registers.
 const RESUME_BYTES: u64 = 128;
+/// A stack ends at most so far above the first stack pointer seen in it: its first function pops its return address, and
+/// what it was given.
+const ABOVE_FIRST_BYTES: u64 = 64;
 /// A signal frame on the same stack begins at most so far below the interrupted stack pointer: the red zone, the
 /// registers, and the extended state with its 8 KiB of tiles.
 ///
@@ -44,6 +50,8 @@ pub enum Unknown {
     ReturnAddressOverwritten,
     /// More frames than are remembered.
     TooDeep,
+    /// The beginning of the stack was not seen: a stack was entered in the middle of its calls for the first time.
+    BeginningNotSeen,
 }
 
 impl Unknown {
@@ -54,6 +62,7 @@ impl Unknown {
             Self::BetweenStacks => "between_stacks",
             Self::ReturnAddressOverwritten => "return_address_overwritten",
             Self::TooDeep => "too_deep",
+            Self::BeginningNotSeen => "beginning_not_seen",
         }
     }
 }
@@ -101,6 +110,17 @@ enum Base {
     Previous,
     /// Not known yet: nothing was called here, and it was not jumped into either.
     Undecided,
+    /// Frames that were not seen.
+    Unseen,
+}
+
+/// What a stack begins with when it is jumped into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstWord {
+    /// The word at the stack pointer: a return address, or 0 where there is none.
+    pub return_address: u64,
+    /// A call stands before it: the stack was not made new, as `makecontext` makes it, but moved here.
+    pub is_after_call: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -109,6 +129,25 @@ struct Segment {
     entries: Vec<Entry>,
     /// The last stack pointer in it.
     sp: u64,
+    /// The first one, above which nothing of it lies.
+    first_sp: u64,
+}
+
+impl Segment {
+    const fn new(base: Base, sp: u64) -> Self {
+        Self { base, entries: Vec::new(), sp, first_sp: sp }
+    }
+
+    /// Whether the stack pointer lies in what the stack uses.
+    const fn contains(&self, sp: u64) -> bool {
+        sp >= self.sp.saturating_sub(RESUME_BYTES) && sp <= self.first_sp.saturating_add(ABOVE_FIRST_BYTES)
+    }
+
+    /// Whether a function went on here from the stack before, and may go back there without a word.
+    fn is_excursion(&self) -> bool {
+        matches!(self.base, Base::Previous | Base::Undecided)
+            && !matches!(self.entries.first(), Some(Entry::Signal { .. }))
+    }
 }
 
 /// The shadow stack of one thread.
@@ -127,8 +166,13 @@ impl ShadowStack {
     /// A thread that begins with this stack pointer: nobody called it.
     #[must_use]
     pub fn new(sp: u64) -> Self {
-        let segment = Segment { base: Base::Root, entries: Vec::new(), sp };
-        Self { segments: vec![segment], parked: Vec::new(), n_entries: 0, is_too_deep: false, is_settling: false }
+        Self {
+            segments: vec![Segment::new(Base::Root, sp)],
+            parked: Vec::new(),
+            n_entries: 0,
+            is_too_deep: false,
+            is_settling: false,
+        }
     }
 
     /// A call was made: its return address is in `slot`.
@@ -148,7 +192,7 @@ impl ShadowStack {
     pub fn interrupted(&mut self, ip: u64, sp: u64, frame: u64, restorer: u64) {
         let is_same_stack = sp.checked_sub(frame).is_some_and(|below| below <= MAX_SIGNAL_FRAME_BYTES);
         if !is_same_stack {
-            self.segments.push(Segment { base: Base::Previous, entries: Vec::new(), sp: frame });
+            self.segments.push(Segment::new(Base::Previous, frame));
         }
         self.push(Entry::Signal { ip, sp, frame });
         self.push(Entry::Call { return_address: restorer, slot: frame });
@@ -180,6 +224,11 @@ impl ShadowStack {
     /// The stack pointer changed within the same stack. Gives the number of frames that were left.
     #[inline]
     pub fn moved(&mut self, sp: u64) -> usize {
+        let is_alone = self.segments.len() == 1;
+        let Some(top) = self.segments.last_mut() else { return 0 };
+        if sp > top.first_sp && !is_alone && self.went_back(sp) {
+            return self.left_below(sp);
+        }
         let Some(top) = self.segments.last_mut() else { return 0 };
         top.sp = sp;
         match top.entries.last() {
@@ -196,50 +245,100 @@ impl ShadowStack {
         moved
     }
 
+    /// The stack pointer was set to a value that is not its old one with something added, however near: what was not
+    /// used of this stack yet is another one.
+    pub fn was_set(&mut self, sp: u64) -> Moved {
+        let is_here = self.segments.last().is_some_and(|top| top.contains(sp));
+        if (is_here && !self.parked.iter().any(|segment| segment.contains(sp))) || self.went_back(sp) {
+            return Moved::Within(self.moved(sp));
+        }
+        self.is_settling = true;
+        if !self.resume_parked(sp) && !self.resume_suspended(sp, |segment| segment.contains(sp)) {
+            self.segments.push(Segment::new(Base::Undecided, sp));
+        }
+        Moved::ToOtherStack
+    }
+
     fn change_stack(&mut self, sp: u64, vma: impl Fn(u64) -> Option<Range<u64>>) -> Moved {
-        let is_resumed = |segment: &Segment| segment.sp.abs_diff(sp) <= RESUME_BYTES;
-        if let Some(index) = self.parked.iter().rposition(is_resumed) {
-            let segment = self.parked.remove(index);
-            self.park_top();
-            self.segments.push(segment);
-            self.left_below(sp);
+        if self.resume_parked(sp) {
             return Moved::ToOtherStack;
         }
         let here = vma(sp);
-        let is_here = |segment: &Segment| match &here {
-            Some(range) => range.contains(&segment.sp),
-            None => false,
-        };
-        let suspended = self.segments.len().saturating_sub(1);
-        let resumed = self.segments.iter().take(suspended).rposition(is_resumed);
-        match resumed.or_else(|| self.segments.iter().rposition(is_here)) {
-            Some(index) if index.checked_add(1) == Some(self.segments.len()) => Moved::Within(self.moved(sp)),
-            Some(index) => {
-                while self.segments.len() > index.saturating_add(1) {
-                    self.park_top();
-                }
-                self.left_below(sp);
-                Moved::ToOtherStack
+        let is_here = |segment: &Segment| here.as_ref().is_some_and(|range| range.contains(&segment.sp));
+        let is_left_here = self.segments.iter().rev().skip(1).any(|segment| is_near(segment, sp));
+        if !is_left_here && self.segments.last().is_some_and(is_here) {
+            return Moved::Within(self.moved(sp));
+        }
+        if !self.resume_suspended(sp, is_here) {
+            self.segments.push(Segment::new(Base::Undecided, sp));
+        }
+        Moved::ToOtherStack
+    }
+
+    /// A stack that other stacks were switched to from, and that was left for good or so it seemed, goes on.
+    fn resume_parked(&mut self, sp: u64) -> bool {
+        let Some(index) = self.parked.iter().rposition(|segment| is_near(segment, sp)) else { return false };
+        let segment = self.parked.remove(index);
+        self.park_top();
+        self.segments.push(segment);
+        self.left_below(sp);
+        true
+    }
+
+    /// A stack below the present one goes on: where it was left, or else where `is_here` says.
+    fn resume_suspended(&mut self, sp: u64, is_here: impl Fn(&Segment) -> bool) -> bool {
+        let suspended = self.segments.get(..self.segments.len().saturating_sub(1)).unwrap_or_default();
+        let left = suspended.iter().rposition(|segment| is_near(segment, sp));
+        let Some(index) = left.or_else(|| suspended.iter().rposition(is_here)) else { return false };
+        while self.segments.len() > index.saturating_add(1) {
+            self.park_top();
+        }
+        self.left_below(sp);
+        true
+    }
+
+    /// Leaves stacks that a function only went on to, when the stack pointer is back where it came from. `false` when it
+    /// is not.
+    fn went_back(&mut self, sp: u64) -> bool {
+        let mut n_left = 0_usize;
+        for pair in self.segments.windows(2).rev() {
+            let [before, excursion] = pair else { break };
+            if !excursion.is_excursion() || sp <= excursion.first_sp {
+                break;
             }
-            None => {
-                self.segments.push(Segment { base: Base::Undecided, entries: Vec::new(), sp });
-                Moved::ToOtherStack
+            n_left = n_left.saturating_add(1);
+            if before.contains(sp) {
+                self.segments.truncate(self.segments.len().saturating_sub(n_left));
+                self.recount();
+                self.is_settling = false;
+                return true;
             }
+        }
+        false
+    }
+
+    /// A jump whose target the instruction does not name, or a return, was made, with `first` at the stack pointer then.
+    /// On a new stack that enters its first function, as `makecontext` makes it; elsewhere it may be a tail call, and
+    /// nothing changes.
+    #[inline]
+    pub fn jumped(&mut self, sp: u64, first: impl FnOnce() -> Option<FirstWord>) {
+        self.is_settling = false;
+        if self.segments.last().is_some_and(|top| top.base == Base::Undecided)
+            && let Some(first) = first()
+        {
+            self.begin(sp, first);
         }
     }
 
-    /// A jump or a return was made, with `return_address` at the stack pointer then. On a new stack that enters its first
-    /// function, as `makecontext` makes it; elsewhere it may be a tail call, and nothing changes.
-    #[inline]
-    pub fn jumped(&mut self, sp: u64, return_address: impl FnOnce() -> Option<u64>) {
-        self.is_settling = false;
-        if !self.segments.last().is_some_and(|top| top.base == Base::Undecided) {
-            return;
+    fn begin(&mut self, sp: u64, first: FirstWord) {
+        // What used this memory before is gone.
+        self.parked.retain(|segment| !segment.contains(sp));
+        self.recount();
+        if first.return_address != 0 {
+            self.push(Entry::Call { return_address: first.return_address, slot: sp });
         }
-        let Some(return_address) = return_address() else { return };
-        self.push(Entry::Call { return_address, slot: sp });
         if let Some(top) = self.segments.last_mut() {
-            top.base = Base::Root;
+            top.base = if first.is_after_call { Base::Unseen } else { Base::Root };
         }
     }
 
@@ -291,8 +390,10 @@ impl ShadowStack {
                     }
                 }
             }
-            if segment.base == Base::Root {
-                break;
+            match segment.base {
+                Base::Root => break,
+                Base::Unseen => return Err(Unknown::BeginningNotSeen),
+                Base::Previous | Base::Undecided => {}
             }
         }
         out.push(TrueFrame { address, cfa: None });
@@ -341,6 +442,11 @@ impl ShadowStack {
     fn recount(&mut self) {
         self.n_entries = self.segments.iter().chain(&self.parked).map(|segment| segment.entries.len()).sum();
     }
+}
+
+/// Whether a stack was left at this stack pointer.
+const fn is_near(segment: &Segment, sp: u64) -> bool {
+    segment.sp.abs_diff(sp) <= RESUME_BYTES
 }
 
 #[cfg(test)]

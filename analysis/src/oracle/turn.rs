@@ -122,7 +122,7 @@ fn has_segment(instruction: &Instruction) -> bool {
 }
 
 /// Whether the stack pointer gets a value that is not its old one with something added: it may be another stack's.
-fn sets_stack_pointer(instruction: &Instruction) -> bool {
+pub(super) fn sets_stack_pointer(instruction: &Instruction) -> bool {
     if instruction.is_stack_instruction() {
         return instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RSP;
     }

@@ -20,6 +20,11 @@ fn addresses(shadow: &ShadowStack, ip: u64) -> Vec<u64> {
     frames(shadow, ip).into_iter().map(|(address, _)| address).collect()
 }
 
+/// What a new stack begins with.
+fn first(return_address: u64) -> Option<FirstWord> {
+    Some(FirstWord { return_address, is_after_call: false })
+}
+
 /// A thread that called twice.
 fn called_twice() -> ShadowStack {
     let mut shadow = ShadowStack::new(0x7ffe_0000);
@@ -56,7 +61,7 @@ fn leaving_drops_frames() {
 #[test]
 fn jumps_leave_no_trace() {
     let mut shadow = called_twice();
-    shadow.jumped(0x7ffd_ffd8, || Some(0x999));
+    shadow.jumped(0x7ffd_ffd8, || first(0x999));
     assert_eq!(addresses(&shadow, 0x600), [0x600, 0x402, 0x401]);
     // push target; ret
     shadow.moved(0x7ffd_ffd0);
@@ -120,7 +125,7 @@ fn coroutines_keep_their_frames() {
         assert_eq!(shadow.moved_far(sp, vma), Moved::ToOtherStack);
         let unknown = shadow.frames(0x300, |_| None, &mut Vec::new());
         assert_eq!(unknown, Err(Unknown::BetweenStacks));
-        shadow.jumped(sp + 8, || Some(0x777));
+        shadow.jumped(sp + 8, || first(0x777));
     };
     for (stack, first) in [(a, 0xa1), (b, 0xb1)] {
         switch(&mut shadow, stack - 8);
@@ -169,4 +174,57 @@ fn depth_is_bounded() {
         shadow.called(1, u64::MAX / 2 - 8 * depth);
     }
     assert_eq!(shadow.frames(2, |_| None, &mut Vec::new()), Err(Unknown::TooDeep));
+}
+
+/// Check that small stacks which share a mapping with each other, and with the thread's own, are told apart where the
+/// stack pointer is set.
+#[test]
+fn stacks_in_one_mapping_are_told_apart() {
+    let mut shadow = called_twice();
+    // The thread's own stack pointer is 0x7ffd_ffd8; both stacks lie below it, 2 KiB apart.
+    let (a, b) = (0x7ffd_e000, 0x7ffd_e800);
+    for (stack, called) in [(a, 0xa1), (b, 0xb1)] {
+        assert_eq!(shadow.was_set(stack - 8), Moved::ToOtherStack);
+        shadow.jumped(stack, || first(0x777));
+        shadow.called(called, stack - 24);
+        assert_eq!(addresses(&shadow, 0x310), [0x310, called, 0x777]);
+    }
+    assert_eq!(shadow.was_set(a - 24), Moved::ToOtherStack);
+    shadow.jumped(a - 24, || None);
+    assert_eq!(addresses(&shadow, 0x320), [0x320, 0xa1, 0x777]);
+    assert_eq!(shadow.was_set(0x7ffd_ffd8), Moved::ToOtherStack);
+    shadow.jumped(0x7ffd_ffd8, || None);
+    assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
+    assert_eq!(shadow.was_set(b - 24), Moved::ToOtherStack);
+    shadow.jumped(b - 24, || None);
+    assert_eq!(addresses(&shadow, 0x320), [0x320, 0xb1, 0x777]);
+}
+
+/// Check that a stack pointer which is set upwards leaves frames, as longjmp does, and that a frame which makes room for
+/// itself by setting it keeps its callers.
+#[test]
+fn setting_within_a_stack_is_no_switch() {
+    let mut shadow = called_twice();
+    assert_eq!(shadow.was_set(0x7ffe_0000), Moved::Within(2), "longjmp");
+    let mut shadow = called_twice();
+    // alloca: mov %rax,%rsp; and a call from there.
+    assert_eq!(shadow.was_set(0x7ffd_f000), Moved::ToOtherStack);
+    shadow.called(0x403, 0x7ffd_eff8);
+    assert_eq!(addresses(&shadow, 0x600), [0x600, 0x403, 0x402, 0x401]);
+    shadow.moved(0x7ffd_f000);
+    // lea -16(%rbp),%rsp; ret
+    assert_eq!(shadow.moved(0x7ffd_ffd0), 0);
+    assert_eq!(addresses(&shadow, 0x404), [0x404, 0x402, 0x401]);
+    assert_eq!(shadow.moved(0x7ffd_ffe0), 1);
+    assert_eq!(addresses(&shadow, 0x404), [0x404, 0x401]);
+}
+
+/// Check that nothing is said of a stack that is entered in the middle of its calls, as Go's are when they have moved.
+#[test]
+fn moved_stacks_are_not_judged() {
+    let mut shadow = called_twice();
+    assert_eq!(shadow.was_set(0x1100_0000), Moved::ToOtherStack);
+    shadow.jumped(0x1100_0000, || Some(FirstWord { return_address: 0x777, is_after_call: true }));
+    shadow.called(0xa1, 0x10ff_fff8);
+    assert_eq!(shadow.frames(0x310, |_| None, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
