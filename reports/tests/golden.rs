@@ -2,6 +2,7 @@
 
 mod support;
 
+use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::{Measured, ProcessStacks, StackEnds};
 use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
 use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
@@ -24,8 +25,9 @@ fn summary_in_words() {
     golden("summary-colors.txt", &written(|out| terminal::summary(&summary, &colors, out)));
 }
 
-/// Check the verdict's words: where a chunk is enough; where stacks that end early would not be cured by any, and where
-/// they would by a larger one; and that a process name with a few samples has no say.
+/// Check the verdict's words: where a chunk is enough; where the reference's own stacks end early, another unwinder
+/// contradicts it, or its return addresses have no call before them, so that nothing is known; and that a process name
+/// with a few samples has no say.
 #[test]
 fn verdicts_in_words() {
     let written = |analysis| String::from_utf8(written(|out| terminal::verdict(&analysis, &PLAIN, out))).unwrap();
@@ -41,8 +43,32 @@ fn verdicts_in_words() {
         }
         analysis
     };
-    golden("verdict-no-cfi.txt", written(ends_by("no_cfi")).as_bytes());
-    golden("verdict-chunk-end.txt", written(ends_by("chunk_end")).as_bytes());
+    let opinion = |other: &str, relation, n| {
+        let mut analysis = enough.clone();
+        let fp = &analysis.summary.agreements[0];
+        let relations = [(relation, n), (Relation::Same, fp.samples - n)].into();
+        analysis.summary.agreements.push(Agreement { other: other.to_owned(), relations, ..fp.clone() });
+        analysis
+    };
+    let mut forged = enough.clone();
+    forged.summary.no_call_before.insert("dwarf".to_owned(), 2_000);
+    let doubtful = [
+        ("verdict-no-cfi.txt", ends_by("no_cfi")),
+        ("verdict-chunk-end.txt", ends_by("chunk_end")),
+        ("verdict-opinion.txt", opinion("libunwind", Relation::WrongFrame, 600)),
+        ("verdict-no-call.txt", forged),
+    ];
+    for (name, analysis) in doubtful {
+        let words = written(analysis);
+        golden(name, words.as_bytes());
+        assert!(!words.contains("KiB") && !words.contains("--call-graph"), "{name}: a size that nobody knows: {words}");
+    }
+    let without_weight = [
+        opinion("libunwind", Relation::Prefix, 6_000),
+        opinion("libunwind", Relation::WrongFrame, 100),
+        opinion("dwarf@8192", Relation::WrongFrame, 6_000),
+    ];
+    without_weight.into_iter().for_each(|analysis| assert_eq!(written(analysis), written(enough.clone())));
     let mut few = enough.clone();
     let mut sh = few.summary.processes[0].clone();
     (sh.comm, sh.samples) = ("sh".to_owned(), 99);
@@ -51,6 +77,21 @@ fn verdicts_in_words() {
     few.summary.processes.push(sh);
     let headline = |text: String| text.lines().next().unwrap().to_owned();
     assert_eq!(headline(written(few)), headline(written(enough)));
+}
+
+/// Check that the headline gives frame pointers the share of whole stacks that the table gives them: of a program in Go
+/// nearly all reach their root, and still a third lacks a frame.
+#[test]
+fn headlines_and_tables_agree() {
+    let mut go = detail::analysis();
+    for process in &mut go.summary.processes {
+        let whole = process.strategies["dwarf"].clone();
+        process.strategies.insert("fp".to_owned(), whole);
+    }
+    let words = String::from_utf8(written(|out| terminal::verdict(&go, &PLAIN, out))).unwrap();
+    let expected =
+        "verdict   Of the stacks by frame pointers 89.4 % lack frames or have wrong ones, and 99.8 % reach their root.";
+    assert!(words.starts_with(expected), "{words}");
 }
 
 /// Check that a recording that was cut, does not balance, and cost nobody knows what says so.

@@ -31,7 +31,8 @@ pub struct Agreement {
     pub relations: BTreeMap<Relation, u64>,
     /// The same by frames over all samples, leaves not counted.
     pub frames: Difference,
-    /// Functions behind which they differ first: those whose caller they disagree on. Most samples first.
+    /// Functions behind which they differ first: those whose caller they disagree on. Most samples first. Samples in which
+    /// the other only goes on where the reference ended are not among them.
     pub functions: Vec<Function>,
     /// The same by file; names are empty.
     pub modules: Vec<Function>,
@@ -190,7 +191,9 @@ impl Collect for AgreementCounter {
             counts.both_complete_same += u64::from(is_complete && is_same);
             *counts.relations.entry(comparison.relation).or_default() += 1;
             counts.frames.add(&comparison.difference);
-            if let Some(frame) = comparison.differs_after.and_then(|index| reference.frames.get(index)) {
+            let is_longer = comparison.relation == Relation::Longer;
+            let differs_after = comparison.differs_after.filter(|_| !is_longer);
+            if let Some(frame) = differs_after.and_then(|index| reference.frames.get(index)) {
                 *counts
                     .places
                     .entry((locate(frame, seen.space, seen.sample.time_ns), comparison.relation))

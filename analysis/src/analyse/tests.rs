@@ -213,6 +213,19 @@ fn strategies_differ_over_the_same_samples() {
     }
 }
 
+/// Check that no function is named where frame pointers go on and the reference does not: they broke nothing there.
+#[test]
+fn going_on_is_nobodys_fault() {
+    let program = Program::new();
+    let frame = |(name, frame_address): (&str, u64)| FpFrame { address: program.svma[name], frame_address };
+    let chain = [("leaf", 0), ("after_leaf", SP - 8), ("after_middle", SP + 24)].map(frame).to_vec();
+    let sample = Sample { user_fp: chain, fp_end: FpEnd::Zero, ..program.sample(1, 0) };
+    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &[sample], 1, true);
+    let agreement = &run(&file, &["dwarf@39", "fp"]).summary.agreements[0];
+    assert_eq!(agreement.relations, BTreeMap::from([(Relation::Longer, 1)]));
+    assert_eq!((&agreement.functions, &agreement.modules), (&Vec::new(), &Vec::new()));
+}
+
 /// Check that `fp` over a recording without chains walks the copied bytes, and that a `fp` recording is judged without
 /// registers.
 #[test]

@@ -54,11 +54,13 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
     let mut tiles = Vec::new();
     if let Some(other) = case.other {
         let (right, compared) = (case.all.compared().saturating_sub(case.all.worse()), case.all.compared());
+        let is_known = case.doubts.is_empty();
         tiles.push(Tile {
             is_good: case.other_is_right(),
             what: strategy_words(other).to_owned(),
-            figure: share(right, compared),
-            words: format!("of the stacks are right, by {}", strategy_words(case.reference)),
+            figure: if is_known { share(right, compared) } else { "not known".to_owned() },
+            words: if is_known { "of the stacks are right, by " } else { "how many are right, by " }.to_owned()
+                + strategy_words(case.reference),
         });
     }
     if let Some(ends) = case.ends(case.reference) {
@@ -75,8 +77,8 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
         tiles.push(Tile {
             is_good: Some(chunk.is_some()),
             what: "chunk for 99 % in every process".to_owned(),
-            figure: chunk.map_or("none".to_owned(), chunk_words),
-            words: copied.map_or("up to the recorded size".to_owned(), |(sample, minute)| {
+            figure: chunk.map_or("not known".to_owned(), chunk_words),
+            words: copied.map_or("by this recording".to_owned(), |(sample, minute)| {
                 format!("copies {} a sample, {} a minute", bytes(sample), bytes(minute))
             }),
         });

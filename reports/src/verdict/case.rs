@@ -1,8 +1,9 @@
 //! What verdicts are made from, and the sizes they speak of.
 
+use super::doubts::doubts;
 use super::names::Named;
 use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
-use crate::figures::{number, percent};
+use crate::figures::number;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes};
 use fpprof_analysis::detail::Detail;
@@ -12,20 +13,23 @@ use fpprof_analysis::experiment::StackEnds;
 pub(crate) const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
 
 /// What verdicts are made from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Case<'a> {
     pub(crate) analysis: &'a Analysis,
     pub(crate) reference: &'a str,
     pub(crate) other: Option<&'a str>,
     pub(crate) all: &'a Named,
     pub(crate) names: &'a [Named],
+    /// What speaks against the reference, in words. Where anything does, there is no verdict.
+    pub(crate) doubts: Vec<String>,
 }
 
 impl<'a> Case<'a> {
     /// Of an analysis with the detail that its verdict needs, and what [`names`](super::names) makes of them.
     pub(crate) fn new(analysis: &'a Analysis, detail: &'a Detail, all: &'a Named, names: &'a [Named]) -> Self {
         let (reference, other) = (detail.stacks.reference.as_str(), detail.stacks.other.as_deref());
-        Self { analysis, reference, other, all, names }
+        let case = Self { analysis, reference, other, all, names, doubts: Vec::new() };
+        Self { doubts: doubts(&case), ..case }
     }
 
     /// What is asked for a share of good stacks: all samples together, and the large process names.
@@ -44,9 +48,9 @@ impl<'a> Case<'a> {
         self.all.ends.get(strategy)
     }
 
-    /// Whether the other is as good as the reference asks for; `None` where there is no other.
+    /// Whether the other is as good as the reference asks for; `None` where there is no other, or no telling.
     pub(crate) fn other_is_right(&self) -> Option<bool> {
-        let other = self.other?;
+        let other = self.other.filter(|_| self.doubts.is_empty())?;
         let is_right = |named: &Named| {
             let right = named.compared().saturating_sub(named.worse());
             is_good(right, named.compared())
@@ -55,34 +59,13 @@ impl<'a> Case<'a> {
         Some(self.all.compared() > 0 && self.judged().all(is_right))
     }
 
-    /// The smallest chunk that is good enough for all that is judged.
+    /// The smallest chunk that is good enough for all that is judged; `None` where the recording does not tell.
     pub(crate) fn chunk(&self) -> Option<u64> {
-        if self.all.sizes.samples == 0 {
+        if self.all.sizes.samples == 0 || !self.doubts.is_empty() {
             return None;
         }
         let judged = self.judged().filter(|named| named.sizes.samples > 0);
         judged.map(|named| smallest(&named.sizes, MIN_GOOD)).try_fold(0, |most, size| Some(size?.max(most)))
-    }
-
-    /// The smallest chunk that is good enough for the stacks that any recorded chunk completes; `None` where more than a
-    /// few stacks are cut short by what was recorded.
-    pub(super) fn chunk_for_all_but_the_incurable(&self) -> Option<u64> {
-        let is_cut_short = |named: &Named| {
-            let ends = named.ends.get(self.reference);
-            ends.is_some_and(|ends| {
-                let cut = ends.truncated.get("chunk_end").copied().unwrap_or(0);
-                !is_good(ends.samples.saturating_sub(cut), ends.samples)
-            })
-        };
-        if self.judged().any(is_cut_short) {
-            return None;
-        }
-        let size = |named: &'a Named| {
-            let completable: u64 = named.sizes.needed_bytes.values().sum();
-            let share = percent(completable, named.sizes.samples) / 100.0 * f64::from(MIN_GOOD) / 100.0;
-            named.sizes.smallest_for(share)
-        };
-        self.judged().filter_map(size).max()
     }
 
     /// Bytes copied a sample and a minute with chunks of this size.

@@ -1,7 +1,6 @@
 //! The sentences of a verdict.
 
 use super::case::{Case, PERCENTS, chunk_words, smallest, strategy_words};
-use super::names::Named;
 use super::rule::{MAX_LOST, MIN_GOOD, is_good};
 use crate::figures::{byte_count, bytes, count, nanoseconds, number, percent, share};
 use crate::finding::{Finding, Judgement};
@@ -17,14 +16,15 @@ pub(crate) const RULE: &str = "A way to take stacks is good enough when at least
      overall and in every process name that has 1 % of the samples and 100 of them; frame pointers only if as many also \
      have every frame that the reference has, and no wrong one. The verdict is the cheapest that is good enough: frame \
      pointers, or else the smallest chunk of copied stack. The reference is unwinding by call frame information over all \
-     that was copied.";
+     that was copied. Where more than 1 % of its own stacks do not reach their root or have a return address without a \
+     call before it, or another unwinder finds other frames in as many, there is no verdict and no chunk size.";
 
 /// The sentences, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = vec![headline(case)];
     findings.extend(by_process(case));
-    findings.extend(how_it_breaks(case));
-    findings.extend(what_breaks(case));
+    findings.extend(how_it_differs(case));
+    findings.extend(where_it_differs(case));
     findings.extend(reference_ends(case));
     findings.extend(sizes(case));
     findings.push(cost(case));
@@ -37,110 +37,97 @@ fn capital(words: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The verdict in a sentence.
+/// The verdict in a few sentences.
 pub(crate) fn headline(case: &Case<'_>) -> Finding {
     if case.all.samples == 0 {
         return Finding::new(Judgement::Bad).words("There are no samples to judge.");
     }
+    if !case.doubts.is_empty() {
+        return unknown(case);
+    }
     let other = case.other.map(strategy_words).unwrap_or_default();
-    let broken = share(case.all.worse(), case.all.compared());
     match (case.other_is_right(), case.chunk()) {
         (Some(true), _) => Finding::new(Judgement::Good).words(format!(
             "{} are enough for this workload: {} of their stacks have every frame, and no wrong one.",
             capital(other),
             share(case.all.compared().saturating_sub(case.all.worse()), case.all.compared())
         )),
-        (Some(false), Some(chunk)) => Finding::new(Judgement::Good).words(format!(
-            "{} break {broken} of the stacks. Copy {} of stack instead: at least {MIN_GOOD} % of the stacks then reach \
-             their root, {EVERYWHERE}.",
-            capital(other),
-            chunk_words(chunk)
-        )),
+        (Some(false), chunk) => {
+            let instead = chunk.map_or_else(
+                || format!("By {} {} do.", strategy_words(case.reference), reaching(case, case.reference)),
+                |chunk| {
+                    format!(
+                        "Copy {} of stack instead: at least {MIN_GOOD} % of the stacks then reach their root, {EVERYWHERE}.",
+                        chunk_words(chunk)
+                    )
+                },
+            );
+            Finding::new(Judgement::Good).words(format!(
+                "Of the stacks by {other} {} lack frames or have wrong ones, and {} reach their root. {instead}",
+                share(case.all.worse(), case.all.compared()),
+                reaching(case, case.other.unwrap_or_default())
+            ))
+        }
         (None, Some(chunk)) => Finding::new(Judgement::Good).words(format!(
             "Chunks of {} are enough: at least {MIN_GOOD} % of the stacks reach their root, {EVERYWHERE}.",
             chunk_words(chunk)
         )),
-        (Some(false), None) => match case.chunk_for_all_but_the_incurable() {
-            Some(chunk) => Finding::new(Judgement::Bad)
-                .words(format!(
-                    "{} break {broken} of the stacks. Chunks of {} give all that copied stacks can give here: {}",
-                    capital(other),
-                    chunk_words(chunk),
-                    worst(case)
-                ))
-                .words(commonest_reason(case).map_or_else(
-                    || ".".to_owned(),
-                    |reason| format!(", and no larger chunk cures the rest (mostly {reason})."),
-                )),
-            None => Finding::new(Judgement::Bad).words(format!(
-                "{} break {broken} of the stacks, and no chunk up to the recorded size is enough: {}.",
-                capital(other),
-                worst(case)
-            )),
-        },
         (None, None) => alone(case),
     }
 }
 
-/// Why most of the stacks that end early do.
-fn commonest_reason<'a>(case: &Case<'a>) -> Option<&'a str> {
-    let ends = case.ends(case.reference);
-    let reasons = ends.into_iter().flat_map(|ends| ends.truncated.iter().chain(&ends.broken));
-    let most = reasons.filter(|&(_, &n)| n > 0).max_by_key(|&(_, &n)| n);
-    most.map(|(reason, _)| reason.as_str())
+/// What is not known, why, and what the tables say all the same.
+fn unknown(case: &Case<'_>) -> Finding {
+    let why = case.doubts.join("; ");
+    let words = match case.other {
+        Some(other) => format!(
+            "How many stacks by {} are right is not known, nor which chunk of stack would be enough: {why}. By {} {} of \
+             the stacks reach their root, by {} {}.",
+            strategy_words(other),
+            strategy_words(other),
+            reaching(case, other),
+            strategy_words(case.reference),
+            reaching(case, case.reference)
+        ),
+        None => format!("Which chunk of stack would be enough is not known: {why}."),
+    };
+    Finding::new(Judgement::Bad).words(words)
 }
 
-/// What becomes of the others, and what to do about it.
-fn rest(case: &Case<'_>) -> String {
-    match commonest_reason(case) {
-        Some("chunk_end") => ". The rest is mostly cut short by its chunk: record with larger ones.".to_owned(),
-        Some(reason) => format!(". The rest ends early, mostly by {reason}."),
-        None => ".".to_owned(),
-    }
-}
-
-/// The process with the smallest share of complete stacks by the reference.
-fn worst(case: &Case<'_>) -> String {
-    let of = |named: &Named| named.ends.get(case.reference).map_or(0.0, |ends| percent(ends.complete, ends.samples));
-    let worst = case.judged().min_by(|a, b| of(a).total_cmp(&of(b)));
-    let ends = worst.and_then(|named| Some((named, named.ends.get(case.reference)?)));
-    ends.map_or_else(
-        || "no process is large enough to be judged".to_owned(),
-        |(named, ends)| {
-            let whose = if named.name.is_empty() { "all stacks" } else { &named.name };
-            format!("of {whose} only {} reach their root", share(ends.complete, ends.samples))
-        },
-    )
+/// The share of complete stacks, as the table of strategies has it.
+fn reaching(case: &Case<'_>, strategy: &str) -> String {
+    let ends = case.ends(strategy).cloned().unwrap_or_default();
+    share(ends.complete, ends.samples)
 }
 
 fn alone(case: &Case<'_>) -> Finding {
     let ends = case.ends(case.reference).cloned().unwrap_or_default();
     let is_good = is_good(ends.complete, ends.samples);
     let finding = Finding::new(if is_good { Judgement::Neutral } else { Judgement::Bad }).words(format!(
-        "{} of the stacks by {} reach their root",
+        "{} of the stacks by {} reach their root.",
         share(ends.complete, ends.samples),
         strategy_words(case.reference)
     ));
     match case.reference {
         "fp" => finding
-            .words(". Whether their frames are right, this recording cannot tell: record with ")
+            .words(" Whether their frames are right, this recording cannot tell: record with ")
             .name("--call-graph both")
             .words("."),
-        _ => finding.words(format!("; {}{}", worst(case), rest(case))),
+        _ => finding,
     }
 }
 
 fn by_process(case: &Case<'_>) -> Option<Finding> {
-    let other = case.other?;
+    let other = case.other.filter(|_| case.doubts.is_empty())?;
     if case.all.worse() == 0 || case.large().count() < 2 {
         return None;
     }
     let each = case.large().map(|named| (named.name.as_str(), format!(" {}", share(named.worse(), named.compared()))));
-    let start = format!("Stacks that {} break, by process: ", strategy_words(other));
+    let start = format!("Stacks by {} that lack frames or have wrong ones, by process: ", strategy_words(other));
     Some(Finding::new(Judgement::Bad).words(start).list(each).words("."))
 }
 
-fn how_it_breaks(case: &Case<'_>) -> Option<Finding> {
+fn how_it_differs(case: &Case<'_>) -> Option<Finding> {
     let kinds = [
         (Relation::LeafCallerMissing, "the caller of the sampled function is missing in"),
         (Relation::WrongFrame, "there is a wrong frame in"),
@@ -153,10 +140,11 @@ fn how_it_breaks(case: &Case<'_>) -> Option<Finding> {
     parts.sort_by_key(|&(n, _)| std::cmp::Reverse(n));
     let words: Vec<String> =
         parts.iter().map(|(n, words)| format!("{words} {}", share(*n, case.all.compared()))).collect();
-    (!words.is_empty()).then(|| Finding::new(Judgement::Bad).words(format!("How: {}.", words.join("; "))))
+    let against = if case.doubts.is_empty() { "How" } else { "Against that reference" };
+    (!words.is_empty()).then(|| Finding::new(Judgement::Bad).words(format!("{against}: {}.", words.join("; "))))
 }
 
-fn what_breaks(case: &Case<'_>) -> Option<Finding> {
+fn where_it_differs(case: &Case<'_>) -> Option<Finding> {
     let agreement = case.agreement()?;
     let worst: Vec<_> = agreement.functions.iter().take(MAX_CULPRITS).collect();
     if worst.is_empty() {
@@ -188,7 +176,7 @@ fn reference_ends(case: &Case<'_>) -> Option<Finding> {
 }
 
 fn sizes(case: &Case<'_>) -> Option<Finding> {
-    if case.all.sizes.samples == 0 {
+    if case.all.sizes.samples == 0 || !case.doubts.is_empty() {
         return None;
     }
     let part = |percent: u8| {

@@ -4,12 +4,14 @@
 //! complete(strategy) = all samples, and every process name with >= 1 % and 100 of them, have >= 99 % of their stacks
 //!                      complete
 //! right(fp)          = ... and >= 99 % of them with all the frames of the reference, and no wrong one
-//! verdict            = frame pointers where right(fp); else the smallest chunk with complete(dwarf@chunk);
-//!                      where there is none though no stack is cut short, the smallest chunk that completes 99 % of
-//!                      those that any chunk completes
+//! doubtful(dwarf)    = not complete(dwarf), or > 1 % with a return address without a call before it, or > 1 % in which
+//!                      another unwinder has other frames
+//! verdict            = none where doubtful(dwarf); frame pointers where right(fp); else the smallest chunk with
+//!                      complete(dwarf@chunk)
 //! ```
 
 mod case;
+mod doubts;
 mod findings;
 mod names;
 mod rule;
