@@ -11,7 +11,7 @@ use crate::output::{self, say};
 use crate::recordings::Source;
 use anyhow::Context as _;
 use fpprof_analysis::audit::{Options, Survey, weigh};
-use fpprof_reports::audit::{self, Listing};
+use fpprof_reports::audit::{self, Audited, Listing};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -94,11 +94,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         let weighed = weigh(&mut source.open()?, &source.modules(), jobs);
         survey.weighed = Some(weighed.with_context(|| path.display().to_string())?);
     }
-    print(args, &survey)?;
+    print(args, &root, &survey)?;
     let mut failures = match args.fail_under {
         Some(least) => gate::failures(&survey, args.metric, least, args.each),
         None => Vec::new(),
     };
+    if let Some(words) = gate::not_judged(&survey.total).filter(|_| args.fail_under.is_some() && !args.quiet) {
+        say(&format!("fpprof: --fail-under: {words}"));
+    }
     // A package may well have none, and its name is right all the same.
     if survey.files.is_empty() && !args.paths.is_empty() {
         let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
@@ -131,15 +134,20 @@ fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<Pa
     Ok(paths)
 }
 
-fn print(args: &Args, survey: &Survey) -> anyhow::Result<()> {
+fn print(args: &Args, root: &Root, survey: &Survey) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
-        output::write_whole(path, |mut out| audit::html(survey, &title(args), &mut out))?;
+        let audited = Audited { what: title(args), date: now(), distribution: root.distribution() };
+        output::write_whole(path, |mut out| audit::html(survey, &audited, &mut out))?;
     }
     let listing = Listing { rows: args.rows, functions: args.functions };
     output::write_whole(Path::new("-"), |mut out| match args.json {
         true => audit::json(survey, &mut out),
         false => audit::text(survey, listing, &output::style(), &mut out),
     })
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// What was audited, in a line.

@@ -20,6 +20,26 @@ pub(super) fn metric(metric: Metric, tally: &Tally) -> String {
     share(part, whole)
 }
 
+/// Where a frame-pointer walk is right, of all code and of that which could be judged.
+pub(super) fn right_words(tally: &Tally) -> String {
+    let code = &tally.code;
+    let go = if code.go > 0 {
+        format!(
+            "; {} more is code of Go, which keeps frame pointers by its own convention, except in leaf functions without a \
+             frame",
+            share(code.go, code.executable)
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "a frame-pointer walk is known to be right in {} of all code: in {} of the {} that unwind information covers{go}",
+        share(code.ok, code.executable),
+        share(code.ok, code.judged()),
+        share(code.judged(), code.executable)
+    )
+}
+
 /// Leaf functions with a frame pointer, of all leaf functions.
 pub(super) fn leaf_share(tally: &Tally) -> String {
     share(tally.functions.leaf_framed, tally.functions.leaf)

@@ -1,7 +1,8 @@
 //! The survey as one page that opens offline: no script, no request, every name escaped by the template.
 
 use super::figures::{
-    against_text, code_rows, function_rows, leaf_share, metric, metric_name, producers, remark, sframe_words, size_rows,
+    against_text, code_rows, function_rows, leaf_share, metric, metric_name, producers, remark, right_words,
+    sframe_words, size_rows,
 };
 use super::lists::{Habit, outliers, packages_with};
 use super::marks::{bar, histogram};
@@ -18,11 +19,23 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 /// Most rows of a list of files; packages are all shown.
 const MAX_ROWS: usize = 200;
 
+/// What was audited, when and where.
+#[derive(Debug, Clone, Default)]
+pub struct Audited {
+    /// What was asked for, in a line.
+    pub what: String,
+    /// When.
+    pub date: String,
+    /// The distribution whose files they are; empty where that is not known.
+    pub distribution: String,
+}
+
 /// Writes the page.
 ///
 /// # Errors
 /// Those of the writer.
-pub fn html(survey: &Survey, title: &str, out: &mut impl Write) -> io::Result<()> {
+pub fn html(survey: &Survey, audited: &Audited, out: &mut impl Write) -> io::Result<()> {
+    let title = &audited.what;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -39,6 +52,7 @@ pub fn html(survey: &Survey, title: &str, out: &mut impl Write) -> io::Result<()
                     p.over { "fpprof audit" }
                     h1 { "Who keeps frame pointers, who can be unwound, and what it weighs" }
                     p.command { code { (shown(title)) } }
+                    p.soft { (shown(&made(audited))) }
                 }
                 main {
                     (verdict(survey))
@@ -58,13 +72,19 @@ pub fn html(survey: &Survey, title: &str, out: &mut impl Write) -> io::Result<()
     writeln!(out)
 }
 
+fn made(audited: &Audited) -> String {
+    let version = format!("fpprof {}", env!("CARGO_PKG_VERSION"));
+    let parts = [audited.date.as_str(), &audited.distribution, &version];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+}
+
 fn verdict(survey: &Survey) -> Markup {
     let total = &survey.total;
     html! {
         section.card {
             p.headline {
                 b { (metric(Metric::NonLeaf, total)) } " of the " (metric_name(Metric::NonLeaf).replace(" and keep", ", keep"))
-                "; a frame-pointer walk is right in " b { (metric(Metric::Bytes, total)) } " of the code."
+                "; " (right_words(total)) "."
             }
             p.soft {
                 (count(survey.files.len() as u64)) " ELF files of " (count(survey.looked_at)) " files, "
@@ -194,7 +214,7 @@ fn file_row(file: &FileRow) -> Markup {
 
 fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
     let code = &tally.code;
-    let judged = code.judged();
+    let all = code.executable;
     let parts: Vec<_> = CLASSES.iter().zip(code_rows(tally)).map(|(class, (name, n, _))| (*class, name, n)).collect();
     html! {
         tr {
@@ -203,10 +223,10 @@ fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
             td.n { (metric(Metric::NonLeaf, tally)) }
             td.n { (leaf_share(tally)) }
             td.bars { (bar(&parts)) }
-            td.n { (share(code.ok, judged)) }
-            td.n { (share(code.drops_caller, judged)) }
-            td.n { (share(code.breaks_chain, judged)) }
-            td.n { (share(code.no_cfi, code.executable)) }
+            td.n { (share(code.ok, all)) }
+            td.n { (share(code.drops_caller, all)) }
+            td.n { (share(code.breaks_chain, all)) }
+            td.n { (share(code.no_cfi, all)) }
             td.n { (against_text(tally.sizes.eh_frame, tally)) }
             td.n { (byte_count(code.executable)) }
         }
@@ -249,8 +269,8 @@ fn method() -> Markup {
             "fell there. Functions are frame description entries that begin as functions do; parts split off, linkage "
             "stubs and entry points are not counted. A leaf calls nothing. GCC leaves leaf functions without a frame "
             "even when asked for frame pointers, so the share among functions that call says how a file was built, and "
-            "the share among leaf functions tells code that was not optimised. Shares of code bytes are not shares of "
-            "time: weigh by a recording for those."
+            "the share among leaf functions tells code that was not optimised. Functions without unwind information are "
+            "in none of these counts. Shares of code bytes are not shares of time: weigh by a recording for those."
         }
     }
 }

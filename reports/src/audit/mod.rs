@@ -10,7 +10,7 @@ mod marks;
 mod text;
 mod weight;
 
-pub use html::html;
+pub use html::{Audited, html};
 pub use json::json;
 pub use text::{Listing, text};
 

@@ -1,7 +1,7 @@
 //! Plain text: for a terminal, and to be pasted into a mail.
 
 use super::figures::{
-    against_text, code_rows, function_rows, leaf_share, metric, producers, remark, sframe_words, size_rows,
+    against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
 };
 use super::lists::{Habit, outliers, packages_with};
 use super::weight::weight;
@@ -64,6 +64,11 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
         line.part(Tone::Dim, format!("· {} more names of the same files", count(survey.other_names)));
     }
     line.write(style, out)?;
+    if survey.total.code.executable > 0 {
+        let mut line = Paragraph::new("walks", INDENT);
+        line.words(Tone::Plain, &format!("{}.", right_words(&survey.total)));
+        line.write(style, out)?;
+    }
     let mut refused: Vec<_> =
         survey.refused.iter().map(|(reason, n)| format!("{} × {}", count(*n), shown(reason))).collect();
     if survey.archives > 0 {
@@ -220,8 +225,9 @@ fn columns(what: &str) -> Vec<Column> {
     ]
 }
 
+/// Shares of code are those of all of it, so that a file without unwind information does not look good.
 fn tally_cells(tally: &Tally) -> [Cell; 8] {
-    let judged = tally.code.judged();
+    let all = tally.code.executable;
     let tone = match Habit::of(tally) {
         Habit::Framed | Habit::Everywhere => Tone::Good,
         Habit::Mixed => Tone::Warn,
@@ -231,10 +237,10 @@ fn tally_cells(tally: &Tally) -> [Cell; 8] {
         count(tally.functions.total).into(),
         Cell::new(tone, metric(Metric::NonLeaf, tally)),
         leaf_share(tally).into(),
-        share(tally.code.ok, judged).into(),
-        share(tally.code.drops_caller, judged).into(),
-        share(tally.code.breaks_chain, judged).into(),
-        share(tally.code.no_cfi, tally.code.executable).into(),
+        share(tally.code.ok, all).into(),
+        share(tally.code.drops_caller, all).into(),
+        share(tally.code.breaks_chain, all).into(),
+        share(tally.code.no_cfi, all).into(),
         against_text(tally.sizes.eh_frame, tally).into(),
     ]
 }

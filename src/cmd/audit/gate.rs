@@ -31,7 +31,8 @@ impl MetricName {
         match self {
             Self::NonLeaf => "functions that call",
             Self::Functions => "functions",
-            Self::Bytes | Self::Covered => "bytes of code",
+            Self::Bytes => "bytes of code that unwind information covers",
+            Self::Covered => "bytes of code",
         }
     }
 }
@@ -70,6 +71,24 @@ pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bo
     failures
 }
 
+/// Less code than this without unwind information is what the C library's start files have, bytes.
+const MIN_NOT_JUDGED_BYTES: u64 = 1024;
+
+/// How much of the code no metric says anything of, in words; `None` for so little that it does not matter.
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
+pub(super) fn not_judged(total: &Tally) -> Option<String> {
+    let code = &total.code;
+    let part = code.no_cfi.saturating_add(code.go);
+    let percent = 100.0 * part as f64 / code.executable.max(1) as f64;
+    (part >= MIN_NOT_JUDGED_BYTES && percent >= 1.0).then(|| {
+        format!(
+            "only code with unwind information is judged; {percent:.1} % has none ({} bytes, {} of them Go's, which keeps \
+             frame pointers by its own convention)",
+            part, code.go
+        )
+    })
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
 fn failure(what: &str, tally: &Tally, metric: MetricName, least: f64) -> Option<String> {
     let (part, whole) = metric.metric().of(tally);
@@ -93,6 +112,18 @@ mod tests {
         assert_eq!(failures(&survey, MetricName::NonLeaf, 95.0, false).len(), 1);
         survey.n_unreadable = 1;
         assert_eq!(failures(&survey, MetricName::NonLeaf, 90.0, false).len(), 1);
+    }
+
+    /// Check that code which no metric sees is told of, and a few bytes of it are not.
+    #[test]
+    fn code_that_is_not_judged_is_told() {
+        let mut survey = Survey::default();
+        survey.total.code.executable = 100_000;
+        (survey.total.code.ok, survey.total.code.no_cfi) = (3_400, 96_600);
+        let words = not_judged(&survey.total).unwrap();
+        assert!(words.contains("96.6 % has none (96600 bytes, 0 of them Go's"), "{words}");
+        survey.total.code.no_cfi = 900;
+        assert_eq!(not_judged(&survey.total), None);
     }
 
     /// Check that nonsense is refused.

@@ -3,9 +3,12 @@
 use anyhow::Context as _;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+
+/// Most bytes of `/etc/os-release` that are read.
+const MAX_OS_RELEASE_BYTES: u64 = 64 << 10;
 
 /// A tree of files.
 #[derive(Debug)]
@@ -50,6 +53,18 @@ impl Root {
     /// The image's directory.
     pub(super) fn image(&self) -> Option<&Path> {
         self.image.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// What the tree calls itself; empty where it does not say.
+    pub(super) fn distribution(&self) -> String {
+        let text = self.resolve(Path::new("/etc/os-release")).and_then(|path| {
+            let mut text = String::new();
+            open_regular(&path)?.take(MAX_OS_RELEASE_BYTES).read_to_string(&mut text)?;
+            Ok(text)
+        });
+        let text = text.unwrap_or_default();
+        let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or_default();
+        name.trim_matches(['"', '\'']).to_owned()
     }
 
     /// `" inside ROOT"`, for messages; empty without an image.
