@@ -54,9 +54,8 @@ pub(super) fn quality(wish: &Recording, run: &Run, dir: &Path, keeper: &mut Keep
     }
     let difference: Disagreement = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
     if let Some(fp) = quality.strategies.get_mut("fp") {
-        let relation = |relation| difference.agreement.relations.get(&relation).copied().unwrap_or(0);
-        fp.frame_exact = Some(difference.agreement.same.saturating_add(relation(Relation::Prefix)));
-        fp.caller_dropped = Some(relation(Relation::LeafCallerMissing));
+        fp.frame_exact = Some(exact(&difference.agreement, &starts));
+        fp.caller_dropped = difference.agreement.relations.get(&Relation::LeafCallerMissing).copied().or(Some(0));
         fp.broke_behind = broke_behind(&difference.agreement, &starts);
     }
     fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
@@ -130,6 +129,14 @@ fn strategy(of: &summary::Quality) -> StrategyQuality {
     quality
 }
 
+/// Stacks with every frame up to their root, or to one of `starts`.
+fn exact(agreement: &Agreement, starts: &HashSet<&str>) -> u64 {
+    let to_a_start = agreement.functions.iter().filter(|function| starts.contains(function.name.as_str()));
+    to_a_start
+        .filter_map(|start| start.relations.get(&Relation::Prefix))
+        .fold(agreement.both_complete_same, |sum, &n| sum.saturating_add(n))
+}
+
 /// Files behind whose code the frame-pointer stacks go wrong. A binary under test has a name of ours, and goes by none.
 /// Stacks that end at one of `starts` did not break.
 fn broke_behind(agreement: &Agreement, starts: &HashSet<&str>) -> BTreeMap<String, u64> {
@@ -178,6 +185,27 @@ mod tests {
             bin;[truncated: no_cfi];work;f 20\n";
         assert_eq!(reach_main(folded, &starts(whole)), 31);
         assert_eq!(reach_main(folded, &starts("")), 11);
+    }
+
+    /// Check that a stack is exact if it has all frames up to its root or to `main`, and not because what little it has is
+    /// right.
+    #[test]
+    fn a_few_right_frames_are_not_exact() {
+        let after = |name: &str, prefix| Function {
+            name: name.to_owned(),
+            module: "bin-00".to_owned(),
+            samples: prefix,
+            relations: BTreeMap::from([(Relation::Prefix, prefix)]),
+        };
+        let agreement = Agreement {
+            samples: 100,
+            same: 9,
+            both_complete_same: 7,
+            relations: BTreeMap::from([(Relation::Prefix, 91), (Relation::Same, 9)]),
+            functions: vec![after("leaf", 71), after("main", 20)],
+            ..Agreement::default()
+        };
+        assert_eq!(exact(&agreement, &HashSet::from(["main"])), 27);
     }
 
     /// Check that chains are laid at the door of the file behind whose code they broke, and that a stack which only ends

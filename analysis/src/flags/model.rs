@@ -86,8 +86,8 @@ pub struct StrategyQuality {
     /// Stacks in which the leaf's caller is missing and the rest is right, against the largest chunk on the same
     /// samples; `None` where nobody compared.
     pub caller_dropped: Option<u64>,
-    /// Stacks whose frames are those of the largest chunk from the leaf on, without a gap, as far as they go; `None`
-    /// where nobody compared.
+    /// Stacks whose frames are those of the largest chunk from the leaf to the root, `main` or the function a thread began
+    /// with; `None` where nobody compared.
     pub frame_exact: Option<u64>,
     /// Reasons why stacks did not reach a root, with how many.
     pub reasons: BTreeMap<String, u64>,

@@ -122,7 +122,7 @@ impl Gain {
         self.share(strategy, |of| of.caller_dropped)
     }
 
-    /// Share of stacks that are right from the leaf on, without a gap, as far as they go.
+    /// Share of stacks that are right from the leaf to their root, or to where the program's own code begins.
     pub(super) fn exact(&self, strategy: &str) -> String {
         self.share(strategy, |of| of.frame_exact)
     }
