@@ -15,6 +15,8 @@ const MAX_ATTR_BYTES: u64 = 4096;
 const READ_FORMAT_AT: usize = 32;
 /// Most events; perf opens one for each name it is given.
 pub(super) const MAX_EVENTS: usize = 1024;
+/// Most numbers of all events together: one for each event, CPU and thread.
+pub(super) const MAX_IDS: u64 = 1 << 20;
 
 /// An event that was sampled.
 #[derive(Debug, Clone)]

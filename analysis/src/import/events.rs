@@ -1,6 +1,6 @@
 //! The events of a perf.data file, and which of them a record is of.
 
-use super::description::{Attribute, Features, MAX_EVENTS};
+use super::description::{Attribute, Features, MAX_EVENTS, MAX_IDS};
 use super::error::ImportError;
 use super::read_values::ReadValues;
 use super::records::Head;
@@ -20,6 +20,7 @@ pub(super) struct Events {
     /// The counter values of each event's samples.
     reads: Vec<Option<ReadValues>>,
     by_id: FxHashMap<u64, usize>,
+    n_ids: u64,
 }
 
 impl Events {
@@ -30,6 +31,10 @@ impl Events {
     pub(super) fn add(&mut self, attribute: Attribute) -> Result<(), ImportError> {
         if self.attributes.len() >= MAX_EVENTS {
             return Err(ImportError::Damaged("it has more events than anyone asks for"));
+        }
+        self.n_ids = self.n_ids.saturating_add(attribute.ids.len() as u64);
+        if self.n_ids > MAX_IDS {
+            return Err(ImportError::Damaged("its events have more numbers than there are CPUs and threads"));
         }
         let mut layout = RecordParseInfo::new(&attribute.attr, Endianness::LittleEndian);
         let read = ReadValues::new(layout.sample_format, attribute.read_format);
@@ -47,7 +52,7 @@ impl Events {
         self.by_id.extend(attribute.ids.iter().map(|&id| (id, index)));
         self.layouts.push(layout);
         self.reads.push(read);
-        self.attributes.push(attribute);
+        self.attributes.push(Attribute { ids: Vec::new(), ..attribute });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The header of a perf.data file, of which nothing is believed.
 
 use super::bytes::Bytes;
-use super::description::{Attribute, Features, MAX_EVENTS, feature};
+use super::description::{Attribute, Features, MAX_EVENTS, MAX_IDS, feature};
 use super::error::ImportError;
 use fpprof_recording::LooksLike;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,8 +11,6 @@ const HEADER_BYTES: u64 = 104;
 const SECTION_BYTES: u64 = 16;
 /// Most bytes of a feature. The build ids of a whole machine are the largest: some 100 bytes for each file.
 const MAX_FEATURE_BYTES: u64 = 64 << 20;
-/// Most ids of an event: one for each CPU and thread.
-const MAX_IDS: u64 = 1 << 20;
 
 /// What a header says, verified against the length of the file.
 pub(super) struct FileHeader {
@@ -131,13 +129,15 @@ fn read_attributes(
     let own_len = attr_len.checked_sub(SECTION_BYTES).ok_or(ImportError::Damaged(WHAT))?;
     let all = part(section, WHAT)?;
     let mut bytes = Bytes(&all);
+    let mut left_ids = MAX_IDS;
     let mut attributes = Vec::new();
     for _ in 0..n {
         let mut attribute = Attribute::parse(bytes.take(own_len).unwrap_or(&[]))?;
         let ids = Section::parse(&mut bytes).ok_or(ImportError::Damaged(WHAT))?;
-        if ids.size / 8 > MAX_IDS {
-            return Err(ImportError::Damaged("an event has more numbers than there are CPUs and threads"));
-        }
+        // Events may share them.
+        left_ids = left_ids
+            .checked_sub(ids.size / 8)
+            .ok_or(ImportError::Damaged("its events have more numbers than there are CPUs and threads"))?;
         let ids = part(ids, "the numbers of its events are cut off")?;
         attribute.ids = ids.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
         attributes.push(attribute);

@@ -14,7 +14,10 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// Compressed records may become so many times as large. perf gets some 10, and 60 where most of each stack is zeros.
 const MAX_GROWTH: u64 = 256;
 /// And so many bytes more, for small files.
-const SPARE_BYTES: u64 = 64 << 20;
+const SPARE_BYTES: u64 = 16 << 20;
+
+/// Records of perf's own types from this one on, of which there are none yet, are counted together.
+const MAX_NAMED: u32 = 256;
 
 /// perf's own records: they do not come from the kernel.
 ///
@@ -390,5 +393,7 @@ pub(super) fn user_name(kind: u32) -> String {
         "COMPRESSED2",
     ];
     let name = kind.checked_sub(user::FIRST).and_then(|index| names.get(usize::try_from(index).ok()?));
-    name.map_or_else(|| format!("type {kind}"), |&name| name.to_owned())
+    // A file may have records of as many types as there are numbers.
+    let unknown = || if kind < MAX_NAMED { format!("type {kind}") } else { format!("types from {MAX_NAMED} on") };
+    name.map_or_else(unknown, |&name| name.to_owned())
 }

@@ -14,8 +14,13 @@
 use super::records::Head;
 use std::collections::VecDeque;
 
-/// Most bytes of records kept; beyond, the oldest half is released as it is.
-const MAX_BYTES: usize = 256 << 20;
+/// Most bytes of records kept; beyond, the oldest half is released as it is. perf ends a round when it has read the buffers
+/// of all CPUs once, each 512 KiB unless asked for more.
+const MAX_BYTES: usize = 128 << 20;
+/// What a record takes beside its body. A list that grows has twice the room it needs.
+const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
+/// Most bodies kept for their memory.
+const MAX_SPARE: usize = 256;
 
 struct Waiting {
     time_ns: u64,
@@ -45,7 +50,7 @@ impl Rounds {
     /// released.
     pub(super) fn add(&mut self, time_ns: u64, head: Head, body: &mut Vec<u8>) -> bool {
         let body = std::mem::replace(body, self.spare.pop().unwrap_or_default());
-        self.bytes = self.bytes.saturating_add(body.capacity());
+        self.bytes = self.bytes.saturating_add(body.capacity()).saturating_add(RECORD_BYTES);
         self.latest_ns = self.latest_ns.max(time_ns);
         self.waiting.push(Waiting { time_ns, number: self.n_added, head, body });
         self.n_added = self.n_added.saturating_add(1);
@@ -74,13 +79,13 @@ impl Rounds {
     /// The first of what is released.
     pub(super) fn pop(&mut self) -> Option<(Head, Vec<u8>)> {
         let Waiting { head, body, .. } = self.released.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(body.capacity());
+        self.bytes = self.bytes.saturating_sub(body.capacity()).saturating_sub(RECORD_BYTES);
         Some((head, body))
     }
 
     /// Takes a body that is done with, for its memory.
     pub(super) fn give_back(&mut self, body: Vec<u8>) {
-        if self.spare.len() < 1024 {
+        if self.spare.len() < MAX_SPARE {
             self.spare.push(body);
         }
     }
@@ -120,6 +125,15 @@ mod tests {
         assert_eq!(passed(&mut rounds, u64::MAX), [7, 8, 9]);
     }
 
+    /// Check that records without a body count, too.
+    #[test]
+    fn empty_records_are_bounded() {
+        let mut rounds = Rounds::default();
+        let n = (1_u64..).find(|&n| rounds.add(n, Head { kind: 9, misc: 0, stack: None }, &mut Vec::new()));
+        let kept = rounds.waiting.capacity() * size_of::<Waiting>();
+        assert!(n.is_some_and(|n| n > 100_000) && kept <= MAX_BYTES, "{n:?} records in {kept} bytes");
+    }
+
     /// Check that no more is kept than there is room for, and that what is released early is the oldest.
     #[test]
     fn memory_is_bounded() {
@@ -129,7 +143,7 @@ mod tests {
         while !is_full {
             n += 1;
             is_full = rounds.add(n, Head { kind: 9, misc: 0, stack: None }, &mut vec![0; 1 << 20]);
-            assert!(n < 1000, "256 MiB are 256 of these");
+            assert!(n < 1000, "128 MiB are 127 of these");
         }
         assert_eq!(rounds.middle_ns(), n / 2 + 1);
         let up_to = rounds.middle_ns();
