@@ -95,8 +95,8 @@ impl<R: Read + Seek> Recording<R> {
                 .and_then(|payload| Some(decode_sideband(payload.only_part()?, found.header.items, &mut visit)))
                 .unwrap_or(Err(0));
             if let Err(good) = decoded {
-                let lost = u64::from(found.header.items) - good;
-                self.note_malformed(found.header.sequence, |damage| damage.lost_sideband += lost);
+                let lost = u64::from(found.header.items).saturating_sub(good);
+                self.note_malformed(found.header.sequence, |damage| &mut damage.lost_sideband, lost);
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ impl<R: Read + Seek> Recording<R> {
             let decoded = unpack(&found.header, &stored)
                 .and_then(|payload| Some(decode_gaps(payload.only_part()?, found.header.items, &mut visit)));
             if decoded != Some(Ok(())) {
-                self.note_malformed(found.header.sequence, |_| {});
+                self.note_malformed(found.header.sequence, |damage| &mut damage.lost_samples, 0);
             }
         }
         Ok(())
@@ -129,8 +129,8 @@ impl<R: Read + Seek> Recording<R> {
         for found in self.blocks_of(Kind::Samples) {
             let block = SampleBlock { header: found.header, machine, stored: read_stored(&mut self.source, &found)? };
             if let Err(Error::Malformed { sequence, item }) = block.decode_into(&mut sample, |sample| visit(sample)) {
-                let lost = u64::from(found.header.items) - item;
-                self.note_malformed(sequence, |damage| damage.lost_samples += lost);
+                let lost = u64::from(found.header.items).saturating_sub(item);
+                self.note_malformed(sequence, |damage| &mut damage.lost_samples, lost);
             }
         }
         Ok(())
@@ -154,14 +154,16 @@ impl<R: Read + Seek> Recording<R> {
         if let Error::Malformed { sequence, item } = *error {
             let block = self.blocks.iter().find(|found| found.header.sequence == sequence);
             let lost = block.map_or(0, |found| u64::from(found.header.items).saturating_sub(item));
-            self.note_malformed(sequence, |damage| damage.lost_samples += lost);
+            self.note_malformed(sequence, |damage| &mut damage.lost_samples, lost);
         }
     }
 
-    fn note_malformed(&mut self, sequence: u32, count: impl FnOnce(&mut Damage)) {
+    fn note_malformed(&mut self, sequence: u32, which: impl FnOnce(&mut Damage) -> &mut u64, lost: u64) {
         if self.malformed.insert(sequence) {
             self.damage.malformed_blocks += 1;
-            count(&mut self.damage);
+            // What headers say was lost already may be any number.
+            let sum = which(&mut self.damage);
+            *sum = sum.saturating_add(lost);
         }
     }
 

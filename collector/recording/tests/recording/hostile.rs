@@ -128,3 +128,21 @@ fn packed_zeros_are_refused() {
     let (n_samples, damage) = read([&file[..], &bytes].concat());
     assert_eq!((n_samples, damage.lost_samples), (0, u64::from(u32::MAX)));
 }
+
+/// Check that a block which makes no sense and claims that as many items as can be counted were before it is damage, and
+/// no overflow.
+#[test]
+fn endless_losses_are_counted() {
+    let file = RecordingWriter::new(Vec::new(), &meta()).unwrap().into_inner();
+    let block = layout::blocks(&file)[1].clone();
+    for kind in [2, 3] {
+        let mut bytes = layout::rebuilt(&file, &block, &[vec![0xff; 8]]);
+        bytes[10] = kind;
+        bytes[16] = 2;
+        bytes[20..24].copy_from_slice(&7_u32.to_le_bytes());
+        bytes[24..32].fill(0xff);
+        layout::seal(&mut bytes);
+        let (_, damage) = read([&file[..], &bytes].concat());
+        assert_eq!(damage.lost_samples.max(damage.lost_sideband), u64::MAX);
+    }
+}
