@@ -30,6 +30,7 @@ mod error;
 mod event;
 mod host;
 mod jit_dumps;
+mod kernel_symbols;
 mod modules;
 mod note;
 mod perf_event;

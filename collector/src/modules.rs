@@ -4,6 +4,7 @@
 //! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
 
 use crate::jit_dumps::JitDumps;
+use crate::kernel_symbols::KernelSymbols;
 use crate::perf_maps::PerfMaps;
 use crate::proc::{Opened, open_mapped, read_build_id, still_at};
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
@@ -29,6 +30,7 @@ pub(crate) struct Modules {
     not_kept: u64,
     perf_maps: PerfMaps,
     jit_dumps: JitDumps,
+    kernel: KernelSymbols,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -62,6 +64,7 @@ impl Modules {
             not_kept: 0,
             perf_maps: PerfMaps::default(),
             jit_dumps: JitDumps::default(),
+            kernel: KernelSymbols::default(),
         }
     }
 
@@ -97,9 +100,15 @@ impl Modules {
         self.files.insert(key, Kept { opened, path: mmap.path.clone(), identity: mmap.identity });
     }
 
-    /// Hands on the bytes of all files that cannot be found by their path any more and the tables of compiled code, and
-    /// says of how many that was impossible.
+    /// Takes note of a stack of the kernel's.
+    pub(crate) fn note_kernel(&mut self, chain: &[u64]) {
+        self.kernel.note(chain);
+    }
+
+    /// Hands on the names of the kernel's functions, the bytes of all files that cannot be found by their path any more and
+    /// the tables of compiled code, and says of how many that was impossible.
     pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> NotKept {
+        self.kernel.finish().into_iter().for_each(&mut emit);
         let tables = self.perf_maps.finish(&mut emit);
         let dumps = self.jit_dumps.finish(&mut emit);
         let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();

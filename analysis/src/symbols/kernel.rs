@@ -8,9 +8,6 @@ use std::path::Path;
 const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// A symbol reaches no further than this: beyond lies memory the table does not speak of.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
-/// Name under which a recording may hold the table itself.
-pub(super) const EMBEDDED_PATH: &[u8] = b"[kernel.kallsyms]";
-
 /// Why there are no kernel names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelMissing {

@@ -1,13 +1,13 @@
 //! Names for all frames of an analysis.
 
 use super::jitdump::{JitCode, JitCodes};
-use super::kernel::{EMBEDDED_PATH, KernelMissing, KernelSymbols};
+use super::kernel::{KernelMissing, KernelSymbols};
 use super::module::names_of;
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{Location, Missing, ModuleTable};
 use fpprof_recording::compiled::Compiled;
-use fpprof_recording::model::Meta;
+use fpprof_recording::model::{KERNEL_SYMBOLS_PATH, Meta};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -194,7 +194,7 @@ fn perform(
 /// # Errors
 /// Why there is none that would be right.
 pub fn kernel_symbols(timeline: &Timeline, meta: &Meta, is_this_machine: bool) -> Result<KernelSymbols, KernelMissing> {
-    if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == EMBEDDED_PATH) {
+    if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == KERNEL_SYMBOLS_PATH) {
         return KernelSymbols::read(embedded.bytes.as_slice());
     }
     if !is_this_machine {

@@ -171,6 +171,7 @@ impl<W: Write> Reader<W> {
         }
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);
+        self.modules.note_kernel(&sample.kernel);
         let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
         let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
         note(&mut self.write_failed, self.writer.hand_over(sample, scrub));

@@ -178,6 +178,7 @@ impl<W: Write> Reader<W> {
             describe_due(self, due);
         }
         let sample = &self.sample;
+        self.modules.note_kernel(&sample.kernel);
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
         note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
         self.n_samples += 1;

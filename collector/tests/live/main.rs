@@ -6,6 +6,7 @@ mod balance;
 mod chain;
 mod ending;
 mod hard_cases;
+mod kernel_names;
 mod perf_event;
 mod processes;
 mod refusals;

@@ -140,6 +140,10 @@ pub struct Exit {
     pub tid: u32,
 }
 
+/// Path of a [`ModuleBytes`] that is no file: lines of `/proc/kallsyms`, those of the kernel's functions that samples went
+/// through.
+pub const KERNEL_SYMBOLS_PATH: &[u8] = b"[kernel.kallsyms]";
+
 /// A module's bytes, kept in the recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleBytes {
