@@ -40,6 +40,7 @@ pub mod summary;
 pub mod symbols;
 pub mod totals;
 
+mod abbreviations;
 mod analyse;
 mod error;
 mod summarise;

@@ -5,7 +5,8 @@
 
 use super::model::{Producer, Remark};
 use super::sections::{DebugPlaces, Place};
-use gimli::{AttributeValue, DebugAbbrev, DebugInfo, EndianSlice, LittleEndian};
+use crate::abbreviations::entries;
+use gimli::{AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugInfo, LittleEndian, Reader as _};
 use object::ReadRef;
 use rustc_hash::FxHashMap;
 
@@ -15,6 +16,8 @@ const MAX_UNITS: u64 = 4096;
 const HEAD_BYTES: u64 = 1024;
 /// Largest `.debug_abbrev` that is read.
 const MAX_ABBREV_BYTES: u64 = 32 << 20;
+/// Most bytes of a unit's abbreviations that are looked through for that of its root entry, which mostly is the first.
+const MAX_TABLE_BYTES: usize = 64 << 10;
 /// Longest producer.
 const MAX_PRODUCER_BYTES: u64 = 4000;
 /// Different producers that are kept.
@@ -41,8 +44,6 @@ const FLAGS: [&str; 17] = [
     "-fcf-protection",
 ];
 
-type Reader<'a> = EndianSlice<'a, LittleEndian>;
-
 /// The producers of a file, most units first, and what was left out.
 pub(super) fn producers<'a, R: ReadRef<'a>>(data: R, places: &DebugPlaces) -> (Vec<Producer>, Option<Remark>) {
     if places.info.len == 0 {
@@ -52,14 +53,14 @@ pub(super) fn producers<'a, R: ReadRef<'a>>(data: R, places: &DebugPlaces) -> (V
         return (Vec::new(), Some(Remark::CompressedDebugInfo));
     }
     let abbrev = data.read_bytes_at(places.abbrev.offset, places.abbrev.len).unwrap_or_default();
-    let units = Units { data, places, abbrev: DebugAbbrev::new(abbrev, LittleEndian), known: FxHashMap::default() };
+    let units = Units { data, places, abbrev, known: FxHashMap::default() };
     units.run()
 }
 
 struct Units<'p, 'a, R> {
     data: R,
     places: &'p DebugPlaces,
-    abbrev: DebugAbbrev<Reader<'a>>,
+    abbrev: &'a [u8],
     /// Producer strings by where they stand: most units share one.
     known: FxHashMap<u64, Option<String>>,
 }
@@ -112,7 +113,13 @@ impl<'a, R: ReadRef<'a>> Units<'_, 'a, R> {
     fn producer(&mut self, head: Vec<u8>) -> Option<String> {
         let info = DebugInfo::new(&head, LittleEndian);
         let header = info.units().next().ok()??;
-        let abbreviations = self.abbrev.abbreviations(header.debug_abbrev_offset()).ok()?;
+        let root = header.range_from(header.root_offset()..).ok()?.read_uleb128().ok()?;
+        let entry =
+            entries(self.abbrev, header.debug_abbrev_offset().0, MAX_TABLE_BYTES).find(|entry| entry.code == root)?;
+        // A table of that entry alone: whole ones are long, and shared by many units.
+        let table = [entry.bytes, &[0]].concat();
+        let table = DebugAbbrev::new(&table, LittleEndian);
+        let abbreviations = table.abbreviations(DebugAbbrevOffset(0)).ok()?;
         let mut entries = header.entries(&abbreviations);
         let root = entries.next_dfs().ok()??;
         let base = match root.attr_value(gimli::DW_AT_str_offsets_base) {

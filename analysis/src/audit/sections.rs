@@ -2,6 +2,7 @@
 
 use super::model::{Machine, Refusal, Remark, SframeVersion, Sizes};
 use super::sframe;
+use crate::modules::has_too_many_headers;
 use object::elf::{self, FileHeader64, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 use object::{LittleEndian, ReadRef};
@@ -76,6 +77,9 @@ impl<'a> Sections<'a> {
     pub(super) fn read<R: ReadRef<'a>>(data: R) -> Result<Self, Refusal> {
         let header = header(data)?;
         let machine = machine(header)?;
+        if has_too_many_headers(header, LE, data) {
+            return Err(Refusal::Damaged);
+        }
         let table = header.sections(LE, data).map_err(|_error| Refusal::Damaged)?;
         if table.is_empty() {
             return Err(Refusal::NoSections);

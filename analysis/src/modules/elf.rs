@@ -14,6 +14,10 @@ use std::borrow::Cow;
 
 /// Most loaded segments looked at; real files have a handful.
 const MAX_SEGMENTS: usize = 256;
+/// Most headers of sections or segments in a file that is looked at; linkers make some forty of each.
+const MAX_HEADERS: u32 = 1 << 16;
+/// Most sections or segments of notes looked at for the build id.
+const MAX_NOTES: usize = 64;
 /// Most bytes of notes looked at for the build id.
 const MAX_NOTE_BYTES: u64 = 64 << 10;
 /// Most bytes of a link to a supplementary file: a path and a build id.
@@ -54,6 +58,11 @@ impl SectionInfo {
         self.flags & elf::SHF_EXECINSTR.0 != 0
     }
 
+    /// Offset and bytes in the file of what stands there as it is.
+    pub(super) fn plain_range(&self) -> Option<(u64, u64)> {
+        self.file_range.filter(|_| self.compression.is_none())
+    }
+
     /// Bytes [`ElfFile::read`] gives, decompressed; 0 when the file holds nothing of it.
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
@@ -91,7 +100,7 @@ impl ElfFile {
             FileKind::Elf32 => (image::<FileHeader32<Endianness>>(&cache), false),
             _ => return Err(Missing::NotElf),
         };
-        let image = image.map_err(|_| Missing::NotElf)?;
+        let image = image.ok_or(Missing::NotElf)?;
         Ok(Self { cache, reader, image, is_64, supplementary: None })
     }
 
@@ -212,9 +221,21 @@ impl ElfFile {
     }
 }
 
-fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) -> object::Result<Image> {
-    let header = E::parse(cache)?;
-    let endian = header.endian()?;
+/// Whether a file has so many section or program headers, or says so, that it is not looked at.
+pub(crate) fn has_too_many_headers<'data, E: FileHeader>(
+    header: &E,
+    endian: E::Endian,
+    data: impl ReadRef<'data>,
+) -> bool {
+    [header.shnum(endian, data), header.phnum(endian, data)].iter().any(|n| n.is_ok_and(|n| n > MAX_HEADERS))
+}
+
+fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) -> Option<Image> {
+    let header = E::parse(cache).ok()?;
+    let endian = header.endian().ok()?;
+    if has_too_many_headers(header, endian, cache) {
+        return None;
+    }
     let mut image = Image {
         segments: Vec::new(),
         build_id: None,
@@ -223,7 +244,8 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) ->
         entry: Some(header.e_entry(endian).into()).filter(|&entry| entry != 0),
         eh_frame_hdr: None,
     };
-    for program in header.program_headers(endian, cache)? {
+    let mut n_notes = 0;
+    for program in header.program_headers(endian, cache).ok()? {
         match program.p_type(endian) {
             elf::PT_LOAD if image.segments.len() < MAX_SEGMENTS => image.segments.push(Segment {
                 file_offset: program.p_offset(endian).into(),
@@ -233,7 +255,12 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) ->
                 executable: program.p_flags(endian) & elf::PF_X != elf::ProgramFlags(0),
             }),
             elf::PT_GNU_EH_FRAME => image.eh_frame_hdr = Some(program.p_vaddr(endian).into()),
-            elf::PT_NOTE if image.build_id.is_none() && program.p_filesz(endian).into() <= MAX_NOTE_BYTES => {
+            elf::PT_NOTE
+                if image.build_id.is_none()
+                    && n_notes < MAX_NOTES
+                    && program.p_filesz(endian).into() <= MAX_NOTE_BYTES =>
+            {
+                n_notes += 1;
                 image.build_id =
                     program.notes(endian, cache).ok().flatten().and_then(|notes| build_id::<E>(notes, endian));
             }
@@ -243,12 +270,15 @@ fn image<E: FileHeader<Endian = Endianness>>(cache: &ReadCache<SharedBudget>) ->
     if image.build_id.is_none() {
         // What several debug files share (dwz) has no program headers.
         let sections = header.section_headers(endian, cache).unwrap_or_default();
-        let notes = sections.iter().filter(|section| section.sh_size(endian).into() <= MAX_NOTE_BYTES);
+        let notes = sections.iter().filter(|section| {
+            section.sh_type(endian) == elf::SHT_NOTE && section.sh_size(endian).into() <= MAX_NOTE_BYTES
+        });
         image.build_id = notes
+            .take(MAX_NOTES)
             .filter_map(|section| section.notes(endian, cache).ok()?)
             .find_map(|notes| build_id::<E>(notes, endian));
     }
-    Ok(image)
+    Some(image)
 }
 
 fn build_id<E: FileHeader<Endian = Endianness>>(mut notes: NoteIterator<'_, E>, endian: Endianness) -> Option<BuildId> {

@@ -43,7 +43,7 @@ impl LoneModule {
             let by_build_id = elf.image().build_id.and_then(|build_id| debug_file::by_build_id(resolver, build_id));
             by_build_id.or_else(|| debug_file::by_link(resolver, &elf, path))
         };
-        let module = Module::new(unwind_sections(&elf, arch, debug));
+        let module = Module::new(unwind_sections(&elf, arch, debug).sections);
         Ok(Some(Self { elf, arch, module }))
     }
 

@@ -17,15 +17,18 @@ mod image;
 mod inflate;
 mod lone;
 mod outermost;
+mod pieces;
 mod resolver;
 mod table;
 mod unwind_sections;
 
+pub(crate) use elf::has_too_many_headers;
 pub use elf::{ElfFile, SectionInfo};
 pub use identity::Missing;
 pub use image::{Image, Segment};
 pub use lone::{LoneModule, NamedFunction};
 pub use outermost::OutermostJudge;
+pub(crate) use pieces::Pieces;
 pub use resolver::{Candidate, FileModules, FileStat, Opened, ReadSeek, Resolver};
 pub use table::{Location, ModuleTable};
 

@@ -40,7 +40,7 @@ impl OutermostJudge {
         let elf = ElfFile::new(resolver.open(path).ok()?).ok()?;
         let image = elf.image().clone();
         let arch = image.arch?;
-        let sections = unwind_sections(&elf, arch, || None);
+        let sections = unwind_sections(&elf, arch, || None).sections;
         let svmas = image.svmas()?;
         let module = Some(ModuleId(0));
         let mapping = Mapping { start: svmas.start, end: svmas.end, executable: true, module, bias: 0 };

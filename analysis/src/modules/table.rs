@@ -49,6 +49,8 @@ struct Slot {
     unwinding: OnceLock<Result<Module, TruncatedReason>>,
     /// A stack went through it.
     is_used: AtomicBool,
+    /// It has more call frame information than is read.
+    is_too_much: AtomicBool,
 }
 
 /// A verified module.
@@ -150,6 +152,9 @@ impl<'a> ModuleTable<'a> {
         let used = self.files.iter().zip(&self.slots).filter(|(_, slot)| slot.is_used.load(Ordering::Relaxed));
         let warnings = used.filter_map(|(file, slot)| {
             let path = String::from_utf8_lossy(&file.path);
+            if slot.is_too_much.load(Ordering::Relaxed) {
+                return Some(format!("{path}: more call frame information than is read; stacks end in it"));
+            }
             match slot.found.get()? {
                 Err(missing) => Some(format!("{path}: {}; its frames have no names", missing.words())),
                 Ok(Found { verified: Verified::NothingToCompare, .. }) => {
@@ -210,7 +215,12 @@ impl<'a> ModuleTable<'a> {
     fn load_unwinding(&self, ix: FileIx) -> Result<Module, TruncatedReason> {
         let elf = self.open(ix).map_err(Missing::truncated_reason)?;
         let arch = elf.image().arch.ok_or(TruncatedReason::ModuleUnavailable)?;
-        Ok(Module::new(unwind_sections(&elf, arch, || self.open_debug(ix))))
+        let unwinding = unwind_sections(&elf, arch, || self.open_debug(ix));
+        if let Some(slot) = self.slots.get(ix.0 as usize).filter(|_| unwinding.is_too_much) {
+            slot.is_too_much.store(true, Ordering::Relaxed);
+            self.mark_used(ix);
+        }
+        Ok(Module::new(unwinding.sections))
     }
 }
 

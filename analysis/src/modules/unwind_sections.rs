@@ -4,28 +4,45 @@ use super::go::go_roots;
 use super::{ElfFile, Image, SectionInfo};
 use fpprof_unwind::{Arch, ModuleSections, Section};
 
-/// Most bytes of one section of call frame information. The largest known (browsers, LLVM) have some 30 MiB.
-const MAX_SECTION_BYTES: u64 = 256 << 20;
+/// Most bytes of call frame information of a module, all sections together. The largest known (browsers, LLVM) have some
+/// 40 MiB; an index of all entries takes as much again.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// What is still read of a module.
+struct Left {
+    bytes: u64,
+    is_spent: bool,
+}
+
+/// The call frame information of a module.
+pub(super) struct Unwinding {
+    pub(super) sections: ModuleSections,
+    /// There is more than is read.
+    pub(super) is_too_much: bool,
+}
 
 /// The call frame information of `elf`, and what it lacks from its debug file.
 ///
 /// `debug` is asked for only when the file has no `.debug_frame` of its own; stripping moves it there.
-pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> ModuleSections {
+pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> Unwinding {
     let sections = elf.sections();
     let named = |name: &[u8]| find(&sections, name);
-    let loaded = |name: &[u8]| named(name).and_then(|section| read(elf, section));
+    let mut left = Left { bytes: MAX_BYTES, is_spent: false };
+    let mut loaded = |name: &[u8]| named(name).and_then(|section| left.read(elf, section));
     let image = elf.image();
-    let mut eh_frame_hdr = loaded(b".eh_frame_hdr");
     let mut eh_frame = loaded(b".eh_frame");
+    let mut eh_frame_hdr = loaded(b".eh_frame_hdr");
+    let mut debug_frame = loaded(b".debug_frame");
     if sections.is_empty() {
         (eh_frame_hdr, eh_frame) = by_segments(elf);
     }
-    let debug_frame = loaded(b".debug_frame").or_else(|| {
-        let debug = debug()?;
+    if debug_frame.is_none()
+        && let Some(debug) = debug()
+    {
         let sections = debug.sections();
-        read(&debug, find(&sections, b".debug_frame")?)
-    });
-    ModuleSections {
+        debug_frame = find(&sections, b".debug_frame").and_then(|section| left.read(&debug, section));
+    }
+    let sections = ModuleSections {
         eh_frame,
         eh_frame_hdr,
         debug_frame,
@@ -35,16 +52,21 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         little_endian: image.little_endian,
         entry: image.entry,
         roots: go_roots(elf, &sections, arch),
-    }
+    };
+    Unwinding { sections, is_too_much: left.is_spent }
 }
 
 fn find<'a>(sections: &'a [SectionInfo], name: &[u8]) -> Option<&'a SectionInfo> {
     sections.iter().find(|section| section.name == name)
 }
 
-fn read(elf: &ElfFile, section: &SectionInfo) -> Option<Section> {
-    let bytes = elf.read_shared(section, MAX_SECTION_BYTES)?;
-    Some(Section { svma: section.svma, bytes })
+impl Left {
+    fn read(&mut self, elf: &ElfFile, section: &SectionInfo) -> Option<Section> {
+        self.is_spent |= section.full_bytes() > self.bytes;
+        let bytes = elf.read_shared(section, self.bytes)?;
+        self.bytes = self.bytes.saturating_sub(bytes.len() as u64);
+        Some(Section { svma: section.svma, bytes })
+    }
 }
 
 /// `.eh_frame_hdr` and `.eh_frame` of a file without section headers: both reach to the end of their segment at most.
@@ -72,6 +94,6 @@ fn to_segment_end(elf: &ElfFile, image: &Image, svma: u64) -> Option<Section> {
         .find(|segment| svma.checked_sub(segment.svma).is_some_and(|offset| offset < segment.file_bytes))?;
     let skipped = svma.checked_sub(segment.svma)?;
     let offset = segment.file_offset.checked_add(skipped)?;
-    let bytes = elf.read_range_shared(offset, segment.file_bytes.checked_sub(skipped)?, MAX_SECTION_BYTES)?;
+    let bytes = elf.read_range_shared(offset, segment.file_bytes.checked_sub(skipped)?, MAX_BYTES / 2)?;
     Some(Section { svma, bytes })
 }

@@ -1,24 +1,35 @@
 //! Functions and inline frames from DWARF.
+//!
+//! Addresses are known before anything is read, so that a unit is parsed only if it has one, and nothing is kept of it
+//! but what is there. What a file may cost is bounded: its sections by [`MAX_DWARF_BYTES`], the work by [`Meter`]. A unit
+//! that asks for more says nothing, and its code is named by symbols.
+
+mod functions;
+mod lines;
+mod meter;
+mod units;
 
 use super::demangle::{Demangled, is_mangled};
 use super::symbol_map::SymbolMap;
 use super::symbolizer::Detail;
 use crate::modules::ElfFile;
-use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId};
+use functions::{At, Both, Function};
+use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId, UnitRef};
+use meter::{Meter, Stop};
+use std::rc::Rc;
+use units::{Reader, Units};
 
-/// Most bytes of all DWARF sections of a module together; beyond it there are no inline frames, and a warning.
-const MAX_DWARF_BYTES: u64 = 1 << 30;
-/// Most inline frames at one address; the deepest in rustc has some 60.
-const MAX_INLINE_DEPTH: usize = 256;
-
+/// Most bytes of all DWARF sections of a module together, decompressed.
+const MAX_DWARF_BYTES: u64 = 160 << 20;
 /// Most characters of a file's name beside a function.
 const MAX_FILE_CHARS: usize = 255;
+/// Steps for each byte of a name that is given: it is copied, demangled and kept.
+const NAME_STEPS: u64 = 4;
 
 /// The sections that functions, inline frames and names need.
-const SECTIONS: [SectionId; 10] = [
+const SECTIONS: [SectionId; 9] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
-    SectionId::DebugAranges,
     SectionId::DebugInfo,
     SectionId::DebugLine,
     SectionId::DebugLineStr,
@@ -41,6 +52,17 @@ pub(super) struct Dwarf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMuchDwarf;
 
+/// What DWARF says of some addresses.
+#[derive(Debug, Default)]
+pub(super) struct FromDwarf {
+    /// For each address the function, innermost inline frame first; nothing where it is not known.
+    pub(super) names: Vec<Vec<String>>,
+    /// Some units asked for more than is done for one file.
+    pub(super) is_too_much: bool,
+    /// Some code has its debug information in files of its own (split DWARF).
+    pub(super) is_split: bool,
+}
+
 impl Dwarf {
     /// The DWARF of a file.
     pub(super) fn new(file: &ElfFile, supplementary: Option<&ElfFile>) -> Result<Self, TooMuchDwarf> {
@@ -51,8 +73,7 @@ impl Dwarf {
         Ok(Self { sections, supplementary, endian })
     }
 
-    /// Asks for the names of many addresses: of each the function at the address, innermost inline frame first.
-    /// An address that DWARF does not know has none.
+    /// Asks for the names of many addresses, which ascend.
     ///
     /// A function that DWARF gives no linkage name takes the one of the symbol table: with `line-tables-only`, DWARF has
     /// `get` or `{closure#0}` of whatever type or module.
@@ -62,54 +83,114 @@ impl Dwarf {
         detail: Detail,
         symbols: &SymbolMap<'_>,
         demangled: &mut Demangled,
-    ) -> Vec<Vec<String>> {
-        let nothing = || svmas.iter().map(|_| Vec::new()).collect();
+    ) -> FromDwarf {
         let dwarf =
             self.sections.borrow_with_sup(self.supplementary.as_ref(), |bytes| EndianSlice::new(bytes, self.endian));
-        let Ok(context) = addr2line::Context::from_dwarf(dwarf) else { return nothing() };
-        svmas
-            .iter()
-            .map(|&svma| {
-                let symbol = symbols.find(svma).filter(|symbol| is_mangled(symbol));
-                names_at(&context, svma, detail, symbol, demangled)
-            })
-            .collect()
+        let meter = Meter::default();
+        let shared = dwarf.sup().map(|shared| Units::new(shared, &meter));
+        let mut both = Both { main: Units::new(&dwarf, &meter), shared };
+        let mut found = FromDwarf { names: vec![Vec::new(); svmas.len()], ..FromDwarf::default() };
+        // Addresses without names yet, and their numbers.
+        let mut left: Vec<(u64, usize)> = svmas.iter().copied().zip(0..).collect();
+        for offset in both.main.offsets() {
+            if left.is_empty() {
+                break;
+            }
+            let named = UnitNames { wanted: &left, detail, symbols, demangled: &mut *demangled, meter: &meter };
+            // What a damaged unit would have said is not known.
+            let Ok((in_unit, is_split)) = named.of_unit(&mut both, offset) else { continue };
+            found.is_split |= is_split;
+            let is_known = !in_unit.is_empty();
+            for (at, names) in in_unit {
+                if let Some(slot) = found.names.get_mut(at) {
+                    *slot = names;
+                }
+            }
+            if is_known {
+                left.retain(|&(_, at)| found.names.get(at).is_some_and(Vec::is_empty));
+            }
+        }
+        found.is_too_much = meter.is_spent();
+        found
     }
 }
 
-fn names_at(
-    context: &addr2line::Context<EndianSlice<'_, RunTimeEndian>>,
-    svma: u64,
+/// Names by the numbers of addresses.
+type Numbered = Vec<(usize, Vec<String>)>;
+
+/// The names that a unit has for addresses.
+struct UnitNames<'n> {
+    /// The addresses, which ascend, and their numbers.
+    wanted: &'n [(u64, usize)],
     detail: Detail,
-    symbol: Option<&[u8]>,
-    demangled: &mut Demangled,
-) -> Vec<String> {
-    let mut found = Vec::new();
-    let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else { return Vec::new() };
-    while let Ok(Some(frame)) = frames.next() {
-        let Some(function) = frame.function.filter(|_| found.len() < MAX_INLINE_DEPTH) else { break };
-        found.push((function.name.slice(), frame.location));
-    }
-    // The last is the function itself, which all others are inlined into.
-    if let (Some((function, _)), Some(symbol)) = (found.last_mut(), symbol)
-        && !is_mangled(function)
-    {
-        *function = symbol;
-    }
-    let named = |(function, location): (&[u8], Option<addr2line::Location<'_>>)| {
-        let mut name = demangled.name(function);
-        if let Some(location) = location.filter(|_| detail == Detail::Lines) {
-            push_line(&mut name, location.file, location.line);
+    symbols: &'n SymbolMap<'n>,
+    demangled: &'n mut Demangled,
+    meter: &'n Meter,
+}
+
+impl UnitNames<'_> {
+    /// Names by the numbers of addresses, and whether more of them is in a file of the unit's own.
+    fn of_unit(mut self, both: &mut Both<'_, '_>, offset: usize) -> Result<(Numbered, bool), Stop> {
+        let header = both.main.header(offset)?;
+        let unit = Rc::new(both.main.unit(header)?);
+        let unit_ref = UnitRef::new(both.main.dwarf, &unit);
+        let here = functions::of_unit(unit_ref, self.wanted, self.meter)?;
+        if here.is_empty() {
+            return Ok((Vec::new(), false));
         }
-        name
-    };
-    found.into_iter().map(named).collect()
+        let (wanted, numbers): (Vec<u64>, Vec<usize>) = here.into_iter().unzip();
+        let found = functions::find(both, &unit, &wanted, self.meter)?;
+        let lines = match self.detail {
+            Detail::Lines => lines::lines(unit_ref, &wanted, self.meter).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let lines = lines.into_iter().chain(std::iter::repeat(None));
+        let mut names = Vec::new();
+        for (((svma, number), functions), line) in wanted.iter().zip(numbers).zip(found).zip(lines) {
+            let line = line.map_or((None, None), |line| (Some(line.file), Some(line.line)));
+            names.push((number, self.of_functions(unit_ref, *svma, functions, line)?));
+        }
+        Ok((names, unit.dwo_id.is_some()))
+    }
+
+    /// Names of what is at an address, innermost first. A frame without a name ends them, as nobody knows what it is.
+    fn of_functions(
+        &mut self,
+        unit: UnitRef<'_, Reader<'_>>,
+        svma: u64,
+        functions: At<'_>,
+        mut line: (Option<u64>, Option<u32>),
+    ) -> Result<Vec<String>, Stop> {
+        // The first is the function itself, which all others are inlined into.
+        let mut functions: At<'_> = functions;
+        let symbol = self.symbols.find(svma).filter(|symbol| is_mangled(symbol));
+        if let (Some(function), Some(symbol)) = (functions.first_mut(), symbol)
+            && !function.name.is_some_and(is_mangled)
+        {
+            function.name = Some(symbol);
+        }
+        let mut names = Vec::new();
+        for Function { name, call } in functions.into_iter().rev() {
+            let Some(name) = name else { break };
+            self.meter.take((name.len() as u64).saturating_mul(NAME_STEPS))?;
+            let mut name = self.demangled.name(name);
+            if self.detail == Detail::Lines
+                && let (Some(file), Some(line)) = line
+            {
+                push_line(&mut name, lines::file(unit, file), line);
+            }
+            names.push(name);
+            line = call;
+        }
+        Ok(names)
+    }
 }
 
 /// ` (file.c:12)`: the last part of the path is what a person looks for, and the module stands beside the name.
-fn push_line(name: &mut String, file: Option<&str>, line: Option<u32>) {
-    let (Some(file), Some(line)) = (file, line) else { return };
-    let file = file.rsplit('/').next().unwrap_or(file);
+fn push_line(name: &mut String, file: Option<&[u8]>, line: u32) {
+    let Some(file) = file.and_then(|path| path.rsplit(|&byte| byte == b'/').next()) else { return };
+    // A character has at most four bytes.
+    let file = String::from_utf8_lossy(file.get(..MAX_FILE_CHARS * 4).unwrap_or(file));
     let file: String = file.chars().take(MAX_FILE_CHARS).collect();
     name.push_str(&format!(" ({file}:{line})"));
 }

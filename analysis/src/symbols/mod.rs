@@ -7,9 +7,10 @@
 //! compiled while it ran is named by the dump or the table it kept for perf, which the recorder takes into the recording;
 //! kernel names come from the kernel's table.
 //!
-//! `addr2line` and our own small symbol map over bytes that were read from the verified file, and not a library that
-//! maps files by path: what was verified is what is used, a file cut short meanwhile is no SIGBUS, modules that exist
-//! only in the recording have no path, and modules are looked up in parallel.
+//! Our own look-ups, on the parsers of gimli and object, over bytes that were read from the verified file, and not a
+//! library that maps files by path: what was verified is what is used, a file cut short meanwhile is no SIGBUS, modules
+//! that exist only in the recording have no path, and modules are looked up in parallel. And not `addr2line`: it parses
+//! and keeps whole units, which a hostile one makes as large as it likes, while the addresses that are asked for are few.
 
 mod demangle;
 mod dwarf;

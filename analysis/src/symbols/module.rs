@@ -1,7 +1,7 @@
 //! All names of one module at once.
 
 use super::demangle::Demangled;
-use super::dwarf::{Dwarf, TooMuchDwarf};
+use super::dwarf::{Dwarf, FromDwarf, TooMuchDwarf};
 use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
 use super::symbolizer::{Detail, Names};
@@ -13,8 +13,12 @@ use crate::modules::{ElfFile, Missing, ModuleTable};
 pub(super) struct ModuleNames {
     /// One for each address asked for, in order.
     pub(super) names: Vec<Names>,
-    /// There is DWARF, but too much to be read: no inline frames.
+    /// There is DWARF, but too much to be read: some inline frames are missing, or all.
     pub(super) is_without_inlines: bool,
+    /// There are more symbols at these addresses than are kept.
+    pub(super) is_without_symbols: bool,
+    /// Some of its DWARF is in files of its own.
+    pub(super) is_split: bool,
 }
 
 /// Names of addresses (SVMAs, ascending) in a module.
@@ -30,9 +34,10 @@ pub(super) fn names_of(
     let symbols = SymbolMap::new(std::iter::once(&own).chain(&debug).chain(&inside), svmas);
     let mut demangled = Demangled::default();
     let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, &own, debug.as_ref()) };
-    let is_without_inlines = matches!(dwarf, Some(Err(TooMuchDwarf)));
+    let is_too_large = matches!(dwarf, Some(Err(TooMuchDwarf)));
     let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas, detail, &symbols, &mut demangled));
-    let mut from_dwarf = from_dwarf.unwrap_or_default().into_iter();
+    let FromDwarf { names: from_dwarf, is_too_much, is_split } = from_dwarf.unwrap_or_default();
+    let mut from_dwarf = from_dwarf.into_iter();
     let mut names: Vec<Names> = Vec::with_capacity(svmas.len());
     let mut unnamed = Vec::new();
     for &svma in svmas {
@@ -54,7 +59,12 @@ pub(super) fn names_of(
             }
         }
     }
-    Ok(ModuleNames { names, is_without_inlines })
+    Ok(ModuleNames {
+        names,
+        is_without_inlines: is_too_large || is_too_much,
+        is_without_symbols: symbols.is_too_much(),
+        is_split,
+    })
 }
 
 fn dwarf_of(modules: &ModuleTable<'_>, own: &ElfFile, debug: Option<&ElfFile>) -> Option<Result<Dwarf, TooMuchDwarf>> {

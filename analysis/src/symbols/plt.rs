@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// Most bytes of a section of stubs, relocations, dynamic symbols or their names.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 /// Most bytes of a name.
 const MAX_NAME_BYTES: usize = 4 << 10;
 /// Bytes of a stub in every PLT that linkers make for x86-64 and aarch64, but for the first of `.plt`.

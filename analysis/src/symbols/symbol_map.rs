@@ -1,14 +1,19 @@
 //! The functions of a module that hold any of the addresses asked for.
 
-use crate::modules::{ElfFile, SectionInfo};
+use crate::modules::{ElfFile, Pieces, SectionInfo};
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, pod};
-use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::ops::Range;
 
-/// Most bytes of a symbol table or its strings: browsers with all their symbols have some 400 MiB of strings.
-const MAX_TABLE_BYTES: u64 = 512 << 20;
+/// Symbols read at a time.
+const PIECE: usize = 1 << 15;
+/// Most symbols of a table that are looked at; browsers have some two million.
+const MAX_LOOKED_AT: u64 = 8 << 20;
+/// Most symbols kept, and most bytes of their names. A profile goes through some hundreds.
+const MAX_SYMBOLS: usize = 1 << 20;
+const MAX_NAMES_BYTES: usize = 32 << 20;
 /// So many symbols that begin at or below an address are looked at for one that reaches it. Real tables nest two deep.
 const MAX_LOOK_BACK: usize = 64;
 /// Tables of one kind looked at in a file; real files have one.
@@ -17,20 +22,19 @@ const MAX_TABLES: usize = 4;
 /// Functions of a module, those that hold none of the wanted addresses left out.
 ///
 /// A table may have a million symbols and a profile goes through some hundreds of them, so that no table is sorted and
-/// no name is looked at that is not that of a candidate.
+/// no name is looked at that is not that of a candidate. Browsers with all their symbols have 400 MiB of strings: tables
+/// are read in pieces, and names one by one.
 #[derive(Debug, Default)]
 pub(super) struct SymbolMap<'a> {
     /// Sorted by [`Symbol::key`].
     symbols: Vec<Symbol>,
-    tables: Vec<Strings<'a>>,
+    names: Vec<u8>,
     search: Search<'a>,
+    /// There are more symbols than are kept.
+    is_too_much: bool,
 }
 
-/// The names of a table.
-#[derive(Debug)]
-struct Strings<'a>(Cow<'a, [u8]>);
-
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Symbol {
     svma: u64,
     /// First SVMA above; of a symbol without a size that of the end of its section.
@@ -38,8 +42,8 @@ struct Symbol {
     has_size: bool,
     /// Which of several symbols of the same address names it best: least first.
     rank: u8,
-    table: u8,
-    name: u32,
+    /// Where its name stands among the names.
+    name: Range<usize>,
 }
 
 impl Symbol {
@@ -71,6 +75,11 @@ impl<'a> SymbolMap<'a> {
         map
     }
 
+    /// Whether symbols were left out because there are too many.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.is_too_much
+    }
+
     /// The symbol of the function that holds an address, which must be one of those wanted.
     pub(super) fn find(&self, svma: u64) -> Option<&[u8]> {
         let above = self.symbols.partition_point(|symbol| symbol.svma <= svma);
@@ -78,12 +87,9 @@ impl<'a> SymbolMap<'a> {
         let nearest = self.search.nearest_to(svma);
         let mut best: Option<(&Symbol, &[u8])> = None;
         for symbol in below.filter(|symbol| svma < symbol.end && (symbol.has_size || Some(symbol.svma) == nearest)) {
-            if best.is_some_and(|(best, _)| symbol.key() < best.key()) {
-                continue;
-            }
-            let Some(name) = self.name(symbol).filter(|name| is_a_function_name(name)) else { continue };
+            let name = self.names.get(symbol.name.clone()).unwrap_or(&[]);
             // Of `__libc_malloc` and `malloc` the one that callers write.
-            let is_better = best.is_none_or(|(best, best_name)| symbol.key() > best.key() || name > best_name);
+            let is_better = best.is_none_or(|(best, best_name)| (symbol.key(), name) > (best.key(), best_name));
             if is_better {
                 best = Some((symbol, name));
             }
@@ -93,50 +99,62 @@ impl<'a> SymbolMap<'a> {
 
     fn add<E: FileHeader<Endian = Endianness>>(
         &mut self,
-        file: &'a ElfFile,
+        file: &ElfFile,
         sections: &[SectionInfo],
         table: &SectionInfo,
     ) -> Option<()> {
         let endian = if file.image().little_endian { Endianness::Little } else { Endianness::Big };
-        let strings = Strings(file.bytes(sections.get(table.link as usize)?, MAX_TABLE_BYTES)?);
-        let bytes = file.bytes(table, MAX_TABLE_BYTES)?;
-        let n = bytes.len() / size_of::<E::Sym>();
-        let (symbols, _) = pod::slice_from_bytes::<E::Sym>(&bytes, n).ok()?;
-        let index = u8::try_from(self.tables.len()).ok()?;
-        for symbol in symbols {
-            let svma: u64 = symbol.st_value(endian).into();
-            let Some(at) = self.search.first_from(svma) else { continue };
-            let bytes: u64 = symbol.st_size(endian).into();
-            if bytes > 0 && !self.search.is_reached(at, svma, bytes) {
-                self.search.note(at, svma, || function::<E>(symbol, endian, sections, index).is_some());
-                continue;
+        let mut strings = Pieces::new(file, sections.get(table.link as usize)?)?;
+        let mut entries = Pieces::new(file, table)?;
+        let (mut at, entry_bytes) = (0, size_of::<E::Sym>());
+        loop {
+            let bytes = entries.up_to(at, PIECE * entry_bytes);
+            let (symbols, _) = pod::slice_from_bytes::<E::Sym>(bytes, bytes.len() / entry_bytes).ok()?;
+            self.is_too_much |= at >= MAX_LOOKED_AT * entry_bytes as u64;
+            if symbols.is_empty() || self.is_too_much {
+                return Some(());
             }
-            let Some(symbol) = function::<E>(symbol, endian, sections, index) else { continue };
-            // What names no function ends none either.
-            if !strings.at(symbol.name).is_some_and(is_a_function_name) {
-                continue;
+            at += (symbols.len() * entry_bytes) as u64;
+            for symbol in symbols {
+                self.add_symbol::<E>(symbol, endian, sections, &mut strings);
             }
-            self.search.note(at, svma, || true);
-            self.symbols.push(symbol);
         }
-        self.tables.push(strings);
-        Some(())
     }
 
-    fn name(&self, symbol: &Symbol) -> Option<&[u8]> {
-        self.tables.get(usize::from(symbol.table))?.at(symbol.name)
+    fn add_symbol<E: FileHeader<Endian = Endianness>>(
+        &mut self,
+        symbol: &E::Sym,
+        endian: Endianness,
+        sections: &[SectionInfo],
+        strings: &mut Pieces<'_>,
+    ) -> Option<()> {
+        let svma: u64 = symbol.st_value(endian).into();
+        let at = self.search.first_from(svma)?;
+        let bytes: u64 = symbol.st_size(endian).into();
+        if bytes > 0 && !self.search.is_reached(at, svma, bytes) {
+            self.search.note(at, svma, || function::<E>(symbol, endian, sections).is_some());
+            return None;
+        }
+        let function = function::<E>(symbol, endian, sections)?;
+        // What names no function ends none either.
+        let name =
+            strings.string(symbol.st_name(endian).into()).map(unversioned).filter(|name| is_a_function_name(name))?;
+        self.search.note(at, svma, || true);
+        if self.symbols.len() >= MAX_SYMBOLS || self.names.len() + name.len() > MAX_NAMES_BYTES {
+            self.is_too_much = true;
+            return None;
+        }
+        let from = self.names.len();
+        self.names.extend_from_slice(name);
+        self.symbols.push(Symbol { name: from..self.names.len(), ..function });
+        Some(())
     }
 }
 
-impl Strings<'_> {
-    /// The name at an offset, without its version.
-    fn at(&self, offset: u32) -> Option<&[u8]> {
-        let name = self.0.get(offset as usize..)?;
-        let name = name.get(..memchr::memchr(0, name)?)?;
-        // `memcpy@@GLIBC_2.14`: the version is not part of the name.
-        let unversioned = name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0);
-        Some(unversioned.and_then(|at| name.get(..at)).unwrap_or(name))
-    }
+/// `memcpy@@GLIBC_2.14`: the version is not part of the name.
+fn unversioned(name: &[u8]) -> &[u8] {
+    let end = name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0);
+    end.and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
 /// Which of the wanted addresses a symbol could name.
@@ -188,7 +206,6 @@ fn function<E: FileHeader<Endian = Endianness>>(
     symbol: &E::Sym,
     endian: Endianness,
     sections: &[SectionInfo],
-    table: u8,
 ) -> Option<Symbol> {
     let kind = symbol.st_type();
     if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE) {
@@ -211,7 +228,7 @@ fn function<E: FileHeader<Endian = Endianness>>(
         _ => 2,
     };
     let rank = binding + if kind == elf::STT_NOTYPE { 3 } else { 0 };
-    Some(Symbol { svma, end, has_size: bytes > 0, rank, table, name: symbol.st_name(endian) })
+    Some(Symbol { svma, end, has_size: bytes > 0, rank, name: 0..0 })
 }
 
 /// Not a mapping symbol (`$x`, `$d`), a local label or nothing.

@@ -51,7 +51,7 @@ enum Task<'a> {
 /// What came of it.
 enum Done {
     Kernel(Result<KernelSymbols, KernelMissing>),
-    Module(FileIx, Result<FxHashMap<u64, Names>, Missing>, bool),
+    Module(FileIx, Result<FxHashMap<u64, Names>, Missing>, Vec<&'static str>),
 }
 
 impl Symbolizer {
@@ -149,13 +149,11 @@ impl Symbolizer {
                 }
                 self.kernel = Some(kernel);
             }
-            Done::Module(file, names, is_without_inlines) => {
+            Done::Module(file, names, missing) => {
                 self.warnings.extend(elsewhere(modules, file));
-                if is_without_inlines {
-                    let path = modules.file(file).map_or(&[][..], |file| &file.path);
-                    let path = String::from_utf8_lossy(path);
-                    self.warnings.push(format!("{path}: more debug information than is read; no inline frames"));
-                }
+                let path = modules.file(file).map_or(&[][..], |file| &file.path);
+                let path = String::from_utf8_lossy(path);
+                self.warnings.extend(missing.iter().map(|missing| format!("{path}: {missing}")));
                 self.modules.insert(file, names);
             }
         }
@@ -182,9 +180,15 @@ fn perform(
         Task::Module(file, svmas) => match names_of(modules, file, svmas, detail) {
             Ok(found) => {
                 let names = svmas.iter().copied().zip(found.names).collect();
-                Done::Module(file, Ok(names), found.is_without_inlines)
+                let missing = [
+                    (found.is_without_inlines, "more debug information than is read; inline frames are missing"),
+                    (found.is_without_symbols, "more symbols than are read; names are missing"),
+                    (found.is_split, "debug information in .dwo files is not read; inline frames are missing"),
+                ];
+                let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
+                Done::Module(file, Ok(names), missing)
             }
-            Err(missing) => Done::Module(file, Err(missing), false),
+            Err(missing) => Done::Module(file, Err(missing), Vec::new()),
         },
     }
 }

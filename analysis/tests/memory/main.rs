@@ -1,0 +1,198 @@
+//! Memory and work: what a file made to do harm may cost.
+//!
+//! Each file is looked at by a process of its own, which is this program again: what the kernel says of the largest
+//! resident set is then that of this file.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::cast_possible_truncation, reason = "sizes are small")]
+#![expect(clippy::print_stdout, reason = "a process tells the one that started it")]
+
+mod dwarf;
+mod elf;
+mod perf;
+
+use fpprof_analysis::address_space::{FileIx, Timeline};
+use fpprof_analysis::modules::{FileModules, ModuleTable};
+use fpprof_analysis::symbols::{Detail, Symbolizer};
+use fpprof_analysis::{audit, import};
+use fpprof_recording::model::{CaptureMode, Collector, FileIdentity, Host, Meta, Mmap, Sideband, Target};
+use fpprof_unwind::{ModuleId, Modules as _};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Most memory for one file.
+const MAX_BYTES: f64 = 256e6;
+/// Most time of the processor for one file, seconds: twice what it should be, since tests share their machine.
+const MAX_CPU_S: f64 = 4.0;
+
+/// A value of `/proc/self/status`, bytes.
+fn status(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<u64>().unwrap() << 10
+}
+
+/// Seconds of the processor that this process has had. `/proc/self/stat` counts hundredths, behind the name.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    [11, 12].iter().map(|&field| fields[field].parse::<f64>().unwrap() / 100.0).sum()
+}
+
+/// What is done with a file.
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    Names,
+    Rows,
+    Audit,
+    Import,
+}
+
+/// Says to the process that is started which task it has, with which file, and for which addresses.
+const TASK: [&str; 3] = ["FPPROF_TEST_TASK", "FPPROF_TEST_FILE", "FPPROF_TEST_SVMAS"];
+
+/// Does something with a file in a process of its own, checks what that takes, and gives what it said.
+fn bounded(name: &str, task: Task, path: &Path, svmas: &[u64]) -> Vec<String> {
+    let svmas: Vec<String> = svmas.iter().map(u64::to_string).collect();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hostile_files_are_bounded", "--nocapture"])
+        .env(TASK[0], format!("{task:?}"))
+        .env(TASK[1], path)
+        .env(TASK[2], svmas.join(","))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(child.stdout).unwrap();
+    assert!(child.status.success(), "{name}: {task:?}: {said} {}", String::from_utf8_lossy(&child.stderr));
+    let value = |what: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        line.parse::<f64>().unwrap()
+    };
+    let (bytes, cpu_s) = (value("bytes "), value("cpu_s "));
+    assert!(bytes <= MAX_BYTES && cpu_s <= MAX_CPU_S, "{name}: {task:?}: {bytes} bytes, {cpu_s} s");
+    said.lines().filter_map(|line| line.strip_prefix("said ")).map(str::to_owned).collect()
+}
+
+/// What a process does that was started for it.
+fn work(task: &str) {
+    let path = PathBuf::from(std::env::var_os(TASK[1]).unwrap());
+    let svmas: Vec<u64> = std::env::var(TASK[2]).unwrap().split(',').filter_map(|svma| svma.parse().ok()).collect();
+    let said = match task {
+        "Names" => names(&path, &svmas),
+        "Rows" => rows(&path),
+        "Audit" => vec![format!("{:?}", audit::examine(File::open(&path).unwrap(), audit::Options::default()).is_ok())],
+        "Import" => vec![format!("{:?}", import::perf_data(File::open(&path).unwrap(), std::io::sink()))],
+        other => panic!("{other}"),
+    };
+    // The test's own first line has no end yet.
+    println!();
+    said.iter().for_each(|line| println!("said {line}"));
+    println!("bytes {}\ncpu_s {}", status("VmHWM:"), cpu_s());
+}
+
+fn meta() -> Meta {
+    Meta {
+        tool_version: "test".to_owned(),
+        start_ns: 1,
+        start_unix_ns: 0,
+        host: Host {
+            arch: "x86_64".to_owned(),
+            kernel: String::new(),
+            cpu_model: String::new(),
+            cpus_online: 1,
+            memory_bytes: 0,
+            distribution: String::new(),
+            return_address_mask: u64::MAX,
+            kernel_symbol: None,
+        },
+        collector: Collector::Imported,
+        events: Vec::new(),
+        mode: CaptureMode::Fp,
+        kernel_stacks: false,
+        scrubbed: false,
+        target: Target::System,
+        not_counted: Vec::new(),
+    }
+}
+
+/// The file mapped into a process.
+fn mapped(path: &Path) -> Timeline {
+    Timeline::new([Sideband::Mmap(Mmap {
+        time_ns: 1,
+        pid: 1,
+        tid: 1,
+        start: 0x10_0000,
+        len: 0x1000,
+        file_offset: 0,
+        prot: 5,
+        flags: 2,
+        path: path.as_os_str().as_bytes().to_vec(),
+        identity: FileIdentity::default(),
+        synthesized: true,
+    })])
+}
+
+/// The names of some addresses of a file, with files and lines, and the warnings.
+fn names(path: &Path, svmas: &[u64]) -> Vec<String> {
+    let (timeline, modules) = (mapped(path), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(), &modules);
+    let wanted = BTreeMap::from([(FileIx(0), svmas.to_vec())]);
+    let symbols = Symbolizer::new(&table, &wanted, None, Detail::Lines, NonZeroUsize::MIN);
+    let name = |&svma: &u64| symbols.user(FileIx(0), svma).unwrap_or_default().first().cloned().unwrap_or_default();
+    svmas.iter().map(name).chain(symbols.warnings().iter().cloned()).collect()
+}
+
+/// Looks up rows of a file, so that its call frame information is read and indexed; the warnings.
+fn rows(path: &Path) -> Vec<String> {
+    let (timeline, modules) = (mapped(path), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(), &modules);
+    if let Ok(module) = table.module(ModuleId(0)) {
+        let _ = module.count_entries();
+    }
+    table.warnings()
+}
+
+/// Check that no file makes naming, unwinding, auditing or importing take more than 256 MB, and that what is left out is
+/// said.
+#[test]
+fn hostile_files_are_bounded() {
+    if let Ok(task) = std::env::var(TASK[0]) {
+        return work(&task);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (name, path) in elf::many_headers(&dir) {
+        for task in [Task::Names, Task::Rows, Task::Audit] {
+            bounded(name, task, &path, &[0x1000]);
+        }
+    }
+    for hostile in dwarf::all() {
+        let path = dir.path().join("debug-information");
+        std::fs::write(&path, &hostile.file).unwrap();
+        let said = bounded(hostile.name, Task::Names, &path, &hostile.svmas);
+        let expected = if hostile.is_too_much { "symbol" } else { "f" };
+        assert!(said.iter().any(|name| name.starts_with(expected)), "{}: {said:?}", hostile.name);
+        let is_told = said.iter().any(|line| line.contains("more debug information than is read"));
+        assert_eq!(is_told, hostile.is_too_much, "{}: {said:?}", hostile.name);
+        bounded(hostile.name, Task::Audit, &path, &[]);
+    }
+    let symbols = elf::many_symbols(&dir);
+    let said = bounded("a gigabyte of symbols", Task::Names, &symbols, &[0x1800]);
+    assert!(said[0] == "symbol" && said[1].contains("more symbols than are read"), "{said:?}");
+    for (name, path, is_too_much) in elf::much_cfi(&dir) {
+        let said = bounded(name, Task::Rows, &path, &[]);
+        assert_eq!(
+            said.iter().any(|line| line.contains("more call frame information")),
+            is_too_much,
+            "{name}: {said:?}"
+        );
+        bounded(name, Task::Audit, &path, &[]);
+    }
+    for (name, file) in perf::all() {
+        let path = dir.path().join("perf.data");
+        std::fs::write(&path, file).unwrap();
+        let said = bounded(name, Task::Import, &path, &[]);
+        assert!(said[0].starts_with("Err"), "{name}: {said:?}");
+    }
+}
