@@ -321,8 +321,14 @@ fn info<E: FileHeader<Endian = Endianness>>(
         compression = Some((format, header.ch_size(endian).into()));
         file_range = Some((offset, bytes));
     }
+    let mut name = name.get(..name.len().min(64)).unwrap_or(name).to_vec();
+    if let Some((place, full_bytes)) = file_range.and_then(|range| old_compression(&name, range, cache)) {
+        (compression, file_range) = (Some((Some(Format::Zlib), full_bytes)), Some(place));
+        // As it is called without compression.
+        name.remove(1);
+    }
     SectionInfo {
-        name: name.get(..name.len().min(64)).unwrap_or(name).to_vec(),
+        name,
         kind: section.sh_type(endian).0,
         svma: section.sh_addr(endian).into(),
         bytes: section.sh_size(endian).into(),
@@ -331,6 +337,23 @@ fn info<E: FileHeader<Endian = Endianness>>(
         file_range,
         compression,
     }
+}
+
+/// Where the compressed bytes of a `.zdebug_*` section stand, and how many they become.
+///
+/// # Sources
+/// Before ELF had `SHF_COMPRESSED`, binutils wrote `ZLIB`, the size as eight bytes of big endian, and a stream
+/// (`bfd/compress.c`).
+fn old_compression(
+    name: &[u8],
+    (offset, bytes): (u64, u64),
+    cache: &ReadCache<SharedBudget>,
+) -> Option<((u64, u64), u64)> {
+    const HEAD_BYTES: u64 = 12;
+    let rest = bytes.checked_sub(HEAD_BYTES).filter(|_| name.starts_with(b".zdebug_"))?;
+    let head = ReadRef::read_bytes_at(cache, offset, HEAD_BYTES).ok()?;
+    let full_bytes = u64::from_be_bytes(*head.strip_prefix(b"ZLIB")?.first_chunk()?);
+    Some(((offset.checked_add(HEAD_BYTES)?, rest), full_bytes))
 }
 
 fn arch(machine: elf::Machine) -> Option<Arch> {

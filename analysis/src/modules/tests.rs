@@ -282,6 +282,49 @@ fn call_frame_information_is_found_without_section_headers() {
     assert_eq!(covered(&path), expected);
 }
 
+/// Check that all sections of call frame information of the same name count: two functions, each with the only entry of
+/// one of them.
+#[test]
+fn all_sections_of_call_frame_information_count() {
+    const SOURCE: &str = "
+        .text
+        .globl _start
+        .type first, @function
+first:  nop
+        ret
+        .size first, . - first
+        .type second, @function
+_start:
+second: nop
+        nop
+        ret
+        .size second, . - second
+        .macro rows section, function, bytes
+        .section \\section, \"a\", @progbits
+        .balign 8
+1:      .long 20, 0
+        .byte 1
+        .ascii \"zR\\0\"
+        .byte 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0
+2:      .long 20
+3:      .long 3b - 1b
+        .long \\function - .
+        .long \\bytes
+        .byte 0, 0, 0, 0, 0, 0, 0, 0
+        .endm
+        rows .rows1, first, 2
+        rows .rows2, second, 3
+        .section .note.GNU-stack,\"\",@progbits
+";
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.s", SOURCE, &["-nostdlib", "-static", "-Wl,--build-id=none"]);
+    let renamed = ["--rename-section", ".rows1=.eh_frame", "--rename-section", ".rows2=.eh_frame", "program"];
+    workshop.run("objcopy", &renamed);
+    let symbols = symbols(&path);
+    let expected = [("first", 2), ("second", 3)].map(|(name, bytes)| (symbols[name].0, symbols[name].0 + bytes));
+    assert_eq!(covered(&path), expected);
+}
+
 /// Check that an x32 program, 64-bit code in a 32-bit file, has its rows like any other.
 #[test]
 fn x32_programs_have_rows() {

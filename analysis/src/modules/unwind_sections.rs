@@ -31,6 +31,9 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
     let mut loaded = |name: &[u8]| named(name).and_then(|section| left.read(elf, section));
     let image = elf.image();
     let mut eh_frame = loaded(b".eh_frame");
+    if sections.iter().filter(|section| section.name == b".eh_frame").count() > 1 {
+        eh_frame = joined(elf, &sections).or(eh_frame);
+    }
     let mut eh_frame_hdr = loaded(b".eh_frame_hdr");
     let mut debug_frame = loaded(b".debug_frame");
     if sections.is_empty() {
@@ -54,6 +57,22 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         roots: go_roots(elf, &sections, arch),
     };
     Unwinding { sections, is_too_much: left.is_spent }
+}
+
+/// Several `.eh_frame` sections as one: what lies between them reads as terminators, which are passed over. `None` where
+/// they lie too far apart to be read as one.
+fn joined(elf: &ElfFile, sections: &[SectionInfo]) -> Option<Section> {
+    let parts: Vec<&SectionInfo> = sections.iter().filter(|section| section.name == b".eh_frame").collect();
+    let start = parts.iter().map(|part| part.svma).min()?;
+    let end = parts.iter().filter_map(|part| part.svma.checked_add(part.full_bytes())).max()?;
+    let len = end.checked_sub(start).filter(|&len| len <= MAX_BYTES / 2)?;
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    for part in parts {
+        let from = usize::try_from(part.svma.checked_sub(start)?).ok()?;
+        let read = elf.read(part, len)?;
+        bytes.get_mut(from..from.checked_add(read.len())?)?.copy_from_slice(&read);
+    }
+    Some(Section { svma: start, bytes: bytes.into() })
 }
 
 fn find<'a>(sections: &'a [SectionInfo], name: &[u8]) -> Option<&'a SectionInfo> {

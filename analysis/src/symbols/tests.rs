@@ -17,6 +17,10 @@ static __attribute__((noinline, used)) void hidden(int n) { sink -= n; }
 int main(int argc, char **argv) { outer(argc); hidden(argc); return 0; }
 ";
 
+fn mapped_timeline(path: &Path) -> Timeline {
+    Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, path, FileIdentity::default()))])
+}
+
 /// Names at addresses of a file, outermost first.
 fn names_in(
     path: &Path,
@@ -341,7 +345,8 @@ fn detail_is_as_asked_for() {
     assert!(lines.iter().any(|names| names.last() == Some(&innermost)), "{lines:?}");
 }
 
-/// Check that the names are the same whether debug sections are compressed by zlib, by zstd, or not at all.
+/// Check that the names are the same whether debug sections are compressed by zlib, by zstd, as they once were, or not at
+/// all.
 #[test]
 fn compressed_debug_sections_are_read() {
     let workshop = Workshop::new();
@@ -355,6 +360,23 @@ fn compressed_debug_sections_are_read() {
         assert!(sections.lines().any(|line| line.contains(".debug_info") && line.contains(" C ")), "{sections}");
         assert_eq!(names(&workshop.path(format), &outer), expected, "{format}");
     }
+    workshop.run("objcopy", &["--compress-debug-sections=zlib-gnu", "program", "old"]);
+    assert!(workshop.run("readelf", &["-SW", "old"]).contains(".zdebug_info"));
+    assert_eq!(names(&workshop.path("old"), &outer), expected);
+}
+
+/// Check that functions whose debug information stands in a file of its own are named, and that what is missing is said.
+#[test]
+fn split_debug_information_is_told_of() {
+    let workshop = Workshop::new();
+    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-gsplit-dwarf"]);
+    let outer = addresses(&path, "outer");
+    let (timeline, files) = (mapped_timeline(&path), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &files);
+    let wanted = BTreeMap::from([(FileIx(0), outer.clone())]);
+    let symbolizer = Symbolizer::new(&table, &wanted, None, Detail::Lines, NonZeroUsize::new(1).unwrap());
+    assert!(outer.iter().all(|&svma| symbolizer.user(FileIx(0), svma).unwrap()[0].starts_with("outer")));
+    assert!(symbolizer.warnings().iter().any(|warning| warning.contains(".dwo")), "{:?}", symbolizer.warnings());
 }
 
 /// Check that the debug file that a program without a build id names is used where its check sum is right, beside the
