@@ -26,7 +26,7 @@ fn the_kernels_names_are_in_the_recording() {
     for sample in &taken.samples {
         for (depth, &address) in sample.kernel.iter().enumerate() {
             let lookup = if depth == 0 { address } else { address - 1 };
-            assert_eq!(kept.range(..=lookup).last(), all.range(..=lookup).last(), "{address:#x}");
+            assert_eq!(kept.range(..=lookup).next_back(), all.range(..=lookup).next_back(), "{address:#x}");
             n_asked += 1;
         }
     }
