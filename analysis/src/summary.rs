@@ -160,7 +160,7 @@ pub struct Volume {
     pub bytes_per_sample: f64,
     /// Bytes the sampling program handed over for each recorded sample, before compression.
     pub ring_bytes_per_sample: f64,
-    /// Bytes of stack copied, over all samples.
+    /// Bytes of stack copied from the stack pointer up, over all samples.
     pub stack_bytes: u64,
     /// File bytes a minute at this rate.
     pub bytes_per_minute: f64,

@@ -423,9 +423,15 @@ fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, m
     let end = maps.find(sp).map(|vma| vma.range.end);
     let wanted = shadow.top_slot().unwrap_or(sp).max(sp).saturating_add(ABOVE_BYTES);
     let bytes = end.unwrap_or(sp).min(wanted).saturating_sub(sp).min(MAX_STACK_BYTES);
-    sample.stack.resize(usize::try_from(bytes).unwrap_or(0), 0);
-    let n = tracee::read(pid, sp, &mut sample.stack);
-    sample.stack.truncate(n);
+    for below in [regs.user.red_zone_bytes(), 0] {
+        sample.bytes_below_sp = below;
+        sample.stack.resize(usize::try_from(bytes).unwrap_or(0).saturating_add(usize::from(below)), 0);
+        let n = tracee::read(pid, sp.wrapping_sub(u64::from(below)), &mut sample.stack);
+        sample.stack.truncate(n);
+        if n > usize::from(below) {
+            break;
+        }
+    }
     sample.stack_end = end.map(|address| StackEnd { address, source: StackEndSource::Mapping });
     sample.user_regs = Some(regs.user);
 }

@@ -42,11 +42,11 @@ impl<'a> Checker<'a> {
     }
 
     /// Compares every strategy's stack with the shadow stack of the thread. `sample` is what a sample taken before the
-    /// instruction would carry: registers, the stack from the stack pointer up, and where it ends.
+    /// instruction would carry: registers, the stack, and where it ends.
     pub fn check(&mut self, instruction: u64, sample: &Sample, shadow: &ShadowStack, tally: &mut Tally) {
         let Some(regs) = &sample.user_regs else { return };
         let word = |address: u64| {
-            let offset = usize::try_from(address.checked_sub(regs.sp())?).ok()?;
+            let offset = usize::try_from(address.checked_sub(sample.stack_start())?).ok()?;
             sample.stack.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
         };
         if let Err(why) = shadow.frames(regs.ip(), word, &mut self.truth) {

@@ -49,7 +49,7 @@ impl Opinions {
             modules: &refs,
             modules_id: item.space.space.id().into(),
             regs: values,
-            stack: Chunk { start: regs.sp(), bytes: &sample.stack, stack_end, holes },
+            stack: Chunk { start: sample.stack_start(), bytes: &sample.stack, stack_end, holes },
             max_depth: MAX_DEPTH,
         };
         let answer = match strategy {

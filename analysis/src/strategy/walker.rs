@@ -123,7 +123,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Call frame information over at most `max_bytes` of each chunk.
+    /// Call frame information over at most `max_bytes` of each chunk, from the stack pointer up.
     fn unwind(&mut self, items: &[Item<'_>], max_bytes: usize, out: &mut Unwound) {
         let holes: Vec<Vec<(u32, u32)>> = items.iter().map(|item| holes(item.sample)).collect();
         let starts: Vec<Result<Start<'_>, StopReason>> =
@@ -258,9 +258,10 @@ pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason>
 /// What to walk over, or what the stack is without a walk.
 fn start<'a>(item: &Item<'a>, holes: &'a [(u32, u32)], max_bytes: usize) -> Result<Start<'a>, StopReason> {
     let (sample, regs) = (item.sample, user_regs(item)?);
+    let max_bytes = max_bytes.saturating_add(usize::from(sample.bytes_below_sp));
     let bytes = sample.stack.get(..max_bytes).unwrap_or(&sample.stack);
     let stack_end = sample.stack_end.map(|end| end.address);
-    Ok(Start { regs: unwind_regs(regs)?, chunk: Chunk { start: regs.sp(), bytes, stack_end, holes } })
+    Ok(Start { regs: unwind_regs(regs)?, chunk: Chunk { start: sample.stack_start(), bytes, stack_end, holes } })
 }
 
 fn holes(sample: &Sample) -> Vec<(u32, u32)> {

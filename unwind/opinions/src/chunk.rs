@@ -1,6 +1,6 @@
 //! What a read outside of the copied stack means.
 
-use fpprof_unwind::{BrokenReason, Chunk, Memory as _, StopReason};
+use fpprof_unwind::{Chunk, Memory as _, ReadFault, StopReason};
 
 /// Bytes below the stack pointer that belong to the running function.
 ///
@@ -10,15 +10,11 @@ const RED_ZONE_BYTES: u64 = 128;
 
 /// Reads the word at `address`, or says why a walk that needs it ends.
 ///
-/// A row that wants a word in the red zone, below the sampled stack pointer, is wrong: no caller keeps anything there.
-pub(crate) fn read_u64(chunk: &Chunk<'_>, address: u64) -> Result<u64, StopReason> {
+/// The red zone may be copied or not: chunks begin at the stack pointer or below it.
+pub(crate) fn read_u64(chunk: &Chunk<'_>, sp: u64, address: u64) -> Result<u64, StopReason> {
     chunk.read_u64(address).map_err(|fault| {
-        let below = chunk.start.checked_sub(address);
-        if below.is_some_and(|below| (1..=RED_ZONE_BYTES).contains(&below)) {
-            StopReason::Broken(BrokenReason::BadCfi)
-        } else {
-            fault.stop()
-        }
+        let is_in_red_zone = sp.checked_sub(address).is_some_and(|below| (1..=RED_ZONE_BYTES).contains(&below));
+        if is_in_red_zone { ReadFault::RedZone.stop() } else { fault.stop() }
     })
 }
 
@@ -32,14 +28,17 @@ mod tests {
     fn names_the_side_a_read_fell_off() {
         let bytes = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         let chunk = Chunk { start: 0x7000, bytes: &bytes, stack_end: Some(0x8000), holes: &[] };
+        let read = |chunk: &Chunk<'_>, address| read_u64(chunk, 0x7000, address);
         let truncated = |reason| Err(StopReason::Truncated(reason));
-        assert_eq!(read_u64(&chunk, 0x7008), Ok(2));
-        assert_eq!(read_u64(&chunk, 0x7010), truncated(TruncatedReason::ChunkEnd));
-        assert_eq!(read_u64(&chunk, 0x8000), truncated(TruncatedReason::StackSwitch));
-        assert_eq!(read_u64(&chunk, u64::MAX), truncated(TruncatedReason::StackSwitch));
-        assert_eq!(read_u64(&chunk, 0x6fff), Err(StopReason::Broken(BrokenReason::BadCfi)));
-        assert_eq!(read_u64(&chunk, 0x6f80), Err(StopReason::Broken(BrokenReason::BadCfi)));
-        assert_eq!(read_u64(&chunk, 0x6f7f), truncated(TruncatedReason::StackSwitch));
-        assert_eq!(read_u64(&Chunk { bytes: &[], ..chunk }, 0x7000), truncated(TruncatedReason::ChunkEmpty));
+        assert_eq!(read(&chunk, 0x7008), Ok(2));
+        assert_eq!(read(&chunk, 0x7010), truncated(TruncatedReason::ChunkEnd));
+        assert_eq!(read(&chunk, 0x8000), truncated(TruncatedReason::StackSwitch));
+        assert_eq!(read(&chunk, u64::MAX), truncated(TruncatedReason::StackSwitch));
+        assert_eq!(read(&chunk, 0x6fff), truncated(TruncatedReason::RedZone));
+        assert_eq!(read(&chunk, 0x6f80), truncated(TruncatedReason::RedZone));
+        assert_eq!(read(&chunk, 0x6f7f), truncated(TruncatedReason::StackSwitch));
+        let lower = Chunk { start: 0x6ff8, ..chunk };
+        assert_eq!((read(&lower, 0x6ff8), read(&lower, 0x6ff0)), (Ok(1), truncated(TruncatedReason::RedZone)));
+        assert_eq!(read(&Chunk { bytes: &[], ..chunk }, 0x7000), truncated(TruncatedReason::ChunkEmpty));
     }
 }

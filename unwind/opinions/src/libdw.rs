@@ -35,7 +35,7 @@ const CALLEE_SAVED: [u32; 5] = [3, 12, 13, 14, 15];
 /// | the module's file can't be used | `module_unavailable`, `build_id_mismatch`, `abi32` |
 /// | the module has no row | `no_cfi` |
 /// | the row says that the return address is undefined | `complete(undefined_ra)` |
-/// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
+/// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is there, below the stack pointer |
 /// | the return address reads as 0, which the library takes for undefined | `ra_not_exec` |
 /// | the row could not be evaluated | `bad_cfi` |
 /// | the next frame would be the same one | `loop` |
@@ -257,7 +257,7 @@ impl sys::Walk for Sample<'_> {
     }
 
     fn read(&self, address: u64) -> Option<u64> {
-        match read_u64(&self.request.stack, address) {
+        match read_u64(&self.request.stack, self.request.regs[7], address) {
             Ok(word) => {
                 self.last_read.set(Some(word));
                 Some(word)

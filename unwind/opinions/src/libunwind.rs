@@ -32,7 +32,7 @@ const EBADFRAME: i32 = -7;
 /// | read more than 2²⁰ words, for example of an endless expression | `budget` |
 /// | ended: the return address or rbp is undefined | `complete(undefined_ra)` |
 /// | gave the address 0, from which the library would go on | `ra_not_exec` |
-/// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `bad_cfi` if it is in the red zone below the stack pointer |
+/// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is there, below the stack pointer |
 /// | failed because the frame is the same again | `loop` |
 /// | failed otherwise | `bad_cfi` |
 ///
@@ -190,7 +190,7 @@ impl Target for Sample<'_> {
             return None;
         }
         self.reads.set(reads);
-        let reason = match read_u64(&self.request.stack, address) {
+        let reason = match read_u64(&self.request.stack, self.request.regs[7], address) {
             Ok(word) => return Some(word),
             Err(reason) => reason,
         };

@@ -37,7 +37,7 @@ impl One {
     /// Its copied stack.
     pub(crate) fn chunk(&self) -> Chunk<'_> {
         Chunk {
-            start: self.regs[7],
+            start: self.sample.stack_start(),
             bytes: &self.sample.stack,
             stack_end: self.sample.stack_end.map(|end| end.address),
             holes: &self.holes,

@@ -5,7 +5,7 @@ use super::columns::Cursors;
 use super::memory::Memory;
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
-    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
 };
 use super::words::Words;
 use crate::model::{Abi, ChunkHole, FpFrame, Machine, Sample, StackEnd, UserRegs};
@@ -38,15 +38,19 @@ struct Decoder<'a> {
     chains: Chains,
     predicted: Vec<FpFrame>,
     value_bytes: u64,
+    /// Whether the block says how far below the stack pointers its chunks begin.
+    tells_below_sp: bool,
     /// Samples up to the next one whose chunk was cut by load shedding, and what would have been its bytes.
     next_shed: Option<(u64, u32)>,
 }
 
 impl<'a> Decoder<'a> {
     fn new(payload: &'a Payload, machine: Machine) -> Option<Self> {
+        let columns = Cursors::new(payload.parts())?;
         Some(Self {
             machine,
-            columns: Cursors::new(payload.parts())?,
+            tells_below_sp: !columns.below_sp.is_empty(),
+            columns,
             cpus: Vec::new(),
             threads: Vec::new(),
             words: Words::new(),
@@ -176,13 +180,20 @@ impl<'a> Decoder<'a> {
     }
 
     fn stack(&mut self, sample: &mut Sample, has_stack: bool) -> Option<()> {
+        sample.bytes_below_sp = 0;
         if !has_stack {
             sample.stack.clear();
             return Some(());
         }
-        let start = chunk_start(sample);
+        // Before version 4 chunks begin at the stack pointer.
+        if self.tells_below_sp {
+            sample.bytes_below_sp = self.columns.below_sp.byte()?;
+        }
+        let start = sample.stack_start();
         let end = self.columns.stack_len.delta(sample.stack_end.map_or(start, |end| end.address))?;
-        let len = usize::try_from(end.wrapping_sub(start)).ok().filter(|&len| len <= MAX_STACK_BYTES)?;
+        let len = usize::try_from(end.wrapping_sub(start))
+            .ok()
+            .filter(|&len| len <= MAX_STACK_BYTES + usize::from(sample.bytes_below_sp))?;
         let mut address = start & !7;
         for _ in 0..self.columns.n_runs.varint()? {
             let run = self.columns.runs.varint()?;
@@ -230,7 +241,7 @@ impl<'a> Decoder<'a> {
         }
         sample.user_fp.extend_from_slice(&self.predicted);
         let id = self.columns.fp_chain.varint()?;
-        let mut above = chunk_start(sample);
+        let mut above = sample.stack_start();
         let n_rest = self.chain(id >> 1)?.len();
         for number in 0..n_rest {
             if id & 1 == 1 {

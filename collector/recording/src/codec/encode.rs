@@ -5,7 +5,7 @@ use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
-    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, chunk_start, flag, value_bytes,
+    PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
 };
 use super::varint::{put, put_delta};
 use super::words::{Place, WordNumbers};
@@ -110,12 +110,17 @@ impl SampleEncoder {
     /// Adds a sample; on an error nothing is added.
     pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
         check(sample, self.machine)?;
-        let start = chunk_start(sample);
+        let start = sample.stack_start();
         let has_regs_alone = sample.stack.is_empty() && sample.user_regs.is_some() && self.machine.arch.lr().is_some();
         let stack_bytes = if has_regs_alone { NEAR_STACK_BYTES } else { sample.stack.len() as u64 };
         let chunk = (start, start.saturating_add(stack_bytes));
         let mask = self.machine.return_address_mask;
         let scrubber = Scrubber::new(ranges, chunk, sample.user_regs.map(|regs| regs.abi), mask);
+        let sp = sample.user_regs.map_or(0, |regs| regs.sp());
+        let scrubber = match sample.bytes_below_sp {
+            0 => scrubber,
+            _ => scrubber.with_red_zone(sp, sample.stack_end.map(|end| end.address)),
+        };
         let regs = sample.user_regs.map(|mut regs| {
             scrubber.regs(&mut regs);
             regs
@@ -238,9 +243,10 @@ impl SampleEncoder {
         if sample.stack.is_empty() {
             return;
         }
-        let start = chunk_start(sample);
+        let start = sample.stack_start();
         let end = start.wrapping_add(sample.stack.len() as u64);
         put_delta(&mut self.columns.stack_len, end, sample.stack_end.map_or(start, |end| end.address));
+        self.columns.below_sp.push(sample.bytes_below_sp);
         self.changes.clear();
         for part in readable(sample.stack.len(), &sample.stack_holes) {
             let address = start.wrapping_add(part.start as u64);
@@ -298,7 +304,7 @@ impl SampleEncoder {
         self.chain.clear();
         self.chain.extend(frames().skip(predicted).map(|frame| frame.address));
         let has_frame_addresses = frames().skip(predicted).any(|frame| frame.frame_address != 0);
-        let mut above = chunk_start(sample);
+        let mut above = sample.stack_start();
         if has_frame_addresses {
             for frame in frames().skip(predicted) {
                 put_delta(&mut self.columns.fp_frames, frame.frame_address, above);
@@ -343,7 +349,7 @@ fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {
         return Err(Error::ForeignRegisters { found: regs.arch, expected: machine.arch });
     }
     let limits = [
-        ("stack bytes", sample.stack.len(), MAX_STACK_BYTES),
+        ("stack bytes", sample.stack_from_sp().len(), MAX_STACK_BYTES),
         ("frame-pointer frames", sample.user_fp.len(), MAX_CHAIN_FRAMES),
         ("kernel frames", sample.kernel.len(), MAX_CHAIN_FRAMES),
         ("stack holes", sample.stack_holes.len(), MAX_HOLES),
@@ -386,7 +392,7 @@ fn diff(
             if new == old {
                 continue;
             }
-            let new = (old & !covered) | scrubber.granule(new, covered);
+            let new = (old & !covered) | scrubber.granule(base.wrapping_add(granule as u64), new, covered);
             if new != old {
                 set_word_at(page, granule, new);
                 changes.push((base.wrapping_add(granule as u64), new));

@@ -2,7 +2,7 @@
 
 use crate::model::{Abi, ChunkHole, FpEnd, FpFrame, MAX_REGISTERS, Sample, StackEnd, StackEndSource, UserRegs};
 
-/// Most bytes of one chunk. The largest stack seen in use is 1.2 MB (rustc), the usual limit for one 8 MiB.
+/// Most bytes of one chunk from the stack pointer up. The largest stack seen in use is 1.2 MB (rustc), the usual limit for one 8 MiB.
 pub const MAX_STACK_BYTES: usize = 16 << 20;
 /// Most frames of one chain, user or kernel.
 pub const MAX_CHAIN_FRAMES: usize = 4096;
@@ -81,11 +81,6 @@ pub(crate) fn value_bytes(sample: &Sample) -> u64 {
     elements.iter().map(|&bytes| bytes as u64).sum()
 }
 
-/// Where the chunk starts: at the stack pointer; at 0 without registers, when there should be no chunk.
-pub(crate) fn chunk_start(sample: &Sample) -> u64 {
-    sample.user_regs.map_or(0, |regs| regs.sp())
-}
-
 /// The frame-pointer chain as it follows from registers and stack.
 ///
 /// ```text
@@ -113,7 +108,7 @@ impl<'a, F: Fn(u64) -> u64> PredictedChain<'a, F> {
         let regs = regs.filter(|regs| regs.abi == Abi::Bits64 && ascending);
         Self {
             word,
-            start: chunk_start(sample),
+            start: sample.stack_start(),
             len: sample.stack.len() as u64,
             holes: &sample.stack_holes,
             return_address_mask,

@@ -68,6 +68,18 @@ impl Arch {
         }
     }
 
+    /// Bytes below the stack pointer that a function may use without moving it.
+    ///
+    /// # Sources
+    /// System V psABI for AMD64, §3.2.2. AAPCS64 (Procedure Call Standard for the Arm 64-bit Architecture), §6.4.5, has none.
+    #[must_use]
+    pub const fn red_zone_bytes(self) -> u8 {
+        match self {
+            Self::X86_64 => 128,
+            Self::Aarch64 => 0,
+        }
+    }
+
     /// Number of the link register, in which a call leaves the return address; `None` where it is on the stack.
     #[must_use]
     pub const fn lr(self) -> Option<usize> {

@@ -38,15 +38,31 @@ pub struct Sample {
     pub fp_end: FpEnd,
     /// Kernel chain, leaf first, the sampled instruction first.
     pub kernel: Vec<u64>,
-    /// The chunk: bytes from the stack pointer ([`UserRegs::sp`]) up. Bytes of holes are zero.
+    /// The chunk: bytes from [`Self::bytes_below_sp`] below the stack pointer ([`UserRegs::sp`]) up. Bytes of holes are zero.
     pub stack: Vec<u8>,
+    /// How far below the stack pointer the chunk begins: what a function may keep there without moving it (the red zone).
+    pub bytes_below_sp: u8,
     /// What of the chunk could not be read, ascending.
     pub stack_holes: Vec<ChunkHole>,
     /// Where the stack really ends, so that truncation is a fact.
     pub stack_end: Option<StackEnd>,
-    /// How many bytes the chunk would have had, if the collector took fewer because its ring was filling up (load
+    /// How many bytes from the stack pointer up the chunk would have had, if the collector took fewer because its ring was filling up (load
     /// shedding). What it took is the chunk; an unwinder finds it cut off.
     pub shed_from: Option<u32>,
+}
+
+impl Sample {
+    /// Address of the chunk's first byte; 0 without registers, when there should be no chunk.
+    #[must_use]
+    pub fn stack_start(&self) -> u64 {
+        self.user_regs.map_or(0, |regs| regs.sp().wrapping_sub(u64::from(self.bytes_below_sp)))
+    }
+
+    /// The chunk from the stack pointer up.
+    #[must_use]
+    pub fn stack_from_sp(&self) -> &[u8] {
+        self.stack.get(usize::from(self.bytes_below_sp)..).unwrap_or(&[])
+    }
 }
 
 /// User registers of a sample.
@@ -98,6 +114,12 @@ impl UserRegs {
     #[must_use]
     pub fn fp(&self) -> u64 {
         self.get(self.arch.fp())
+    }
+
+    /// Bytes below the stack pointer that the function at hand may use; 32-bit code has none.
+    #[must_use]
+    pub fn red_zone_bytes(&self) -> u8 {
+        if self.abi == Abi::Bits64 { self.arch.red_zone_bytes() } else { 0 }
     }
 
     /// What is kept of them in mode `fp`, see [`Sample::user_regs`].

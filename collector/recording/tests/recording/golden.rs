@@ -59,7 +59,7 @@ fn newer_samples() -> Vec<Sample> {
 }
 
 /// What versions 1 and 2 could not say.
-fn newest_samples() -> Vec<Sample> {
+fn samples_in_exec() -> Vec<Sample> {
     let in_exec = |kernel| Sample {
         in_kernel: true,
         in_exec: true,
@@ -74,6 +74,16 @@ fn newest_samples() -> Vec<Sample> {
     vec![in_exec(vec![]), in_exec(vec![3, 5]), fixed_sample(16)]
 }
 
+/// What versions before 4 could not say.
+fn samples_with_red_zone() -> Vec<Sample> {
+    let with_red_zone = |number, bytes_below_sp| {
+        let sample = fixed_sample(number);
+        let below: Vec<u8> = (0..u64::from(bytes_below_sp) / 8).flat_map(|word| (word % 5).to_le_bytes()).collect();
+        Sample { stack: [below, sample.stack].concat(), bytes_below_sp, ..sample }
+    };
+    vec![with_red_zone(17, 128), fixed_sample(18), with_red_zone(19, 128), with_red_zone(20, 8)]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -82,7 +92,8 @@ fn file() -> Vec<u8> {
     writer.checkpoint(&checkpoint).unwrap();
     let ranges: MappingRanges = [(0x5555_0000_0000, 0x5555_0000_2000)].into_iter().collect();
     writer.sample(&fixed_sample(9), Some(&ranges)).unwrap();
-    newer_samples().iter().chain(&newest_samples()).for_each(|sample| writer.sample(sample, None).unwrap());
+    newer_samples().iter().chain(&samples_in_exec()).for_each(|sample| writer.sample(sample, None).unwrap());
+    samples_with_red_zone().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -117,8 +128,9 @@ fn written_bytes_are_the_golden_ones() {
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
     let (its_gaps, mut samples) = read(compare_or_bless("version4.bin", &file()));
+    assert_eq!((its_gaps, samples.split_off(14)), (gaps.clone(), samples_with_red_zone()));
     assert_eq!(read(std::fs::read(path("version3.bin")).unwrap()), (gaps.clone(), samples.clone()));
-    assert_eq!((its_gaps, samples.split_off(11)), (gaps.clone(), newest_samples()));
+    assert_eq!(samples.split_off(11), samples_in_exec());
     assert_eq!(read(std::fs::read(path("version2.bin")).unwrap()), (gaps, samples.clone()));
     assert_eq!(samples.split_off(6), newer_samples());
     assert_eq!(read(std::fs::read(path("version1.bin")).unwrap()), (vec![], samples));

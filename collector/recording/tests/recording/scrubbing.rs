@@ -1,7 +1,7 @@
 //! Scrubbing: pointers stay, everything else goes.
 
 use crate::values::{arbitrary_sample, end, meta};
-use fpprof_recording::model::{Abi, Arch, FpEnd, FpFrame, Sample, UserRegs};
+use fpprof_recording::model::{Abi, Arch, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs};
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -55,6 +55,18 @@ fn pointers_stay_and_the_rest_is_zero() {
     let regs = read_regs.own();
     assert_eq!((regs[3], regs[6], regs[7], regs[16]), (CODE + 8, SP + 16, SP, SECRET ^ 1));
     assert_eq!(regs.iter().filter(|&&value| value == 0).count(), 13);
+}
+
+/// Check that below the stack pointer nothing stays but what points into the stack above it.
+#[test]
+fn red_zones_are_scrubbed() {
+    let stack = [CODE, SECRET, SP - 16, SP + 8, SP + 0x100, CODE, SECRET];
+    let with_red_zone = Sample { bytes_below_sp: 40, ..sample(&stack, Abi::Bits64) };
+    let read = written(std::slice::from_ref(&with_red_zone), Some(&ranges()));
+    assert_eq!((read[0].bytes_below_sp, words(&read[0])), (40, vec![0, 0, 0, SP + 8, 0, CODE, 0]));
+    let stack_end = Some(StackEnd { address: SP + 0x200, source: StackEndSource::Mapping });
+    let read = written(&[Sample { stack_end, ..with_red_zone }], Some(&ranges()));
+    assert_eq!(words(&read[0]), [0, 0, 0, SP + 8, SP + 0x100, CODE, 0]);
 }
 
 /// Check that without ranges nothing is changed.
@@ -122,7 +134,9 @@ struct Rule {
 impl Rule {
     fn apply(&mut self, sample: &Sample, ranges: &MappingRanges) -> Sample {
         let mut expected = sample.clone();
-        let start = sample.user_regs.map_or(0, |regs| regs.sp());
+        let start = sample.stack_start();
+        let sp = sample.user_regs.filter(|_| sample.bytes_below_sp > 0).map_or(0, |regs| regs.sp());
+        let stack_end = sample.stack_end.map_or(start.saturating_add(sample.stack.len() as u64), |end| end.address);
         let end = start.saturating_add(sample.stack.len() as u64);
         let keep = |word: u64| if (start <= word && word < end) || ranges.contains(word) { word } else { 0 };
         let n_bytes = sample.user_regs.map_or(8, |regs| if regs.abi == Abi::Bits32 { 4 } else { 8 });
@@ -142,7 +156,11 @@ impl Rule {
             let old = self.written.entry((sample.pid, granule)).or_default();
             for run in (0..8).collect::<Vec<_>>().chunk_by(|&a, &b| places[a].is_some() == places[b].is_some()) {
                 if places[run[0]].is_some() {
-                    *old = rule(*old, run, |byte| sample.stack[places[byte].unwrap()], n_bytes, keep);
+                    let raw = |byte: usize| sample.stack[places[byte].unwrap()];
+                    *old = match granule < sp {
+                        true => rule(*old, run, raw, 8, |word| if (sp..stack_end).contains(&word) { word } else { 0 }),
+                        false => rule(*old, run, raw, n_bytes, keep),
+                    };
                 }
             }
             let bytes = old.to_le_bytes();

@@ -140,8 +140,9 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
     if let Some(regs) = sample.user_regs {
         let mut fp = regs.fp();
         sample.user_fp.push(FpFrame { address: regs.ip(), frame_address: 0 });
+        let start = sample.stack_start();
         let word = |address: u64| {
-            let offset = usize::try_from(address.wrapping_sub(regs.sp())).ok()?;
+            let offset = usize::try_from(address.wrapping_sub(start)).ok()?;
             Some(u64::from_le_bytes(*sample.stack.get(offset..)?.first_chunk()?))
         };
         for _ in 0..n_true {
@@ -161,13 +162,14 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
     let stacks = (
         prop::option::weighted(0.8, registers()),
         chunk(),
+        prop_oneof![Just(0u8), Just(128), any::<u8>()],
         prop::option::of(stack_end()),
         prop::collection::vec(word(), 0..6),
     );
     let chain = (fp_end(), 0..6usize, prop::collection::vec((word(), prop_oneof![Just(0), word()]), 0..4));
     (head, counters, stacks, chain).prop_map(|(head, counters, stacks, chain)| {
         let (time_ns, cpu, pid, tid, event, weight, (in_kernel, in_exec)) = head;
-        let (user_regs, (stack, stack_holes), stack_end, kernel) = stacks;
+        let (user_regs, (stack, stack_holes), bytes_below_sp, stack_end, kernel) = stacks;
         let (fp_end, n_true, rest) = chain;
         let sample = Sample {
             time_ns,
@@ -184,6 +186,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             user_fp: Vec::new(),
             fp_end,
             kernel,
+            bytes_below_sp: if stack.is_empty() { 0 } else { bytes_below_sp },
             stack,
             stack_holes,
             stack_end,
@@ -273,6 +276,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         fp_end: FpEnd::Zero,
         kernel: if number.is_multiple_of(4) { vec![0xffff_ffff_8100_0000 + number % 3, 5] } else { Vec::new() },
         stack: words.flat_map(u64::to_le_bytes).collect(),
+        bytes_below_sp: 0,
         stack_holes: Vec::new(),
         stack_end: Some(StackEnd { address: 0x7ffd_0000_1100, source: StackEndSource::StartStack }),
         shed_from: None,
