@@ -80,7 +80,10 @@ pub(crate) fn decode(
     sample.stack.clear();
     sample.stack.extend_from_slice(chunk);
     sample.stack_holes.clear();
-    append_holes(holes, head.regs.sp, head.chunk_bytes, &mut sample.stack_holes);
+    let has_red_zone = has(head.flags, types::sample_flag::SAMPLE_HAS_RED_ZONE);
+    sample.bytes_below_sp = if has_red_zone { NATIVE.red_zone_bytes() } else { 0 };
+    let start = head.regs.sp.wrapping_sub(u64::from(sample.bytes_below_sp));
+    append_holes(holes, start, head.chunk_bytes, &mut sample.stack_holes);
     sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
     sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
     gaps.extend(lost_in(lane, self::words(lost)));
@@ -100,6 +103,7 @@ pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl 
 
 const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_TABLE_FULL.0 == 1);
 const _: () = assert!(types::gap_cause::GAP_NO_RING.0 == 2);
+const _: () = assert!(types::limit::RED_ZONE_BYTES.0 == NATIVE.red_zone_bytes() as u32);
 const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.
@@ -153,9 +157,9 @@ fn stack_end(address: u64, source: u8) -> Option<StackEnd> {
 }
 
 /// Bits, one for each page the chunk touches, to ranges of the chunk; neighbours become one.
-fn append_holes(bitmap: &[u8], sp: u64, chunk_bytes: u32, holes: &mut Vec<ChunkHole>) {
+fn append_holes(bitmap: &[u8], chunk_start: u64, chunk_bytes: u32, holes: &mut Vec<ChunkHole>) {
     const PAGE: u64 = types::limit::PAGE_BYTES.0 as u64;
-    let in_page = sp % PAGE;
+    let in_page = chunk_start % PAGE;
     let pages = words(bitmap).flat_map(|word| (0..64).map(move |bit| word >> bit & 1 != 0));
     for (page, _) in (0u64..).zip(pages).filter(|&(_, is_hole)| is_hole) {
         let start = (page * PAGE).saturating_sub(in_page);

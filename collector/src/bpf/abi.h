@@ -15,12 +15,14 @@ enum limit {
 	MAX_KERNEL_FRAMES = 127,
 	PAGE_BYTES = 4096,
 	CACHE_LINE_BYTES = 64,
+	/* Copied below the stack pointer: a function may keep something there without moving it. */
+	RED_ZONE_BYTES = ARCH_RED_ZONE_BYTES,
 	/*
-	 * Largest chunk that can be asked for, and the pages it can touch (one more when it starts
-	 * inside a page).
+	 * Largest chunk that can be asked for, and the pages it can touch with its red zone (one more
+	 * each when it starts inside a page).
 	 */
 	MAX_CHUNK_BYTES = 16 << 20,
-	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 1,
+	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 2,
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
 	/*
 	 * `fp` mode copies so much of the stack to walk in it: one copy of a page costs what five
@@ -113,7 +115,9 @@ enum limit {
 	/* Halves of the sample of a wait (off_cpu.bpf.h): its stacks, with its beginning as the weight; */ \
 	X(SAMPLE_WAIT_BEGUN, 32) \
 	/* its end and its length, with nothing behind the head. */ \
-	X(SAMPLE_WAIT_ENDED, 64)
+	X(SAMPLE_WAIT_ENDED, 64) \
+	/* The chunk begins RED_ZONE_BYTES below the stack pointer. */ \
+	X(SAMPLE_HAS_RED_ZONE, 128)
 
 /* Whose samples a ring holds. */
 #define FPPROF_EVENTS(X)     \
@@ -154,7 +158,7 @@ enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
 
 /*
  * A sample in a ring. Behind it and n_skipped bytes, each part padded to 8 bytes:
- *   chunk_bytes of stack, from the stack pointer up;
+ *   chunk_bytes of stack, from the stack pointer or RED_ZONE_BYTES below it up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
  *   n_frames of struct fp_frame, leaf first;
  *   n_kernel of u64, leaf first;
@@ -183,7 +187,7 @@ struct sample_head {
 	__u8 n_gaps;
 	/* Up to where the chunk lies, see next_line. */
 	__u8 n_skipped;
-	/* What the chunk would have been, had the ring had room for it; 0 when it had. */
+	/* What the chunk would have been from the stack pointer up, had the ring had room for it; 0 when it had. */
 	__u32 asked_bytes;
 	/* With the tid, tells the thread from a later one. */
 	__u64 start_boottime;

@@ -25,6 +25,9 @@ struct thread_struct {
 #define PSR_MODE_EL0t 0x0
 #define PSR_MODE32_BIT 0x10
 
+/* AAPCS64, section 6.4.5: nothing below the stack pointer is a function's own. */
+#define ARCH_RED_ZONE_BYTES 0
+
 #define REGS_IP(user) ((user).pc)
 #define REGS_SP(user) ((user).sp)
 #define REGS_FP(user) ((user).regs[29])

@@ -35,6 +35,9 @@ struct thread_struct {
 /* __USER32_CS in arch/x86/include/asm/segment.h. */
 #define USER32_CS 0x23
 
+/* System V psABI for AMD64, section 3.2.2. */
+#define ARCH_RED_ZONE_BYTES 128
+
 #define REGS_IP(user) ((user).ip)
 #define REGS_SP(user) ((user).sp)
 #define REGS_FP(user) ((user).bp)

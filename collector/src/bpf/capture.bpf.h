@@ -190,7 +190,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
 	__u64 room = context->control->place.room;
-	__u64 sp, end, asked, bytes, walkable, below, copied;
+	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0;
+	bool is_copied;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
 	sp = REGS_SP(head->regs);
@@ -209,6 +210,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (keeps_chunk) {
 		if (bytes > room)
 			bytes = room;
+		if (bytes && !(head->flags & SAMPLE_ABI32))
+			red_zone = RED_ZONE_BYTES;
 		head->stack_end = end;
 		if (!end)
 			context->control->counters[COUNT_STACK_END_UNKNOWN]++;
@@ -219,40 +222,50 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	/* verifier: or clang makes an `or` of the sum, whose bounds are not followed */
 	barrier_var(below);
 	chunk_at = copy_at + below;
-	copied = bytes + below;
+	copied = bytes + red_zone + below;
 	/*
 	 * verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang
 	 * 14)
 	 */
 	barrier_var(copied);
-	if (copied > limit + CACHE_LINE_BYTES || copy_at > part_room)
+	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES || copy_at > part_room)
 		return 0;
-	walkable = bytes;
-	if (bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - below))) {
-		walkable = 0;
-		if (keeps_chunk) {
-			bytes = copy_pages(context, sp, bytes, chunk_at, end);
-			mapping_of(context->control, task->pid)->end = 0;
-		}
+	is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - red_zone - below));
+	if (!is_copied && red_zone > (sp & (PAGE_BYTES - 1))) {
+		/* The stack was never deeper: nobody has anything in the page below. */
+		copied -= red_zone;
+		barrier_var(copied);
+		if (copied > limit + CACHE_LINE_BYTES)
+			return 0;
+		is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - below));
+		if (is_copied)
+			red_zone = 0;
 	}
 	if (keeps_chunk) {
-		if (bytes > max_chunk_bytes)
-			bytes = max_chunk_bytes;
+		chunk_bytes = bytes + red_zone;
+		if (!is_copied) {
+			chunk_bytes = copy_pages(context, sp - red_zone, chunk_bytes, chunk_at, end);
+			mapping_of(context->control, task->pid)->end = 0;
+		}
+		if (chunk_bytes > max_chunk_bytes + RED_ZONE_BYTES)
+			chunk_bytes = max_chunk_bytes + RED_ZONE_BYTES;
 		/* Where less could be read than there was room for, it was not the room that cut. */
-		if (bytes == room && bytes < asked) {
+		if (chunk_bytes == room + red_zone && room < asked) {
 			head->asked_bytes = asked;
 			context->control->counters[COUNT_SHED]++;
 		}
-		head->chunk_bytes = bytes;
+		if (red_zone)
+			head->flags |= SAMPLE_HAS_RED_ZONE;
+		head->chunk_bytes = chunk_bytes;
 		head->n_skipped = chunk_at - at;
-		used = head->n_skipped + ALIGN8(bytes);
-		if (!walkable && bytes) {
-			head->n_hole_words = append_holes(context, at + used, bytes);
+		used = head->n_skipped + ALIGN8(chunk_bytes);
+		if (!is_copied && chunk_bytes) {
+			head->n_hole_words = append_holes(context, at + used, chunk_bytes);
 			used += head->n_hole_words * 8;
 		}
 	}
 	if (collect & COLLECT_FRAMES)
-		used += append_frames(context, head, at + used, chunk_at, walkable);
+		used += append_frames(context, head, at + used, chunk_at + red_zone, is_copied ? bytes : 0);
 	return used;
 }
 

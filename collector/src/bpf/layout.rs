@@ -17,8 +17,8 @@ const FRAMES_ROOM: u64 = limit::MAX_FRAMES.0 as u64 * size_of::<fp_frame>() as u
 const KERNEL_ROOM: u64 = limit::MAX_KERNEL_FRAMES.0 as u64 * 8;
 const GAPS_ROOM: u64 = (gap_cause::GAP_NO_RING.0 as u64 + 1) * size_of::<gap>() as u64;
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
-/// Up to where a chunk lies as its stack does in a cache line, and the rest of its own.
-const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64;
+/// Up to where a chunk lies as its stack does in a cache line, and the rest of its own; and its red zone.
+const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64 + limit::RED_ZONE_BYTES.0 as u64;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;

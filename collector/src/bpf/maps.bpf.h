@@ -33,7 +33,7 @@ const volatile bool takes_waits = true;
 const volatile bool stacks_at_block = true;
 /* Waits shorter than this are counted only. */
 const volatile __u64 least_wait_ns = 1000;
-/* Most bytes copied of a stack, at most MAX_CHUNK_BYTES. */
+/* Most bytes copied of a stack from the stack pointer up, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
 /* Bytes of a part, a power of two, and that power. */
 const volatile __u64 part_bytes = 1 << 16;

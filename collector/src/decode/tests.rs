@@ -37,7 +37,8 @@ impl Fixture {
     }
 
     fn decode_all(&self, keeps_regs: bool) -> Result<(Sample, Vec<Gap>), BadRecord> {
-        let mut sample = Sample { stack: vec![9; 99], kernel: vec![9], shed_from: Some(9), ..Sample::default() };
+        let mut sample =
+            Sample { stack: vec![9; 99], bytes_below_sp: 9, kernel: vec![9], shed_from: Some(9), ..Sample::default() };
         let mut gaps = Vec::new();
         decode(&self.bytes, LANE, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
     }
@@ -101,6 +102,7 @@ fn paired_sample() {
         fp_end: FpEnd::Zero,
         kernel: vec![0xffff_ffff_8100_0000],
         stack: b"thirteen byte".to_vec(),
+        bytes_below_sp: 0,
         stack_holes: vec![],
         stack_end: Some(StackEnd { address: 0x9000, source: StackEndSource::ThreadBase }),
         shed_from: None,
@@ -132,6 +134,17 @@ fn chunks_that_lie_as_their_stack_does() {
     skipped.bytes.splice(HEAD..HEAD, [0xdd; 40]);
     assert_eq!(skipped.decode(true), aligned.decode(true));
     assert_eq!(aligned.set(at!(n_skipped), &[40]).decode(true), Err(BadRecord));
+}
+
+/// Check that a chunk with a red zone says where it begins, its holes too, and that one without does.
+#[test]
+fn chunks_that_begin_below_the_stack_pointer() {
+    let red_zone = NATIVE.red_zone_bytes();
+    let record = paired().set(at!(flags), &131u16.to_ne_bytes());
+    let sample = record.decode(true).expect("a good record");
+    assert_eq!((sample.bytes_below_sp, sample.stack_start()), (red_zone, 0x8ff0 - u64::from(red_zone)));
+    let sample = paired().decode(true).expect("a good record");
+    assert_eq!((sample.bytes_below_sp, sample.stack_start()), (0, 0x8ff0));
 }
 
 /// Check that a thread between two programs has a kernel chain and nothing of the user's.

@@ -63,6 +63,8 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
         chain(fields.words(n)?, layout.max_frames, sample);
     }
     sample.user_regs = None;
+    // The kernel copies from the stack pointer on.
+    sample.bytes_below_sp = 0;
     sample.stack.clear();
     sample.stack_holes.clear();
     (sample.stack_end, sample.shed_from) = (None, None);

@@ -135,10 +135,17 @@ impl Memory {
         if stack_bytes > 0 {
             sample.stack_end = self.stack_end(wait, regs.sp());
             let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
-            let len = depth.min(u64::from(stack_bytes));
-            sample.stack.resize(usize::try_from(len).unwrap_or(0), 0);
-            let read = read_memory(wait.pid, regs.sp(), &mut sample.stack);
-            sample.stack.truncate(read);
+            let len = usize::try_from(depth.min(u64::from(stack_bytes))).unwrap_or(0);
+            // Nothing may be below the stack pointer.
+            for below in [regs.red_zone_bytes(), 0] {
+                sample.bytes_below_sp = below;
+                sample.stack.resize(len + usize::from(below), 0);
+                let read = read_memory(wait.pid, regs.sp() - u64::from(below), &mut sample.stack);
+                sample.stack.truncate(read);
+                if read > 0 {
+                    break;
+                }
+            }
         }
         sample.user_regs = if stack_bytes > 0 { Some(regs) } else { regs.of_leaf() };
         if has_chain {

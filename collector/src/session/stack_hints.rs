@@ -40,7 +40,7 @@ impl StackHints {
         let Some((start, end)) = mapping(sample.pid, sp) else { return };
         self.n_found += 1;
         let depth = usize::try_from(end - sp).unwrap_or(usize::MAX);
-        sample.stack.truncate(depth);
+        sample.stack.truncate(depth.saturating_add(usize::from(sample.bytes_below_sp)));
         let len = u32::try_from(sample.stack.len()).unwrap_or(u32::MAX);
         sample.stack_holes.retain_mut(|hole| {
             hole.len = hole.len.min(len.saturating_sub(hole.offset));

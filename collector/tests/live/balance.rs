@@ -88,11 +88,11 @@ fn filling_rings_shed_stack_bytes_first() {
     let mut sizes = BTreeSet::new();
     for sample in taken.samples.iter().filter(|sample| sample.user_regs.is_some()) {
         match sample.shed_from {
-            None => assert_eq!(sample.stack.len() as u64, stack_bytes(sample), "whole"),
+            None => assert_eq!(sample.stack_from_sp().len() as u64, stack_bytes(sample), "whole"),
             Some(asked) => {
                 assert_eq!(u64::from(asked), stack_bytes(sample));
-                assert!(sample.stack.len() < asked as usize);
-                sizes.insert(sample.stack.len());
+                assert!(sample.stack_from_sp().len() < asked as usize);
+                sizes.insert(sample.stack_from_sp().len());
             }
         }
     }

@@ -118,7 +118,7 @@ fn growing_stacks() {
     };
     let deep: Vec<_> = taken.samples.iter().filter(deep).collect();
     assert!(deep.len() >= 50, "{} deep samples", deep.len());
-    let whole = deep.iter().filter(|sample| sample.stack.len() == 65_536).count();
+    let whole = deep.iter().filter(|sample| sample.stack_from_sp().len() == 65_536).count();
     assert_most(whole, deep.len(), "deep stacks that are copied as far as asked");
     let growing: Vec<_> =
         deep.iter().filter(|sample| sample.stack_holes.first().is_some_and(|h| h.offset == 0)).collect();

@@ -10,10 +10,10 @@ fn raw(request: Request) -> Request {
     Request { keep_raw_stacks: true, ..request }
 }
 
-/// Words of the chunk with their addresses.
+/// Words of the chunk from the stack pointer up, with their addresses.
 fn words(sample: &Sample) -> impl Iterator<Item = (u64, u64)> + '_ {
     let sp = sample.user_regs.map_or(0, |regs| regs.sp());
-    let words = sample.stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let words = sample.stack_from_sp().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     (0..).zip(words).map(move |(i, word)| (sp + 8 * i, word))
 }
 
@@ -34,7 +34,7 @@ fn large_stacks_are_copied_exactly() {
         let end = sample.stack_end.expect("the end is known");
         assert_eq!(end.source, StackEndSource::StartStack);
         let sp = sample.user_regs.expect("registers").sp();
-        assert_eq!(sample.stack.len() as u64, end.address - sp);
+        assert_eq!(sample.stack_from_sp().len() as u64, end.address - sp);
         assert!(sample.stack_holes.is_empty());
     }
 }
@@ -52,7 +52,7 @@ fn the_limit_is_kept() {
         };
         let long: Vec<_> = taken.samples.iter().filter(long).collect();
         assert_most(long.len(), taken.samples.len(), "samples above the pattern");
-        assert!(long.iter().all(|sample| sample.stack.len() as u64 == u64::from(stack_bytes)));
+        assert!(long.iter().all(|sample| sample.stack_from_sp().len() as u64 == u64::from(stack_bytes)));
     }
 }
 
@@ -67,12 +67,32 @@ fn untouched_pages_are_holes() {
     assert_most(with_holes.len(), taken.samples.len(), "samples with the marks of both sides");
     for sample in with_holes {
         let [hole] = sample.stack_holes[..] else { panic!("one hole expected: {:?}", sample.stack_holes) };
-        let sp = sample.user_regs.expect("registers").sp();
-        assert_eq!((sp + u64::from(hole.offset)) % 4096, 0);
+        assert_eq!((sample.stack_start() + u64::from(hole.offset)) % 4096, 0);
         assert_eq!(hole.len % 4096, 0);
         assert!((62..=64).contains(&(hole.len / 4096)), "{hole:?}");
         let hole = &sample.stack[hole.offset as usize..][..hole.len as usize];
         assert!(hole.iter().all(|&byte| byte == 0));
+    }
+}
+
+/// Check that a chunk begins a red zone below the stack pointer, as the program has it, where there is memory, and else at the
+/// stack pointer; and that it holds as many bytes from there up as were asked for.
+#[test]
+fn red_zones_are_copied() {
+    let directory = directory();
+    let program = build("red_zones", &[], directory.path());
+    let truth = directory.path().join("truth");
+    let arguments = ["150", truth.to_str().expect("a path")];
+    let taken = take(&raw(run(&program, &arguments, CaptureMode::Both { stack_bytes: 1024 })));
+    for (sp, bytes_below_sp) in hex_numbers(&truth).into_iter().zip([128, 0]) {
+        let is_there = |sample: &&Sample| sample.user_regs.is_some_and(|regs| regs.sp() == sp);
+        let there: Vec<_> = taken.samples.iter().filter(is_there).collect();
+        assert!(there.len() * 3 >= taken.samples.len(), "{} of {} at {sp:x}", there.len(), taken.samples.len());
+        for sample in there {
+            assert_eq!((sample.bytes_below_sp, sample.stack_holes.len()), (bytes_below_sp, 0));
+            let marks = (sample.stack_start()..sp + 1024).step_by(8).flat_map(|address| (address ^ KEY).to_le_bytes());
+            assert!(marks.eq(sample.stack.iter().copied()), "{sample:x?}");
+        }
     }
 }
 
@@ -92,7 +112,7 @@ fn ends_of_other_stacks_are_found() {
         assert!(on_it.len() * 5 >= taken.samples.len(), "{} of {} on {end:x?}", on_it.len(), taken.samples.len());
         for sample in on_it {
             let sp = sample.user_regs.expect("registers").sp();
-            assert_eq!(sample.stack.len() as u64, (address - sp).min(65_536));
+            assert_eq!(sample.stack_from_sp().len() as u64, (address - sp).min(65_536));
         }
     }
 }

@@ -14,6 +14,7 @@ struct user_regs {
 };
 static __u64 code_mask = ~0ULL;
 #define CODE_ADDRESS(word) ((word) & code_mask)
+#define ARCH_RED_ZONE_BYTES 128
 #include "../../src/bpf/abi.h"
 
 struct memory {
