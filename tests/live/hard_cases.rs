@@ -198,3 +198,21 @@ fn a_copy_of_a_library_lends_nothing_to_others() {
     let (wrong, _) = with(&found, &["wrong"], "truncated", "no_cfi");
     assert!(wrong > 50, "the copy's own process has the copy's names: {}", commonest(&found));
 }
+
+/// Check that a process that shares its parent's memory has the library that the parent loads later, by either collector.
+#[test]
+fn shared_memory_is_mapped_for_all_that_share_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, library, file] = ["program", "library.so", "recording"].map(|name| dir.path().join(name));
+    let code = source("shared_memory.c");
+    compile("gcc", &["-O1"], &program, &code);
+    compile("gcc", &["-O1", "-shared", "-fPIC", "-DNAME=lent"], &library, &code);
+    for collector in ["ebpf", "perf-event"] {
+        let options = ["-q", "-F", "499", "--call-graph", "dwarf,16384", "--collector", collector];
+        record(&file, &options, &[program.to_str().unwrap(), library.to_str().unwrap()]);
+        let found = stacks(&file, "dwarf");
+        let (lent, complete) = with(&found, &["lent", "entry", "child"], "complete", "");
+        let samples: u64 = found.iter().map(|stack| stack.samples).sum();
+        assert!(complete * 100 >= samples * 90, "{collector}: {complete} of {lent}, {samples}: {}", commonest(&found));
+    }
+}

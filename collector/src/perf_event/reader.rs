@@ -5,8 +5,8 @@ use super::events::Events;
 use super::stack_ends::StackEnds;
 use crate::modules::Modules;
 use crate::session::{note, ticks_in, write_event};
-use crate::sideband::{Body, Records, Throttling, Tracker, Verdict};
-use crate::synthesis::{Amends, Follows, describe_due};
+use crate::sideband::{Body, Records, Sharing, Throttling, Tracker, Verdict};
+use crate::synthesis::{Amends, Due, Follows, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -19,6 +19,7 @@ pub(super) struct Reader<W> {
     pub(super) writer: RecordingWriter<W>,
     pub(super) events: Events,
     pub(super) tracker: Tracker,
+    sharing: Sharing,
     pub(super) modules: Modules,
     pub(super) stack_ends: StackEnds,
     pub(super) options: Options,
@@ -82,6 +83,7 @@ impl<W: Write> Reader<W> {
             writer,
             events,
             tracker,
+            sharing: Sharing::default(),
             modules,
             stack_ends: StackEnds::default(),
             options,
@@ -103,11 +105,17 @@ impl<W: Write> Reader<W> {
         let cursor = |cpu: &super::events::CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
         cursors.extend(self.events.cpus.iter().map(cursor));
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
-        let (write_failed, stack_ends) = (&mut self.write_failed, &mut self.stack_ends);
+        let (sharing, write_failed, stack_ends) = (&mut self.sharing, &mut self.write_failed, &mut self.stack_ends);
         self.events.sideband.drain(cut_ns, |event| {
             if tracker.apply(&event) == Verdict::Keep {
                 stack_ends.apply(&event);
+                let copies = sharing.apply(&event);
                 note(write_failed, write_event(writer, modules, event));
+                for copy in copies {
+                    tracker.apply(&copy);
+                    stack_ends.apply(&copy);
+                    note(write_failed, write_event(writer, modules, copy));
+                }
             }
         });
         self.amends.note(self.events.sideband.lost().events);
@@ -168,6 +176,10 @@ impl<W: Write> Reader<W> {
     fn hand_over(&mut self) {
         if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
             describe_due(self, due);
+        }
+        let Sample { pid, time_ns, .. } = self.sample;
+        for pid in self.sharing.found(pid).into_iter().flatten() {
+            describe_due(self, Due::Sampled { pid, time_ns });
         }
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);

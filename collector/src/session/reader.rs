@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
-use crate::sideband::{SidebandSource, Tracker, Verdict};
-use crate::synthesis::{Amends, Follows, describe_due};
+use crate::sideband::{Sharing, SidebandSource, Tracker, Verdict};
+use crate::synthesis::{Amends, Due, Follows, describe_due};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -26,6 +26,7 @@ pub(super) struct Reader<W> {
     pub(super) sideband: SidebandSource,
     pub(super) rings: Rings,
     pub(super) tracker: Tracker,
+    sharing: Sharing,
     pub(super) modules: Modules,
     pub(super) keeps_raw_stacks: bool,
     pub(super) keeps_regs: bool,
@@ -69,6 +70,7 @@ impl<W: Write> Reader<W> {
             sideband,
             rings,
             tracker,
+            sharing: Sharing::default(),
             modules,
             keeps_raw_stacks,
             keeps_regs,
@@ -97,13 +99,18 @@ impl<W: Write> Reader<W> {
         self.cursors.clear();
         self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
-        let (wait_halves, write_failed) = (&mut self.wait_halves, &mut self.write_failed);
+        let (sharing, wait_halves, write_failed) = (&mut self.sharing, &mut self.wait_halves, &mut self.write_failed);
         self.sideband.drain(cut_ns, |event| {
             if let Sideband::Exit(exit) = &event {
                 wait_halves.thread_ended(exit.tid);
             }
             if tracker.apply(&event) == Verdict::Keep {
+                let copies = sharing.apply(&event);
                 note(write_failed, write_event(writer, modules, event));
+                for copy in copies {
+                    tracker.apply(&copy);
+                    note(write_failed, write_event(writer, modules, copy));
+                }
             }
         });
         self.amends.note(self.sideband.lost().events);
@@ -176,6 +183,10 @@ impl<W: Write> Reader<W> {
         }
         if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
             describe_due(self, due);
+        }
+        let Sample { pid, time_ns, .. } = self.sample;
+        for pid in self.sharing.found(pid).into_iter().flatten() {
+            describe_due(self, Due::Sampled { pid, time_ns });
         }
         let sample = &self.sample;
         self.modules.note_kernel(&sample.kernel);

@@ -4,16 +4,18 @@
 //! `modules`). The kernel would tell it (`perf_event_attr.build_id`), but then marks the records of everybody else's
 //! events as if they held one: perf 6.1 aborts on that in the middle of its own recording (seen on 6.18).
 //!
-//! `parse` reads records, `order` brings the rings of all CPUs into the order of time, and `tracker` knows which
-//! processes are profiled and what they map.
+//! `parse` reads records, `order` brings the rings of all CPUs into the order of time, `tracker` knows which
+//! processes are profiled and what they map, and `sharing` which of them have the same memory.
 
 mod order;
 mod parse;
+mod sharing;
 mod source;
 mod throttling;
 mod tracker;
 
 pub(crate) use parse::{Body, Records};
+pub(crate) use sharing::Sharing;
 pub(crate) use source::{SidebandSource, Throttled};
 pub(crate) use throttling::Throttling;
 pub(crate) use tracker::{Tracker, Verdict};

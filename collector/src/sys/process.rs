@@ -69,6 +69,17 @@ pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
+/// Whether two processes have the same memory; not where one is gone or the kernel does not tell.
+///
+/// # Sources
+/// kcmp(2); `KCMP_VM` in the kernel's `include/uapi/linux/kcmp.h`.
+pub(crate) fn share_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: libc::c_long = 1;
+    let [one, other] = [one, other].map(libc::c_long::from);
+    // SAFETY: no pointers.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
 /// A descriptor that becomes readable when the process ends.
 pub(crate) fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is checked.

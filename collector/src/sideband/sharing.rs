@@ -1,0 +1,74 @@
+//! Processes that share their memory with the one that made them (`clone` with `CLONE_VM`): what one maps, all have.
+
+use crate::sys::share_memory;
+use fpprof_recording::model::{Mmap, Sideband};
+use rustc_hash::FxHashMap;
+
+/// Follows which processes share their memory.
+///
+/// No event says so, and the kernel tells of a mapping only the process that made it. So the kernel is asked when a process
+/// is sampled that has executed no program since its fork, once it or its parent has mapped something that the other may
+/// have too: what shares memory then has done so since the fork.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    /// Of processes that nobody was asked about yet: who made them, and when.
+    unasked: FxHashMap<u32, (u32, u64)>,
+    /// When each process mapped something last.
+    last_mapped_ns: FxHashMap<u32, u64>,
+    /// Those that share their memory, by a number that they share as well.
+    groups: FxHashMap<u32, u32>,
+    n_groups: u32,
+}
+
+impl Sharing {
+    /// Takes note of an event of a profiled process. Gives the same event of the others that share its memory, if it is a
+    /// mapping.
+    pub(crate) fn apply(&mut self, event: &Sideband) -> Vec<Sideband> {
+        match event {
+            Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
+                self.forget(fork.pid);
+                self.unasked.insert(fork.pid, (fork.parent_pid, fork.time_ns));
+            }
+            Sideband::Mmap(mmap) => {
+                self.last_mapped_ns.insert(mmap.pid, mmap.time_ns);
+                return self.copies(mmap);
+            }
+            Sideband::Comm(comm) if comm.exec => self.forget(comm.pid),
+            Sideband::Exit(exit) if exit.tid == exit.pid => self.forget(exit.pid),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn copies(&self, mmap: &Mmap) -> Vec<Sideband> {
+        let Some(group) = self.groups.get(&mmap.pid) else { return Vec::new() };
+        let others = self.groups.iter().filter(|&(&pid, own)| own == group && pid != mmap.pid);
+        others.map(|(&pid, _)| Sideband::Mmap(Mmap { pid, tid: pid, ..mmap.clone() })).collect()
+    }
+
+    /// To be called when a process is sampled: the process and its parent, if they turn out to share their memory. What either
+    /// has mapped since the fork is not known of the other; what they map from now on has copies.
+    pub(crate) fn found(&mut self, pid: u32) -> Option<[u32; 2]> {
+        let &(parent, since_ns) = self.unasked.get(&pid)?;
+        let has_mapped = |pid| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
+        if !has_mapped(pid) && !has_mapped(parent) {
+            return None;
+        }
+        self.unasked.remove(&pid);
+        if !share_memory(pid, parent) {
+            return None;
+        }
+        let group = *self.groups.entry(parent).or_insert_with(|| {
+            self.n_groups += 1;
+            self.n_groups
+        });
+        self.groups.insert(pid, group);
+        Some([pid, parent])
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.unasked.remove(&pid);
+        self.last_mapped_ns.remove(&pid);
+        self.groups.remove(&pid);
+    }
+}
