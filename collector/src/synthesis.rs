@@ -1,7 +1,8 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::note::Note;
-use crate::proc::{MapsEntry, has_exited, parse_maps, start_ticks, thread_comm, threads};
+use crate::proc::{MapsEntry, parse_maps, start_ticks, thread_comm, thread_runs, threads};
+use crate::sideband::Seen;
 use crate::sys::monotonic_ns;
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::FxHashSet;
@@ -9,8 +10,8 @@ use std::io;
 
 /// What follows processes and writes what becomes of them.
 pub(crate) trait Follows {
-    /// A process existed at `since_ns`. With `described_ns`, its description as of then follows.
-    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>);
+    /// A process exists. If all that it has mapped is known, that follows as events.
+    fn add(&mut self, pid: u32, seen: &Seen);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
 }
@@ -22,11 +23,17 @@ pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item =
         if let Ok(description) = synthesize(pid, None) {
             description.tell(reader, pid);
         } else {
-            reader.add(pid, monotonic_ns(), None);
+            reader.add(pid, &undescribed(pid));
             unreadable += 1;
         }
     }
     (unreadable > 0).then_some(Note::ProcessesUnreadable(unreadable))
+}
+
+/// A process whose mappings are not known.
+pub(crate) fn undescribed(pid: u32) -> Seen {
+    let since_ns = monotonic_ns();
+    Seen { since_ns, threads: running_threads(pid), ..Seen::default() }
 }
 
 /// How a process is to be described.
@@ -72,30 +79,23 @@ impl Amends {
     }
 }
 
-/// Describes a process that is due. One that has ended is left as it is.
+/// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is.
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
-    match due {
-        Due::Anew(pid) => describe_anew(reader, pid),
-        Due::Sampled { pid, time_ns } => {
-            synthesize(pid, Some(time_ns)).into_iter().for_each(|description| description.tell(reader, pid));
-        }
-    }
-}
-
-/// Describes a process as it is now: what it had mapped before, as far as that is known, counts up to now.
-///
-/// One that has ended, or has nothing mapped, is left as it is.
-fn describe_anew(reader: &mut impl Follows, pid: u32) {
-    let Ok(mut description) = synthesize(pid, None) else { return };
+    let (pid, time_ns, is_anew) = match due {
+        Due::Anew(pid) => (pid, None, true),
+        Due::Sampled { pid, time_ns } => (pid, Some(time_ns), false),
+    };
+    let Ok(mut description) = synthesize(pid, time_ns) else { return };
     if !description.events.iter().any(|event| matches!(event, Sideband::Mmap(_))) {
         return;
     }
+    description.seen.is_anew = is_anew;
     for event in &mut description.events {
-        // As by an exec, whatever was mapped is not any more.
+        // As by an exec, whatever was mapped is not any more: what is known of it counts up to now.
         if let Sideband::Comm(comm) = event
             && comm.tid == pid
         {
-            comm.exec = true;
+            comm.exec = is_anew;
         }
     }
     description.tell(reader, pid);
@@ -103,17 +103,14 @@ fn describe_anew(reader: &mut impl Follows, pid: u32) {
 
 /// A process as `/proc` shows it.
 struct Description {
-    /// The process existed then, and nothing had been read yet.
-    since_ns: u64,
-    /// Everything had been read.
-    until_ns: u64,
+    seen: Seen,
     /// Its names, threads and mappings.
     events: Vec<Sideband>,
 }
 
 impl Description {
     fn tell(self, reader: &mut impl Follows, pid: u32) {
-        reader.add(pid, self.since_ns, Some(self.until_ns));
+        reader.add(pid, &self.seen);
         self.events.into_iter().for_each(|event| reader.write_event(event));
     }
 }
@@ -127,10 +124,10 @@ fn synthesize(pid: u32, time_ns: Option<u64>) -> io::Result<Description> {
     // What happens from now on is told by events.
     let since_ns = monotonic_ns();
     let time_ns = time_ns.unwrap_or(since_ns);
-    let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let (threads, maps) = threads_and_maps(pid)?;
     let comm = thread_comm(pid, pid).unwrap_or_default();
     let mut events = vec![Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started })];
-    for tid in threads(pid).into_iter().filter(|&tid| tid != pid) {
+    for &(tid, _) in threads.iter().filter(|&&(tid, _)| tid != pid) {
         events.push(Sideband::Fork(Fork { time_ns, pid, tid, parent_pid: pid, parent_tid: pid }));
         if let Some(comm) = thread_comm(pid, tid) {
             events.push(Sideband::Comm(Comm { time_ns, pid, tid, comm, exec: false, start_ticks: started }));
@@ -141,11 +138,47 @@ fn synthesize(pid: u32, time_ns: Option<u64>) -> io::Result<Description> {
     if start_ticks(pid) != Some(started) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    if has_exited(pid) {
+    if threads.iter().all(|&(tid, _)| tid != pid) {
         // A first thread that has exited while others run, or a process that nobody has waited for.
         events.push(Sideband::Exit(Exit { time_ns, pid, tid: pid }));
     }
-    Ok(Description { since_ns, until_ns: monotonic_ns(), events })
+    let seen = Seen { since_ns, threads, described_ns: Some(monotonic_ns()), is_anew: false };
+    Ok(Description { seen, events })
+}
+
+/// So often a process is looked at whose threads come and go.
+const MAX_LOOKS: usize = 8;
+
+/// The threads of a process that run, each with a time at which it did, and `/proc/PID/maps`; neither if none runs.
+///
+/// The maps are read by way of a thread that runs: one that has exited, as the first one may have, has none. When that one
+/// has gone meanwhile, all is read again: a thread that executes a program takes the number of the first.
+///
+/// # Errors
+/// When the process is gone, or not ours to read.
+fn threads_and_maps(pid: u32) -> io::Result<(Vec<(u32, u64)>, Vec<u8>)> {
+    let mut failed = io::ErrorKind::NotFound.into();
+    for look in 0..MAX_LOOKS {
+        let running = running_threads(pid);
+        for &(tid, _) in &running {
+            match std::fs::read(format!("/proc/{pid}/task/{tid}/maps")) {
+                // A thread of the kernel has nothing mapped.
+                Ok(maps) if !maps.is_empty() || thread_runs(pid, tid) => return Ok((running, maps)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+                Err(error) => failed = error,
+                Ok(_) => {}
+            }
+        }
+        if running.is_empty() && look > 0 {
+            return Ok((running, Vec::new()));
+        }
+    }
+    Err(failed)
+}
+
+fn running_threads(pid: u32) -> Vec<(u32, u64)> {
+    let timed = threads(pid).into_iter().map(|tid| (tid, monotonic_ns()));
+    timed.filter(|&(tid, _)| thread_runs(pid, tid)).collect()
 }
 
 fn mapping(pid: u32, time_ns: u64, entry: MapsEntry) -> Sideband {
@@ -180,8 +213,9 @@ mod tests {
     struct Told(Vec<String>);
 
     impl Follows for Told {
-        fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
-            assert!(described_ns.is_some_and(|described_ns| since_ns <= described_ns));
+        fn add(&mut self, pid: u32, seen: &Seen) {
+            assert!(seen.described_ns.is_some_and(|described_ns| seen.since_ns <= described_ns));
+            assert!(seen.threads.iter().any(|&(tid, ran_ns)| tid == pid && ran_ns >= seen.since_ns));
             self.0.push(format!("add {pid}"));
         }
 
@@ -233,13 +267,13 @@ mod tests {
     fn a_process_is_described_as_it_is() {
         let own = std::process::id();
         let mut told = Told::default();
-        describe_anew(&mut told, own);
+        describe_due(&mut told, Due::Anew(own));
         assert_eq!(told.0[..2], [format!("add {own}"), format!("comm {own} true")]);
         assert!(told.0.contains(&"libc".to_owned()), "{:?}", told.0);
         // 2 is the parent of the kernel's threads, where there is such a process.
         for other in [2, u32::MAX] {
             let mut told = Told::default();
-            describe_anew(&mut told, other);
+            describe_due(&mut told, Due::Anew(other));
             assert!(told.0.is_empty(), "{other}: {:?}", told.0);
         }
     }

@@ -5,7 +5,7 @@ use super::events::Events;
 use super::stack_ends::StackEnds;
 use crate::modules::Modules;
 use crate::session::{note, ticks_in, write_event};
-use crate::sideband::{Body, Records, Sharing, Throttling, Tracker, Verdict};
+use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Amends, Due, Follows, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
@@ -312,8 +312,8 @@ fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
 }
 
 impl<W: Write> Follows for Reader<W> {
-    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
-        self.tracker.add(pid, since_ns, described_ns);
+    fn add(&mut self, pid: u32, seen: &Seen) {
+        self.tracker.add(pid, seen);
         self.stack_ends.add(pid);
     }
 

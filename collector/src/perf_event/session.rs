@@ -10,7 +10,7 @@ use crate::note::Note;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
-use crate::synthesis::describe;
+use crate::synthesis::{describe, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
@@ -123,7 +123,7 @@ impl<W: Write> Session<'_, W> {
         let existing = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
-                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, monotonic_ns(), None));
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, &undescribed(pid)));
                 return;
             }
             Target::Pids(pids) => pids.clone(),

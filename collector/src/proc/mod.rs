@@ -9,6 +9,6 @@ pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use io::{Written, written};
 pub(crate) use maps::{MapsEntry, parse_maps};
 pub(crate) use status::{
-    Capabilities, effective_uid, has_exited, idle_times_ns, inner_pid, n_possible_cpus, online_cpus, process_of,
-    processes, read_number, start_stack, start_ticks, thread_comm, threads,
+    Capabilities, effective_uid, idle_times_ns, inner_pid, n_possible_cpus, online_cpus, process_of, processes,
+    read_number, start_stack, start_ticks, thread_comm, thread_runs, threads,
 };

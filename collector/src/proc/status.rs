@@ -1,6 +1,6 @@
 //! Processes, threads, processors, capabilities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -49,20 +49,41 @@ pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Threads of a process.
-pub(crate) fn threads(pid: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
+/// So often threads are listed that come and go.
+const MAX_LISTINGS: usize = 8;
 
-/// Whether the first thread of a process has exited: it is shown until the others have, and somebody has waited for it.
+/// Threads of a process, among them all that were there from the beginning of this call to its end.
 ///
 /// # Sources
-/// proc(5), `/proc/PID/stat`: the state behind the name.
-pub(crate) fn has_exited(pid: u32) -> bool {
-    let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// `next_tid` in `fs/proc/base.c`: a listing ends early when the thread that it has come to exits. So it is made again
+/// until it has as many as the process says, in field 20 of `/proc/PID/stat`.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    let mut found = BTreeSet::new();
+    for _ in 0..MAX_LISTINGS {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let n = field_after_name(&stat, 17).unwrap_or(0);
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { break };
+        let listed: Vec<u32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        found.extend(&listed);
+        if listed.len() as u64 >= n {
+            break;
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Whether a thread runs: it is there and has not begun to exit. One that has exited is shown until somebody has waited for
+/// it, and the first one of a process until the others have.
+///
+/// # Sources
+/// proc(5), `/proc/PID/stat`: the state behind the name, and field 9, the flags. `PF_EXITING` in `include/linux/sched.h`,
+/// which `do_exit` sets before it tells perf of the exit.
+pub(crate) fn thread_runs(pid: u32, tid: u32) -> bool {
+    const PF_EXITING: u64 = 4;
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     let name_end = text.iter().rposition(|&byte| byte == b')');
-    name_end.and_then(|end| text.get(end + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
+    let is_shown = name_end.and_then(|end| text.get(end + 2)).is_some_and(|state| !matches!(state, b'Z' | b'X'));
+    is_shown && field_after_name(&text, 6).is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
 /// Name of a thread.
@@ -165,6 +186,8 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     /// Check that a name with parentheses and blanks does not shift the fields.
     #[test]
@@ -173,6 +196,48 @@ mod tests {
         assert_eq!(field_after_name(stat, 19), Some(987_654));
         assert_eq!(field_after_name(b"7 (a", 19), None);
         assert_eq!(field_after_name(b"", 19), None);
+    }
+
+    /// The number of this thread.
+    fn own_tid() -> u32 {
+        let link = fs::read_link("/proc/thread-self").unwrap();
+        link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+    }
+
+    /// Check that threads that live are listed while others end, and are said to run.
+    #[test]
+    fn threads_are_listed_while_others_end() {
+        let (tell, hear) = std::sync::mpsc::channel();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                let tell = tell.clone();
+                scope.spawn(|| {
+                    tell.send(own_tid()).unwrap();
+                    drop(tell);
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::thread::park_timeout(Duration::from_millis(10));
+                    }
+                });
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::thread::spawn(|| ()).join().unwrap();
+                    }
+                });
+            }
+            let long_lived: Vec<u32> = hear.iter().take(20).collect();
+            for _ in 0..500 {
+                let listed = threads(std::process::id());
+                let missing: Vec<_> = long_lived.iter().filter(|tid| !listed.contains(tid)).collect();
+                if !missing.is_empty() {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                assert!(missing.is_empty(), "{missing:?} of {listed:?}");
+            }
+            assert!(long_lived.iter().all(|&tid| thread_runs(std::process::id(), tid)));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(!thread_runs(std::process::id(), u32::MAX));
     }
 
     /// Check that the idle time of each CPU is read, and neither their sum nor rubbish.

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::modules::Modules;
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
-use crate::sideband::{Sharing, SidebandSource, Tracker, Verdict};
+use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Amends, Due, Follows, describe_due};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
@@ -310,8 +310,8 @@ pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording
 }
 
 impl<W: Write> Follows for Reader<W> {
-    fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
-        self.tracker.add(pid, since_ns, described_ns);
+    fn add(&mut self, pid: u32, seen: &Seen) {
+        self.tracker.add(pid, seen);
     }
 
     fn write_event(&mut self, event: Sideband) {

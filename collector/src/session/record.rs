@@ -19,7 +19,7 @@ use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
-use crate::synthesis::describe;
+use crate::synthesis::{describe, undescribed};
 use crate::sys::{
     ObjectStorage, OpenFiles, Poller, Rusage, SharedMap, StatisticsGuard, StopFlag, monotonic_ns, rusage,
 };
@@ -188,7 +188,7 @@ impl<W: Write> Session<'_, W> {
         let existing = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
-                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, monotonic_ns(), None));
+                pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, &undescribed(pid)));
                 return;
             }
             Target::Pids(pids) => BTreeSet::from_iter(pids.iter().copied()),

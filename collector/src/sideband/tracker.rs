@@ -2,7 +2,7 @@
 
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Follows the process events: which processes are profiled, and where they have something mapped.
@@ -29,10 +29,11 @@ pub(crate) struct Tracker {
 #[derive(Debug, Default)]
 struct Process {
     ranges: Arc<MappingRanges>,
-    /// Threads known to run: from `/proc` and from fork events, less those that exited. A number would not do: `/proc` may
-    /// be read before or after an event that is still to come, so the same fork or exit can be seen twice.
-    tids: FxHashSet<u32>,
-    /// The process existed then, and `/proc` was read afterwards. An event before this is of an earlier process with the
+    /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
+    /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
+    /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
+    threads: FxHashMap<u32, u64>,
+    /// The process existed then, and `/proc` was read afterwards. An event up to this is of an earlier process with the
     /// same number, or its effect has been read from `/proc`.
     since_ns: u64,
     /// From when on everything it has mapped is known; `None` while it is not.
@@ -44,7 +45,7 @@ struct Process {
 ///
 /// A task's own events are taken away when it executes a program that gives it other rights (setuid): what all others
 /// see is an end right behind the exec, before the program has anything mapped, and then its mappings. Those events
-/// themselves tell of nothing more.
+/// themselves tell of nothing more. So a process that is killed at that moment is known until its number is used again.
 ///
 /// # Sources
 /// `begin_new_exec` in `fs/exec.c` and `perf_event_exit_task` in `kernel/events/core.c` of Linux 6.18.
@@ -57,6 +58,19 @@ enum Exec {
     Fresh,
     /// Has nothing mapped yet, and was told to be at its end.
     Left,
+}
+
+/// What `/proc` showed of a process that exists.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// The process existed then, and nothing had been read yet.
+    pub(crate) since_ns: u64,
+    /// Threads that had not begun to exit, each with a time at which it had not.
+    pub(crate) threads: Vec<(u32, u64)>,
+    /// Everything it has mapped had been read by then, and follows as events; `None` if it could not be read.
+    pub(crate) described_ns: Option<u64>,
+    /// What was known to be mapped before does not count any more, as events of it may have been lost.
+    pub(crate) is_anew: bool,
 }
 
 /// What to do with an event.
@@ -82,15 +96,20 @@ impl Tracker {
         }
     }
 
-    /// Profiles a process that existed at `since_ns`, as far as is known with its first thread only. With `described_ns`,
-    /// what it has mapped by then was read from `/proc` after `since_ns`, and the events that tell it follow.
-    pub(crate) fn add(&mut self, pid: u32, since_ns: u64, described_ns: Option<u64>) {
+    /// Profiles a process that exists.
+    pub(crate) fn add(&mut self, pid: u32, seen: &Seen) {
         let process = self.processes.entry(pid).or_default();
-        if described_ns.is_some() && process.described_ns.is_none() {
-            process.ranges = Arc::default();
+        let was_described = process.described_ns.is_some();
+        let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
+            .then(|| std::mem::take(&mut process.ranges));
+        process.threads = seen.threads.iter().copied().collect();
+        (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
+        if process.threads.is_empty() {
+            self.ended.push(pid);
         }
-        process.tids = FxHashSet::from_iter([pid]);
-        (process.since_ns, process.described_ns) = (since_ns, described_ns);
+        if let Some(former) = former.filter(|_| was_described) {
+            self.keep(pid, seen.since_ns, former);
+        }
     }
 
     /// Takes note of an event; says whether it is of a profiled process.
@@ -123,7 +142,7 @@ impl Tracker {
             !former.is_empty()
         });
         for pid in self.ended.drain(..) {
-            if self.processes.get(&pid).is_some_and(|process| process.tids.is_empty()) {
+            if self.processes.get(&pid).is_some_and(|process| process.threads.is_empty()) {
                 self.processes.remove(&pid);
             }
         }
@@ -144,16 +163,18 @@ impl Tracker {
         self.processes.get(&pid).is_some_and(|process| process.described_ns.is_some())
     }
 
+    /// A profiled process. One that nothing told of yet has at least its first thread.
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
         if self.follows_all {
-            return Some(self.processes.entry(pid).or_default());
+            let unheard_of = || Process { threads: FxHashMap::from_iter([(pid, 0)]), ..Process::default() };
+            return Some(self.processes.entry(pid).or_insert_with(unheard_of));
         }
         self.processes.get_mut(&pid)
     }
 
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
-        if mmap.synthesized || mmap.time_ns >= process.since_ns {
+        if mmap.synthesized || mmap.time_ns > process.since_ns {
             Arc::make_mut(&mut process.ranges).insert(mmap.start, mmap.start.saturating_add(mmap.len));
         }
         if std::mem::take(&mut process.exec) == Exec::Left {
@@ -164,14 +185,12 @@ impl Tracker {
 
     fn comm(&mut self, comm: &Comm) -> Verdict {
         let Some(process) = self.known(comm.pid) else { return Verdict::Skip };
-        if comm.exec {
-            process.tids = FxHashSet::from_iter([comm.pid]);
+        if comm.exec && comm.time_ns > process.since_ns {
+            process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
-            if comm.time_ns >= process.since_ns {
-                process.described_ns = Some(comm.time_ns);
-                let former = std::mem::take(&mut process.ranges);
-                self.keep(comm.pid, comm.time_ns, former);
-            }
+            process.described_ns = Some(comm.time_ns);
+            let former = std::mem::take(&mut process.ranges);
+            self.keep(comm.pid, comm.time_ns, former);
         }
         Verdict::Keep
     }
@@ -187,22 +206,22 @@ impl Tracker {
             return Verdict::Skip;
         };
         if is_thread {
-            parent.tids.insert(fork.tid);
+            if fork.time_ns > parent.since_ns {
+                parent.threads.insert(fork.tid, fork.time_ns);
+            }
             return Verdict::Keep;
         }
         // A parent that was described after the fork may have executed another program in between.
         let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
         let child = Process {
             ranges: Arc::clone(&parent.ranges),
-            tids: FxHashSet::from_iter([fork.tid]),
+            threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),
             exec: Exec::Done,
         };
-        match self.processes.get_mut(&fork.pid) {
-            // Read from `/proc` since. If it had the number of one that exited, that exit has taken its first thread away.
-            Some(described) if fork.time_ns < described.since_ns => _ = described.tids.insert(fork.tid),
-            _ => self.replace(fork.pid, fork.time_ns, Some(child)),
+        if self.processes.get(&fork.pid).is_none_or(|described| fork.time_ns > described.since_ns) {
+            self.replace(fork.pid, fork.time_ns, Some(child));
         }
         Verdict::Keep
     }
@@ -225,19 +244,26 @@ impl Tracker {
     }
 
     fn exit(&mut self, exit: &Exit) -> Verdict {
-        let Some(process) = self.known(exit.pid) else { return Verdict::Skip };
+        let Some(process) = self.processes.get_mut(&exit.pid) else {
+            return if self.follows_all { Verdict::Keep } else { Verdict::Skip };
+        };
+        if process.threads.get(&exit.tid).is_none_or(|&ran_ns| exit.time_ns < ran_ns) {
+            return Verdict::Keep;
+        }
         if process.exec != Exec::Done && exit.tid == exit.pid {
             let is_first = std::mem::replace(&mut process.exec, Exec::Left) == Exec::Fresh;
             self.n_left_by_exec = self.n_left_by_exec.saturating_add(u64::from(is_first));
             return Verdict::Keep;
         }
-        process.tids.remove(&exit.tid);
-        if process.tids.is_empty() {
+        process.threads.remove(&exit.tid);
+        if process.threads.is_empty() {
             self.ended.push(exit.pid);
         }
         Verdict::Keep
     }
 }
 
+#[cfg(test)]
+mod histories;
 #[cfg(test)]
 mod tests;

@@ -35,11 +35,10 @@ fn programs_in_namespaces() {
     }
 }
 
-/// Check that a process that forbids others to look into it is sampled and described when it is attached to.
-#[test]
-fn undumpable_processes() {
+/// Attaches to a program once it has made its witness, and checks that what is sampled is in its code.
+fn assert_found_when_attached_to(name: &str) {
     let directory = directory();
-    let program = build("undumpable", &[], directory.path());
+    let program = build(name, &[], directory.path());
     let witness = directory.path().join("witness");
     let child = Ended(Command::new(&program).arg("60000").arg(&witness).spawn().expect("the program runs"));
     let began = Instant::now();
@@ -51,7 +50,19 @@ fn undumpable_processes() {
         mode: CaptureMode::Dwarf { stack_bytes: 4096 },
         ..Request::new(Target::Pids(vec![child.id()]))
     });
-    assert_most(n_in(&taken, "/undumpable", |_| true), taken.samples.len(), "samples in the program");
+    assert_most(n_in(&taken, &format!("/{name}"), |_| true), taken.samples.len(), "samples in the program");
+}
+
+/// Check that a process that forbids others to look into it is sampled and described when it is attached to.
+#[test]
+fn undumpable_processes() {
+    assert_found_when_attached_to("undumpable");
+}
+
+/// Check that a process whose first thread has exited is described when it is attached to: that thread has no mappings.
+#[test]
+fn processes_without_their_first_thread() {
+    assert_found_when_attached_to("first_thread_exits");
 }
 
 /// Check that of processes that end at once, thousands a second, none is missed and no sample is without one, and that

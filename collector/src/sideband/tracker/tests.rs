@@ -16,7 +16,16 @@ fn exec(pid: u32, time_ns: u64) -> Sideband {
 }
 
 fn exit(pid: u32, tid: u32) -> Sideband {
-    Sideband::Exit(Exit { time_ns: 1, pid, tid })
+    exit_at(1, pid, tid)
+}
+
+fn exit_at(time_ns: u64, pid: u32, tid: u32) -> Sideband {
+    Sideband::Exit(Exit { time_ns, pid, tid })
+}
+
+/// What `/proc` showed of a process with one thread.
+fn seen(pid: u32, since_ns: u64) -> Seen {
+    Seen { since_ns, threads: vec![(pid, since_ns)], described_ns: Some(since_ns), is_anew: false }
 }
 
 fn mmap(pid: u32, start: u64) -> Sideband {
@@ -50,11 +59,11 @@ fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
 fn descendants_only() {
     use Verdict::{Keep, Skip};
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 0, Some(0));
+    tracker.add(10, &seen(10, 0));
     let events = [fork(10, 11, 11), fork(11, 12, 12), fork(99, 100, 100), mmap(12, 0), mmap(100, 0), exit(99, 99)];
     assert_eq!(apply(&mut tracker, &events), [Keep, Keep, Skip, Keep, Skip, Skip]);
     assert_eq!(apply(&mut tracker, &[exit(11, 11), fork_at(2, 99, 11, 11), mmap(11, 0)]), [Keep, Skip, Skip]);
-    tracker.add(50, 5, Some(5));
+    tracker.add(50, &seen(50, 5));
     assert_eq!(apply(&mut tracker, &[fork(99, 50, 50), mmap(50, 0)]), [Skip, Keep], "its own fork, seen late");
     let mut all = Tracker::new(true);
     assert_eq!(apply(&mut all, &events), [Keep; 6]);
@@ -65,12 +74,12 @@ fn descendants_only() {
 #[test]
 fn mappings_follow_fork_and_exec() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 0, Some(0));
-    apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap(11, 0x5000)]);
+    tracker.add(10, &seen(10, 0));
+    apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap_at(2, 11, 0x5000)]);
     let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(pid, time_ns).iter().collect::<Vec<_>>();
     assert_eq!(maps(&tracker, 10, 5), [(0x1000, 0x2000), (0x3000, 0x4000)]);
     assert_eq!(maps(&tracker, 11, 5), [(0x1000, 0x2000), (0x5000, 0x6000)]);
-    apply(&mut tracker, &[exec(11, 100), mmap(11, 0x9000)]);
+    apply(&mut tracker, &[exec(11, 100), mmap_at(101, 11, 0x9000)]);
     assert_eq!(maps(&tracker, 11, 99), [(0x1000, 0x2000), (0x5000, 0x6000)]);
     assert_eq!(maps(&tracker, 11, 100), [(0x9000, 0xa000)]);
     assert_eq!(maps(&tracker, 77, 5), []);
@@ -81,12 +90,17 @@ fn mappings_follow_fork_and_exec() {
 #[test]
 fn numbers_are_used_again() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 0, Some(0));
+    tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap(10, 0x1000)]);
     for (life, start) in [(100, 0x10000), (200, 0x20000), (300, 0x30000)] {
         apply(
             &mut tracker,
-            &[fork_at(life, 10, 11, 11), exec(11, life + 10), mmap_at(life + 10, 11, start), exit(11, 11)],
+            &[
+                fork_at(life, 10, 11, 11),
+                exec(11, life + 10),
+                mmap_at(life + 11, 11, start),
+                exit_at(life + 12, 11, 11),
+            ],
         );
     }
     let first = |tracker: &Tracker, time_ns| tracker.ranges(11, time_ns).iter().next().map(|(start, _)| start);
@@ -104,7 +118,7 @@ fn numbers_are_used_again() {
 #[test]
 fn ended_processes_are_forgotten() {
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 0, Some(0));
+    tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
     tracker.forget_ended();
     assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
@@ -121,13 +135,13 @@ fn ended_processes_are_forgotten() {
 fn programs_with_other_rights_are_followed() {
     use Verdict::Keep;
     let mut tracker = Tracker::new(false);
-    tracker.add(10, 0, Some(0));
-    assert_eq!(apply(&mut tracker, &[exec(10, 5), exit(10, 10)]), [Keep; 2]);
+    tracker.add(10, &seen(10, 0));
+    assert_eq!(apply(&mut tracker, &[exec(10, 5), exit_at(6, 10, 10)]), [Keep; 2]);
     assert_eq!(tracker.n_left_by_exec(), 1);
     tracker.forget_ended();
-    assert_eq!(apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11)]), [Keep; 2]);
+    assert_eq!(apply(&mut tracker, &[mmap_at(7, 10, 0x1000), fork_at(8, 10, 11, 11)]), [Keep; 2]);
     assert_eq!(tracker.n_left_by_exec(), 0);
-    assert_eq!(apply(&mut tracker, &[exit(10, 10), exit(11, 11)]), [Keep; 2]);
+    assert_eq!(apply(&mut tracker, &[exit_at(9, 10, 10), exit_at(9, 11, 11)]), [Keep; 2]);
     tracker.forget_ended();
     assert!(tracker.processes.is_empty());
 }

@@ -1,0 +1,275 @@
+//! Any history of a small machine, told with gaps and out of step, gives what was true.
+//!
+//! Events are told from some time on. `/proc` is read while the machine goes on, and what it said is told before the events
+//! of the same time. The reader looks at events up to a moment ago, and samples what ran until then.
+
+mod machine;
+
+use super::*;
+use crate::sideband::order::time_ns;
+use machine::{Machine, PAGE_BYTES, Thread, mapping};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// What the reader does next.
+#[derive(Debug, Clone)]
+struct Look {
+    /// So much happens before.
+    pause: u8,
+    /// It looks at events so old.
+    lag_ns: u64,
+    /// Samples that make it read `/proc`.
+    due: Vec<Due>,
+}
+
+#[derive(Debug, Clone)]
+struct Due {
+    which: usize,
+    /// Although everything is known, as when events were lost.
+    is_anew: bool,
+    /// So much happens before and between the steps of reading.
+    pauses: [u8; 3],
+}
+
+/// Whom the recording is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Everything,
+    /// One that runs, and its descendants.
+    Process,
+    /// One that is made for the recording, and its descendants.
+    Command,
+}
+
+/// A machine, and a tracker that is told of it.
+struct Run {
+    machine: Machine,
+    /// The machine as it was, by nanosecond.
+    past: Vec<Machine>,
+    steps: std::vec::IntoIter<(u8, u8, u8)>,
+    is_told: bool,
+    /// Not seen yet.
+    events: Vec<Sideband>,
+    tracker: Tracker,
+    /// Everything up to then has been seen.
+    seen_ns: u64,
+}
+
+impl Run {
+    fn new(steps: Vec<(u8, u8, u8)>, about: About) -> Self {
+        let mut machine = Machine::default();
+        let past = vec![machine.clone()];
+        machine.begin(false);
+        let tracker = Tracker::new(about == About::Everything);
+        let (steps, events) = (steps.into_iter(), Vec::new());
+        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0 }
+    }
+
+    fn steps(&mut self, n: u8) {
+        for _ in 0..n {
+            match self.steps.next() {
+                Some(step) => {
+                    let event = self.machine.step(step);
+                    self.events.extend(event.filter(|_| self.is_told));
+                }
+                None => self.machine.now_ns += 1,
+            }
+            self.past.push(self.machine.clone());
+        }
+    }
+
+    /// The time, which nothing else has.
+    fn now(&mut self) -> u64 {
+        self.machine.now_ns += 1;
+        self.past.push(self.machine.clone());
+        self.machine.now_ns
+    }
+
+    /// Begins the recording.
+    fn begin(&mut self, about: About, pauses: [u8; 3]) {
+        self.is_told = true;
+        self.steps(pauses[0]);
+        let existing: Vec<u32> = self.machine.processes.keys().copied().collect();
+        match about {
+            About::Everything => {
+                self.machine.processes.values_mut().for_each(|process| process.is_followed = true);
+                existing.into_iter().for_each(|pid| self.describe_existing(pid, pauses));
+            }
+            About::Process => {
+                let runs = |pid: &&u32| self.machine.processes[*pid].runs();
+                let Some(&pid) = existing.iter().find(runs) else { return };
+                self.machine.processes.get_mut(&pid).unwrap().is_followed = true;
+                self.describe_existing(pid, pauses);
+            }
+            About::Command => {
+                let Some(pid) = self.machine.begin(true) else { return };
+                let now_ns = self.now();
+                self.tracker.add(pid, &Seen { since_ns: now_ns, threads: vec![(pid, now_ns)], ..Seen::default() });
+            }
+        }
+    }
+
+    fn describe_existing(&mut self, pid: u32, pauses: [u8; 3]) {
+        if !self.describe(pid, None, pauses) {
+            let since_ns = self.now();
+            let threads = self.read(pid, [0; 3]).map_or_else(Vec::new, |(threads, _)| threads);
+            self.tracker.add(pid, &Seen { since_ns, threads, ..Seen::default() });
+        }
+    }
+
+    /// Reads of a process what `/proc` shows, as `synthesis` does, and tells the tracker. If it is described because it is
+    /// `due`, it is left as it is if it has nothing mapped any more. Says whether it could be read.
+    fn describe(&mut self, pid: u32, due: Option<&Due>, pauses: [u8; 3]) -> bool {
+        let Some(life) = self.machine.processes.get(&pid).map(|process| process.life) else { return false };
+        let since_ns = self.now();
+        let mut read = None;
+        for _ in 0..4 {
+            read = self.read(pid, pauses);
+            if read.as_ref().is_some_and(|(threads, _)| !threads.is_empty()) {
+                break;
+            }
+        }
+        let is_same = |machine: &Machine| machine.processes.get(&pid).is_some_and(|process| process.life == life);
+        let Some((threads, pages)) = read.filter(|_| is_same(&self.machine)) else { return false };
+        if due.is_some() && pages.is_empty() {
+            return true;
+        }
+        let (described_ns, is_anew) = (Some(self.now()), due.is_some_and(|due| due.is_anew));
+        self.tracker.add(pid, &Seen { since_ns, threads, described_ns, is_anew });
+        for page in pages {
+            self.tracker.apply(&mapping(since_ns, pid, page, true));
+        }
+        true
+    }
+
+    /// Threads that run, with times at which they did, and what one of them has mapped. Nothing if that has gone meanwhile.
+    fn read(&mut self, pid: u32, pauses: [u8; 3]) -> Option<(Vec<(u32, u64)>, BTreeSet<u64>)> {
+        self.steps(pauses[0]);
+        let listed: Vec<u32> = self.machine.processes.get(&pid)?.threads.keys().copied().collect();
+        let runs = |machine: &Machine, tid| {
+            machine.processes.get(&pid).is_some_and(|process| process.is(tid, Thread::Running))
+        };
+        let mut running = Vec::new();
+        for tid in listed {
+            self.steps(pauses[1]);
+            let now_ns = self.now();
+            running.extend(runs(&self.machine, tid).then_some((tid, now_ns)));
+        }
+        self.steps(pauses[2]);
+        if running.is_empty() {
+            return Some((running, BTreeSet::new()));
+        }
+        let still = running.iter().any(|&(tid, _)| runs(&self.machine, tid));
+        still.then(|| (running, self.machine.processes[&pid].pages.clone()))
+    }
+
+    fn look(&mut self, Look { pause, lag_ns, due }: &Look) {
+        self.steps(*pause);
+        let cut_ns = self.now().saturating_sub(*lag_ns).max(self.seen_ns);
+        let mut known = Vec::new();
+        let mut next_ns = self.seen_ns + 1;
+        let n_seen = self.events.iter().take_while(|event| time_ns(event) <= cut_ns).count();
+        for event in self.events.drain(..n_seen).collect::<Vec<_>>() {
+            known.extend((next_ns..time_ns(&event)).flat_map(|time_ns| self.known_at(time_ns)));
+            next_ns = time_ns(&event);
+            self.tracker.apply(&event);
+        }
+        known.extend((next_ns..=cut_ns).flat_map(|time_ns| self.known_at(time_ns)));
+        self.assert_true(&known);
+        for due in due {
+            let sampled: Vec<u32> = (self.seen_ns + 1..=cut_ns).flat_map(|time_ns| self.sampled_at(time_ns)).collect();
+            let Some(n) = due.which.checked_rem(sampled.len()) else { continue };
+            if due.is_anew || !self.tracker.describes(sampled[n]) {
+                self.describe(sampled[n], Some(due), due.pauses);
+            }
+        }
+        self.assert_true(&known);
+        self.tracker.forget_ended();
+        let before_ns = std::mem::replace(&mut self.seen_ns, cut_ns);
+        self.assert_not_forgotten();
+        self.assert_forgotten(before_ns);
+    }
+
+    /// Processes that may have been sampled then.
+    fn sampled_at(&self, time_ns: u64) -> impl Iterator<Item = u32> {
+        let processes = self.past[usize::try_from(time_ns).unwrap()].processes.iter();
+        processes.filter(|(_, process)| process.is_followed && process.can_be_sampled()).map(|(&pid, _)| pid)
+    }
+
+    /// Of those, the ones whose mappings are known, by the events up to then.
+    fn known_at(&self, time_ns: u64) -> Vec<(u32, u64)> {
+        let described_ns = |pid: u32| self.tracker.processes.get(&pid).and_then(|process| process.described_ns);
+        let is_known = |pid: &u32| described_ns(*pid).is_some_and(|described_ns| described_ns <= time_ns);
+        self.sampled_at(time_ns).filter(is_known).map(|pid| (pid, time_ns)).collect()
+    }
+
+    fn assert_true(&self, known: &[(u32, u64)]) {
+        for &(pid, time_ns) in known {
+            let ranges = self.tracker.ranges(pid, time_ns);
+            for page in &self.past[usize::try_from(time_ns).unwrap()].processes[&pid].pages {
+                assert!(ranges.contains(page * 2 * PAGE_BYTES), "{pid} has mapped {page} at {time_ns}: {ranges:?}");
+            }
+        }
+    }
+
+    fn assert_not_forgotten(&self) {
+        for (&pid, process) in &self.past[usize::try_from(self.seen_ns).unwrap()].processes {
+            let is_known = !process.is_followed || !process.runs() || self.tracker.knows(pid);
+            assert!(is_known, "{pid} is not known at {}", self.seen_ns);
+        }
+    }
+
+    /// Nothing is known of what had ended at `before_ns`.
+    fn assert_forgotten(&self, before_ns: u64) {
+        for pid in self.tracker.processes.keys() {
+            let lives = |past: &Machine| {
+                past.processes
+                    .get(pid)
+                    .is_some_and(|process| process.threads.values().any(|&state| state != Thread::Ended))
+            };
+            let past = &self.past[usize::try_from(before_ns).unwrap()..];
+            assert!(past.iter().any(lives), "{pid} is known at {}, and ended before {before_ns}", self.seen_ns);
+        }
+    }
+}
+
+fn pauses() -> impl Strategy<Value = [u8; 3]> {
+    prop_oneof![Just([0; 3]), [0..4u8, 0..4u8, 0..4u8]]
+}
+
+fn due() -> impl Strategy<Value = Due> {
+    (any::<usize>(), prop::bool::weighted(0.2), pauses()).prop_map(|(which, is_anew, pauses)| Due {
+        which,
+        is_anew,
+        pauses,
+    })
+}
+
+fn looks() -> impl Strategy<Value = Vec<Look>> {
+    let look = (0..12u8, 0..6u64, vec(due(), 0..3));
+    vec(look.prop_map(|(pause, lag_ns, due)| Look { pause, lag_ns, due }), 1..16)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Check that what lives is never forgotten, that what has ended is, and that all that a process has mapped when it is
+    /// sampled is known once it was described.
+    #[test]
+    fn what_is_known_is_true(
+        before in 0..30u8,
+        about in prop_oneof![Just(About::Everything), Just(About::Process), Just(About::Command)],
+        first in pauses(),
+        looks in looks(),
+        steps in vec((0..18u8, any::<u8>(), any::<u8>()), 0..150),
+    ) {
+        let mut run = Run::new(steps, about);
+        run.steps(before);
+        run.begin(about, first);
+        looks.iter().for_each(|look| run.look(look));
+        for _ in 0..2 {
+            run.look(&Look { pause: 0, lag_ns: 0, due: Vec::new() });
+        }
+    }
+}
