@@ -1,4 +1,4 @@
-//! The dumps of compiled code (jitdump) that processes keep for perf, taken into the recording at its end.
+//! The dumps of compiled code (jitdump) that processes keep for perf, taken into the recording as they grow.
 //!
 //! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
 //! in whatever container the process runs in. What is taken are names, addresses and times; the code itself is not.
@@ -10,12 +10,9 @@ use fpprof_recording::compiled::jitdump::{
     CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
 };
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// Dumps that are kept open.
-const MAX_DUMPS: usize = 256;
 /// Bytes taken of a dump; a function takes some 100.
 const MAX_DUMP_BYTES: usize = 32 << 20;
 /// Bytes taken of all dumps together.
@@ -28,9 +25,36 @@ const BUFFER_BYTES: usize = 4096;
 /// The dumps of profiled processes.
 #[derive(Debug, Default)]
 pub(crate) struct JitDumps {
-    /// By process, device and inode; `None` for what is not read: anyone may call a file so.
-    dumps: BTreeMap<(u32, u32, u32, u64), Option<File>>,
-    n_over: u64,
+    dumps: Vec<JitDump>,
+    /// Bytes taken of all.
+    total: usize,
+}
+
+/// The dump of a process.
+#[derive(Debug)]
+pub(crate) struct JitDump {
+    pid: u32,
+    /// `None` for what is not read: anyone may call a file so.
+    file: Option<File>,
+    taken: Taken,
+    state: Option<State>,
+}
+
+/// How much of a dump was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Taken {
+    /// The next record begins there; 0 before the header.
+    offset: u64,
+    records: usize,
+    bytes: usize,
+}
+
+/// What follows the last record that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Nothing,
+    /// A record that makes no sense or is not whole, or what there is no room for.
+    Something,
 }
 
 /// What became of the dumps that are not whole in the recording.
@@ -42,42 +66,44 @@ pub(crate) struct Untaken {
     pub(crate) cut: u64,
 }
 
+impl JitDump {
+    /// The dump whose mark this mapping is.
+    pub(crate) fn of(mmap: &Mmap) -> Self {
+        Self { pid: mmap.pid, file: open(mmap), taken: Taken::default(), state: None }
+    }
+}
+
 impl JitDumps {
-    /// Takes note of an executable mapping; whether it is the mark of a dump, which is no code.
-    pub(crate) fn note(&mut self, mmap: &Mmap) -> bool {
-        let FileIdentity { dev_major, dev_minor, inode, .. } = mmap.identity;
-        if inode == 0 || !is_dump(&mmap.path) {
-            return false;
-        }
-        let key = (mmap.pid, dev_major, dev_minor, inode);
-        if self.dumps.len() < MAX_DUMPS {
-            self.dumps.entry(key).or_insert_with(|| open(mmap));
-        } else if !self.dumps.contains_key(&key) {
-            self.n_over = self.n_over.saturating_add(1);
-        }
-        true
+    /// Takes from a dump from now on.
+    pub(crate) fn add(&mut self, dump: JitDump) {
+        self.dumps.push(dump);
     }
 
-    /// Hands on the dumps, each as [`Compiled::JitDump`].
-    pub(crate) fn finish(self, emit: &mut impl FnMut(ModuleBytes)) -> Untaken {
-        let mut untaken = Untaken { refused: self.n_over, cut: 0 };
-        let mut room = MAX_TOTAL_BYTES;
-        for ((pid, ..), file) in self.dumps {
-            let Some((bytes, is_whole)) = file.and_then(|file| taken(&file, room.min(MAX_DUMP_BYTES))) else {
-                untaken.refused = untaken.refused.saturating_add(1);
-                continue;
-            };
-            untaken.cut = untaken.cut.saturating_add(u64::from(!is_whole));
-            room = room.saturating_sub(bytes.len());
-            let path = Compiled::JitDump(pid).path();
-            emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
+    /// Hands on what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own.
+    pub(crate) fn look(&mut self, emit: &mut impl FnMut(ModuleBytes)) {
+        for dump in &mut self.dumps {
+            let room = MAX_DUMP_BYTES.saturating_sub(dump.taken.bytes).min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+            let is_first = dump.taken.offset == 0;
+            let file = dump.file.as_ref();
+            let Some((bytes, state)) = file.and_then(|file| take(file, &mut dump.taken, room)) else { continue };
+            dump.state = Some(state);
+            if is_first || bytes.len() > HEADER_BYTES {
+                self.total = self.total.saturating_add(bytes.len());
+                let path = Compiled::JitDump(dump.pid).path();
+                emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
+            }
         }
-        untaken
+    }
+
+    /// What had not been taken at the last look.
+    pub(crate) fn untaken(&self) -> Untaken {
+        let n = |state| self.dumps.iter().filter(|dump| dump.state == state).count() as u64;
+        Untaken { refused: n(None), cut: n(Some(State::Something)) }
     }
 }
 
 /// Whether a file is called `jit-NUMBER.dump`. The number says nothing: in a namespace it is another than ours.
-fn is_dump(path: &[u8]) -> bool {
+pub(crate) fn is_dump(path: &[u8]) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
@@ -92,35 +118,38 @@ fn open(mmap: &Mmap) -> Option<File> {
     is_file_of(&file, owner).then_some(file)
 }
 
-/// The dump without its code, at most `room` bytes of it, and whether that is all; `None` if it is none.
-fn taken(file: &File, room: usize) -> Option<(Vec<u8>, bool)> {
-    let mut left = file.metadata().ok()?.len();
+/// The records of the dump that have come, behind its header and without their code, at most `room` bytes, and what
+/// follows them; `None` if it is no dump, or has become shorter.
+fn take(file: &File, taken: &mut Taken, room: usize) -> Option<(Vec<u8>, State)> {
+    let len = file.metadata().ok()?.len();
     let mut from = BufReader::with_capacity(BUFFER_BYTES, file);
     from.seek(SeekFrom::Start(0)).ok()?;
     let mut copy = vec![0; HEADER_BYTES];
     from.read_exact(&mut copy).ok()?;
     let own_bytes = u32_at(&copy, 8)?;
-    let more = u64::from(own_bytes).checked_sub(HEADER_BYTES as u64)?;
-    left = left.checked_sub(u64::from(own_bytes))?;
-    if !copy.starts_with(MAGIC) || copy.len() > room {
+    if !copy.starts_with(MAGIC) || copy.len() > room || (own_bytes as usize) < HEADER_BYTES {
         return None;
     }
-    from.seek_relative(i64::try_from(more).ok()?).ok()?;
     copy.get_mut(8..12)?.copy_from_slice(&u32::try_from(HEADER_BYTES).ok()?.to_le_bytes());
-    for _ in 0..MAX_RECORDS {
-        if left == 0 {
-            return Some((copy, true));
-        }
+    let mut now = Taken { offset: taken.offset.max(u64::from(own_bytes)), ..*taken };
+    let mut left = len.checked_sub(now.offset)?;
+    from.seek(SeekFrom::Start(now.offset)).ok()?;
+    let mut state = State::Nothing;
+    while left > 0 {
         let before = copy.len();
-        match copy_record(&mut from, left, &mut copy, room) {
-            Some(bytes) => left = left.saturating_sub(bytes),
-            None => {
-                copy.truncate(before);
-                return Some((copy, false));
-            }
-        }
+        let copied = (now.records < MAX_RECORDS).then(|| copy_record(&mut from, left, &mut copy, room)).flatten();
+        let Some(bytes) = copied else {
+            copy.truncate(before);
+            state = State::Something;
+            break;
+        };
+        left = left.saturating_sub(bytes);
+        now.offset = now.offset.saturating_add(bytes);
+        now.records += 1;
     }
-    Some((copy, false))
+    now.bytes = now.bytes.saturating_add(copy.len());
+    *taken = now;
+    Some((copy, state))
 }
 
 /// Appends the next record, if it is of a kind that is taken, without its code; `left` bytes of the file are to come.

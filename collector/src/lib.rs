@@ -14,7 +14,8 @@
 //! **How it works.** With eBPF, one event fires on each CPU, and a BPF program takes the sample: user registers, the stack from the
 //! stack pointer up to its end or to a limit, a frame-pointer chain walked in that copy, and the kernel's chain. It writes
 //! them in place into the CPU's ring, which is shared memory. perf's process events come beside them. The reader joins
-//! all of it in the order of time, names files by device, inode and build id, and keeps those that are gone by the end.
+//! all of it in the order of time, and names files by device, inode and build id. Beside it a thread looks for those that are
+//! gone, and keeps them.
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!

@@ -1,14 +1,21 @@
 //! Files that may be gone when the recording is analysed.
 //!
-//! Every file that is mapped executable is opened once, when its mapping is made. At the end those whose path no longer
-//! leads to them (deleted, replaced, memfd, another mount namespace) are put into the recording.
+//! Every file that is mapped executable is opened once, when its mapping is made. Those whose path does not lead to them, or
+//! soon does not any more (deleted, replaced, memfd, another mount namespace), are put into the recording: the keeper, a
+//! thread of its own, looks for them, so that who reads the rings never waits for it.
 
-use crate::jit_dumps::JitDumps;
+mod keeper;
+
+use crate::error::Error;
+use crate::jit_dumps::{JitDump, is_dump};
 use crate::kernel_symbols::KernelSymbols;
-use crate::perf_maps::PerfMaps;
-use crate::proc::{Opened, open_mapped, read_build_id, still_at};
-use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
-use rustc_hash::FxHashMap;
+use crate::perf_maps::{Directory, is_code_of_no_file};
+use crate::proc::{open_mapped, read_build_id};
+use crate::sys::read_memory;
+use fpprof_recording::PackedModule;
+use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
+use keeper::{Job, Keeper, Kept};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -16,28 +23,30 @@ use std::os::unix::fs::FileExt;
 const MAX_OPEN: usize = 4096;
 /// Files remembered at all; a process that makes more and runs each of them is up to no good.
 const MAX_FILES: usize = 65_536;
-/// Largest file that is put into a recording.
-const MAX_FILE_BYTES: u64 = 40 << 20;
-/// Bytes of all files that are put into a recording.
-const MAX_TOTAL_BYTES: u64 = 512 << 20;
+/// Processes whose tables of compiled code are looked for.
+const MAX_TABLES: usize = 1024;
+/// Dumps of compiled code that are kept open.
+const MAX_DUMPS: usize = 256;
 
 /// The files mapped executable by profiled processes.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    files: FxHashMap<Key, Kept>,
+    files: FxHashMap<FileKey, Option<BuildId>>,
+    tables: FxHashSet<u32>,
+    dumps: FxHashSet<(u32, FileKey)>,
     max_open: usize,
     n_open: usize,
-    not_kept: u64,
-    perf_maps: PerfMaps,
-    jit_dumps: JitDumps,
+    n_over: NotKept,
+    has_vdso32: bool,
+    keeper: Keeper,
     kernel: KernelSymbols,
 }
 
 /// A file without its build id, which is only known once it was read.
-type Key = (u32, u32, u64, u64);
+type FileKey = (u32, u32, u64, u64);
 
 /// What would be needed by its bytes and is not in the recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NotKept {
     pub(crate) files: u64,
     /// Tables and dumps of compiled code.
@@ -46,48 +55,49 @@ pub(crate) struct NotKept {
     pub(crate) cut_dumps: u64,
 }
 
-#[derive(Debug)]
-struct Kept {
-    opened: Option<Opened>,
-    path: Vec<u8>,
-    identity: FileIdentity,
-}
-
 impl Modules {
     /// Keeps at most half of the `open_files` that this process may have.
-    pub(crate) fn new(open_files: u64) -> Self {
+    ///
+    /// # Errors
+    /// If there can be no more threads.
+    pub(crate) fn new(open_files: u64) -> Result<Self, Error> {
         let half = usize::try_from(open_files / 2).unwrap_or(MAX_OPEN);
-        Self {
+        Ok(Self {
             files: FxHashMap::default(),
+            tables: FxHashSet::default(),
+            dumps: FxHashSet::default(),
             max_open: half.min(MAX_OPEN),
             n_open: 0,
-            not_kept: 0,
-            perf_maps: PerfMaps::default(),
-            jit_dumps: JitDumps::default(),
+            n_over: NotKept::default(),
+            has_vdso32: false,
             kernel: KernelSymbols::default(),
-        }
+            keeper: Keeper::start().map_err(Error::system("starting a thread"))?,
+        })
     }
 
     /// Takes note of a mapping, and adds the build id of its file, read from it when it is first mapped.
     pub(crate) fn note(&mut self, mmap: &mut Mmap) {
-        let identity = &mmap.identity;
         if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
             return;
         }
-        self.perf_maps.note(mmap);
-        if identity.inode == 0 || self.jit_dumps.note(mmap) {
-            return;
+        if mmap.path == VDSO && mmap.start < FIRST_ABOVE_32_BITS {
+            self.note_vdso32(mmap);
         }
+        if is_code_of_no_file(mmap) && self.tables.len() < MAX_TABLES && self.tables.insert(mmap.pid) {
+            self.keeper.tell(Job::Table(mmap.pid, Directory::of(mmap.pid)));
+        }
+        let identity = &mmap.identity;
         // The generation is only known of mappings the kernel told of.
         let key = (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation);
-        if let Some(kept) = self.files.get_mut(&key) {
-            if mmap.identity.build_id.is_none() {
-                mmap.identity.build_id = kept.identity.build_id;
-            }
+        if identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap, key)) {
+            return;
+        }
+        if let Some(build_id) = self.files.get(&key) {
+            mmap.identity.build_id = mmap.identity.build_id.or(*build_id);
             return;
         }
         if self.files.len() >= MAX_FILES {
-            self.not_kept += 1;
+            self.n_over.files += 1;
             return;
         }
         let may_open = self.n_open < self.max_open;
@@ -97,7 +107,8 @@ impl Modules {
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| read_build_id(&opened.file));
         }
-        self.files.insert(key, Kept { opened, path: mmap.path.clone(), identity: mmap.identity });
+        self.files.insert(key, mmap.identity.build_id);
+        self.keeper.tell(Job::File(Kept { opened, path: mmap.path.clone(), identity: mmap.identity }));
     }
 
     /// Takes note of a stack of the kernel's.
@@ -105,43 +116,69 @@ impl Modules {
         self.kernel.note(chain);
     }
 
-    /// Hands on the names of the kernel's functions, the bytes of all files that cannot be found by their path any more and
-    /// the tables of compiled code, and says of how many that was impossible.
-    pub(crate) fn finish(mut self, mut emit: impl FnMut(ModuleBytes)) -> NotKept {
-        self.kernel.finish().into_iter().for_each(&mut emit);
-        let tables = self.perf_maps.finish(&mut emit);
-        let dumps = self.jit_dumps.finish(&mut emit);
-        let mut files: Vec<Kept> = self.files.drain().map(|(_, kept)| kept).collect();
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut total = 0u64;
-        for kept in files {
-            if still_at(&kept.path, &kept.identity) {
-                continue;
-            }
-            let room = MAX_FILE_BYTES.min(MAX_TOTAL_BYTES - total);
-            match kept.opened.as_ref().filter(|opened| opened.bytes <= room).and_then(read_all) {
-                Some(bytes) => {
-                    total += bytes.len() as u64;
-                    emit(ModuleBytes { path: kept.path, identity: kept.identity, bytes });
-                }
-                None => self.not_kept += 1,
-            }
+    /// Takes note of a mapping that is the mark of a dump, which is no code.
+    fn note_dump(&mut self, mmap: &Mmap, (major, minor, inode, _): FileKey) -> bool {
+        let key = (mmap.pid, (major, minor, inode, 0));
+        if self.dumps.contains(&key) {
+            return true;
         }
-        NotKept { files: self.not_kept, tables: tables.saturating_add(dumps.refused), cut_dumps: dumps.cut }
+        if self.dumps.len() < MAX_DUMPS {
+            self.dumps.insert(key);
+            self.keeper.tell(Job::Dump(JitDump::of(mmap)));
+        } else {
+            self.n_over.tables += 1;
+        }
+        true
+    }
+
+    /// The vDSO of 32-bit processes has a name of its own, and its bytes are those of the first that can be read.
+    fn note_vdso32(&mut self, mmap: &mut Mmap) {
+        mmap.path = VDSO32.to_vec();
+        let mut bytes = vec![0; usize::try_from(mmap.len.min(MAX_VDSO_BYTES)).unwrap_or(0)];
+        if self.has_vdso32 || read_memory(mmap.pid, mmap.start, &mut bytes) != bytes.len() {
+            return;
+        }
+        self.has_vdso32 = true;
+        self.keeper.tell(Job::Bytes(ModuleBytes { path: mmap.path.clone(), identity: FileIdentity::default(), bytes }));
+    }
+
+    /// Has the keeper look for what is gone by now, and for code that was compiled since it looked last.
+    pub(crate) fn look(&self) {
+        self.keeper.tell(Job::Look);
+    }
+
+    /// What is to be put into the recording, if something is ready.
+    pub(crate) fn ready(&self) -> Option<PackedModule> {
+        self.keeper.ready()
+    }
+
+    /// Hands on the names of the kernel's functions, and all that cannot be found by its path any more and is not in the
+    /// recording yet; says of how many that was impossible.
+    pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
+        if let Some(names) = std::mem::take(&mut self.kernel).finish() {
+            self.keeper.tell(Job::Bytes(names));
+        }
+        let found = self.keeper.finish(emit);
+        NotKept {
+            files: self.n_over.files + found.files,
+            tables: self.n_over.tables + found.tables,
+            cut_dumps: found.cut_dumps,
+        }
     }
 }
 
-/// As many bytes as the file had when it was opened; `None` if it has become shorter.
-fn read_all(opened: &Opened) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(opened.bytes).ok()?];
-    opened.file.read_exact_at(&mut bytes, 0).ok()?;
-    Some(bytes)
-}
+const VDSO: &[u8] = b"[vdso]";
+/// What the vDSO of 32-bit processes is called here; the kernel calls it as that of others.
+const VDSO32: &[u8] = b"[vdso32]";
+/// 32-bit processes have nothing mapped from here on, and the kernel puts the vDSO of others far above.
+const FIRST_ABOVE_32_BITS: u64 = 1 << 32;
+/// Larger than that of any kernel.
+const MAX_VDSO_BYTES: u64 = 64 << 10;
 
 /// The vDSO, which is the same in all 64-bit processes and in no file.
 pub(crate) fn vdso() -> Option<ModuleBytes> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
-    let entry = crate::proc::parse_maps(&maps).find(|entry| entry.path == b"[vdso]")?;
+    let entry = crate::proc::parse_maps(&maps).find(|entry| entry.path == VDSO)?;
     let memory = File::open("/proc/self/mem").ok()?;
     let mut bytes = vec![0; usize::try_from(entry.end - entry.start).ok()?];
     memory.read_exact_at(&mut bytes, entry.start).ok()?;

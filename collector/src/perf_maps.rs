@@ -1,4 +1,4 @@
-//! The tables of compiled code that processes keep for perf, taken into the recording at its end.
+//! The tables of compiled code that processes keep for perf, taken into the recording as they grow.
 //!
 //! A runtime that compiles while it runs writes `/tmp/perf-PID.map`, as it sees `/tmp` and its own pid. The directory is
 //! held from the moment the process first has executable memory without a file, so that the table of a process that has
@@ -8,30 +8,40 @@ use crate::proc::{effective_uid, inner_pid};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::perf_map::function;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
-use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Processes whose tables are looked for.
-const MAX_PROCESSES: usize = 1024;
 /// Largest table that is taken.
 const MAX_MAP_BYTES: u64 = 64 << 20;
 /// Bytes of all tables together.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
+/// Bytes of a table that are read at once. A longer line is where it ends.
+const PIECE_BYTES: usize = 4 << 20;
 
 /// The processes that run code of no file.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMaps {
-    processes: FxHashMap<u32, Option<Directory>>,
+    processes: BTreeMap<u32, Table>,
+    /// Bytes taken of all.
+    total: u64,
+}
+
+/// The table of a process.
+#[derive(Debug)]
+struct Table {
+    directory: Option<Directory>,
+    /// Of the file that was read last: its inode, and how far.
+    read: (u64, u64),
+    is_refused: bool,
 }
 
 /// `/tmp` of a process.
 #[derive(Debug)]
-struct Directory {
+pub(crate) struct Directory {
     /// Open as a path only.
     tmp: File,
     /// The pid as the process sees it.
@@ -39,47 +49,75 @@ struct Directory {
     owner: u32,
 }
 
+/// Whether a mapping may hold compiled code.
+pub(crate) fn is_code_of_no_file(mmap: &Mmap) -> bool {
+    let is_anonymous = mmap.identity.inode == 0 && mmap.path.starts_with(b"//anon");
+    // Some runtimes map the same memory twice, writable and executable, and need a file of no name for it.
+    is_anonymous || mmap.path.starts_with(b"/memfd:")
+}
+
 impl PerfMaps {
-    /// Takes note of a mapping that may hold compiled code.
-    pub(crate) fn note(&mut self, mmap: &Mmap) {
-        let is_anonymous = mmap.identity.inode == 0 && mmap.path.starts_with(b"//anon");
-        // Some runtimes map the same memory twice, writable and executable, and need a file of no name for it.
-        let is_code = is_anonymous || mmap.path.starts_with(b"/memfd:");
-        if is_code && self.processes.len() < MAX_PROCESSES {
-            self.processes.entry(mmap.pid).or_insert_with(|| Directory::of(mmap.pid));
-        }
+    /// Looks for the table of a process from now on.
+    pub(crate) fn add(&mut self, pid: u32, directory: Option<Directory>) {
+        self.processes.insert(pid, Table { directory, read: (0, 0), is_refused: false });
     }
 
-    /// Hands on the tables, each as [`Compiled::PerfMap`]; gives how many were there and were not taken.
-    pub(crate) fn finish(self, emit: &mut impl FnMut(ModuleBytes)) -> u64 {
-        let mut processes: Vec<_> = self.processes.into_iter().collect();
-        processes.sort_unstable_by_key(|(pid, _)| *pid);
-        let (mut total, mut not_taken) = (0u64, 0);
-        for (pid, directory) in processes {
-            let found = match &directory {
+    /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`].
+    pub(crate) fn look(&mut self, emit: &mut impl FnMut(ModuleBytes)) {
+        for (&pid, table) in &mut self.processes {
+            let found = match &table.directory {
                 Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
                 None => open_path("/tmp").map_or(Found::Nothing, |tmp| open(&tmp, pid, own_uid())),
             };
-            let file = match found {
-                Found::Nothing => continue,
-                Found::Refused => None,
-                Found::Table(file) => Some(file),
-            };
-            match file.and_then(|file| read(file, MAX_MAP_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(total)))) {
-                Some(bytes) => {
-                    total = total.saturating_add(bytes.len() as u64);
+            table.is_refused = match found {
+                Found::Nothing => false,
+                Found::Refused => true,
+                Found::Table(file) => !table.take(&file, &mut self.total, &mut |bytes| {
                     let path = Compiled::PerfMap(pid).path();
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
-                }
-                None => not_taken += 1,
+                }),
+            };
+        }
+    }
+
+    /// Tables that were there at the last look and were not taken.
+    pub(crate) fn n_refused(&self) -> u64 {
+        self.processes.values().map(|table| u64::from(table.is_refused)).sum()
+    }
+}
+
+impl Table {
+    /// Hands on the lines that have come; says whether there was room for them. A file that is another, or has become
+    /// shorter, is read from its beginning: later lines count.
+    fn take(&mut self, file: &File, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
+        let Ok(metadata) = file.metadata() else { return false };
+        let (inode, len) = (metadata.ino(), metadata.len());
+        if len > MAX_MAP_BYTES {
+            return false;
+        }
+        if self.read.0 != inode || len < self.read.1 {
+            self.read = (inode, 0);
+        }
+        while self.read.1 < len {
+            let Some((lines, bytes)) = whole_lines(file, self.read.1) else { return false };
+            if bytes == 0 {
+                break;
+            }
+            self.read.1 = self.read.1.saturating_add(bytes);
+            *total = total.saturating_add(lines.len() as u64);
+            if *total > MAX_TOTAL_BYTES {
+                return false;
+            }
+            if !lines.is_empty() {
+                emit(lines);
             }
         }
-        not_taken
+        true
     }
 }
 
 impl Directory {
-    fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn of(pid: u32) -> Option<Self> {
         let owner = effective_uid(pid)?;
         let tmp = tmp_below(Path::new(&format!("/proc/{pid}/root")))?;
         Some(Self { tmp, inner_pid: inner_pid(pid)?, owner })
@@ -130,20 +168,28 @@ pub(crate) fn is_file_of(file: &File, owner: u32) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.uid() == owner && metadata.nlink() <= 1)
 }
 
-/// The whole lines of the table that name a function: its program may be writing still. `None` if it is larger than `most`.
-fn read(file: File, most: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
-    if bytes.len() as u64 > most {
-        return None;
+/// The whole lines from a place in the table on that name a function, and how many bytes the whole lines there have: its
+/// program may be writing still.
+fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut filled = 0;
+    while let Some(room) = piece.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match file.read_at(room, from.saturating_add(filled as u64)).ok()? {
+            0 => break,
+            n => filled += n,
+        }
     }
+    piece.truncate(filled);
+    let whole = piece.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    piece.truncate(whole);
     let is_entry = |line: &&[u8]| line.strip_suffix(b"\n").is_some_and(|line| function(line).is_some());
-    Some(bytes.split_inclusive(|&byte| byte == b'\n').filter(is_entry).flatten().copied().collect())
+    Some((piece.split_inclusive(|&byte| byte == b'\n').filter(is_entry).flatten().copied().collect(), whole as u64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::os::unix::fs::symlink;
 
     fn code(pid: u32, path: &[u8]) -> Mmap {
@@ -162,11 +208,12 @@ mod tests {
         }
     }
 
-    /// The tables, and how many were not taken.
-    fn taken(maps: PerfMaps) -> (Vec<ModuleBytes>, u64) {
-        let mut found = Vec::new();
-        let not_taken = maps.finish(&mut |module| found.push(module));
-        (found, not_taken)
+    /// The tables of processes, and how many were not taken.
+    fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
+        let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
+        pids.iter().for_each(|&pid| maps.add(pid, Directory::of(pid)));
+        maps.look(&mut |module| found.push(module));
+        (found, maps.n_refused())
     }
 
     /// Check that the table of a process with code of no file is taken up to its last whole line, that a process without
@@ -177,24 +224,37 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, "1000 10 f\n2000 10 g").unwrap();
-        let mut maps = PerfMaps::default();
-        maps.note(&code(pid, b"/usr/bin/program"));
-        assert!(taken(maps).0.is_empty());
-        let noted = || {
-            let mut maps = PerfMaps::default();
-            maps.note(&code(pid, b"//anon"));
-            maps
-        };
-        let (found, not_taken) = taken(noted());
+        assert!(is_code_of_no_file(&code(pid, b"//anon")) && !is_code_of_no_file(&code(pid, b"/usr/bin/program")));
+        let (found, not_taken) = taken(&[pid]);
         assert_eq!((found.len(), not_taken), (1, 0));
         assert_eq!((found[0].path.clone(), &*found[0].bytes), (Compiled::PerfMap(pid).path(), &b"1000 10 f\n"[..]));
         let elsewhere = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(elsewhere.path(), "1000 10 f\n").unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(taken(noted()), (none, 0) if none.is_empty()), "there is none");
+        assert!(matches!(taken(&[pid]), (none, 0) if none.is_empty()), "there is none");
         symlink(elsewhere.path(), &path).unwrap();
-        assert!(matches!(taken(noted()), (none, 1) if none.is_empty()), "it is refused, and counted");
+        assert!(matches!(taken(&[pid]), (none, 1) if none.is_empty()), "it is refused, and counted");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Check that each line is taken once, as soon as it is whole, and that a table that is made anew is taken anew.
+    #[test]
+    fn tables_are_taken_as_they_grow() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut table = Table { directory: None, read: (0, 0), is_refused: false };
+        let (mut total, mut pieces) = (0, Vec::new());
+        let mut look = |file: &File| {
+            let mut lines = Vec::new();
+            assert!(table.take(file, &mut total, &mut |piece| lines.extend(piece)));
+            pieces.push(String::from_utf8(lines).unwrap());
+        };
+        for text in ["1000 10 f\n2000 1", "0 g", "\nnonsense\n3000 10 h\n", ""] {
+            file.write_all(text.as_bytes()).unwrap();
+            look(file.as_file());
+        }
+        file.as_file().set_len(10).unwrap();
+        look(file.as_file());
+        assert_eq!(pieces, ["1000 10 f\n", "", "2000 10 g\n3000 10 h\n", "", "1000 10 f\n"]);
     }
 
     /// Check that a table of another owner or with a second name is refused.
@@ -230,15 +290,20 @@ mod tests {
         let text =
             "root:$6$abc:19000:0:99999:7:::\n1000 10 f\n-----BEGIN KEY-----\n\n2000 0 none\n0x3000 0x8 g h\n4000 1 cut";
         std::fs::write(file.path(), text).unwrap();
-        assert_eq!(read(file.reopen().unwrap(), 1000).unwrap(), b"1000 10 f\n0x3000 0x8 g h\n");
+        assert_eq!(whole_lines(file.as_file(), 0).unwrap().0, b"1000 10 f\n0x3000 0x8 g h\n");
     }
 
     /// Check that a table that is too large is not taken in part.
     #[test]
     fn large_tables_are_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "1000 10 f\n").unwrap();
-        assert_eq!(read(file.reopen().unwrap(), 10).map(|bytes| bytes.len()), Some(10));
-        assert_eq!(read(file.reopen().unwrap(), 9), None);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"1000 10 f\n", 0).unwrap();
+        let mut lens = Vec::new();
+        for len in [MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
+            file.set_len(len).unwrap();
+            let mut table = Table { directory: None, read: (0, 0), is_refused: false };
+            lens.push((table.take(&file, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
+        }
+        assert_eq!(lens, [(true, 10), (false, 0)]);
     }
 }

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-fn program(dir: &Path) -> PathBuf {
+pub(crate) fn program(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("jit.c"), dir.join("jit"));
     std::fs::write(&source, SOURCE).expect("a temporary file is written");
     compile("gcc", &["-O1"], &program, &source);

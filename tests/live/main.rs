@@ -7,6 +7,7 @@ mod events;
 mod hard_cases;
 mod jit;
 mod jitdump;
+mod kept;
 mod nbdkit_fio;
 mod off_cpu;
 mod processes;

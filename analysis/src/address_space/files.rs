@@ -10,7 +10,7 @@ pub struct FileIx(pub u32);
 /// A file as it was mapped: what was called so, and which it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Path as the kernel named it, or `[vdso]`.
+    /// Path as the kernel named it, or `[vdso]`, or `[vdso32]` of 32-bit processes.
     pub path: Vec<u8>,
     /// Which file it was when it was mapped.
     pub identity: FileIdentity,
@@ -35,6 +35,11 @@ impl MappedFile {
     }
 }
 
+/// Whether this is what the kernel gives to every process: the vDSO, and that of 32-bit processes.
+pub(crate) fn is_vdso(path: &[u8]) -> bool {
+    path == b"[vdso]" || path == b"[vdso32]"
+}
+
 /// Whether a mapping of this name can hold a module: a file, or the vDSO.
 ///
 /// # Sources
@@ -42,7 +47,7 @@ impl MappedFile {
 /// (`/dev/zero`) and `newseg` in `ipc/shm.c` (`/SYSV…`).
 pub(super) fn can_hold_a_module(path: &[u8]) -> bool {
     let is_anonymous = path.starts_with(b"//anon") || path.starts_with(b"/dev/zero") || path.starts_with(b"/SYSV");
-    path == b"[vdso]" || (path.starts_with(b"/") && !is_anonymous)
+    is_vdso(path) || (path.starts_with(b"/") && !is_anonymous)
 }
 
 /// Each distinct (path, identity) once.

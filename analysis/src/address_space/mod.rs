@@ -21,6 +21,7 @@ mod timeline;
 
 pub use builder::Builder;
 pub use content::{Contents, SpaceMapping};
+pub(crate) use files::is_vdso;
 pub use files::{FileIx, MappedFile};
 pub use timeline::{CommIx, Place, ProcessIx, SpaceKey, Timeline};
 

@@ -3,12 +3,15 @@
 use super::identity::Missing;
 use crate::address_space::MappedFile;
 use fpprof_recording::model::BuildId;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Bytes with a position.
 pub trait ReadSeek: Read + Seek + Send {}
@@ -26,11 +29,11 @@ pub struct Candidate {
 /// What the file system says about an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileStat {
-    /// Device, major number.
+    /// Device, major number, as mappings show it.
     pub dev_major: u32,
     /// Device, minor number.
     pub dev_minor: u32,
-    /// Inode.
+    /// Inode, as mappings show it.
     pub inode: u64,
     /// Bytes.
     pub len_bytes: u64,
@@ -78,11 +81,18 @@ pub struct FileModules {
     roots: Vec<PathBuf>,
     debug_dirs: Vec<PathBuf>,
     has_recorded_inodes: bool,
+    /// Of mounts, by their numbers, looked for when first needed.
+    devices: OnceLock<BTreeMap<u64, (u32, u32)>>,
 }
 
 impl Default for FileModules {
     fn default() -> Self {
-        Self { roots: Vec::new(), debug_dirs: vec!["/usr/lib/debug".into()], has_recorded_inodes: true }
+        Self {
+            roots: Vec::new(),
+            debug_dirs: vec!["/usr/lib/debug".into()],
+            has_recorded_inodes: true,
+            devices: OnceLock::new(),
+        }
     }
 }
 
@@ -154,33 +164,57 @@ impl Resolver for FileModules {
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
-        // Without O_NONBLOCK, opening a pipe would wait for a writer.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let file =
-            OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
-                ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
-                _ => Missing::Unreadable,
-            })?;
-        let stat = regular(&file)?;
+        let missing = |error: std::io::Error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
+            _ => Missing::Unreadable,
+        };
+        // Looked at before it is opened: to open a device may set it going, and to open a pipe lets its writer go on.
+        let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(missing)?;
+        let metadata = handle.metadata().map_err(missing)?;
+        if !metadata.is_file() {
+            return Err(Missing::NotRegular);
+        }
+        let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(by_handle).map_err(missing)?;
+        let shown = self.shown_identity(&file);
+        let (dev_major, dev_minor) = device_numbers(metadata.dev());
+        let (dev_major, dev_minor, inode) = shown.unwrap_or((dev_major, dev_minor, metadata.ino()));
+        let stat = FileStat {
+            dev_major,
+            dev_minor,
+            inode,
+            len_bytes: metadata.len(),
+            modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+        };
         Ok(Opened { reader: Box::new(file), stat })
     }
 }
 
-/// What an open file is, if it is a regular one.
-fn regular(file: &File) -> Result<FileStat, Missing> {
-    let metadata = file.metadata().map_err(|_| Missing::Unreadable)?;
-    if !metadata.is_file() {
-        return Err(Missing::NotRegular);
+impl FileModules {
+    /// Device and inode of an open file as mappings show them, and so recordings. stat(2) may tell others: btrfs gives the
+    /// device of the subvolume, overlayfs that of the layer.
+    ///
+    /// # Sources
+    /// proc(5), `/proc/PID/mountinfo` and `/proc/PID/fdinfo`; before Linux 5.14 no inode is in the latter.
+    fn shown_identity(&self, file: &File) -> Option<(u32, u32, u64)> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let devices = self.devices.get_or_init(devices_of_mounts);
+        let &(dev_major, dev_minor) = devices.get(&field("mnt_id:")?)?;
+        Some((dev_major, dev_minor, field("ino:")?))
     }
-    let (dev_major, dev_minor) = device_numbers(metadata.dev());
-    Ok(FileStat {
-        dev_major,
-        dev_minor,
-        inode: metadata.ino(),
-        len_bytes: metadata.len(),
-        modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-        changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-    })
+}
+
+/// The devices of this process's mounts, by their numbers.
+fn devices_of_mounts() -> BTreeMap<u64, (u32, u32)> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let device = |line: &str| {
+        let mut fields = line.split(' ');
+        let (mount, (major, minor)) = (fields.next()?.parse().ok()?, fields.nth(1)?.split_once(':')?);
+        Some((mount, (major.parse().ok()?, minor.parse().ok()?)))
+    };
+    String::from_utf8_lossy(&text).lines().filter_map(device).collect()
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {

@@ -3,7 +3,7 @@
 use super::identity::{Verified, verify};
 use super::unwind_sections::unwind_sections;
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
-use crate::address_space::{FileIx, MappedFile, Timeline};
+use crate::address_space::{FileIx, MappedFile, Timeline, is_vdso};
 use fpprof_recording::model::{BuildId, FileIdentity, Meta};
 use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
 use std::collections::BTreeSet;
@@ -247,7 +247,7 @@ impl Embedded {
     /// users. There is one vDSO for each name.
     fn is(&self, file: &MappedFile) -> bool {
         match (self.path == file.path, file.identity.inode) {
-            (true, _) if file.path == b"[vdso]" => true,
+            (true, _) if is_vdso(&file.path) => true,
             (false, 0) => false,
             _ => self.identity == file.identity,
         }

@@ -5,6 +5,7 @@ use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, PREFIX_BYTES};
 use fpprof_recording::model::ModuleBytes;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// Most loads and moves of a recording, some 150 bytes each.
 const MAX_LOADS: usize = 4 << 20;
@@ -55,15 +56,19 @@ impl JitCodes {
     pub(crate) fn read(modules: &[ModuleBytes]) -> Self {
         let mut codes = Self::default();
         let mut loads: FxHashMap<u32, Vec<Load>> = FxHashMap::default();
+        // Dumps are taken in pieces, as they grew: code that moves may have been loaded in an earlier one.
+        let mut known: FxHashMap<u32, FxHashMap<u64, JitCode>> = FxHashMap::default();
         let (mut n_loads, mut n_strange) = (0usize, 0u64);
+        let mut timeless = BTreeSet::new();
         for module in modules {
             let Some(Compiled::JitDump(pid)) = Compiled::of_path(&module.path) else { continue };
             let of_process = loads.entry(pid).or_default();
             let before = of_process.len();
-            let read = codes.read_dump(&module.bytes, of_process, MAX_LOADS.saturating_sub(n_loads));
+            let room = MAX_LOADS.saturating_sub(n_loads);
+            let read = codes.read_dump(&module.bytes, of_process, known.entry(pid).or_default(), room);
             n_loads = n_loads.saturating_add(of_process.len().saturating_sub(before));
             n_strange = n_strange.saturating_add(read.n_strange);
-            if read.is_timeless {
+            if read.is_timeless && timeless.insert(pid) {
                 codes.warnings.push(format!(
                     "the jitdump of process {pid} has times of a processor's counter, which the recording does not know: \
                      its code has the last name that was at its address"
@@ -101,12 +106,17 @@ impl JitCodes {
     }
 
     /// Appends at most `room` loads.
-    fn read_dump(&mut self, dump: &[u8], loads: &mut Vec<Load>, room: usize) -> Read {
+    fn read_dump(
+        &mut self,
+        dump: &[u8],
+        loads: &mut Vec<Load>,
+        known: &mut FxHashMap<u64, JitCode>,
+        room: usize,
+    ) -> Read {
         let mut read = Read::default();
         let Some(header) = Header::read(dump) else { return Read { n_strange: 1, ..read } };
         read.is_timeless = header.flags & ARCH_TIMESTAMP != 0;
         let most = loads.len().saturating_add(room);
-        let mut known: FxHashMap<u64, JitCode> = FxHashMap::default();
         let mut rest = dump.get(header.bytes..).unwrap_or(&[]);
         while !rest.is_empty() {
             let Some((record, after)) = Record::split(rest) else {
@@ -117,8 +127,8 @@ impl JitCodes {
             let time_ns = if read.is_timeless { 0 } else { record.time_ns };
             let taken = match record.kind {
                 _ if loads.len().saturating_add(2) > most => None,
-                CODE_LOAD => self.load(record.body, time_ns, &mut known).map(|load| loads.push(load)),
-                CODE_MOVE => moved(record.body, time_ns, &known).map(|both| loads.extend(both)),
+                CODE_LOAD => self.load(record.body, time_ns, known).map(|load| loads.push(load)),
+                CODE_MOVE => moved(record.body, time_ns, known).map(|both| loads.extend(both)),
                 _ => Some(()),
             };
             read.n_strange = read.n_strange.saturating_add(u64::from(taken.is_none()));

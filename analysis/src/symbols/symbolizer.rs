@@ -97,11 +97,14 @@ impl Symbolizer {
         self.dumped = Arc::clone(timeline.jit_codes());
         self.warnings.extend_from_slice(self.dumped.warnings());
         self.warnings.sort_unstable();
+        let mut tables: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for module in timeline.embedded() {
             if let Some(Compiled::PerfMap(pid)) = Compiled::of_path(&module.path) {
-                self.compiled.insert(pid, PerfMap::read(module.bytes.clone()));
+                // Taken in pieces, as it grew.
+                tables.entry(pid).or_default().extend_from_slice(&module.bytes);
             }
         }
+        self.compiled.extend(tables.into_iter().map(|(pid, table)| (pid, PerfMap::read(table))));
         self
     }
 

@@ -47,12 +47,12 @@ impl<W: Write> BlockSink<W> {
         self.write_block(kind, items, (parts.len(), raw_len))
     }
 
-    /// Likewise, of a block of samples that is packed already.
-    pub(crate) fn write_packed(&mut self, packed: &PackedBlock) -> Result<(), Error> {
+    /// Likewise, of a block that is packed already.
+    pub(crate) fn write_packed(&mut self, kind: Kind, packed: &PackedBlock) -> Result<(), Error> {
         self.block.clear();
         self.block.resize(HEADER_BYTES, 0);
         self.block.extend_from_slice(&packed.stored);
-        self.write_block(Kind::Samples, packed.items, (packed.n_parts, packed.raw_len))
+        self.write_block(kind, packed.items, (packed.n_parts, packed.raw_len))
     }
 
     /// Writes what stands in `block` behind the room for its header.

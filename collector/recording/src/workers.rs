@@ -23,14 +23,14 @@ use std::thread::JoinHandle;
 /// Samples that may wait for a worker: a few MiB of the largest usual ones.
 const MAX_WAITING: usize = 64;
 
-/// A block of samples, ready to be written.
+/// A block, ready to be written.
 #[derive(Debug)]
 pub(crate) struct PackedBlock {
     pub(crate) items: u32,
     pub(crate) n_parts: usize,
     pub(crate) raw_len: usize,
     pub(crate) stored: Vec<u8>,
-    /// Samples by event and CPU.
+    /// Samples by event and CPU, of a block of samples.
     pub(crate) by_cpu: Vec<((u16, u32), u64)>,
 }
 

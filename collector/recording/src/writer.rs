@@ -5,6 +5,7 @@ use crate::block_sink::BlockSink;
 use crate::codec::{GapEncoder, SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
 use crate::model::{Checkpoint, End, Gap, Meta, Sample, Sideband};
+use crate::packed_module::PackedModule;
 use crate::scrub::MappingRanges;
 use crate::workers::{PackedBlock, Workers};
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct RecordingWriter<W> {
     samples: SampleEncoder,
     workers: Workers,
     sideband: SidebandEncoder,
+    /// Still to be written, as the sink failed.
+    modules: Vec<PackedModule>,
     gaps: GapEncoder,
     gaps_dropped: u64,
     /// A block of process events failed and was not yet written.
@@ -81,6 +84,7 @@ impl<W: Write> RecordingWriter<W> {
             samples: SampleEncoder::new(meta.host.machine()),
             workers: Workers::new(meta.host.machine()),
             sideband: SidebandEncoder::default(),
+            modules: Vec::new(),
             gaps: GapEncoder::default(),
             gaps_dropped: 0,
             sideband_is_late: false,
@@ -106,6 +110,21 @@ impl<W: Write> RecordingWriter<W> {
             return Ok(());
         }
         let written = self.write_sideband();
+        self.blocks.once(written)
+    }
+
+    /// Writes a module at once, as a block of its own. When the sink fails it is kept as process events are.
+    ///
+    /// # Errors
+    /// [`Error::Write`] if the sink fails.
+    pub fn module(&mut self, module: PackedModule) -> Result<(), Error> {
+        let kept_bytes: usize = self.modules.iter().map(|module| module.0.stored.len()).sum();
+        if kept_bytes.saturating_add(module.0.stored.len()) > MAX_KEPT_SIDEBAND && kept_bytes > 0 {
+            self.sideband_dropped += 1;
+        } else {
+            self.modules.push(module);
+        }
+        let written = self.write_modules();
         self.blocks.once(written)
     }
 
@@ -211,7 +230,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Whether the last attempt to write failed, or process events of an earlier one are still to be written.
     #[must_use]
     pub fn is_failing(&self) -> bool {
-        self.blocks.is_failing() || self.sideband_is_late
+        self.blocks.is_failing() || self.sideband_is_late || !self.modules.is_empty()
     }
 
     /// What became of the samples, by event and CPU. Samples in the open block are in neither count.
@@ -245,7 +264,7 @@ impl<W: Write> RecordingWriter<W> {
     }
 
     fn write_open_blocks(&mut self) -> Result<(), Error> {
-        let sideband = self.write_sideband();
+        let sideband = self.write_sideband().and(self.write_modules());
         sideband.and(self.write_samples()).and(self.write_finished(true)).and(self.write_gaps())
     }
 
@@ -261,7 +280,7 @@ impl<W: Write> RecordingWriter<W> {
 
     fn write_packed(&mut self, block: &PackedBlock) -> Result<(), Error> {
         // What a process did before its samples comes before them.
-        let written = self.write_sideband().and_then(|()| self.blocks.write_packed(block));
+        let written = self.write_sideband().and_then(|()| self.blocks.write_packed(Kind::Samples, block));
         count(&mut self.tallies, written.is_ok(), block.by_cpu.iter().copied());
         written
     }
@@ -282,6 +301,14 @@ impl<W: Write> RecordingWriter<W> {
             self.sideband_is_late = written.is_err();
             written?;
             self.sideband.clear();
+        }
+        Ok(())
+    }
+
+    fn write_modules(&mut self) -> Result<(), Error> {
+        while let Some(module) = self.modules.first() {
+            self.blocks.write_packed(Kind::Sideband, &module.0)?;
+            self.modules.remove(0);
         }
         Ok(())
     }

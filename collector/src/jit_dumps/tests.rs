@@ -26,10 +26,14 @@ fn load(name: &[u8], code: &[u8]) -> Vec<u8> {
     record(CODE_LOAD, 1, &body)
 }
 
-fn take(bytes: &[u8], room: usize) -> Option<(Vec<u8>, bool)> {
+fn all_of(bytes: &[u8], room: usize) -> Option<(Vec<u8>, bool)> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    taken(&file, room)
+    whole(take(&file, &mut Taken::default(), room))
+}
+
+fn whole(taken: Option<(Vec<u8>, State)>) -> Option<(Vec<u8>, bool)> {
+    taken.map(|(bytes, state)| (bytes, state == State::Nothing))
 }
 
 /// Check that loads are taken without their code, moves whole, and nothing of other records, whatever the length of the
@@ -39,11 +43,11 @@ fn names_are_taken_and_code_is_not() {
     let moved = record(CODE_MOVE, 2, &[3; 48]);
     let parts = [load(b"f", &[0xcc; 9000]), record(2, 1, &[1; 100]), moved.clone(), record(3, 3, &[]), load(b"g", b"")];
     let wanted = [header(), load(b"f", b""), moved, load(b"g", b"")].concat();
-    assert_eq!(take(&[header(), parts.concat()].concat(), 1 << 20), Some((wanted.clone(), true)));
+    assert_eq!(all_of(&[header(), parts.concat()].concat(), 1 << 20), Some((wanted.clone(), true)));
     let mut longer = header();
     longer[8] = 48;
     longer.extend([9; 8]);
-    assert_eq!(take(&[longer, parts.concat()].concat(), 1 << 20), Some((wanted, true)));
+    assert_eq!(all_of(&[longer, parts.concat()].concat(), 1 << 20), Some((wanted, true)));
 }
 
 /// Check that a dump ends at a record that is cut anywhere, is too short for its kind or longer than the file, or has a
@@ -54,7 +58,7 @@ fn records_that_make_no_sense_end_it() {
     let kept = [header(), load(b"first", b"")].concat();
     let second = load(b"second", b"code");
     for n in 1..second.len() {
-        assert_eq!(take(&[&good[..], &second[..n]].concat(), 1 << 20), Some((kept.clone(), false)), "{n} bytes");
+        assert_eq!(all_of(&[&good[..], &second[..n]].concat(), 1 << 20), Some((kept.clone(), false)), "{n} bytes");
     }
     let mut huge = second.clone();
     huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -63,7 +67,7 @@ fn records_that_make_no_sense_end_it() {
     let no_end = record(CODE_LOAD, 1, &[7; 60]);
     for hostile in [huge, nothing, no_end, record(CODE_LOAD, 1, &[0; 40]), record(CODE_MOVE, 1, &[0; 47])] {
         let bytes = [&good[..], &hostile, &second].concat();
-        assert_eq!(take(&bytes, 1 << 20), Some((kept.clone(), false)), "{hostile:?}");
+        assert_eq!(all_of(&bytes, 1 << 20), Some((kept.clone(), false)), "{hostile:?}");
     }
 }
 
@@ -73,13 +77,33 @@ fn there_is_an_end_to_what_is_taken() {
     let bytes = [header(), load(b"first", b"code"), load(&[b'n'; 300], b"code")].concat();
     let kept = [header(), load(b"first", b"")].concat();
     for room in 0..600 {
-        let taken = take(&bytes, room);
+        let taken = all_of(&bytes, room);
         assert!(taken.as_ref().is_none_or(|(taken, _)| taken.len() <= room), "{room}");
         if (kept.len()..kept.len() + 300).contains(&room) {
             assert_eq!(taken, Some((kept.clone(), false)), "{room}");
         }
     }
-    assert!(take(&bytes, 600).is_some_and(|(_, is_whole)| is_whole));
+    assert!(all_of(&bytes, 600).is_some_and(|(_, is_whole)| is_whole));
+}
+
+/// Check that each record is taken once, as soon as it is whole, behind a header of its own.
+#[test]
+fn dumps_are_taken_as_they_grow() {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut taken = Taken::default();
+    let second = load(b"second", b"code");
+    let mut look = |bytes: &[u8]| {
+        file.write_all(bytes).unwrap();
+        whole(take(&file, &mut taken, 1 << 20))
+    };
+    assert_eq!(look(&header()[..30]), None);
+    assert_eq!(look(&header()[30..]), Some((header(), true)));
+    let first = [&load(b"first", b"code")[..], &second[..20]].concat();
+    assert_eq!(look(&first), Some(([header(), load(b"first", b"")].concat(), false)));
+    assert_eq!(look(b""), Some((header(), false)));
+    assert_eq!(look(&second[20..]), Some(([header(), load(b"second", b"")].concat(), true)));
+    file.set_len(50).unwrap();
+    assert_eq!(take(&file, &mut taken, 1 << 20), None);
 }
 
 /// Check that what does not begin as a dump of this version and byte order is none.
@@ -91,9 +115,9 @@ fn other_files_are_none() {
         bytes
     };
     for bytes in [vec![], header()[..39].to_vec(), broken(0, b'J'), broken(4, 2), broken(8, 39), broken(11, 255)] {
-        assert_eq!(take(&bytes, 1 << 20), None, "{bytes:?}");
+        assert_eq!(all_of(&bytes, 1 << 20), None, "{bytes:?}");
     }
-    assert_eq!(take(&header(), 1 << 20), Some((header(), true)));
+    assert_eq!(all_of(&header(), 1 << 20), Some((header(), true)));
 }
 
 /// Check that a sparse file of great length, all of it records of no sense, costs nothing.
@@ -104,7 +128,7 @@ fn holes_are_passed_over() {
     file.write_all(&record(99, 0, &[])[..4]).unwrap();
     file.write_all(&u32::MAX.to_le_bytes()).unwrap();
     file.set_len(1 << 42).unwrap();
-    assert_eq!(taken(&file, 1 << 20), Some((header(), false)));
+    assert_eq!(whole(take(&file, &mut Taken::default(), 1 << 20)), Some((header(), false)));
 }
 
 /// Check that only files of the name are marks.

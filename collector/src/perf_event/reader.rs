@@ -3,7 +3,7 @@
 use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::events::Events;
 use super::stack_ends::StackEnds;
-use crate::modules::Modules;
+use crate::modules::{Modules, NotKept};
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Amends, Due, Follows, describe_due};
@@ -130,6 +130,9 @@ impl<W: Write> Reader<W> {
         self.tracker.forget_ended();
         let tracker = &self.tracker;
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
+        if let Some(module) = self.modules.ready() {
+            note(&mut self.write_failed, self.writer.module(module));
+        }
     }
 
     fn read_record(&mut self, i: usize, cursor: Cursor) -> Cursor {
@@ -197,6 +200,12 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
+    /// Writes all that will be gone; says what could not be kept.
+    pub(super) fn finish_modules(&mut self) -> NotKept {
+        let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
+        self.modules.finish(|module| note(write_failed, writer.module(module)))
+    }
+
     /// Brings to the disk what was collected.
     pub(super) fn flush(&mut self) {
         let flushed = self.writer.flush();
@@ -205,6 +214,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes the balance so far, and all that it is about.
     pub(super) fn checkpoint(&mut self, time_ns: u64) {
+        self.modules.look();
         self.events.sideband.count_lost();
         let sideband_lost = self.events.sideband.lost();
         let checkpoint = Checkpoint { time_ns, cpus: self.counters(false), sideband_lost };

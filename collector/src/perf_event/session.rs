@@ -48,7 +48,7 @@ pub(crate) fn record<W: Write>(
     let mut session = Session {
         request,
         notes: notes_of(&plan, &events),
-        reader: Reader::new(writer, events, Modules::new(open_files.limit()), options(request, &plan)),
+        reader: Reader::new(writer, events, Modules::new(open_files.limit())?, options(request, &plan)),
         plan: &plan,
         running,
         stop,
@@ -175,11 +175,10 @@ impl<W: Write> Session<'_, W> {
         self.reader.events.sideband.count_lost();
         self.reader.read(u64::MAX);
         self.reader.close_balance(stopped_ns);
-        let modules = std::mem::replace(&mut self.reader.modules, Modules::new(0));
-        let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
+        let not_kept = self.reader.finish_modules();
         self.reader.flush();
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
-        let end = End {
+        let mut end = End {
             time_ns: stopped_ns,
             reason: still_fails.map_or(reason, EndReason::WriteFailed),
             cpus: self.reader.counters(true),
@@ -191,7 +190,9 @@ impl<W: Write> Session<'_, W> {
                 fpprof_recording::Error::Write(source) => source.raw_os_error(),
                 _ => None,
             };
-            self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
+            let errno = errno.unwrap_or(libc::EIO);
+            end.reason = EndReason::WriteFailed(errno);
+            self.notes.push(Note::EndNotWritten(errno));
         }
         let sampled_ns = stopped_ns.saturating_sub(self.begun.time_ns);
         self.add_notes(not_kept, stopped_ns, &end);

@@ -1,7 +1,7 @@
 //! Files that processes have mapped, opened without trusting their names.
 
 use fpprof_recording::model::{BuildId, FileIdentity};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -12,14 +12,16 @@ use std::path::PathBuf;
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) bytes: u64,
+    /// Device and inode as stat(2) tells them.
+    stat: (u64, u64),
 }
 
 /// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
 /// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
 pub(crate) fn open_mapped(pid: u32, start: u64, end: u64, path: &[u8], identity: &FileIdentity) -> Option<Opened> {
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-    // Another file may be mapped there by now. The device is left out: some file systems give stat another one.
-    if let Some(opened) = open_regular(by_mapping, |metadata| metadata.ino() == identity.inode) {
+    // Another file may be mapped there by now.
+    if let Some(opened) = open_regular(by_mapping, |_, metadata| metadata.ino() == identity.inode) {
         return Some(opened);
     }
     if path.first() != Some(&b'/') {
@@ -28,34 +30,62 @@ pub(crate) fn open_mapped(pid: u32, start: u64, end: u64, path: &[u8], identity:
     let path = std::ffi::OsStr::from_bytes(path);
     let mut in_process = std::ffi::OsString::from(format!("/proc/{pid}/root"));
     in_process.push(path);
-    let is_it = |metadata: &std::fs::Metadata| same_file(metadata, identity);
-    open_regular(in_process.into(), is_it).or_else(|| open_regular(path.into(), is_it))
+    open_regular(in_process.into(), |handle, metadata| is_mapped(handle, metadata, identity, &pid.to_string()))
+        .or_else(|| open_regular(path.into(), |handle, metadata| is_mapped(handle, metadata, identity, "self")))
 }
 
-/// Whether the path, as we see it, still leads to this file.
-pub(crate) fn still_at(path: &[u8], identity: &FileIdentity) -> bool {
-    let path = std::ffi::OsStr::from_bytes(path);
-    std::fs::metadata(path).is_ok_and(|metadata| same_file(&metadata, identity))
+/// Whether the path, as we see it, still leads to this file, which was opened when it was mapped if that was possible.
+pub(crate) fn still_at(path: &[u8], identity: &FileIdentity, opened: Option<&Opened>) -> bool {
+    let handle = open_path(std::ffi::OsStr::from_bytes(path).into());
+    handle.is_some_and(|(handle, metadata)| match opened {
+        Some(opened) => (metadata.dev(), metadata.ino()) == opened.stat,
+        None => is_mapped(&handle, &metadata, identity, "self"),
+    })
 }
 
-fn same_file(metadata: &std::fs::Metadata, identity: &FileIdentity) -> bool {
+/// Whether a mapping of this identity is of this file. `pid`, or `self`, has it in its mount namespace.
+fn is_mapped(handle: &File, metadata: &Metadata, identity: &FileIdentity, pid: &str) -> bool {
+    let FileIdentity { dev_major, dev_minor, inode, .. } = *identity;
     let device = metadata.dev();
-    metadata.ino() == identity.inode
-        && libc::major(device) == identity.dev_major
-        && libc::minor(device) == identity.dev_minor
+    let by_stat = (libc::major(device), libc::minor(device), metadata.ino());
+    by_stat == (dev_major, dev_minor, inode) || shown_identity(handle, pid) == Some((dev_major, dev_minor, inode))
+}
+
+/// Device and inode of a file as mappings show them. stat(2) may tell others: btrfs gives the device of the subvolume,
+/// overlayfs that of the layer.
+///
+/// # Sources
+/// `show_map_vma` in `fs/proc/task_mmu.c`, `show_mountinfo` in `fs/proc_namespace.c` and `seq_show` in `fs/proc/fd.c` take
+/// both from the file system; `btrfs_getattr` and `ovl_getattr` do not. Before 5.14 no inode is shown of open files.
+fn shown_identity(handle: &File, pid: &str) -> Option<(u32, u32, u64)> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_raw_fd())).ok()?;
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let (mount, inode) = (field("mnt_id:")?, field("ino:")?);
+    let mounts = std::fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
+    let device = String::from_utf8_lossy(&mounts).lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (major, minor) = fields.next().filter(|id| id.parse() == Ok(mount)).and(fields.nth(1))?.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    device.map(|(major, minor)| (major, minor, inode))
+}
+
+fn open_path(path: PathBuf) -> Option<(File, Metadata)> {
+    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+    let metadata = handle.metadata().ok()?;
+    Some((handle, metadata))
 }
 
 /// Opens a regular file and nothing else: what a path leads to is looked at before it is opened, so that no FIFO blocks
 /// and no device is touched.
-fn open_regular(path: PathBuf, is_wanted: impl Fn(&std::fs::Metadata) -> bool) -> Option<Opened> {
-    let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
-    let metadata = handle.metadata().ok()?;
-    if !metadata.is_file() || !is_wanted(&metadata) {
+fn open_regular(path: PathBuf, is_wanted: impl Fn(&File, &Metadata) -> bool) -> Option<Opened> {
+    let (handle, metadata) = open_path(path)?;
+    if !metadata.is_file() || !is_wanted(&handle, &metadata) {
         return None;
     }
     let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(by_handle).ok()?;
-    Some(Opened { file, bytes: metadata.len() })
+    Some(Opened { file, bytes: metadata.len(), stat: (metadata.dev(), metadata.ino()) })
 }
 
 /// Program headers of a file, at most so many.

@@ -14,7 +14,7 @@ use crate::request::Outcome;
 use crate::ring::Lane;
 use crate::sideband::Throttled;
 use crate::sys::{Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sideband};
+use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -39,13 +39,12 @@ impl<W: Write> Session<'_, W> {
         self.note_nested(stopped_ns);
         let open: Vec<_> = self.reader.sideband.throttled_now(stopped_ns).collect();
         open.iter().for_each(|throttled| self.write_throttled(throttled));
-        let modules = self.reader.take_modules();
-        let not_kept = modules.finish(|module| self.reader.write_event(Sideband::Module(module)));
+        let not_kept = self.reader.finish_modules();
         self.reader.flush();
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let reason = still_fails.map_or(reason, EndReason::WriteFailed);
-        let end = End {
+        let mut end = End {
             time_ns: stopped_ns,
             reason,
             cpus: self.counters(stopped_ns, |lane| self.reader.written_at_last(lane)),
@@ -57,7 +56,9 @@ impl<W: Write> Session<'_, W> {
                 fpprof_recording::Error::Write(source) => source.raw_os_error(),
                 _ => None,
             };
-            self.notes.push(Note::EndNotWritten(errno.unwrap_or(libc::EIO)));
+            let errno = errno.unwrap_or(libc::EIO);
+            end.reason = EndReason::WriteFailed(errno);
+            self.notes.push(Note::EndNotWritten(errno));
         }
         self.add_notes(not_kept, &end, &should_have_fired)?;
         Ok(Outcome {

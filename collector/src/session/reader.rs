@@ -8,7 +8,7 @@ use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
 use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
-use crate::modules::Modules;
+use crate::modules::{Modules, NotKept};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
@@ -117,6 +117,7 @@ impl<W: Write> Reader<W> {
         self.read_samples(cut_ns);
         self.tracker.forget_ended();
         self.wait_halves.forget_ended();
+        self.write_modules();
     }
 
     fn read_samples(&mut self, cut_ns: u64) {
@@ -221,6 +222,19 @@ impl<W: Write> Reader<W> {
         note(&mut self.write_failed, written);
     }
 
+    /// Writes what was found to be gone, one at a time.
+    fn write_modules(&mut self) {
+        if let Some(module) = self.modules.ready() {
+            note(&mut self.write_failed, self.writer.module(module));
+        }
+    }
+
+    /// Writes all that will be gone; says what could not be kept.
+    pub(super) fn finish_modules(&mut self) -> NotKept {
+        let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
+        self.modules.finish(|module| note(write_failed, writer.module(module)))
+    }
+
     /// Brings to the disk what was collected.
     pub(super) fn flush(&mut self) {
         let flushed = self.writer.flush();
@@ -229,6 +243,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes the balance so far.
     pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) {
+        self.modules.look();
         let written = self.writer.checkpoint(checkpoint);
         note(&mut self.write_failed, written);
     }
@@ -271,11 +286,6 @@ impl<W: Write> Reader<W> {
     pub(super) fn total_of(&self, event: u16, which: counter) -> u64 {
         let lanes = self.rings.counted_lanes().filter(|lane| lane.event == event);
         lanes.map(|lane| self.rings.counters(lane).get(which)).sum()
-    }
-
-    /// Gives up the parts that the end needs.
-    pub(super) fn take_modules(&mut self) -> Modules {
-        std::mem::replace(&mut self.modules, Modules::new(0))
     }
 
     /// The end cannot be read before all is; errors of the process events' own kind end up here.

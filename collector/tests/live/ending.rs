@@ -1,8 +1,10 @@
 //! How recordings end.
 
 use crate::support::{Ended, build, directory, run, take, take_with};
-use fpprof_collector::{Request, StopFlag, Target, TargetStatus};
+use fpprof_collector::{Request, StopFlag, Target, TargetStatus, record};
 use fpprof_recording::model::{CaptureMode, EndReason};
+use fpprof_recording::{BlockKind, block_kind};
+use std::io::{self, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -55,5 +57,32 @@ fn attached_processes() {
     assert!(third.try_wait().expect("its state").is_none(), "it runs on");
     for child in [first, second] {
         assert!(child.wait().expect("its end").success());
+    }
+}
+
+/// A disk on which there is no room for the end alone.
+struct NoRoomForTheEnd;
+
+impl Write for NoRoomForTheEnd {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        match block_kind(block) {
+            Some(BlockKind::End) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            _ => Ok(block.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Check that a recording whose end alone could not be written does not count as one that ended in order.
+#[test]
+fn ends_that_are_not_written() {
+    for collector in [fpprof_collector::CollectorWish::Ebpf, fpprof_collector::CollectorWish::PerfEvent] {
+        let stop = StopFlag::new().expect("a flag");
+        let request = Request { collector, ..shell("exit 0") };
+        let outcome = record(&request, NoRoomForTheEnd, &stop, &mut |_| {}).expect("a recording");
+        assert_eq!(outcome.end.reason, EndReason::WriteFailed(libc::ENOSPC));
     }
 }

@@ -36,6 +36,21 @@ fn codes(flags: u64, records: &[Vec<u8>]) -> JitCodes {
     JitCodes::read(&[ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes }])
 }
 
+/// Check that a dump that was taken in pieces is one: code may move that was loaded in an earlier piece, and what is to be
+/// said of it is said once.
+#[test]
+fn pieces_are_one_dump() {
+    let (first, second) = (load(10, 0x1000, 0x10, 1, "f"), moved(20, 0x1000, 0x2000, 0x10, 1));
+    let piece = |flags, record: &[u8]| ModuleBytes {
+        path: b"[jitdump 7]".to_vec(),
+        identity: FileIdentity::default(),
+        bytes: [&header(flags), record].concat(),
+    };
+    let codes = JitCodes::read(&[piece(0, &first), piece(0, &second)]);
+    assert_eq!(names(&codes, &[(0x1000, 15), (0x1000, 25), (0x2000, 25)]), ["f", "", "f"]);
+    assert_eq!(JitCodes::read(&[piece(1, &first), piece(1, &second)]).warnings().len(), 1);
+}
+
 fn names(codes: &JitCodes, wanted: &[(u64, u64)]) -> Vec<String> {
     let name = |&(address, time)| codes.find(7, address, time).and_then(|code| codes.name(code)).unwrap_or_default();
     wanted.iter().map(name).collect()

@@ -29,12 +29,23 @@ fn only_the_mapped_regular_file() {
     let mapped = identity(&at("mapped"));
     for (name, is_it) in [("mapped", true), ("link", true), ("other", false), ("missing", false)] {
         assert_eq!(open(&at(name), &mapped).is_some(), is_it, "{name}");
-        assert_eq!(still_at(at(name).as_os_str().as_bytes(), &mapped), is_it, "{name}");
+        assert_eq!(still_at(at(name).as_os_str().as_bytes(), &mapped, None), is_it, "{name}");
     }
     assert!(open(&at("fifo"), &identity(&at("fifo"))).is_none());
     let device = std::path::Path::new("/dev/zero");
     assert!(open(device, &identity(device)).is_none());
     assert!(open_mapped(std::process::id(), 0, 4096, b"relative", &mapped).is_none());
+}
+
+/// Check that a file is known by what mappings show of it, as the kernel shows those of this program.
+#[test]
+fn mappings_show_the_file_system() {
+    let maps = std::fs::read("/proc/self/maps").expect("maps");
+    let program = std::fs::read_link("/proc/self/exe").expect("a program");
+    let entry = crate::proc::parse_maps(&maps).find(|entry| entry.path == program.as_os_str().as_bytes());
+    let entry = entry.expect("its mapping");
+    let shown = shown_identity(&File::open(&program).expect("a file"), "self");
+    assert_eq!(shown, Some((entry.dev_major, entry.dev_minor, entry.inode)));
 }
 
 /// An ELF file of 64 bits with one program header and these bytes behind it.

@@ -1,0 +1,167 @@
+//! The thread that looks for files that are gone.
+
+use super::NotKept;
+use crate::jit_dumps::{JitDump, JitDumps};
+use crate::perf_maps::{Directory, PerfMaps};
+use crate::proc::{Opened, still_at};
+use fpprof_recording::PackedModule;
+use fpprof_recording::model::{FileIdentity, ModuleBytes};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+/// Largest file that is put into a recording.
+const MAX_FILE_BYTES: u64 = 40 << 20;
+/// Bytes of all files that are put into a recording.
+const MAX_TOTAL_BYTES: u64 = 512 << 20;
+/// Files whose paths are looked at each time.
+const FILES_A_LOOK: usize = 2048;
+
+/// What the keeper is to do.
+#[derive(Debug)]
+pub(super) enum Job {
+    File(Kept),
+    /// Of a process, in its `/tmp` if that could be opened.
+    Table(u32, Option<Directory>),
+    Dump(JitDump),
+    Bytes(ModuleBytes),
+    Look,
+}
+
+/// A file that may go.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) opened: Option<Opened>,
+    pub(super) path: Vec<u8>,
+    pub(super) identity: FileIdentity,
+}
+
+/// The thread, from outside.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    jobs: Option<Sender<Job>>,
+    /// One is ready and the next is being made; then the keeper waits.
+    ready: Receiver<PackedModule>,
+    thread: Option<JoinHandle<NotKept>>,
+}
+
+impl Keeper {
+    pub(super) fn start() -> io::Result<Self> {
+        let (jobs, to_do) = channel();
+        let (emit, ready) = sync_channel(1);
+        let work = Work {
+            emit,
+            files: Vec::new(),
+            tables: PerfMaps::default(),
+            dumps: JitDumps::default(),
+            total: 0,
+            n_lost: 0,
+        };
+        let thread = std::thread::Builder::new().name("fpprof-files".to_owned()).spawn(move || work.run(&to_do))?;
+        Ok(Self { jobs: Some(jobs), ready, thread: Some(thread) })
+    }
+
+    pub(super) fn tell(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            // The keeper ends before its channel only by a panic, which `finish` hands on.
+            let _ = jobs.send(job);
+        }
+    }
+
+    pub(super) fn ready(&self) -> Option<PackedModule> {
+        self.ready.try_recv().ok()
+    }
+
+    /// Has the keeper look for the last time, and ends it.
+    pub(super) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
+        self.jobs = None;
+        self.ready.iter().for_each(emit);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(not_kept)) => not_kept,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => NotKept::default(),
+        }
+    }
+}
+
+/// The thread, from inside.
+struct Work {
+    emit: SyncSender<PackedModule>,
+    /// Still where they were.
+    files: Vec<Kept>,
+    tables: PerfMaps,
+    dumps: JitDumps,
+    /// Bytes of files so far.
+    total: u64,
+    /// Files that would be needed and could not be kept.
+    n_lost: u64,
+}
+
+impl Work {
+    fn run(mut self, to_do: &Receiver<Job>) -> NotKept {
+        while let Ok(first) = to_do.recv() {
+            let mut looks = false;
+            for job in std::iter::once(first).chain(to_do.try_iter()) {
+                looks |= matches!(job, Job::Look);
+                self.take(job);
+            }
+            if looks {
+                self.look(FILES_A_LOOK);
+            }
+        }
+        self.look(usize::MAX);
+        let dumps = self.dumps.untaken();
+        NotKept {
+            files: self.n_lost,
+            tables: self.tables.n_refused().saturating_add(dumps.refused),
+            cut_dumps: dumps.cut,
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::File(kept) => self.look_at(kept),
+            Job::Table(pid, directory) => self.tables.add(pid, directory),
+            Job::Dump(dump) => self.dumps.add(dump),
+            Job::Bytes(module) => _ = hand_on(&self.emit, module),
+            Job::Look => {}
+        }
+    }
+
+    /// Those that were looked at come behind the others.
+    fn look(&mut self, most: usize) {
+        let n = self.files.len().min(most);
+        for kept in self.files.drain(..n).collect::<Vec<_>>() {
+            self.look_at(kept);
+        }
+        let emit = &self.emit;
+        self.tables.look(&mut |module| _ = hand_on(emit, module));
+        self.dumps.look(&mut |module| _ = hand_on(emit, module));
+    }
+
+    fn look_at(&mut self, kept: Kept) {
+        if still_at(&kept.path, &kept.identity, kept.opened.as_ref()) {
+            return self.files.push(kept);
+        }
+        let room = MAX_FILE_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+        let bytes = kept.opened.as_ref().filter(|opened| opened.bytes <= room).and_then(read_all);
+        let Some(bytes) = bytes else { return self.n_lost += 1 };
+        self.total = self.total.saturating_add(bytes.len() as u64);
+        let module = ModuleBytes { path: kept.path, identity: kept.identity, bytes };
+        self.n_lost += u64::from(!hand_on(&self.emit, module));
+    }
+}
+
+/// Waits until the one before was taken. Says whether there is such a module in the recording's format.
+fn hand_on(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
+    // Nobody waits for it any more if the recording is given up.
+    PackedModule::new(module).map(|packed| emit.send(packed)).is_ok()
+}
+
+/// As many bytes as the file had when it was opened; `None` if it has become shorter.
+fn read_all(opened: &Opened) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(opened.bytes).ok()?];
+    opened.file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}

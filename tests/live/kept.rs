@@ -1,0 +1,166 @@
+//! What a recording keeps of files, and when: what is gone later is in it at once, what stays is not. Loads the real BPF
+//! program; mounts are in a mount namespace of their own.
+
+use crate::support::stacks::{Stack, commonest, stacks};
+use crate::support::{Ended, compile, fpprof, number, ran, report, wait_for_samples, wait_until};
+use fpprof_recording::Recording;
+use fpprof_recording::model::{ModuleBytes, Sideband};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Uses the CPU in `spin`, for some tenths of a second, or for ever if it is told so.
+const SPIN: &str = "
+volatile unsigned long sink;
+__attribute__((noinline)) void spin(void) { for (long i = 0; i < 300000000; i++) sink += i; }
+int main(int argc, char **argv) { (void)argv; do spin(); while (argc > 1); return 0; }
+";
+
+/// Asks for its number by the vDSO's way into the kernel.
+const ASKS: &str = "
+#include <unistd.h>
+int main(void) { for (int i = 0; i < 3000000; i++) getppid(); return 0; }
+";
+
+fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
+    let (file, program) = (dir.join("program.c"), dir.join("program"));
+    fs::write(&file, source).unwrap();
+    compile(compiler, flags, &program, &file);
+    program
+}
+
+/// The modules whose bytes a recording holds whose path ends so.
+fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
+    let mut found = Vec::new();
+    let Ok(mut recording) = Recording::open(fs::File::open(file).unwrap()) else { return found };
+    let visited = recording.sideband(|event| match event {
+        Sideband::Module(module) if module.path.ends_with(ending.as_bytes()) => found.push(module.clone()),
+        _ => {}
+    });
+    visited.unwrap();
+    found
+}
+
+/// Check that a program that stays where it is is not kept, and has its names, on file systems on which stat(2) says another
+/// device than a mapping has, with and without the right to open a file by its mapping.
+#[test]
+fn files_of_layered_file_systems_stay_where_they_are() {
+    let layers = "mount -t tmpfs none \"$1/upper\" && mkdir \"$1/upper/files\" \"$1/upper/work\" &&
+        mount -t overlay -o \"lowerdir=$1/lower,upperdir=$1/upper/files,workdir=$1/upper/work\" none \"$1/mount\"";
+    for flags in [["-O1", "-Wl,--build-id"], ["-O1", "-Wl,--build-id=none"]] {
+        for (limit, collector) in [("", "ebpf"), ("setpriv --bounding-set -all ", "perf-event")] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            ["lower", "upper", "mount"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+            program(&at("lower"), SPIN, "gcc", &flags);
+            let script = format!(
+                "({layers}) >&2 || exit 9; {limit}\"$2\" record -q --collector \"$3\" -o \"$1/recording\" \
+                 \"$1/mount/program\" || exit 8; exec \"$2\" report --json \"$1/recording\""
+            );
+            let mut command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", &script, "sh"]).arg(dir.path()).arg(env!("CARGO_BIN_EXE_fpprof"));
+            let ran = ran(command.arg(collector));
+            let what = format!("{flags:?} {limit}");
+            assert_eq!(ran.status, 0, "{what}: {}", ran.stderr);
+            assert!(modules(&at("recording"), "/mount/program").is_empty(), "{what}: the program is kept");
+            let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            assert_eq!(report["hottest"][0]["name"], "spin", "{what}: {report}");
+            assert!(!ran.stderr.contains("could not be kept"), "{what}: {}", ran.stderr);
+        }
+    }
+}
+
+/// Check that a 32-bit program is unwound through the vDSO that it has, which is not ours.
+#[test]
+fn programs_of_32_bits_have_a_vdso_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), ASKS, "i686-linux-gnu-gcc", &["-O1", "-static", "-no-pie"]);
+    let file = dir.path().join("recording");
+    let ran = ran(fpprof().args(["record", "-q", "--call-graph", "dwarf", "-o"]).arg(&file).arg(&program));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let kept = modules(&file, "[vdso32]");
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].bytes.get(..5), Some(&b"\x7fELF\x01"[..]), "of 32 bits");
+    let report = report(&file, &[]);
+    let dwarf = &report["strategies"]["dwarf"];
+    let (samples, complete) = (number(dwarf, "samples"), number(dwarf, "complete"));
+    assert!(complete * 100 >= samples * 95, "{dwarf:#}");
+    let found = stacks(&file, "dwarf");
+    let goes_through = |stack: &Stack| stack.names.starts_with(&["__kernel_vsyscall".into(), "__getppid".into()]);
+    assert!(found.iter().any(goes_through), "{}", commonest(&found));
+}
+
+/// A recorder of a program that runs for ever, with samples in its file.
+fn recorder(file: &Path, command: &[&str]) -> Ended {
+    let mut record = fpprof();
+    record.args(["record", "-q", "-o"]).arg(file).arg("--").args(command);
+    let recorder = Ended(record.stderr(Stdio::null()).spawn().unwrap());
+    wait_for_samples(file);
+    recorder
+}
+
+fn kill(mut recorder: Ended) {
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+}
+
+/// The process that runs this program.
+fn process_of(program: &Path) -> Process {
+    let is_it = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Process(pids.into_iter().find(is_it).expect("the program runs"))
+}
+
+/// A process that is ended with the test.
+struct Process(u32);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-9", &self.0.to_string()]).status();
+    }
+}
+
+/// Check that the file of a program that is deleted while it runs is in the recording soon, so that a recorder that is
+/// killed leaves stacks that are complete.
+#[test]
+fn deleted_programs_are_kept_before_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), SPIN, "gcc", &["-O1"]);
+    let (name, file) = (program.to_str().unwrap(), dir.path().join("recording"));
+    let recorder = recorder(&file, &[name, "endless"]);
+    let _process = process_of(&program);
+    let bytes = fs::read(&program).unwrap();
+    fs::remove_file(&program).unwrap();
+    wait_until("the program is kept", || !modules(&file, "/program").is_empty());
+    kill(recorder);
+    let kept = modules(&file, "/program");
+    assert!(kept.len() == 1 && kept[0].bytes == bytes, "{} times", kept.len());
+    let report = report(&file, &[]);
+    assert_eq!(report["ended_in_order"], false, "{report}");
+    assert_eq!(report["hottest"][0]["name"], "spin", "{report}");
+    let dwarf = &report["strategies"]["dwarf"];
+    assert!(number(dwarf, "complete") * 100 >= number(dwarf, "samples") * 95, "{dwarf:#}");
+}
+
+/// Check that the lines of a table of compiled code are in the recording soon after they were written, each once.
+#[test]
+fn tables_of_compiled_code_are_kept_before_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = crate::jit::program(dir.path());
+    let file = dir.path().join("recording");
+    let recorder = recorder(&file, &[program.to_str().unwrap(), "none", "-"]);
+    let process = process_of(&program);
+    let table = PathBuf::from(format!("/tmp/perf-{}.map", process.0));
+    let mut lines = fs::File::create(&table).unwrap();
+    let held = || modules(&file, &format!("[perf-map {}]", process.0)).into_iter().flat_map(|module| module.bytes);
+    let mut wanted = String::new();
+    for n in 1..4 {
+        writeln!(lines, "{n}000 10 function{n}").unwrap();
+        wanted.push_str(&format!("{n}000 10 function{n}\n"));
+        wait_until("its line is kept", || held().eq(wanted.bytes()));
+    }
+    kill(recorder);
+    fs::remove_file(&table).unwrap();
+    assert_eq!(String::from_utf8(held().collect()).unwrap(), wanted);
+}
