@@ -1,6 +1,9 @@
 //! Where output goes: stdout, or a file that is never half-written over an older one.
 
+mod patient;
+
 use anyhow::Context as _;
+use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
@@ -10,6 +13,8 @@ use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+pub(crate) use patient::Patient;
 
 /// Tells the person something, in one line or more. Data goes elsewhere.
 ///
@@ -53,9 +58,15 @@ fn style_of(is_terminal: bool, width: Option<u16>) -> Style {
 #[derive(Debug)]
 pub(crate) struct RecordingFile {
     path: PathBuf,
-    file: Option<File>,
+    /// Ends the wait for somebody who reads a pipe.
+    stop: Option<&'static StopFlag>,
+    file: Option<Box<dyn Sink>>,
     made: Arc<OnceLock<Made>>,
 }
+
+trait Sink: Write + Send + std::fmt::Debug {}
+impl Sink for File {}
+impl Sink for Patient {}
 
 /// What was made for a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +103,12 @@ impl Undo {
 impl RecordingFile {
     /// The file that will be made at `path`.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), file: None, made: Arc::default() }
+        Self { path: path.to_owned(), stop: None, file: None, made: Arc::default() }
+    }
+
+    /// The same; no pipe is waited for when `stop` is set.
+    pub(crate) fn until(path: &Path, stop: &'static StopFlag) -> Self {
+        Self { stop: Some(stop), ..Self::new(path) }
     }
 
     /// A way to take it back.
@@ -106,17 +122,20 @@ impl Write for RecordingFile {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let created = create_recording(&self.path);
+                let created = create_recording(&self.path, self.stop);
                 let (file, made) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
                 let _ = self.made.set(made);
-                none.insert(file)
+                none.insert(match self.stop {
+                    Some(stop) => Box::new(Patient::new(file, stop)),
+                    None => Box::new(file),
+                })
             }
         };
         file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), File::flush)
+        self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 }
 
@@ -124,8 +143,8 @@ impl Write for RecordingFile {
 ///
 /// # Errors
 /// If the file cannot be made.
-fn create_recording(path: &Path) -> anyhow::Result<(File, Made)> {
-    if let Some(file) = open_special(path)? {
+fn create_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Made)> {
+    if let Some(file) = open_special(path, stop)? {
         return Ok((file, Made::Nothing));
     }
     let has_older = path.symlink_metadata().is_ok();
@@ -163,7 +182,7 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         return Ok(out.flush()?);
     }
     let context = || format!("cannot write {}", path.display());
-    if let Some(file) = open_special(path)? {
+    if let Some(file) = open_special(path, None)? {
         let mut out = io::BufWriter::new(file);
         return fill(&mut out).and_then(|()| out.flush()).with_context(context);
     }
@@ -184,12 +203,13 @@ fn old_name(path: &Path) -> PathBuf {
     PathBuf::from(old)
 }
 
-/// Opens a device or a pipe, which is written to as it is and never replaced; `None` where there is none.
+/// Opens a device or a pipe, which is written to as it is and never replaced; `None` where there is none. For a pipe's
+/// reader it waits until `stop` is set.
 ///
 /// # Errors
 /// If another user put it, or a link to it, where he may: he would read what is written, or choose where it goes. If it
 /// cannot be opened.
-fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
+fn open_special(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
     let Ok(named) = path.symlink_metadata() else { return Ok(None) };
     if named.is_file() || path.metadata().map_or(true, |metadata| metadata.is_file()) {
         return Ok(None);
@@ -202,7 +222,11 @@ fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
     let context = || format!("cannot write to {}", path.display());
     let link_flags = if named.is_symlink() { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = (link_flags | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).with_context(context)?;
+    let file = match stop {
+        Some(stop) => patient::open(path, flags, stop),
+        None => OpenOptions::new().write(true).custom_flags(flags).open(path),
+    };
+    let file = file.with_context(context)?;
     let opened = file.metadata().with_context(context)?;
     let is_same = named.is_symlink() || (opened.dev(), opened.ino()) == (named.dev(), named.ino());
     anyhow::ensure!(is_same && !opened.is_file(), "{} was replaced meanwhile: start again", path.display());

@@ -1,7 +1,7 @@
 //! `fpprof record`: runs or attaches, samples, and closes with what was lost and what it cost.
 
 use crate::exit::{DONE, FAILED, Usage, told};
-use crate::output::{RecordingFile, say};
+use crate::output::{Patient, RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
 use fpprof_collector::{CollectorWish, Error, EventWish, Outcome, Request, StopFlag, Target, TargetStatus};
@@ -154,10 +154,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
-    let file = RecordingFile::new(&args.output);
+    let file = RecordingFile::until(&args.output, stop);
     let undo = file.undo();
     let recorded = if args.output == Path::new("-") {
-        fpprof_collector::record(&request, std::io::stdout(), stop, &mut |update| line.hear(update))
+        let stdout = Patient::stdout(stop).context("writing to stdout")?;
+        fpprof_collector::record(&request, stdout, stop, &mut |update| line.hear(update))
     } else {
         fpprof_collector::record(&request, file, stop, &mut |update| line.hear(update))
     };

@@ -37,8 +37,11 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
-pub(crate) fn run(wish: &Wish<'_>, stop: &StopFlag) -> anyhow::Result<(Result<Outcome, Error>, Option<String>)> {
-    let file = wish.output.map(RecordingFile::new);
+pub(crate) fn run(
+    wish: &Wish<'_>,
+    stop: &'static StopFlag,
+) -> anyhow::Result<(Result<Outcome, Error>, Option<String>)> {
+    let file = wish.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
     let (mut sink, feed) = stream::pair(file);
     let (tell, news) = channel();

@@ -3,6 +3,7 @@
 //! Needs root, and fails without it. Changes nothing of the machine: what needs a mount has a mount namespace of its own.
 
 mod curve;
+mod endings;
 mod events;
 mod hard_cases;
 mod jit;

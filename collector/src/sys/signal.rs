@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Tells a running [`crate::record`] to end: set by SIGINT and SIGTERM, or by hand.
+/// Tells a running [`crate::record`] to end: set by SIGINT, SIGTERM and SIGHUP, or by hand.
 #[derive(Debug)]
 pub struct StopFlag {
     signal: AtomicI32,
@@ -31,7 +31,8 @@ impl StopFlag {
         Ok(Self { signal: AtomicI32::new(0), wake: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// The flag that SIGINT and SIGTERM set from now on. All calls give the same one.
+    /// The flag that SIGINT and SIGTERM set from now on, and SIGHUP unless it is ignored, as nohup(1) has it. All calls
+    /// give the same one. A limit to the size of files (SIGXFSZ) is an error of writing from now on.
     ///
     /// # Errors
     /// When a handler cannot be installed, or the kernel gives no more descriptors.
@@ -43,9 +44,13 @@ impl StopFlag {
                 FLAG.get_or_init(|| new)
             }
         };
-        for signal in [libc::SIGINT, libc::SIGTERM] {
-            install(signal)?;
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            if signal != libc::SIGHUP || !is_ignored(signal)? {
+                install(signal, on_signal)?;
+            }
         }
+        // A handler, since a command would inherit that the signal is ignored.
+        install(libc::SIGXFSZ, on_nothing)?;
         Ok(flag)
     }
 
@@ -78,10 +83,20 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-fn install(signal: i32) -> io::Result<()> {
+extern "C" fn on_nothing(_signal: libc::c_int) {}
+
+fn is_ignored(signal: i32) -> io::Result<bool> {
+    // SAFETY: all zeroes is a value of this C struct.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: `action` is writable.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(action.sa_sigaction == libc::SIG_IGN) }
+}
+
+fn install(signal: i32, handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
     // SAFETY: all zeroes is a value of this C struct (no flags, empty mask).
     let mut action: libc::sigaction = unsafe { zeroed() };
-    action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+    action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: `action` is readable, and the handler does only what a handler may.
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };

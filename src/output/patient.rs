@@ -1,0 +1,117 @@
+//! Writing to what may not take it: a pipe that nobody reads.
+
+use fpprof_collector::StopFlag;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Once it is to end, a recording is offered for so long to a reader that does not take it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// So often a pipe is tried that has no reader.
+const TRY_EVERY: Duration = Duration::from_millis(50);
+/// A pipe that can be written to takes so many bytes at once.
+///
+/// # Sources
+/// `PIPE_BUF` in pipe(7).
+const PIPE_BYTES: usize = 4096;
+
+/// A file that waits until what is written is taken, but not for ever once `stop` is set.
+#[derive(Debug)]
+pub(crate) struct Patient {
+    file: File,
+    stop: &'static StopFlag,
+    /// Regular files take anything.
+    most: usize,
+    has_given_up: bool,
+}
+
+impl Patient {
+    pub(crate) fn new(file: File, stop: &'static StopFlag) -> Self {
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        Self { file, stop, most: if is_file { usize::MAX } else { PIPE_BYTES }, has_given_up: false }
+    }
+
+    /// Stdout without a buffer.
+    ///
+    /// # Errors
+    /// If the kernel gives no more descriptors.
+    pub(crate) fn stdout(stop: &'static StopFlag) -> io::Result<Self> {
+        Ok(Self::new(File::from(io::stdout().as_fd().try_clone_to_owned()?), stop))
+    }
+
+    /// Waits until something can be written.
+    fn wait(&mut self) -> io::Result<()> {
+        let mut since = None;
+        loop {
+            let told = self.stop.signal().map(|_| since.get_or_insert_with(Instant::now).elapsed());
+            let left = told.map(|waited| PATIENCE.saturating_sub(waited));
+            let out = PollFd::new(self.file.as_fd(), PollFlags::POLLOUT);
+            let stop = PollFd::new(self.stop.as_fd(), PollFlags::POLLIN);
+            let mut fds = [out, stop];
+            // The flag stays readable once it is set.
+            let watched = if told.is_some() { &mut fds[..1] } else { &mut fds[..] };
+            let timeout = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
+            match poll(watched, timeout) {
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            // An error is told by the write.
+            if fds[0].any() == Some(true) {
+                return Ok(());
+            }
+            if self.has_given_up || left.is_some_and(|left| left.is_zero()) {
+                self.has_given_up = true;
+                return Err(Errno::EAGAIN.into());
+            }
+        }
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.most == usize::MAX {
+            return self.file.write(bytes);
+        }
+        loop {
+            self.wait()?;
+            match self.file.write(bytes.get(..self.most).unwrap_or(bytes)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Opens a pipe or a device; a pipe when somebody reads it, or not at all if `stop` is set before.
+///
+/// # Errors
+/// If it cannot be opened.
+pub(super) fn open(path: &Path, flags: i32, stop: &StopFlag) -> io::Result<File> {
+    loop {
+        let opened = OpenOptions::new().write(true).custom_flags(flags | nix::libc::O_NONBLOCK).open(path);
+        match opened {
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) && stop.signal().is_none() => {
+                let mut fds = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+                let timeout = PollTimeout::try_from(TRY_EVERY).unwrap_or(PollTimeout::ZERO);
+                match poll(&mut fds, timeout) {
+                    Err(error) if error != Errno::EINTR => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) => {
+                return Err(io::Error::other("told to end before anybody read it"));
+            }
+            opened => return opened,
+        }
+    }
+}

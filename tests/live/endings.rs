@@ -1,0 +1,123 @@
+//! How recordings end that are told to, and where what they write is not taken. Loads the real BPF program.
+
+use crate::support::{Ended, assert_balance, cpu_time, fpprof, number, ran, report, wait_for_samples, wait_until};
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn tell(recorder: &Ended, signal: &str) {
+    assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits for the end of a recorder; gives its status.
+fn status_of(recorder: &mut Ended) -> Option<i32> {
+    let mut status = None;
+    wait_until("the recorder ends", || {
+        status = recorder.try_wait().unwrap();
+        status.is_some()
+    });
+    status.and_then(|status| status.code())
+}
+
+fn record(file: &Path, command: &[&str]) -> Command {
+    let mut record = fpprof();
+    record.args(["record", "-q", "-o"]).arg(file).arg("--").args(command).stderr(Stdio::piped());
+    record
+}
+
+const ENDLESS: &[&str] = &["timeout", "200", "sh", "-c", "while :; do : endless; done"];
+
+/// Check that a recording whose terminal is closed ends in order; but that one that is to outlive it does.
+#[test]
+fn sighup_ends_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let mut recorder = Ended(record(&file, ENDLESS).spawn().unwrap());
+    wait_for_samples(&file);
+    tell(&recorder, "-HUP");
+    status_of(&mut recorder);
+    let ended = report(&file, &[]);
+    assert_balance(&ended);
+    assert_eq!(ended["ended_in_order"], true, "{ended}");
+
+    let file = dir.path().join("outlives");
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_fpprof")).args(["record", "-q", "-o"]).arg(&file).arg("--").args(ENDLESS);
+    let mut recorder = Ended(nohup.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    wait_for_samples(&file);
+    tell(&recorder, "-HUP");
+    let before = number(&report(&file, &[]), "recorded");
+    wait_until("more samples", || number(&report(&file, &[]), "recorded") > before);
+    assert!(recorder.try_wait().unwrap().is_none(), "it runs on");
+    tell(&recorder, "-TERM");
+    status_of(&mut recorder);
+    assert_eq!(report(&file, &[])["ended_in_order"], true);
+}
+
+/// Check that a limit to the size of files costs what goes beyond it, and no more.
+#[test]
+fn a_limit_to_the_size_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    // Many processes, so that there is much to write; until no more is.
+    let busy = "while [ \"$(stat -c %s \"$1\")\" -lt 524288 ]; do :; done";
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 1024 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_fpprof"));
+    limited.args(["record", "--keep-raw-stacks", "-o"]).arg(&file).args(["--", "sh", "-c", busy, "sh"]).arg(&file);
+    let ran = ran(&mut limited);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("File too large"), "{}", ran.stderr);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert!(number(&report, "recorded") > 0, "{report}");
+}
+
+/// Check that a pipe that nobody reads, or not any more, does not keep a recording from ending.
+#[test]
+fn pipes_that_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for signal in ["-INT", "-TERM"] {
+        let mut waiting = Ended(record(&pipe, ENDLESS).spawn().unwrap());
+        let children = format!("/proc/{0}/task/{0}/children", waiting.id());
+        wait_until("the command is held", || !fs::read_to_string(&children).unwrap().is_empty());
+        tell(&waiting, signal);
+        assert_eq!(status_of(&mut waiting), Some(1), "nobody opened the pipe");
+
+        let _stuck = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let to_pipe = record(&pipe, &["sh", "-c", "while :; do /bin/true; done"]).spawn();
+        let mut to_stdout = record(Path::new("-"), &["sh", "-c", "while :; do /bin/true; done"]);
+        let to_stdout = to_stdout.stdout(Stdio::piped()).spawn();
+        for recorder in [to_pipe, to_stdout] {
+            let mut recorder = Ended(recorder.unwrap());
+            let children = format!("/proc/{0}/task/{0}/children", recorder.id());
+            let child = || fs::read_to_string(&children).unwrap().split_whitespace().next().map(str::to_owned);
+            // What this tells of fills the pipe, which holds 64 KiB.
+            wait_until("the command works", || child().is_some_and(|pid| cpu_time(&pid) > Duration::from_secs(1)));
+            tell(&recorder, signal);
+            assert_eq!(status_of(&mut recorder), Some(1), "nobody reads the pipe");
+        }
+    }
+}
+
+/// Check that a report does not open what a recording names before it has looked what it is: to open a device may set it
+/// going, and to open a pipe lets its writer go on.
+#[test]
+fn reports_open_files_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (dir.path().join("program"), dir.path().join("recording"));
+    fs::copy("/bin/dash", &program).unwrap();
+    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    assert_eq!(ran(record(&file, &[program.to_str().unwrap(), "-c", busy]).stdin(Stdio::null())).status, 0);
+    fs::remove_file(&program).unwrap();
+    assert!(Command::new("mkfifo").arg(&program).status().unwrap().success());
+    let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+    rustix::fs::inotify::add_watch(&events, &program, rustix::fs::inotify::WatchFlags::OPEN).unwrap();
+    report(&file, &[]);
+    let mut buffer = [0u8; 512];
+    assert_eq!(rustix::io::read(&events, &mut buffer), Err(rustix::io::Errno::AGAIN), "it was opened");
+    OpenOptions::new().read(true).write(true).open(&program).unwrap();
+    assert!(rustix::io::read(&events, &mut buffer).is_ok(), "an opening is told");
+}
