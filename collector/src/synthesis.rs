@@ -2,7 +2,7 @@
 
 use crate::note::Note;
 use crate::proc::{MapsEntry, parse_maps, start_ticks, thread_comm, thread_runs, threads};
-use crate::sideband::Seen;
+use crate::sideband::{RunningThreads, Seen};
 use crate::sys::monotonic_ns;
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::FxHashSet;
@@ -156,7 +156,7 @@ const MAX_LOOKS: usize = 8;
 ///
 /// # Errors
 /// When the process is gone, or not ours to read.
-fn threads_and_maps(pid: u32) -> io::Result<(Vec<(u32, u64)>, Vec<u8>)> {
+fn threads_and_maps(pid: u32) -> io::Result<(RunningThreads, Vec<u8>)> {
     let mut failed = io::ErrorKind::NotFound.into();
     for look in 0..MAX_LOOKS {
         let running = running_threads(pid);
@@ -176,7 +176,7 @@ fn threads_and_maps(pid: u32) -> io::Result<(Vec<(u32, u64)>, Vec<u8>)> {
     Err(failed)
 }
 
-fn running_threads(pid: u32) -> Vec<(u32, u64)> {
+fn running_threads(pid: u32) -> RunningThreads {
     let timed = threads(pid).into_iter().map(|tid| (tid, monotonic_ns()));
     timed.filter(|&(tid, _)| thread_runs(pid, tid)).collect()
 }

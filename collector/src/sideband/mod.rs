@@ -18,4 +18,4 @@ pub(crate) use parse::{Body, Records};
 pub(crate) use sharing::Sharing;
 pub(crate) use source::{SidebandSource, Throttled};
 pub(crate) use throttling::Throttling;
-pub(crate) use tracker::{Seen, Tracker, Verdict};
+pub(crate) use tracker::{RunningThreads, Seen, Tracker, Verdict};

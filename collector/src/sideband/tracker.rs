@@ -60,13 +60,15 @@ enum Exec {
     Left,
 }
 
+/// Threads that had not begun to exit, each with a time at which it had not.
+pub(crate) type RunningThreads = Vec<(u32, u64)>;
+
 /// What `/proc` showed of a process that exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     /// The process existed then, and nothing had been read yet.
     pub(crate) since_ns: u64,
-    /// Threads that had not begun to exit, each with a time at which it had not.
-    pub(crate) threads: Vec<(u32, u64)>,
+    pub(crate) threads: RunningThreads,
     /// Everything it has mapped had been read by then, and follows as events; `None` if it could not be read.
     pub(crate) described_ns: Option<u64>,
     /// What was known to be mapped before does not count any more, as events of it may have been lost.

@@ -144,7 +144,7 @@ impl Run {
     }
 
     /// Threads that run, with times at which they did, and what one of them has mapped. Nothing if that has gone meanwhile.
-    fn read(&mut self, pid: u32, pauses: [u8; 3]) -> Option<(Vec<(u32, u64)>, BTreeSet<u64>)> {
+    fn read(&mut self, pid: u32, pauses: [u8; 3]) -> Option<(RunningThreads, BTreeSet<u64>)> {
         self.steps(pauses[0]);
         let listed: Vec<u32> = self.machine.processes.get(&pid)?.threads.keys().copied().collect();
         let runs = |machine: &Machine, tid| {
