@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 fn tell(recorder: &Ended, signal: &str) {
-    assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().expect("kill starts").success());
 }
 
 /// Waits for the end of a recorder; gives its status.
 fn status_of(recorder: &mut Ended) -> Option<i32> {
     let mut status = None;
     wait_until("the recorder ends", || {
-        status = recorder.try_wait().unwrap();
+        status = recorder.try_wait().expect("its state");
         status.is_some()
     });
     status.and_then(|status| status.code())

@@ -25,7 +25,7 @@ int main(void) { for (int i = 0; i < 3000000; i++) getppid(); return 0; }
 
 fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     let (file, program) = (dir.join("program.c"), dir.join("program"));
-    fs::write(&file, source).unwrap();
+    fs::write(&file, source).expect("the source is written");
     compile(compiler, flags, &program, &file);
     program
 }
@@ -33,12 +33,14 @@ fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf 
 /// The modules whose bytes a recording holds whose path ends so.
 fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
     let mut found = Vec::new();
-    let Ok(mut recording) = Recording::open(fs::File::open(file).unwrap()) else { return found };
+    let Ok(mut recording) = Recording::open(fs::File::open(file).expect("the recording is there")) else {
+        return found;
+    };
     let visited = recording.sideband(|event| match event {
         Sideband::Module(module) if module.path.ends_with(ending.as_bytes()) => found.push(module.clone()),
         _ => {}
     });
-    visited.unwrap();
+    visited.expect("the recording can be read");
     found
 }
 
@@ -95,20 +97,23 @@ fn programs_of_32_bits_have_a_vdso_of_their_own() {
 fn recorder(file: &Path, command: &[&str]) -> Ended {
     let mut record = fpprof();
     record.args(["record", "-q", "-o"]).arg(file).arg("--").args(command);
-    let recorder = Ended(record.stderr(Stdio::null()).spawn().unwrap());
+    let recorder = Ended(record.stderr(Stdio::null()).spawn().expect("fpprof starts"));
     wait_for_samples(file);
     recorder
 }
 
 fn kill(mut recorder: Ended) {
-    recorder.kill().unwrap();
-    recorder.wait().unwrap();
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("its end");
 }
 
 /// The process that runs this program.
 fn process_of(program: &Path) -> Process {
     let is_it = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")
+        .expect("processes")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Process(pids.into_iter().find(is_it).expect("the program runs"))
 }
 
