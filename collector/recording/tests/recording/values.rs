@@ -186,7 +186,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             user_fp: Vec::new(),
             fp_end,
             kernel,
-            bytes_below_sp: if stack.is_empty() { 0 } else { bytes_below_sp },
+            bytes_below_sp: if stack.is_empty() || user_regs.is_none() { 0 } else { bytes_below_sp },
             stack,
             stack_holes,
             stack_end,
