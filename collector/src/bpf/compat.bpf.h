@@ -24,18 +24,26 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
 
 /*
  * Whether a task is inside execve, between two programs: its address space is that of the next one already, while its user
- * registers are still those of the last. The kernel notes where the code starts right before it sets the registers anew
- * (load_elf_binary); the moment between is told by in_execve and a stack pointer to nothing.
+ * registers are still those of the last. The kernel notes where code and stack start right before it sets the registers
+ * anew (load_elf_binary), the stack pointer to the stack's start. In the moment between, the old stack pointer points to
+ * nothing, or above the new stack's start, or to where nobody has pushed anything yet.
  */
 static __always_inline bool is_between_programs(struct task_struct *task, struct mm_struct *mm, __u64 sp)
 {
-	__u64 word;
+	__u64 word, pushed[4], start;
 
 	if (!mm->start_code)
 		return true;
 	if (!bpf_core_field_exists(task->in_execve) || !BPF_CORE_READ_BITFIELD(task, in_execve))
 		return false;
-	return bpf_probe_read_user(&word, sizeof(word), (void *)sp);
+	start = mm->start_stack;
+	if (sp >= start)
+		return sp != start;
+	if (bpf_probe_read_user(&word, sizeof(word), (void *)sp))
+		return true;
+	if (bpf_probe_read_user(pushed, sizeof(pushed), (void *)(start - sizeof(pushed))))
+		return true;
+	return !(pushed[0] | pushed[1] | pushed[2] | pushed[3]);
 }
 
 #endif
