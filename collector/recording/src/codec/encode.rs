@@ -389,7 +389,7 @@ fn diff(
             } else {
                 partial(granule, offset, bytes)
             };
-            if new == old {
+            if new == old & covered {
                 continue;
             }
             let new = (old & !covered) | scrubber.granule(base.wrapping_add(granule as u64), new, covered);

@@ -184,12 +184,12 @@ impl Rule {
 
 /// What is kept of the bytes `run` of the granule that was `old`.
 fn rule(old: u64, run: &[usize], raw: impl Fn(usize) -> u8, n_bytes: usize, keep: impl Fn(u64) -> u64) -> u64 {
-    let mut new = [0; 8];
+    let mut kept = old.to_le_bytes();
+    let mut new = kept;
     run.iter().for_each(|&byte| new[byte] = raw(byte));
-    if u64::from_le_bytes(new) == old {
+    if new == kept {
         return old;
     }
-    let mut kept = old.to_le_bytes();
     for word in (0..8).collect::<Vec<usize>>().chunks(n_bytes) {
         let whole = word.iter().all(|byte| run.contains(byte));
         let value = word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(new[byte]));
