@@ -2,7 +2,7 @@
 
 use fpprof_unwind::{Fallback, Options};
 
-/// Limits and wishes of unwinding by call frame information.
+/// Limits and options of unwinding by call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Unwinding by call frame information")]
 pub(crate) struct Unwinding {

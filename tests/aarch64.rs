@@ -46,7 +46,7 @@ fn signed_return_addresses() {
 
 /// Check that the libraries of others are not asked about registers they do not know.
 #[test]
-fn opinions_are_refused() {
+fn external_unwinders_are_refused() {
     let recording = folder().join("both.recording");
     for strategy in ["elfutils", "libunwind"] {
         let ran = ran(fpprof().arg("report").arg(&recording).args(["--strategy", strategy]));

@@ -7,21 +7,21 @@ use std::process::Command;
 /// Folder, and the folders of ours it may depend on. A new edge is a decision about the architecture.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("unwind", &["prefetch"]),
-    ("unwind/opinions", &["unwind"]),
+    ("unwind/external", &["unwind"]),
     ("unwind/prefetch", &[]),
     ("collector/recording", &[]),
     ("collector/libbpf", &[]),
     ("collector", &["libbpf", "recording"]),
-    ("analysis", &["unwind", "opinions", "recording"]),
+    ("analysis", &["unwind", "external", "recording"]),
     ("reports", &["analysis", "unwind"]),
     ("workloads", &[]),
     // Measures collectors by running them; nothing depends on it.
     ("workloads/bench-collect", &["analysis"]),
     // Measures our unwinder beside others'; nothing depends on it.
-    ("workloads/bench-unwind", &["analysis", "opinions", "recording", "unwind"]),
+    ("workloads/bench-unwind", &["analysis", "external", "recording", "unwind"]),
     // Boots other kernels and runs the program there; nothing depends on it.
     ("workloads/kernels", &[]),
-    (".", &["analysis", "collector", "recording", "reports", "unwind", "opinions"]),
+    (".", &["analysis", "collector", "recording", "reports", "unwind", "external"]),
 ];
 
 /// Folders whose code must be without `unsafe`.
@@ -29,7 +29,7 @@ const SAFE: &[&str] = &["unwind/src/lib.rs", "analysis/src/lib.rs", "reports/src
 
 /// Folders below which `unsafe` may stand.
 const UNSAFE: &[&str] =
-    &["collector/src/sys/", "collector/src/bpf/", "unwind/opinions/src/sys/", "unwind/prefetch/src/"];
+    &["collector/src/sys/", "collector/src/bpf/", "unwind/external/src/sys/", "unwind/prefetch/src/"];
 
 const MAX_LINES: usize = 600;
 
@@ -79,7 +79,7 @@ fn crates_depend_in_one_direction() {
     assert!(members >= MAY_DEPEND_ON.len() - 1, "a workspace member is missing from the table of this test");
 }
 
-/// Check that nobody but the collector and the second opinions can contain `unsafe`.
+/// Check that nobody but the collector and the external unwinders can contain `unsafe`.
 #[test]
 fn unsafe_code_stays_where_it_belongs() {
     for path in SAFE {

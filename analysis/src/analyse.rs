@@ -40,7 +40,7 @@ pub struct Options<'a> {
     pub detail: Detail,
     /// Also make what a page shows ([`Analysis::detail`]).
     pub page: bool,
-    /// Limits and wishes of strategies by call frame information.
+    /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,

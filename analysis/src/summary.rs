@@ -42,7 +42,7 @@ pub struct Summary {
     pub ended_in_order: bool,
     /// Damage that was skipped while reading, in words; empty for an undamaged file.
     pub damage: Vec<String>,
-    /// Environment and wishes: kernel, CPU, event, rate, mode, command.
+    /// Environment and options: kernel, CPU, event, rate, mode, command.
     pub environment: Environment,
     /// What samples cost in bytes.
     pub volume: Volume,

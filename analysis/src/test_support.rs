@@ -51,11 +51,11 @@ behind_nops: nop
 pub(crate) const READ_EXEC: u32 = 5;
 
 /// A directory with files made by the system's compiler.
-pub(crate) struct Workshop {
+pub(crate) struct TestDir {
     dir: TempDir,
 }
 
-impl Workshop {
+impl TestDir {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }

@@ -33,8 +33,8 @@ pub fn record<W: Write>(
         Ok(loaded) => loaded.record(sink, stop, update),
         Err(reason) if request.collector == CollectorWish::Auto && reason.is_about_ebpf() => {
             let (request, clamped_from) = without_ebpf(request);
-            if let Some(wish) = perf_event::refused_target(&request) {
-                return Err(Error::NeedsEbpf { wish, reason: Box::new(reason) });
+            if let Some(action) = perf_event::refused_target(&request) {
+                return Err(Error::NeedsEbpf { action, reason: Box::new(reason) });
             }
             update(Update::Fallback(&Fallback { reason, clamped_from }));
             perf_event::record(&request, sink, stop, update)

@@ -1,6 +1,6 @@
 //! Checks of kernel support and permissions.
 
-use crate::bpf::{Filter, Layout, Programs, WaitSpec, Wish};
+use crate::bpf::{Filter, Layout, ProgramConfig, Programs, WaitSpec};
 use crate::error::Error;
 use crate::event::{Event, Opened};
 use crate::host::kernel_release;
@@ -240,7 +240,7 @@ fn unprivileged_bpf() -> Check {
 fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
     let mode = CaptureMode::Both { stack_bytes: 4096 };
     let layout = Layout::new(mode, Some(1 << 17), 1)?;
-    let wish = Wish {
+    let config = ProgramConfig {
         mode,
         kernel_stacks: true,
         filter: Filter::Tracked,
@@ -252,9 +252,9 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
         waits,
     };
     let mut storage = ObjectStorage::uninit();
-    let mut programs = Programs::load(&mut storage, &wish).map_err(Error::bpf)?;
+    let mut programs = Programs::load(&mut storage, &config).map_err(Error::bpf)?;
     programs.follow().map_err(Error::bpf)?;
-    programs.map_memory(&wish).map(drop).map_err(Error::bpf_setup("mapping the ring buffers"))
+    programs.map_memory(&config).map(drop).map_err(Error::bpf_setup("mapping the ring buffers"))
 }
 
 fn programs() -> Check {

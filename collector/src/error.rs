@@ -123,10 +123,10 @@ pub enum Error {
         source: io::Error,
     },
     /// What is asked for needs eBPF, which was refused.
-    #[error("cannot {wish} without eBPF: {reason}")]
+    #[error("cannot {action} without eBPF: {reason}")]
     NeedsEbpf {
         /// What was asked for.
-        wish: &'static str,
+        action: &'static str,
         /// Why eBPF was refused.
         reason: Box<Self>,
     },
@@ -210,10 +210,10 @@ pub enum Error {
         event: String,
     },
     /// The collector without BPF may not do this.
-    #[error("the perf_event collector cannot {wish}: that needs {missing}")]
+    #[error("the perf_event collector cannot {action}: that needs {missing}")]
     PerfEventRefused {
         /// What was wanted.
-        wish: &'static str,
+        action: &'static str,
         /// What would allow it.
         missing: &'static str,
     },

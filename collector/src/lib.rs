@@ -48,7 +48,7 @@ mod sys;
 pub use bpf::print_libbpf_messages;
 pub use choice::record;
 pub use error::Error;
-pub use event::{BadEvent, EventWish};
+pub use event::{BadEvent, EventSpec};
 pub use note::Note;
 pub use plan::sampling_event;
 pub use request::{CollectorWish, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};

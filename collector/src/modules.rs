@@ -1,10 +1,10 @@
 //! Files that may be gone when the recording is analysed.
 //!
 //! Every file that is mapped executable is opened once, when its mapping is made. Those whose path does not lead to them, or
-//! soon does not any more (deleted, replaced, memfd, another mount namespace), are put into the recording: the keeper, a
+//! soon does not any more (deleted, replaced, memfd, another mount namespace), are put into the recording: the saver, a
 //! thread of its own, looks for them, so that who reads the rings never waits for it.
 
-mod keeper;
+mod saver;
 
 use crate::error::Error;
 use crate::jit_dumps::{JitDump, is_dump};
@@ -14,8 +14,8 @@ use crate::proc::{open_mapped, read_build_id};
 use crate::sys::read_memory;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
-use keeper::{Job, Keeper, Kept};
 use rustc_hash::{FxHashMap, FxHashSet};
+use saver::{FileSaver, Job, WatchedFile};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -38,7 +38,7 @@ pub(crate) struct Modules {
     n_open: usize,
     n_over: NotKept,
     has_vdso32: bool,
-    keeper: Keeper,
+    saver: FileSaver,
     kernel: KernelSymbols,
 }
 
@@ -71,7 +71,7 @@ impl Modules {
             n_over: NotKept::default(),
             has_vdso32: false,
             kernel: KernelSymbols::default(),
-            keeper: Keeper::start().map_err(Error::system("starting a thread"))?,
+            saver: FileSaver::start().map_err(Error::system("starting a thread"))?,
         })
     }
 
@@ -84,7 +84,7 @@ impl Modules {
             self.note_vdso32(mmap);
         }
         if is_code_of_no_file(mmap) && self.tables.len() < MAX_TABLES && self.tables.insert(mmap.pid) {
-            self.keeper.tell(Job::Table(mmap.pid, Directory::of(mmap.pid)));
+            self.saver.tell(Job::Table(mmap.pid, Directory::of(mmap.pid)));
         }
         let identity = &mmap.identity;
         // The generation is only known of mappings the kernel told of.
@@ -108,7 +108,7 @@ impl Modules {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| read_build_id(&opened.file));
         }
         self.files.insert(key, mmap.identity.build_id);
-        self.keeper.tell(Job::File(Kept { opened, path: mmap.path.clone(), identity: mmap.identity }));
+        self.saver.tell(Job::File(WatchedFile { opened, path: mmap.path.clone(), identity: mmap.identity }));
     }
 
     /// Takes note of a stack of the kernel's.
@@ -124,7 +124,7 @@ impl Modules {
         }
         if self.dumps.len() < MAX_DUMPS {
             self.dumps.insert(key);
-            self.keeper.tell(Job::Dump(JitDump::of(mmap)));
+            self.saver.tell(Job::Dump(JitDump::of(mmap)));
         } else {
             self.n_over.tables += 1;
         }
@@ -139,26 +139,26 @@ impl Modules {
             return;
         }
         self.has_vdso32 = true;
-        self.keeper.tell(Job::Bytes(ModuleBytes { path: mmap.path.clone(), identity: FileIdentity::default(), bytes }));
+        self.saver.tell(Job::Bytes(ModuleBytes { path: mmap.path.clone(), identity: FileIdentity::default(), bytes }));
     }
 
-    /// Has the keeper look for what is gone by now, and for code that was compiled since it looked last.
+    /// Has the saver look for what is gone by now, and for code that was compiled since it looked last.
     pub(crate) fn look(&self) {
-        self.keeper.tell(Job::Look);
+        self.saver.tell(Job::Look);
     }
 
     /// What is to be put into the recording, if something is ready.
     pub(crate) fn ready(&self) -> Option<PackedModule> {
-        self.keeper.ready()
+        self.saver.ready()
     }
 
     /// Hands on the names of the kernel's functions, and all that cannot be found by its path any more and is not in the
     /// recording yet; says of how many that was impossible.
     pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
         if let Some(names) = std::mem::take(&mut self.kernel).finish() {
-            self.keeper.tell(Job::Bytes(names));
+            self.saver.tell(Job::Bytes(names));
         }
-        let found = self.keeper.finish(emit);
+        let found = self.saver.finish(emit);
         NotKept {
             files: self.n_over.files + found.files,
             tables: self.n_over.tables + found.tables,

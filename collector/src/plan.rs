@@ -1,6 +1,6 @@
 //! What can be known to fail before anything runs.
 
-use crate::bpf::{Filter, Layout, LayoutError, WaitSpec, Wish};
+use crate::bpf::{Filter, Layout, LayoutError, ProgramConfig, WaitSpec};
 use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::Event;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// A request that was found possible as far as one can know beforehand.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) wish: Wish,
+    pub(crate) config: ProgramConfig,
     pub(crate) cpus: Vec<u32>,
     pub(crate) event: Event,
     pub(crate) command: Option<Command>,
@@ -63,7 +63,7 @@ impl Plan {
             Sampling::Period(hits) => hits,
             Sampling::FrequencyHz(_) => 1,
         };
-        let wish = Wish {
+        let config = ProgramConfig {
             mode: request.mode,
             kernel_stacks: request.kernel_stacks,
             filter,
@@ -74,7 +74,7 @@ impl Plan {
             tick_hits,
             waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
         };
-        Ok(Self { wish, cpus, event, command, cgroup })
+        Ok(Self { config, cpus, event, command, cgroup })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can be asked for, and what comes back.
 
 use crate::error::Error;
-use crate::event::EventWish;
+use crate::event::EventSpec;
 use crate::note::Note;
 use fpprof_recording::model::{CaptureMode, Collector, End, Event, Sampling};
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ pub struct Request {
     /// Whom.
     pub target: Target,
     /// By what.
-    pub event: EventWish,
-    /// How often; [`EventWish::usual_sampling`] of the event, unless asked for.
+    pub event: EventSpec,
+    /// How often; [`EventSpec::usual_sampling`] of the event, unless asked for.
     pub sampling: Sampling,
     /// Beside that: waits of at least so long, each a sample with the stacks that blocked. Needs eBPF.
     pub off_cpu: Option<Duration>,
@@ -47,7 +47,7 @@ impl Request {
     pub fn new(target: Target) -> Self {
         Self {
             target,
-            event: EventWish::default(),
+            event: EventSpec::default(),
             sampling: Sampling::FrequencyHz(999),
             off_cpu: None,
             mode: CaptureMode::Fp,

@@ -1,6 +1,6 @@
 //! The reader's side of the rings of all CPUs.
 
-use crate::bpf::{Layout, Wish, types};
+use crate::bpf::{Layout, ProgramConfig, types};
 use crate::decode::lost_in;
 use crate::sys::SharedMap;
 use fpprof_recording::model::Gap;
@@ -72,7 +72,7 @@ impl Cursor {
 
 impl Rings {
     /// The rings of programs that were loaded as `spec` says.
-    pub(crate) fn new((data, controls): (SharedMap, SharedMap), spec: &Wish) -> Self {
+    pub(crate) fn new((data, controls): (SharedMap, SharedMap), spec: &ProgramConfig) -> Self {
         let (n_ring_cpus, n_possible_cpus) = (spec.n_ring_cpus, spec.n_possible_cpus);
         Self { data, controls, layout: spec.layout, n_ring_cpus, n_possible_cpus, n_events: spec.n_events() }
     }

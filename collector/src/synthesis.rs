@@ -50,15 +50,15 @@ pub(crate) enum Due {
 /// Those whose events may have been lost: it is done when a process is sampled the next time, since most that are told of
 /// never are. And those of which nothing told what they have mapped.
 #[derive(Debug, Default)]
-pub(crate) struct Amends {
+pub(crate) struct Resync {
     n_lost: u64,
     /// Since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
-    /// Processes without a description that were looked for since the last [`Amends::note`].
+    /// Processes without a description that were looked for since the last [`Resync::note`].
     tried: FxHashSet<u32>,
 }
 
-impl Amends {
+impl Resync {
     /// Takes note of how many events were lost so far. To be called once with each look at the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
         self.tried.clear();
@@ -233,15 +233,15 @@ mod tests {
     #[test]
     fn each_process_is_described_once_a_loss() {
         let sample = |pid| Sample { pid, ..Sample::default() };
-        let mut amends = Amends::default();
-        amends.note(0);
-        assert_eq!(amends.due(&sample(1), true), None);
+        let mut resync = Resync::default();
+        resync.note(0);
+        assert_eq!(resync.due(&sample(1), true), None);
         for n_lost in [5, 6] {
-            amends.note(n_lost);
-            let due = [1, 2, 1].map(|pid| amends.due(&sample(pid), true));
+            resync.note(n_lost);
+            let due = [1, 2, 1].map(|pid| resync.due(&sample(pid), true));
             assert_eq!(due, [Some(Due::Anew(1)), Some(Due::Anew(2)), None]);
-            amends.note(n_lost);
-            assert_eq!(amends.due(&sample(2), true), None, "nothing more was lost");
+            resync.note(n_lost);
+            assert_eq!(resync.due(&sample(2), true), None, "nothing more was lost");
         }
     }
 
@@ -251,13 +251,13 @@ mod tests {
     fn sampled_processes_are_described() {
         let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
         let sample = Sample { pid: 7, time_ns: 5, user_fp, ..Sample::default() };
-        let mut amends = Amends::default();
+        let mut resync = Resync::default();
         for _ in 0..2 {
-            amends.note(0);
-            assert_eq!(amends.due(&sample, true), None);
-            assert_eq!(amends.due(&sample, false), Some(Due::Sampled { pid: 7, time_ns: 5 }));
-            assert_eq!(amends.due(&sample, false), None, "it was tried");
-            assert_eq!(amends.due(&Sample { pid: 2, ..Sample::default() }, false), None);
+            resync.note(0);
+            assert_eq!(resync.due(&sample, true), None);
+            assert_eq!(resync.due(&sample, false), Some(Due::Sampled { pid: 7, time_ns: 5 }));
+            assert_eq!(resync.due(&sample, false), None, "it was tried");
+            assert_eq!(resync.due(&Sample { pid: 2, ..Sample::default() }, false), None);
         }
     }
 

@@ -43,7 +43,7 @@ fn verdicts_in_words() {
         }
         analysis
     };
-    let opinion = |other: &str, relation, n| {
+    let agreement = |other: &str, relation, n| {
         let mut analysis = enough.clone();
         let fp = &analysis.summary.agreements[0];
         let relations = [(relation, n), (Relation::Same, fp.samples - n)].into();
@@ -55,7 +55,7 @@ fn verdicts_in_words() {
     let doubtful = [
         ("verdict-no-cfi.txt", ends_by("no_cfi")),
         ("verdict-chunk-end.txt", ends_by("chunk_end")),
-        ("verdict-opinion.txt", opinion("libunwind", Relation::WrongFrame, 600)),
+        ("verdict-opinion.txt", agreement("libunwind", Relation::WrongFrame, 600)),
         ("verdict-no-call.txt", forged),
     ];
     for (name, analysis) in doubtful {
@@ -64,9 +64,9 @@ fn verdicts_in_words() {
         assert!(!words.contains("KiB") && !words.contains("--call-graph"), "{name}: a size that nobody knows: {words}");
     }
     let without_weight = [
-        opinion("libunwind", Relation::Prefix, 6_000),
-        opinion("libunwind", Relation::WrongFrame, 100),
-        opinion("dwarf@8192", Relation::WrongFrame, 6_000),
+        agreement("libunwind", Relation::Prefix, 6_000),
+        agreement("libunwind", Relation::WrongFrame, 100),
+        agreement("dwarf@8192", Relation::WrongFrame, 6_000),
     ];
     without_weight.into_iter().for_each(|analysis| assert_eq!(written(analysis), written(enough.clone())));
     let mut few = enough.clone();

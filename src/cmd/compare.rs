@@ -2,7 +2,7 @@
 
 use crate::compare::metric::Finder;
 use crate::compare::mode::{self, Mode};
-use crate::compare::run::Wish;
+use crate::compare::run::RunConfig;
 use crate::compare::{experiment, publish};
 use crate::exit::{DONE, FAILED, Usage};
 use crate::values;
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let modes = checked_modes(args)?;
     make_directory(&args.output)?;
-    let wish = Wish {
+    let config = RunConfig {
         command: args.command.clone(),
         freq: args.freq,
         metric: args.metric.clone(),
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         metric_name: args.metric_name.clone(),
         lower_is_better: args.lower_is_better,
     };
-    let experiment = experiment::run(&wish, &plan)?;
+    let experiment = experiment::run(&config, &plan)?;
     publish::write(&experiment, &args.output)?;
     if !args.keep {
         fs::remove_dir_all(args.output.join("recordings")).context("removing the directory of recordings")?;

@@ -1,7 +1,7 @@
 //! `fpprof flags`: what compiler flags cost and what they give.
 
 use crate::exit::{DONE, FAILED, Usage};
-use crate::flags::{KEEP, Manifest, Store, TEMPLATE, collect, run as run_evaluation, serve};
+use crate::flags::{Manifest, SUPERVISE, Store, TEMPLATE, collect, run as run_evaluation, serve};
 use crate::output::{self, say};
 use clap::Subcommand;
 use fpprof_analysis::flags::{Evaluation, evaluate};
@@ -38,7 +38,7 @@ enum Command {
         output: PathBuf,
     },
     /// Run benchmarks for `run`, which starts this
-    #[command(name = KEEP, hide = true)]
+    #[command(name = SUPERVISE, hide = true)]
     Keep,
     /// Say what the results mean, so far; writes report.txt, report.html and report.json beside them
     Report {

@@ -4,7 +4,7 @@ use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{Patient, RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
-use fpprof_collector::{CollectorWish, Error, EventWish, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_collector::{CollectorWish, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
 use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// program (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it)
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(short = 'e', long, value_name = "EVENT")]
-    event: Option<EventWish>,
+    event: Option<EventSpec>,
     /// Samples a second and CPU [default: 999 for timers and counters of the processor]
     #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = values::rate, conflicts_with = "count")]
     freq: Option<u64>,
@@ -219,7 +219,7 @@ fn sampling(args: &Args) -> Sampling {
 
 /// The time that a tick stands for, of events that count time.
 fn tick_s(args: &Args) -> Option<f64> {
-    let counts_time = !args.event.as_ref().is_some_and(EventWish::counts_occurrences);
+    let counts_time = !args.event.as_ref().is_some_and(EventSpec::counts_occurrences);
     match sampling(args) {
         Sampling::FrequencyHz(hz) if counts_time => Some(1.0 / as_f64(hz)),
         _ => None,

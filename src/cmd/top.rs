@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::say;
-use crate::top::{self, Wish};
+use crate::top::{self, ViewConfig};
 use crate::values;
 use anyhow::Context as _;
 use fpprof_collector::{Request, StopFlag, Target};
@@ -68,8 +68,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     };
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let window_seconds = usize::from(args.window);
-    let wish = Wish { request, target: words, window_seconds, output: args.output.as_deref() };
-    let (recorded, fallback) = top::run(&wish, stop)?;
+    let config = ViewConfig { request, target: words, window_seconds, output: args.output.as_deref() };
+    let (recorded, fallback) = top::run(&config, stop)?;
     if let Some(fallback) = fallback {
         say(&format!("fpprof: {fallback}"));
     }

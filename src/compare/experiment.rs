@@ -1,7 +1,7 @@
 //! All runs of an experiment, and the rows they make.
 
 use super::mode::{Mode, PerfMode};
-use super::run::{self, Wish};
+use super::run::{self, RunConfig};
 use super::{environment, order};
 use crate::output::say;
 use fpprof_analysis::experiment::{BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Tool};
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 /// If not a single run worked.
-pub(crate) fn run(wish: &Wish, plan: &Plan) -> anyhow::Result<Experiment> {
+pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment> {
     let mut notes = Vec::new();
     let modes = available(&plan.modes, &mut notes);
     let mut runs: Vec<Vec<Run>> = modes.iter().map(|_| Vec::new()).collect();
@@ -33,7 +33,7 @@ pub(crate) fn run(wish: &Wish, plan: &Plan) -> anyhow::Result<Experiment> {
             let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
             ran.push(mode.to_string());
             say(&format!("[{}/{all}] {mode}", ran.len()));
-            match run::run(wish, mode, repeat) {
+            match run::run(config, mode, repeat) {
                 Ok(run) => runs.push(run),
                 Err(error) => {
                     let note = format!("{mode}, round {}: failed: {error:#}", repeat + 1);
@@ -43,17 +43,17 @@ pub(crate) fn run(wish: &Wish, plan: &Plan) -> anyhow::Result<Experiment> {
             }
         }
     }
-    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "no run worked; see {}", wish.dir.display());
+    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "no run worked; see {}", config.dir.display());
     let rows = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
     let mut experiment = Experiment {
         schema: SCHEMA,
-        environment: environment(wish, &modes),
-        command: wish.command.clone(),
-        rate: format!("{} Hz", wish.freq),
+        environment: environment(config, &modes),
+        command: config.command.clone(),
+        rate: format!("{} Hz", config.freq),
         event: fpprof_collector::sampling_event()?.to_owned(),
         repeats: plan.repeats,
         order: ran,
-        metric: metric(wish, plan),
+        metric: metric(config, plan),
         rows,
         notes,
     };
@@ -84,8 +84,8 @@ fn row(mode: Mode, runs: Vec<Run>) -> Row {
     Row::new(mode.to_string(), tool, method, stack_bytes.map(u64::from), runs)
 }
 
-fn metric(wish: &Wish, plan: &Plan) -> Option<Metric> {
-    let finder = wish.metric.as_ref()?;
+fn metric(config: &RunConfig, plan: &Plan) -> Option<Metric> {
+    let finder = config.metric.as_ref()?;
     let better_when = if plan.lower_is_better { BetterWhen::Lower } else { BetterWhen::Higher };
     let regex = finder.pattern().to_owned();
     Some(Metric { name: plan.metric_name.clone(), unit: String::new(), regex, better_when })
@@ -93,12 +93,12 @@ fn metric(wish: &Wish, plan: &Plan) -> Option<Metric> {
 
 /// The programs whose versions matter: perf where it takes part, the command itself, and, since the command is often
 /// a script around them, nbdkit and fio where they are installed.
-fn environment(wish: &Wish, modes: &[Mode]) -> Environment {
+fn environment(config: &RunConfig, modes: &[Mode]) -> Environment {
     let mut programs = Vec::new();
     if modes.iter().any(|mode| matches!(mode, Mode::Perf(_))) {
         programs.push("perf");
     }
-    let command = wish.command.join(" ");
+    let command = config.command.join(" ");
     programs.extend(["nbdkit", "fio"].into_iter().filter(|program| command.contains(program)));
     environment::look(&programs)
 }

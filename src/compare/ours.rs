@@ -1,6 +1,6 @@
 //! What a recording of ours says of its run.
 
-use super::run::Wish;
+use super::run::RunConfig;
 use super::watch::Watched;
 use crate::cmd::flamegraph::draw;
 use crate::output;
@@ -20,7 +20,7 @@ pub(super) const STACKS: &str = "stacks.html";
 /// # Errors
 /// If the recording cannot be read or a picture cannot be drawn.
 pub(crate) fn fill(
-    wish: &Wish,
+    config: &RunConfig,
     mode: CaptureMode,
     recording: &Path,
     name: &str,
@@ -30,7 +30,7 @@ pub(crate) fn fill(
     let shows_both = run.repeat == 0 && matches!(mode, CaptureMode::Both { .. });
     let analysis = Source::here(recording).analyse_for(&[], shows_both)?;
     if shows_both {
-        output::write_whole(&wish.dir.join(STACKS), |mut out| page::html(&analysis, &mut out))?;
+        output::write_whole(&config.dir.join(STACKS), |mut out| page::html(&analysis, &mut out))?;
     }
     let summary = &analysis.summary;
     run.bytes = Measured::Value(summary.file_bytes);
@@ -49,7 +49,7 @@ pub(crate) fn fill(
     let attributed = cost.and_then(|cost| Attributed::of(&cost.overhead));
     run.attributed = Measured::or_missing(attributed, "not every part of the cost could be measured");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
-    let strategies = strategies(mode).iter().map(|strategy| stacks(wish, &analysis, strategy, name, run.repeat));
+    let strategies = strategies(mode).iter().map(|strategy| stacks(config, &analysis, strategy, name, run.repeat));
     run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);
     Ok(())
 }
@@ -63,11 +63,11 @@ fn strategies(mode: CaptureMode) -> &'static [&'static str] {
     }
 }
 
-fn stacks(wish: &Wish, analysis: &Analysis, strategy: &str, name: &str, repeat: u32) -> anyhow::Result<Stacks> {
+fn stacks(config: &RunConfig, analysis: &Analysis, strategy: &str, name: &str, repeat: u32) -> anyhow::Result<Stacks> {
     let flame_graph = if repeat == 0 && analysis.summary.recorded > 0 {
         let file = format!("{name}-{strategy}.svg");
-        let subject = wish.command.join(" ");
-        draw(analysis, strategy, None, &subject, &wish.dir.join(&file))?;
+        let subject = config.command.join(" ");
+        draw(analysis, strategy, None, &subject, &config.dir.join(&file))?;
         Measured::Value(file)
     } else {
         Measured::missing("drawn for the first round only")

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 /// What every run of an experiment shares.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct RunConfig {
     /// The command.
     pub(crate) command: Vec<String>,
     /// Samples a second and CPU.
@@ -32,43 +32,43 @@ pub(crate) const NO_PROFILER: &str = "nobody records in this mode";
 ///
 /// # Errors
 /// If the command failed or its recording cannot be read; the caller notes it and goes on.
-pub(crate) fn run(wish: &Wish, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
+pub(crate) fn run(config: &RunConfig, mode: Mode, repeat: u32) -> anyhow::Result<Run> {
     let name = format!("{}-{}", mode.slug(), repeat + 1);
-    let recording = wish.dir.join("recordings").join(&name);
-    let output = wish.dir.join("output").join(format!("{name}.txt"));
-    let watched = watch::run(&mut command(wish, mode, &recording, &output)?)?;
+    let recording = config.dir.join("recordings").join(&name);
+    let output = config.dir.join("output").join(format!("{name}.txt"));
+    let watched = watch::run(&mut command(config, mode, &recording, &output)?)?;
     let printed = fs::read_to_string(&output).with_context(|| format!("reading {}", output.display()))?;
     anyhow::ensure!(watched.status.success(), "{} ({})", watched.status, last_line(&printed));
-    let mut run = bare(wish, repeat, &watched, &printed);
+    let mut run = bare(config, repeat, &watched, &printed);
     match mode {
         Mode::None | Mode::NoneAgain => {}
-        Mode::Fpprof(mode) => ours::fill(wish, mode, &recording, &name, &watched, &mut run)?,
+        Mode::Fpprof(mode) => ours::fill(config, mode, &recording, &name, &watched, &mut run)?,
         Mode::Perf(mode) => perf::fill(mode, &recording, &watched, &mut run)?,
     }
-    if mode.call_graph().is_some() && !wish.keep {
+    if mode.call_graph().is_some() && !config.keep {
         fs::remove_file(&recording).with_context(|| format!("removing {}", recording.display()))?;
     }
     Ok(run)
 }
 
-fn command(wish: &Wish, mode: Mode, recording: &Path, output: &Path) -> anyhow::Result<Command> {
+fn command(config: &RunConfig, mode: Mode, recording: &Path, output: &Path) -> anyhow::Result<Command> {
     let mut command = match (mode, mode.call_graph()) {
         (Mode::None | Mode::NoneAgain, _) | (_, None) => {
-            let (program, args) = wish.command.split_first().context("a command is needed")?;
+            let (program, args) = config.command.split_first().context("a command is needed")?;
             let mut command = Command::new(program);
             command.args(args);
             command
         }
         (Mode::Fpprof(_), Some(call_graph)) => {
             let mut command = Command::new(std::env::current_exe().context("finding fpprof itself")?);
-            command.args(["record", "--quiet", "--stats", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
-            command.arg("-o").arg(recording).arg("--").args(&wish.command);
+            command.args(["record", "--quiet", "--stats", "-F", &config.freq.to_string(), "--call-graph", &call_graph]);
+            command.arg("-o").arg(recording).arg("--").args(&config.command);
             command
         }
         (Mode::Perf(_), Some(call_graph)) => {
             let mut command = Command::new("perf");
-            command.args(["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", &call_graph]);
-            command.arg("-o").arg(recording).arg("--").args(&wish.command);
+            command.args(["record", "--quiet", "-F", &config.freq.to_string(), "--call-graph", &call_graph]);
+            command.arg("-o").arg(recording).arg("--").args(&config.command);
             command
         }
     };
@@ -79,8 +79,8 @@ fn command(wish: &Wish, mode: Mode, recording: &Path, output: &Path) -> anyhow::
 }
 
 /// What is known of a run before its recording is looked at.
-fn bare(wish: &Wish, repeat: u32, watched: &Watched, printed: &str) -> Run {
-    let metric = match &wish.metric {
+fn bare(config: &RunConfig, repeat: u32, watched: &Watched, printed: &str) -> Run {
+    let metric = match &config.metric {
         Some(finder) => finder.find(printed).map_or_else(Measured::missing, Measured::Value),
         None => Measured::missing("no --metric was given"),
     };

@@ -1,14 +1,14 @@
 //! Instruction counts, from valgrind: they hardly vary, and are not a cost.
 
-use super::keeper::{Keeper, Run};
 use super::manifest::EXE;
 use super::rounds::command;
+use super::supervisor::{Run, Supervisor};
 use anyhow::Context as _;
 use std::fs;
 use std::path::Path;
 
 /// Instructions of a run of a binary.
-pub(super) fn count(here: &Path, dir: &Path, words: &str, keeper: &mut Keeper) -> anyhow::Result<u64> {
+pub(super) fn count(here: &Path, dir: &Path, words: &str, supervisor: &mut Supervisor) -> anyhow::Result<u64> {
     let is_alone = words.split_whitespace().next() == Some(EXE);
     anyhow::ensure!(is_alone, "the benchmark is more than the binary (`{words}`)");
     let run = command(here, dir, 0, words);
@@ -17,7 +17,7 @@ pub(super) fn count(here: &Path, dir: &Path, words: &str, keeper: &mut Keeper) -
     args.push(run.program.clone());
     args.extend(run.args.iter().cloned());
     let output = dir.join("valgrind.log");
-    keeper
+    supervisor
         .run(&Run { program: "valgrind".into(), args, env: None, output: Some(output.clone()), ..run })
         .context("valgrind")?;
     let text = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;

@@ -1,8 +1,8 @@
 //! Recordings: what profilers get from a binary, by our own `record` and `report`.
 
 use super::build::binary_name;
-use super::keeper::{Keeper, Run};
 use super::manifest::Recording;
+use super::supervisor::{Run, Supervisor};
 use anyhow::Context as _;
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::agreement::Disagreement;
@@ -16,19 +16,19 @@ use std::path::Path;
 use std::process::Command;
 
 /// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
-pub(super) fn quality(wish: &Recording, run: &Run, dir: &Path, keeper: &mut Keeper) -> anyhow::Result<Quality> {
-    let profiler = match &wish.profiler {
+pub(super) fn quality(spec: &Recording, run: &Run, dir: &Path, supervisor: &mut Supervisor) -> anyhow::Result<Quality> {
+    let profiler = match &spec.profiler {
         Some(path) => path.clone(),
         None => std::env::current_exe().context("finding fpprof itself")?,
     };
     let file = dir.join("recording.fpprof");
-    record(&profiler, wish, "fp", run, &file, keeper)?;
+    record(&profiler, spec, "fp", run, &file, supervisor)?;
     let fp: Summary = json(&profiler, &["report", "--json", "--strategy", "fp"], &file)?;
-    let both = format!("both,{}", wish.stack_bytes);
+    let both = format!("both,{}", spec.stack_bytes);
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
-        .extend(wish.chunks.iter().filter(|chunk| **chunk < wish.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
-    record(&profiler, wish, &both, run, &file, keeper)?;
+        .extend(spec.chunks.iter().filter(|chunk| **chunk < spec.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
+    record(&profiler, spec, &both, run, &file, supervisor)?;
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
     let fired = fp.fired.saturating_add(dwarf.fired);
@@ -64,21 +64,21 @@ pub(super) fn quality(wish: &Recording, run: &Run, dir: &Path, keeper: &mut Keep
 
 fn record(
     profiler: &Path,
-    wish: &Recording,
+    spec: &Recording,
     mode: &str,
     run: &Run,
     file: &Path,
-    keeper: &mut Keeper,
+    supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
     // A recording of an earlier, interrupted run is not kept aside.
     let _ = fs::remove_file(file);
     let mut args: Vec<OsString> =
-        ["record", "--quiet", "-F", &wish.freq.to_string(), "--call-graph", mode, "-o"].map(Into::into).into();
+        ["record", "--quiet", "-F", &spec.freq.to_string(), "--call-graph", mode, "-o"].map(Into::into).into();
     args.extend([file.into(), "--".into(), run.program.clone()]);
     args.extend(run.args.iter().cloned());
     let log = run.dir.join("record.log");
     let recording = Run { program: profiler.into(), args, env: None, output: Some(log.clone()), ..run.clone() };
-    keeper.run(&recording).map(drop).with_context(|| {
+    supervisor.run(&recording).map(drop).with_context(|| {
         let said = fs::read(&log).unwrap_or_default();
         format!("recording with {mode}: {}", String::from_utf8_lossy(&said).trim())
     })

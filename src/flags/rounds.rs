@@ -1,9 +1,9 @@
 //! Rounds: every binary of a program once, in random order.
 
 use super::build::binary_name;
-use super::keeper::{Keeper, Run};
 use super::manifest::{EXE, Manifest, Program};
 use super::store::Store;
+use super::supervisor::{Run, Supervisor};
 use crate::output::say;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, Times};
@@ -33,7 +33,7 @@ pub(super) fn round(
     program: &Program,
     (arms, made): (&[Arm], &str),
     round: u32,
-    keeper: &mut Keeper,
+    supervisor: &mut Supervisor,
 ) -> anyhow::Result<Line> {
     let n = manifest.binaries();
     let mut order: Vec<(usize, u32)> =
@@ -46,7 +46,7 @@ pub(super) fn round(
     for (index, binary) in order {
         let Some(arm) = arms.get(index) else { continue };
         let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-        let ended = keeper
+        let ended = supervisor
             .run(&command(&manifest.here, &dir, binary, &program.bench))
             .with_context(|| format!("{} under {}: the benchmark", program.name, arm.flags))?;
         n_left = n_left.saturating_add(ended.n_left);

@@ -4,11 +4,11 @@ use super::build::{Builder, LLD, MADE, OBJECTS, Sources, binary_name, first_bina
 use super::collect::{binary, first};
 use super::environment::{look, raise_session, version};
 use super::identity::{Files, Identity, files};
-use super::keeper::Keeper;
 use super::manifest::{Flags, Manifest, Program};
 use super::rounds::{self, Line, command, round};
 use super::sources::sources;
 use super::store::Store;
+use super::supervisor::Supervisor;
 use super::{instructions, recordings};
 use crate::output::say;
 use anyhow::Context as _;
@@ -113,9 +113,9 @@ pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> a
     if !environment.exists() {
         Store::write(&environment, &look())?;
     }
-    let mut keeper = Keeper::start(Duration::from_secs(manifest.limit_s.into()))?;
-    facts(store, &plan, &mut keeper)?;
-    times(store, &plan, &mut keeper)
+    let mut supervisor = Supervisor::start(Duration::from_secs(manifest.limit_s.into()))?;
+    facts(store, &plan, &mut supervisor)?;
+    times(store, &plan, &mut supervisor)
 }
 
 fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
@@ -219,7 +219,7 @@ fn build_arm(
 }
 
 /// Sizes, audits, instruction counts and recordings of every arm, unless they are there already.
-fn facts(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<()> {
+fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<()> {
     let manifest = &plan.manifest;
     let known: HashSet<_> =
         store.lines::<Fact>(Fact::FILE)?.into_iter().map(|fact| (fact.program, fact.arm, fact.key)).collect();
@@ -239,7 +239,7 @@ fn facts(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<()> 
             if known.contains(&(program.name.clone(), arm.clone(), key.clone())) {
                 continue;
             }
-            let (result, missing) = fact(manifest, program, &arm, &dir, keeper)?;
+            let (result, missing) = fact(manifest, program, &arm, &dir, supervisor)?;
             missing.iter().for_each(|what| say(&format!("flags: {} {}: {what}", program.name, arm.flags)));
             store.append(Fact::FILE, &Fact { program: program.name.clone(), arm, key, result, missing })?;
         }
@@ -252,7 +252,7 @@ fn fact(
     program: &Program,
     arm: &Arm,
     dir: &Path,
-    keeper: &mut Keeper,
+    supervisor: &mut Supervisor,
 ) -> anyhow::Result<(ArmResult, Vec<String>)> {
     let mut result = binary(&dir.join(binary_name(0)))?;
     let mut missing = Vec::new();
@@ -261,14 +261,14 @@ fn fact(
     }
     if manifest.instructions {
         let words = program.short.as_ref().unwrap_or(&program.bench);
-        match instructions::count(&manifest.here, dir, words, keeper) {
+        match instructions::count(&manifest.here, dir, words, supervisor) {
             Ok(count) => result.instructions = Some(count),
             Err(error) => missing.push(format!("no instruction count: {error:#}")),
         }
     }
     if let Some(recording) = &manifest.recording {
         let words = program.long.as_ref().unwrap_or(&program.bench);
-        match recordings::quality(recording, &command(&manifest.here, dir, 0, words), dir, keeper) {
+        match recordings::quality(recording, &command(&manifest.here, dir, 0, words), dir, supervisor) {
             Ok(quality) => result.quality = Some(quality),
             Err(error) => missing.push(format!("no recording: {error:#}")),
         }
@@ -278,7 +278,7 @@ fn fact(
 
 /// Rounds, until there are as many as wished for. A round runs every program, in an order of its own. A program whose
 /// benchmark fails is left out from then on; gives why.
-fn times(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<Vec<String>> {
+fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let left = rounds_left(store, plan)?;
     if !left.is_empty() && !raise_session() {
         say(
@@ -293,7 +293,7 @@ fn times(store: &Store, plan: &Plan, keeper: &mut Keeper) -> anyhow::Result<Vec<
             continue;
         }
         let made = &plan.identities.get(&program.name).context("a program without builds")?.digest;
-        match round(store, &plan.manifest, program, (&plan.arms(program), made), n, keeper) {
+        match round(store, &plan.manifest, program, (&plan.arms(program), made), n, supervisor) {
             Ok(line) => store.append(rounds::FILE, &line)?,
             Err(error) => {
                 let words = format!("{error:#}; {} has no rounds from the {}th on", program.name, n.saturating_add(1));

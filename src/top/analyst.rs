@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 
 /// What became of a second.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ViewUpdate {
     /// Counts by strategy.
     Counted {
         by_strategy: BTreeMap<String, Counts>,
@@ -26,14 +26,14 @@ pub(crate) enum News {
 }
 
 /// Works until the feed ends or nobody listens. One thread: the profiled programs need the other processors.
-pub(crate) fn work(feed: &Feed, news: &Sender<News>) {
+pub(crate) fn work(feed: &Feed, updates: &Sender<ViewUpdate>) {
     while let Some(second) = feed.next() {
         let left_out = second.left_out;
         let told = match counted(second) {
-            Ok((by_strategy, how)) => News::Counted { by_strategy, left_out, how },
-            Err(error) => News::Failed(format!("{error:#}")),
+            Ok((by_strategy, how)) => ViewUpdate::Counted { by_strategy, left_out, how },
+            Err(error) => ViewUpdate::Failed(format!("{error:#}")),
         };
-        if news.send(told).is_err() {
+        if updates.send(told).is_err() {
             return;
         }
     }

@@ -114,7 +114,7 @@ fn percent(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::analyst::News;
+    use crate::top::analyst::ViewUpdate;
     use crate::top::table::{Counts, OwnedKey};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -134,7 +134,7 @@ mod tests {
         let ends = Ends { samples: 200, complete: 150, truncated: 40, broken: 10 };
         let counts = Counts { rows: vec![(key, Count { own: 100, total: 180 })], ends };
         let by_strategy = BTreeMap::from([("dwarf".to_owned(), counts)]);
-        view.hear(News::Counted { by_strategy, left_out: 0, how: "both,65536".to_owned() });
+        view.hear(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both,65536".to_owned() });
         view
     }
 

@@ -17,4 +17,4 @@ mod stream;
 mod table;
 mod view;
 
-pub(crate) use session::{Wish, run};
+pub(crate) use session::{ViewConfig, run};

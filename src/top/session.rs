@@ -1,6 +1,6 @@
 //! Records, listens to keys and to the analyst, and draws, until one of them ends it.
 
-use super::analyst::{News, work};
+use super::analyst::{ViewUpdate, work};
 use super::draw::draw;
 use super::screen::Screen;
 use super::stream;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// What to show.
 #[derive(Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct ViewConfig<'a> {
     pub(crate) request: Request,
     /// In words.
     pub(crate) target: String,
@@ -27,9 +27,9 @@ pub(crate) struct Wish<'a> {
     pub(crate) output: Option<&'a Path>,
 }
 
-/// How long a key may take to be seen, and news to be shown.
+/// How long a key may take to be seen, and an update to be shown.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The screen is drawn anew so often without news: time and losses go on.
+/// The screen is drawn anew so often without an update: time and losses go on.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns; so what
@@ -38,13 +38,13 @@ const DRAW_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
 pub(crate) fn run(
-    wish: &Wish<'_>,
+    config: &ViewConfig<'_>,
     stop: &'static StopFlag,
 ) -> anyhow::Result<(Result<Outcome, Error>, Option<String>)> {
-    let file = wish.output.map(|path| RecordingFile::until(path, stop));
+    let file = config.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
     let (mut sink, feed) = stream::pair(file);
-    let (tell, news) = channel();
+    let (tell, updates) = channel();
     let progress = Mutex::new(Progress::default());
     let fallback = Mutex::new(None);
     let mut screen = Screen::take()?;
@@ -58,12 +58,12 @@ pub(crate) fn run(
                     *fallback.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.to_string());
                 }
             };
-            let outcome = fpprof_collector::record(&wish.request, &mut sink, stop, &mut hear);
+            let outcome = fpprof_collector::record(&config.request, &mut sink, stop, &mut hear);
             feed.end();
             outcome
         });
-        let mut view = View::new(wish.target.clone(), wish.window_seconds);
-        let shown = show(&mut view, &mut screen, &news, &progress, || recorder.is_finished());
+        let mut view = View::new(config.target.clone(), config.window_seconds);
+        let shown = show(&mut view, &mut screen, &updates, &progress, || recorder.is_finished());
         stop.stop(nix::libc::SIGTERM);
         (shown, recorder.join())
     });
@@ -79,7 +79,7 @@ pub(crate) fn run(
 fn show(
     view: &mut View,
     screen: &mut Screen,
-    news: &Receiver<News>,
+    updates: &Receiver<ViewUpdate>,
     progress: &Mutex<Progress>,
     is_over: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ fn show(
     let mut drawn: Option<Instant> = None;
     while !is_over() {
         let mut is_new = drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EVERY);
-        while let Ok(one) = news.try_recv() {
+        while let Ok(one) = updates.try_recv() {
             view.hear(one);
             is_new = true;
         }

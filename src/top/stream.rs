@@ -28,7 +28,7 @@ pub(crate) struct Feed(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     blocks: Mutex<Blocks>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl<W: Write> Write for Sink<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Write::flush)?;
         self.shared.lock().is_ready = true;
-        self.shared.news.notify_all();
+        self.shared.changed.notify_all();
         Ok(())
     }
 }
@@ -89,14 +89,14 @@ impl Feed {
     pub(crate) fn end(&self) {
         let mut blocks = self.0.lock();
         (blocks.is_ready, blocks.is_over) = (true, true);
-        self.0.news.notify_all();
+        self.0.changed.notify_all();
     }
 
     /// Waits for the next second; `None` at the end.
     pub(crate) fn next(&self) -> Option<Second> {
         let mut blocks = self.0.lock();
         while !blocks.is_ready {
-            let waited = self.0.news.wait_timeout(blocks, Duration::from_secs(1));
+            let waited = self.0.changed.wait_timeout(blocks, Duration::from_secs(1));
             blocks = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         blocks.is_ready = blocks.is_over;
@@ -153,9 +153,9 @@ impl Blocks {
 
 /// Keeps each block it is given.
 #[derive(Debug, Default)]
-struct Kept(Vec<(BlockKind, Vec<u8>)>);
+struct BlockSink(Vec<(BlockKind, Vec<u8>)>);
 
-impl Write for Kept {
+impl Write for BlockSink {
     fn write(&mut self, block: &[u8]) -> io::Result<usize> {
         self.0.extend(block_kind(block).map(|kind| (kind, block.to_vec())));
         Ok(block.len())
@@ -167,17 +167,17 @@ impl Write for Kept {
 }
 
 /// The recording anew, with the events that samples to come can need.
-fn without_the_dead(bytes: Vec<u8>) -> Result<Kept, fpprof_recording::Error> {
+fn without_the_dead(bytes: Vec<u8>) -> Result<BlockSink, fpprof_recording::Error> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let meta: Meta = recording.meta().clone();
-    let mut lives = Lives::default();
+    let mut liveness = Liveness::default();
     let mut n = 0;
     recording.sideband(|event| {
-        lives.note(event, n);
+        liveness.note(event, n);
         n += 1;
     })?;
-    let needed = lives.needed();
-    let mut writer = RecordingWriter::new(Kept::default(), &meta)?;
+    let needed = liveness.needed();
+    let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
     let mut result = Ok(());
     n = 0;
     recording.sideband(|event| {
@@ -207,7 +207,7 @@ fn is_needed(event: &Sideband, n: u64, needed: &Needed) -> bool {
 
 /// Who is alive, and from whom they have what they map.
 #[derive(Debug, Default)]
-struct Lives {
+struct Liveness {
     dead: BTreeSet<u32>,
     seen: BTreeSet<u32>,
     /// Last exec of a process.
@@ -216,7 +216,7 @@ struct Lives {
     parent: BTreeMap<u32, (u32, u64)>,
 }
 
-impl Lives {
+impl Liveness {
     fn note(&mut self, event: &Sideband, n: u64) {
         match event {
             Sideband::Mmap(mmap) => drop(self.seen.insert(mmap.pid)),

@@ -1,6 +1,6 @@
 //! What is shown, and what keys do to it. Knows no terminal.
 
-use super::analyst::News;
+use super::analyst::ViewUpdate;
 use super::table::{Count, Ends, Key, Window};
 use fpprof_collector::Progress;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -66,9 +66,9 @@ impl View {
     }
 
     /// Takes in a second.
-    pub(crate) fn hear(&mut self, news: News) {
-        match news {
-            News::Counted { by_strategy, left_out, how } => {
+    pub(crate) fn hear(&mut self, update: ViewUpdate) {
+        match update {
+            ViewUpdate::Counted { by_strategy, left_out, how } => {
                 self.strategies = by_strategy.keys().cloned().collect();
                 if !self.strategies.contains(&self.strategy) {
                     let best = self.strategies.iter().find(|name| *name == "dwarf").or(self.strategies.first());
@@ -78,7 +78,7 @@ impl View {
                 self.left_out = self.left_out.saturating_add(left_out);
                 (self.how, self.failure) = (how, None);
             }
-            News::Failed(words) => self.failure = Some(words),
+            ViewUpdate::Failed(words) => self.failure = Some(words),
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
             ("dwarf".to_owned(), counts(&[("main", 1, 100), ("hot", 90, 90), ("warm", 9, 95)])),
             ("fp".to_owned(), counts(&[("hot", 100, 100)])),
         ]);
-        view.hear(News::Counted { by_strategy, left_out: 0, how: "both".to_owned() });
+        view.hear(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both".to_owned() });
         view
     }
 
@@ -233,10 +233,10 @@ mod tests {
         assert!(view.rows().is_empty());
         view.press(key(KeyCode::Char('f')));
         assert!(view.strategy.is_empty());
-        view.hear(News::Failed("broken".to_owned()));
+        view.hear(ViewUpdate::Failed("broken".to_owned()));
         assert_eq!(view.failure.as_deref(), Some("broken"));
         let by_strategy = BTreeMap::from([("fp".to_owned(), counts(&[("a", 1, 1)]))]);
-        view.hear(News::Counted { by_strategy, left_out: 2, how: String::new() });
+        view.hear(ViewUpdate::Counted { by_strategy, left_out: 2, how: String::new() });
         assert_eq!((view.strategy.as_str(), view.left_out, view.failure.as_deref()), ("fp", 2, None));
     }
 }

@@ -66,7 +66,7 @@ impl Stepper {
         let before = self.counts.calls.saturating_add(self.counts.returns);
         let goes_on = self.step(index, None)?;
         if self.counts.calls.saturating_add(self.counts.returns) != before {
-            self.gait.turned();
+            self.schedule.turned();
         }
         Ok(goes_on)
     }
@@ -103,7 +103,7 @@ impl Stepper {
         thread.stepped(after, *pid, maps, counts);
         thread.is_moved = true;
         counts.turns_passed = counts.turns_passed.saturating_add(1);
-        self.gait.turned();
+        self.schedule.turned();
         true
     }
 

@@ -89,7 +89,7 @@ impl Pace {
 
 /// Whether the program is stepped or leaps.
 #[derive(Debug)]
-pub(super) struct Gait {
+pub(super) struct LeapSchedule {
     /// `None` if all is stepped.
     leaps: Option<Drawn>,
     is_leaping: bool,
@@ -106,7 +106,7 @@ struct Drawn {
     random: fastrand::Rng,
 }
 
-impl Gait {
+impl LeapSchedule {
     /// Steps for ever without leaps. With them the start of the program counts as a turn.
     pub(super) fn new(choice: &Choice) -> Self {
         let mut random = fastrand::Rng::with_seed(choice.seed).fork();
@@ -116,9 +116,9 @@ impl Gait {
             random: random.fork(),
         };
         let leaps = choice.leaps.map(drawn);
-        let mut gait = Self { is_leaping: leaps.is_some(), leaps };
-        gait.turned();
-        gait
+        let mut schedule = Self { is_leaping: leaps.is_some(), leaps };
+        schedule.turned();
+        schedule
     }
 
     pub(super) fn is_leaping(&self) -> bool {
@@ -214,22 +214,22 @@ mod tests {
         assert!(checked.iter().all(|n| (400..600).contains(n)), "{checked:?}");
     }
 
-    fn leaping(window: u64, turns: u64, seed: u64) -> Gait {
-        Gait::new(&Choice { leaps: Some(Leaps { window, turns }), seed, ..ALL })
+    fn leaping(window: u64, turns: u64, seed: u64) -> LeapSchedule {
+        LeapSchedule::new(&Choice { leaps: Some(Leaps { window, turns }), seed, ..ALL })
     }
 
     /// Turns that begin a window, of the first so many, in a program of nothing else.
     fn begins(window: u64, turns: u64, seed: u64, n: usize) -> Vec<usize> {
-        let mut gait = leaping(window, turns, seed);
+        let mut schedule = leaping(window, turns, seed);
         let mut begins = Vec::new();
         for turn in 0..n {
-            if !gait.is_leaping() {
+            if !schedule.is_leaping() {
                 begins.push(turn);
             }
-            while !gait.is_leaping() {
-                gait.stepped();
+            while !schedule.is_leaping() {
+                schedule.stepped();
             }
-            gait.turned();
+            schedule.turned();
         }
         begins
     }
@@ -254,21 +254,21 @@ mod tests {
     /// Check that windows have the mean length asked for, that some reach far, and that without leaps there is but one.
     #[test]
     fn windows_end_at_random() {
-        let mut gait = leaping(30, 1, 1);
+        let mut schedule = leaping(30, 1, 1);
         let mut lengths = Vec::new();
         for _ in 0..10_000 {
             let mut n = 0;
-            while !gait.is_leaping() {
-                gait.stepped();
+            while !schedule.is_leaping() {
+                schedule.stepped();
                 n += 1;
             }
-            gait.turned();
+            schedule.turned();
             lengths.push(n);
         }
         let sum: u32 = lengths.iter().sum();
         assert!((285_000..315_000).contains(&sum), "{sum}");
         assert!(lengths.contains(&1) && lengths.iter().any(|&n| n > 150));
-        let mut never = Gait::new(&ALL);
+        let mut never = LeapSchedule::new(&ALL);
         (0..100).for_each(|_| never.stepped());
         assert!(!never.is_leaping());
     }

@@ -8,7 +8,7 @@ use super::breakpoints::Breakpoints;
 use super::code::Code;
 use super::leap::Lifted;
 use super::maps::Maps;
-use super::pace::{Choice, Counts, Gait, Pace};
+use super::pace::{Choice, Counts, LeapSchedule, Pace};
 use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -55,7 +55,7 @@ pub(super) struct Stepper {
     /// Whose turn it is.
     turn: usize,
     pace: Pace,
-    pub(super) gait: Gait,
+    pub(super) schedule: LeapSchedule,
     pub(super) counts: Counts,
     pub(super) history: History,
     pub(super) maps: Maps,
@@ -86,7 +86,7 @@ impl Stepper {
             threads: Vec::new(),
             turn: 0,
             pace: Pace::new(choice),
-            gait: Gait::new(choice),
+            schedule: LeapSchedule::new(choice),
             counts: Counts { threads: 1, ..Counts::default() },
             history,
             maps: Maps::default(),
@@ -135,7 +135,7 @@ impl Stepper {
                 if is_over {
                     break;
                 }
-                let goes_on = match self.gait.is_leaping() {
+                let goes_on = match self.schedule.is_leaping() {
                     true => self.run_to_turn(index)?,
                     false => self.step(index, Some((&mut *checker, &mut *tally)))?,
                 };
@@ -196,7 +196,7 @@ impl Stepper {
             let n_before = self.counts.instructions;
             self.counts.instructions = n_before.saturating_add(1);
             if let Some((checker, tally)) = check {
-                self.gait.stepped();
+                self.schedule.stepped();
                 if self.pace.is_checked(n_before) {
                     let Self { threads, sample, maps, pid, .. } = self;
                     let Some(thread) = threads.get(index) else { return Ok(false) };

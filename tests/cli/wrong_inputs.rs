@@ -14,7 +14,7 @@ fn assert_refused(ran: &crate::support::Ran, status: i32, words: &[&str]) {
     assert!(ran.stdout.is_empty(), "data on stdout although nothing was done: {}", ran.stdout);
 }
 
-/// Check that a wish nobody could meet is refused as wrong usage before anything runs.
+/// Check that a request nobody could meet is refused as wrong usage before anything runs.
 #[test]
 fn values_are_checked_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ fn values_are_checked_before_anything_runs() {
     for command in ["record", "top", "verify", "compare"] {
         assert_refused(&run([command, "--no-such-option", "sh", "-c", &touch]), 2, &["--no-such-option"]);
     }
-    assert!(!mark.exists(), "the command ran although the wish was refused");
+    assert!(!mark.exists(), "the command ran although the request was refused");
 }
 
 /// Check that a rate above the kernel's limit, or a ring too small for two samples, is refused with the number needed.
@@ -194,7 +194,7 @@ fn what_cannot_be_unwound_is_named() {
     }
 }
 
-/// Check that without the right to load BPF programs, a wish for them is answered with the capabilities that are missing, and
+/// Check that without the right to load BPF programs, a request for them is answered with the capabilities that are missing, and
 /// no empty profile is written.
 #[test]
 fn without_privilege_the_missing_capability_is_named() {

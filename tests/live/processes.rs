@@ -84,9 +84,9 @@ fn closed_processes_are_complete() {
     let program = dir.path().join("closed");
     compile("gcc", &["-O1"], &program, &source("closed.c"));
     for more in [None, Some("seccomp")] {
-        let witness = dir.path().join(more.unwrap_or("plain"));
-        let child = Ended(Command::new(&program).arg(&witness).args(more).spawn().expect("the program runs"));
-        wait_until("the program runs", || witness.exists());
+        let started = dir.path().join(more.unwrap_or("plain"));
+        let child = Ended(Command::new(&program).arg(&started).args(more).spawn().expect("the program runs"));
+        wait_until("the program runs", || started.exists());
         let (file, pid) = (dir.path().join("recording"), child.id().to_string());
         let (all, found) = until_enough("samples", |seconds| {
             let options = ["-p", &pid, "--duration", &seconds.to_string(), "-o"];

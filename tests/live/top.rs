@@ -202,11 +202,11 @@ fn sigterm_restores_the_terminal() {
 #[test]
 fn needs_a_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
-    let witness = directory.path().join("witness");
-    let refused = ran(fpprof().args(["top", "--", "touch"]).arg(&witness));
+    let started = directory.path().join("started");
+    let refused = ran(fpprof().args(["top", "--", "touch"]).arg(&started));
     assert_eq!(refused.status, 1, "{}", refused.stderr);
     assert!(refused.stderr.contains("terminal") && refused.stderr.contains("fpprof record"), "{}", refused.stderr);
-    assert!(!witness.exists(), "the command ran");
+    assert!(!started.exists(), "the command ran");
     let help = ran(fpprof().args(["top", "--help"]));
     for words in ["q quit", "-p", "--call-graph", "Examples"] {
         assert!(help.stdout.contains(words), "{words}: {}", help.stdout);

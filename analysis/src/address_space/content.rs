@@ -25,11 +25,11 @@ pub struct SpaceMapping {
 /// Makes the mappings of address spaces, each from the nearest earlier moment it still has.
 #[derive(Debug, Default)]
 pub struct Contents {
-    kept: Mutex<Kept>,
+    kept: Mutex<Cache>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Cache {
     logs: FxHashMap<u32, BTreeMap<u32, Arc<[SpaceMapping]>>>,
     n_mappings: usize,
 }
@@ -83,7 +83,7 @@ impl Contents {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let n_mappings = kept.n_mappings.saturating_add(content.len());
         if n_mappings > MAX_KEPT_MAPPINGS {
-            *kept = Kept::default();
+            *kept = Cache::default();
         }
         if kept.logs.entry(key.log).or_default().insert(key.edits, Arc::clone(content)).is_none() {
             kept.n_mappings = kept.n_mappings.saturating_add(content.len());

@@ -40,19 +40,19 @@ pub(super) type SampleName = (u64, u32, u32);
 
 /// A sample that differs, kept to be shown.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct KeptExample {
     pub(super) name: SampleName,
     pub(super) pid: u32,
     /// Index of the last frame both have.
     pub(super) frame: usize,
     pub(super) split: Split,
-    pub(super) reference: KeptStack,
-    pub(super) other: KeptStack,
+    pub(super) reference: ExampleStack,
+    pub(super) other: ExampleStack,
 }
 
 /// The frames of a kept sample, the leaf first.
 #[derive(Debug, Clone)]
-pub(super) struct KeptStack {
+pub(super) struct ExampleStack {
     pub(super) n_before: usize,
     pub(super) frames: Vec<(Frame, Where)>,
     pub(super) n_more: usize,
@@ -68,7 +68,7 @@ pub(super) struct Collector {
     pub(super) frames: Difference,
     pub(super) reasons: FxHashMap<ReasonKey, u64>,
     pub(super) splits: FxHashMap<(ReasonKey, Split), u64>,
-    pub(super) kept: FxHashMap<ReasonKey, BTreeMap<SampleName, Kept>>,
+    pub(super) kept: FxHashMap<ReasonKey, BTreeMap<SampleName, KeptExample>>,
 }
 
 impl Collector {
@@ -103,7 +103,7 @@ impl Collector {
         if self.is_wanted(reason, name, split.after) {
             let stack = |stack: StackRef<'_>| kept_stack(stack, frame, place);
             let (reference, other) = (stack(reference), stack(other));
-            self.keep(reason, Kept { name, pid: seen.sample.pid, frame, split, reference, other });
+            self.keep(reason, KeptExample { name, pid: seen.sample.pid, frame, split, reference, other });
         }
     }
 
@@ -118,7 +118,7 @@ impl Collector {
 
     /// Keeps the earliest sample of each place, and of places those with the earliest samples. A place that was given
     /// up comes back with an earlier sample, so that the order of samples does not matter.
-    fn keep(&mut self, reason: ReasonKey, new: Kept) {
+    fn keep(&mut self, reason: ReasonKey, new: KeptExample) {
         if !self.is_wanted(reason, new.name, new.split.after) {
             return;
         }
@@ -150,13 +150,13 @@ impl Collect for Collector {
     }
 }
 
-fn kept_stack(stack: StackRef<'_>, frame: usize, place: impl Fn(&Frame) -> Where) -> KeptStack {
+fn kept_stack(stack: StackRef<'_>, frame: usize, place: impl Fn(&Frame) -> Where) -> ExampleStack {
     let wanted = frame.saturating_add(1).saturating_add(MAX_FRAMES_BEYOND);
     // A difference deep in a stack is shown with the frames around it and not from the leaf.
     let n_before = wanted.saturating_sub(MAX_FRAMES).min(stack.frames.len());
     let shown = stack.frames.iter().skip(n_before).take(MAX_FRAMES);
     let frames = shown.map(|frame| (*frame, place(frame))).collect();
-    KeptStack {
+    ExampleStack {
         n_before,
         frames,
         n_more: stack.frames.len().saturating_sub(n_before.saturating_add(MAX_FRAMES)),

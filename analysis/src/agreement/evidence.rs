@@ -61,12 +61,12 @@ impl Verdict {
 
 /// Looks at the instructions of modules, each file opened once.
 #[derive(Debug)]
-pub(super) struct Witness<'a> {
+pub(super) struct CallChecker<'a> {
     modules: &'a ModuleTable<'a>,
     files: FxHashMap<FileIx, Option<ElfFile>>,
 }
 
-impl<'a> Witness<'a> {
+impl<'a> CallChecker<'a> {
     pub(super) fn new(modules: &'a ModuleTable<'a>) -> Self {
         Self { modules, files: FxHashMap::default() }
     }

@@ -1,7 +1,7 @@
 //! From a recording to the disagreement of two strategies, with names.
 
-use super::collector::{Caller, Collector, Kept, KeptStack, ReasonKey, Split};
-use super::evidence::{Evidence, Verdict, Witness};
+use super::collector::{Caller, Collector, ExampleStack, KeptExample, ReasonKey, Split};
+use super::evidence::{CallChecker, Evidence, Verdict};
 use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
@@ -34,7 +34,7 @@ pub struct Options<'a> {
     pub event: Option<&'a str>,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
-    /// Limits and wishes of strategies by call frame information.
+    /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
     pub n_threads: NonZeroUsize,
@@ -80,12 +80,12 @@ impl<'a> Report<'a> {
         let wanted = wanted(collected);
         wanted.keys().for_each(|&file| modules.mark_used(file));
         let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, options.n_threads);
-        let mut witness = Witness::new(modules);
+        let mut checker = CallChecker::new(modules);
         let mut evidence = FxHashMap::default();
         for &(_, split) in collected.splits.keys() {
             evidence.entry(split).or_insert_with(|| {
                 let callee = entry(modules, split.after);
-                let mut look = |caller: Option<Caller>| evidence_of(&mut witness, caller, callee);
+                let mut look = |caller: Option<Caller>| evidence_of(&mut checker, caller, callee);
                 (look(split.reference), look(split.other))
             });
         }
@@ -148,7 +148,7 @@ impl<'a> Report<'a> {
         kept.into_iter().flat_map(BTreeMap::values).map(|kept| self.example(kept)).collect()
     }
 
-    fn example(&self, kept: &Kept) -> Example {
+    fn example(&self, kept: &KeptExample) -> Example {
         let (time_ns, _, tid) = kept.name;
         let (reference_evidence, other_evidence) = self.evidence(kept.split);
         Example {
@@ -168,7 +168,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn stack(&self, kept: &KeptStack) -> ShownStack {
+    fn stack(&self, kept: &ExampleStack) -> ShownStack {
         let shown = kept.frames.iter().map(|(frame, place)| ShownFrame {
             address: frame.address,
             cfa: (frame.cfa != 0).then_some(frame.cfa),
@@ -247,12 +247,12 @@ fn entry(modules: &ModuleTable<'_>, place: Where) -> Option<(FileIx, u64)> {
     Some((file, row_at(module, svma).ok()?.entry_range.start))
 }
 
-fn evidence_of(witness: &mut Witness<'_>, caller: Option<Caller>, callee: Option<(FileIx, u64)>) -> Evidence {
+fn evidence_of(checker: &mut CallChecker<'_>, caller: Option<Caller>, callee: Option<(FileIx, u64)>) -> Evidence {
     match caller {
         Some(Caller { place: Where::Module(file, lookup), is_instruction: false }) => {
             let callee = callee.filter(|&(callee_file, _)| callee_file == file).map(|(_, svma)| svma);
             // A return address is looked up as the byte before it.
-            witness.before(file, lookup.wrapping_add(1), callee)
+            checker.before(file, lookup.wrapping_add(1), callee)
         }
         _ => Evidence::Unknown,
     }

@@ -3,7 +3,7 @@ use crate::Error;
 use crate::accuracy::Relation;
 use crate::modules::FileModules;
 use crate::strategy::Strategy;
-use crate::test_support::{THREE_FRAMES, Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, FpFrame, Sample, Sideband, StackEnd, StackEndSource};
 use fpprof_recording::{Recording, RecordingWriter};
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ const PID: u32 = 7;
 
 /// A recording of the program above: each sample is in `leaf`, called by `middle`, called by `_start`, with one of
 /// these chains of (label, frame address above sp).
-fn record(chains: &[&[(&str, u64)]]) -> (Workshop, Vec<u8>) {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", THREE_FRAMES, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
+fn record(chains: &[&[(&str, u64)]]) -> (TestDir, Vec<u8>) {
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.s", THREE_FRAMES, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
     let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
     let page = svma["_start"] & !0xfff;
     let elf = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
@@ -45,7 +45,7 @@ fn record(chains: &[&[(&str, u64)]]) -> (Workshop, Vec<u8>) {
     }
     let n = chains.len() as u64;
     writer.finish(&end(vec![CpuCounters { cpu: 0, fired: n, recorded: n, ..CpuCounters::default() }])).unwrap();
-    (workshop, writer.into_inner())
+    (dir, writer.into_inner())
 }
 
 fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreement {
@@ -72,7 +72,7 @@ const WRONG: &[(&str, u64)] = &[("leaf", 0), ("behind_nops", 8), ("after_middle"
 /// other's rule, and the verdict of the instructions.
 #[test]
 fn disagreements_are_counted_and_explained() {
-    let (_workshop, file) = record(&[WITHOUT_MIDDLE, WRONG, WITHOUT_MIDDLE, WITHOUT_MIDDLE, WRONG]);
+    let (_dir, file) = record(&[WITHOUT_MIDDLE, WRONG, WITHOUT_MIDDLE, WITHOUT_MIDDLE, WRONG]);
     let report = compare_on(&file, 2, 3);
     let agreement = &report.agreement;
     assert_eq!((agreement.reference.as_str(), agreement.other.as_str()), ("dwarf", "fp"));
@@ -117,7 +117,7 @@ fn disagreements_are_counted_and_explained() {
 #[test]
 fn order_does_not_matter() {
     let chains: Vec<&[(&str, u64)]> = (0..40).map(|n| [WITHOUT_MIDDLE, WRONG, &WRONG[..2]][n % 3]).collect();
-    let (_workshop, file) = record(&chains);
+    let (_dir, file) = record(&chains);
     let one = compare_on(&file, 1, 2);
     assert_eq!(one, compare_on(&file, 4, 2));
     assert_eq!(one.agreement.samples, 40);
@@ -130,7 +130,7 @@ fn order_does_not_matter() {
 /// Check that strategies that differ in name only are the same in every sample.
 #[test]
 fn equal_strategies_agree() {
-    let (_workshop, file) = record(&[WRONG, WITHOUT_MIDDLE]);
+    let (_dir, file) = record(&[WRONG, WITHOUT_MIDDLE]);
     let mut recording = Recording::open(Cursor::new(file)).unwrap();
     let files = FileModules::new();
     let options = Options {

@@ -5,7 +5,7 @@ use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
 use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
-use crate::test_support::{THREE_FRAMES, Workshop, dwarf_sample, end, executable, identity, meta, symbols};
+use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{
     CaptureMode, Comm, CpuCounters, FpEnd, FpFrame, LossCause, Sample, Sideband, StackEnd, StackEndSource,
 };
@@ -23,7 +23,7 @@ const SP: u64 = 0x7ffd_0000_1000;
 
 /// The program above, its symbols, and where it is mapped.
 struct Program {
-    _workshop: Workshop,
+    _dir: TestDir,
     path: PathBuf,
     svma: BTreeMap<String, u64>,
     text: (u64, u64, u64),
@@ -35,15 +35,15 @@ impl Program {
     }
 
     fn linked(more: &[&str]) -> Self {
-        let workshop = Workshop::new();
+        let dir = TestDir::new();
         let args = [&["-nostdlib", "-static", "-Wl,--build-id=sha1"], more].concat();
-        let path = workshop.compile("program", "a.s", THREE_FRAMES, &args);
+        let path = dir.compile("program", "a.s", THREE_FRAMES, &args);
         let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
         let image = crate::modules::ElfFile::new(crate::modules::Resolver::open(&FileModules::new(), &path).unwrap());
         let image = image.unwrap().image().clone();
         let text = image.segments.iter().find(|segment| segment.executable).unwrap();
         let text = (text.svma & !0xfff, 0x1000, text.file_offset & !0xfff);
-        Self { _workshop: workshop, path, svma, text }
+        Self { _dir: dir, path, svma, text }
     }
 
     fn sideband(&self, pid: u32, comm: &str) -> [Sideband; 2] {
@@ -423,7 +423,7 @@ fn unsupported_strategies_are_refused() {
 /// Check that libdw and libunwind see the same frames in the same samples.
 #[cfg(all(feature = "libdw", feature = "libunwind"))]
 #[test]
-fn second_opinions_agree() {
+fn external_unwinders_agree() {
     // libunwind finds no unwind information without the header.
     let program = Program::linked(&["-Wl,--eh-frame-hdr"]);
     let samples: Vec<Sample> = (0..4).map(|n| program.sample(1, n)).collect();

@@ -5,7 +5,7 @@ use super::weight::Weighed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Fewest functions that call from which a share is taken for a file's or package's habit.
+/// Fewest functions that call from which a share is taken for a file's or package's usage of frame pointers.
 pub(super) const MIN_FUNCTIONS: u64 = 20;
 
 /// Intervals of a histogram of shares.

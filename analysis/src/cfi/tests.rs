@@ -1,6 +1,6 @@
 use super::explain;
 use crate::modules::{FileModules, LoneModule, Missing};
-use crate::test_support::Workshop;
+use crate::test_support::TestDir;
 use fpprof_unwind::Error;
 
 /// A function that saves rbx, one that has no caller, one with a CFA that only an expression gives, one interrupted by
@@ -41,17 +41,17 @@ bare:   nop
         .section .note.GNU-stack,\"\",@progbits
 ";
 
-fn open() -> (Workshop, LoneModule) {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", SOURCE, &["-nostdlib", "-static"]);
+fn open() -> (TestDir, LoneModule) {
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.s", SOURCE, &["-nostdlib", "-static"]);
     let file = LoneModule::open(&FileModules::new(), &path).unwrap().unwrap();
-    (workshop, file)
+    (dir, file)
 }
 
 /// Check that each row of a function is told in words, with the instructions it covers.
 #[test]
 fn rows_are_explained() {
-    let (_workshop, file) = open();
+    let (_dir, file) = open();
     let saves = file.function("saves").unwrap();
     let first = explain(&file, saves.svma).unwrap();
     assert_eq!((first.place.as_deref(), first.cfa.as_str()), (Some("saves"), "rsp+8"));
@@ -76,15 +76,15 @@ fn rows_are_explained() {
 /// Check that an address without a row, and a file that is none, are told apart.
 #[test]
 fn what_is_missing_is_named() {
-    let (workshop, file) = open();
+    let (dir, file) = open();
     let bare = file.function("bare").unwrap();
     assert_eq!(explain(&file, bare.svma), Err(Error::NoRow(bare.svma)));
     assert_eq!(file.function("nothing"), None);
     assert_eq!(file.function_at(bare.svma + 1), Some(bare));
-    let text = workshop.path("text");
+    let text = dir.path("text");
     std::fs::write(&text, "no ELF file").unwrap();
     let open = |path: &std::path::Path| LoneModule::open(&FileModules::new(), path).map(|file| file.is_some());
     assert_eq!(open(&text), Err(Missing::NotElf));
-    assert_eq!(open(&workshop.path("nothing")), Err(Missing::NotFound));
-    assert_eq!(open(&workshop.path(".")), Err(Missing::NotRegular));
+    assert_eq!(open(&dir.path("nothing")), Err(Missing::NotFound));
+    assert_eq!(open(&dir.path(".")), Err(Missing::NotRegular));
 }

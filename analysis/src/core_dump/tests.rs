@@ -2,7 +2,7 @@
 
 use super::{Bare, Core, CoreError, LoadedFile, Options, Unwound, register_by_name, unwind_bare, unwind_core};
 use crate::modules::{FileModules, Missing, Resolver as _};
-use crate::test_support::Workshop;
+use crate::test_support::TestDir;
 use fpprof_unwind::{Arch, Fallback, Regs};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,8 +39,8 @@ int main(void) {
 ";
 
 /// Runs `program` under gdb until it dies, and gives the core and gdb's backtraces: addresses by thread, leaf first.
-fn core_of(workshop: &Workshop, program: &Path) -> (std::path::PathBuf, BTreeMap<u32, Vec<u64>>) {
-    let core = workshop.path("core");
+fn core_of(dir: &TestDir, program: &Path) -> (std::path::PathBuf, BTreeMap<u32, Vec<u64>>) {
+    let core = dir.path("core");
     let save = format!("generate-core-file {}", core.display());
     let program = program.to_str().unwrap();
     let args = ["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set startup-with-shell off"];
@@ -57,14 +57,14 @@ for thread in gdb.selected_inferior().threads():
             print('FRAME', thread.ptid[1], hex(frame.pc()))
         frame = frame.older()
 ";
-    let script = workshop.path("frames.gdb");
+    let script = dir.path("frames.gdb");
     std::fs::write(&script, format!("{frames}end\n")).unwrap();
     let mut all: Vec<&str> = args.to_vec();
     for word in &words {
         all.extend(["-ex", word]);
     }
     all.extend(["-ex", &save, "-x", script.to_str().unwrap(), program]);
-    let text = workshop.run("gdb", &all);
+    let text = dir.run("gdb", &all);
     let mut threads: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for line in text.lines() {
         if let ["FRAME", tid, address] = line.split(' ').collect::<Vec<_>>()[..] {
@@ -101,10 +101,10 @@ fn addresses(unwound: &Unwound) -> BTreeMap<u32, Vec<u64>> {
 #[test]
 fn stacks_are_those_of_gdb() {
     for args in [&["-pie", "-fPIE"][..], &["-no-pie"], &["-static"]] {
-        let workshop = Workshop::new();
+        let dir = TestDir::new();
         let flags: Vec<&str> = ["-O2", "-fomit-frame-pointer", "-pthread"].iter().chain(args).copied().collect();
-        let program = workshop.compile("threads", "threads.c", THREADS, &flags);
-        let (core, gdb) = core_of(&workshop, &program);
+        let program = dir.compile("threads", "threads.c", THREADS, &flags);
+        let (core, gdb) = core_of(&dir, &program);
         let unwound = unwind(&core, None, None);
         assert_eq!(unwound.threads.len(), 3, "{args:?}");
         for thread in &unwound.threads {
@@ -129,24 +129,24 @@ fn stacks_are_those_of_gdb() {
 /// root nothing else is taken.
 #[test]
 fn files_are_found_and_verified() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let flags = ["-O2", "-fomit-frame-pointer", "-pthread", "-Wl,--build-id=sha1"];
-    let program = workshop.compile("threads", "threads.c", THREADS, &flags);
-    let (core, gdb) = core_of(&workshop, &program);
-    let moved = workshop.path("moved");
+    let program = dir.compile("threads", "threads.c", THREADS, &flags);
+    let (core, gdb) = core_of(&dir, &program);
+    let moved = dir.path("moved");
     std::fs::rename(&program, &moved).unwrap();
     let gone = unwind(&core, None, None);
     assert!(gone.threads.iter().any(|thread| thread.reason == "module_unavailable"), "{gone:?}");
     assert!(gone.warnings.iter().any(|text| text.ends_with("threads: not found")), "{:?}", gone.warnings);
     assert_eq!(addresses(&unwind(&core, Some(&moved), None)), gdb);
 
-    let other = workshop.compile("other", "other.c", &THREADS.replace("room[24]", "room[72]"), &flags);
+    let other = dir.compile("other", "other.c", &THREADS.replace("room[24]", "room[72]"), &flags);
     let wrong = unwind(&core, Some(&other), None);
     let died = wrong.threads.iter().find(|thread| thread.signal == 11).unwrap();
     assert_eq!((died.reason.as_str(), died.frames.len()), ("build_id_mismatch", 1));
     assert!(wrong.warnings.iter().any(|text| text.contains("another build id")), "{:?}", wrong.warnings);
 
-    let root = workshop.path("root");
+    let root = dir.path("root");
     std::fs::create_dir(&root).unwrap();
     let rooted = unwind(&core, Some(&moved), Some(&root));
     assert!(rooted.threads.iter().all(|thread| thread.status != "complete"), "no libc below the root");
@@ -155,12 +155,12 @@ fn files_are_found_and_verified() {
 /// Check that a core that is cut off at any place, or whose bytes are changed, gives an error or stacks and no panic.
 #[test]
 fn damaged_cores_are_harmless() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let flags = ["-O2", "-static", "-pthread"];
-    let program = workshop.compile("threads", "threads.c", THREADS, &flags);
-    let (core, _) = core_of(&workshop, &program);
+    let program = dir.compile("threads", "threads.c", THREADS, &flags);
+    let (core, _) = core_of(&dir, &program);
     let whole = std::fs::read(&core).unwrap();
-    let damaged = workshop.path("damaged");
+    let damaged = dir.path("damaged");
     let try_it = |bytes: &[u8]| {
         std::fs::write(&damaged, bytes).unwrap();
         read(&damaged).map(|_| unwind(&damaged, None, None))
@@ -194,13 +194,13 @@ fn damaged_cores_are_harmless() {
 /// Check that what is no core, or one of another architecture, is refused by name.
 #[test]
 fn others_are_refused_by_name() {
-    let workshop = Workshop::new();
-    let program = workshop.compile("program", "a.c", "int main(void) { return 0; }", &[]);
+    let dir = TestDir::new();
+    let program = dir.compile("program", "a.c", "int main(void) { return 0; }", &[]);
     assert!(matches!(read(&program), Err(CoreError::NotACore(_))));
     let mut bytes = std::fs::read(&program).unwrap();
     // e_type, e_machine
     bytes[16..20].copy_from_slice(&[4, 0, 22, 0]);
-    let s390 = workshop.path("s390");
+    let s390 = dir.path("s390");
     std::fs::write(&s390, &bytes).unwrap();
     let error = read(&s390).unwrap_err();
     assert_eq!(error.to_string(), "a core of s390; x86-64, i386 and aarch64 are supported");
@@ -210,16 +210,16 @@ fn others_are_refused_by_name() {
     bytes[4] = 1;
     std::fs::write(&s390, &bytes).unwrap();
     assert_eq!(read(&s390), Err(CoreError::X32));
-    assert_eq!(read(&workshop.path("nothing")), Err(CoreError::File(Missing::NotFound)));
-    assert_eq!(read(workshop.path(".").as_path()), Err(CoreError::File(Missing::NotRegular)));
+    assert_eq!(read(&dir.path("nothing")), Err(CoreError::File(Missing::NotFound)));
+    assert_eq!(read(dir.path(".").as_path()), Err(CoreError::File(Missing::NotRegular)));
 }
 
 /// Check that registers and stack bytes are enough: three frames of a file at an address of our choice, and where the
 /// bytes end.
 #[test]
 fn bare_registers_are_unwound() {
-    let workshop = Workshop::new();
-    let path = workshop.compile(
+    let dir = TestDir::new();
+    let path = dir.compile(
         "program",
         "a.s",
         crate::test_support::THREE_FRAMES,

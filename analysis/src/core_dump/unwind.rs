@@ -28,7 +28,7 @@ pub struct Options<'a> {
     pub executable: Option<&'a Path>,
     /// Files are looked for below it only; the resolver must know it.
     pub root: Option<&'a Path>,
-    /// Limits and wishes of the unwinder.
+    /// Limits and options of the unwinder.
     pub unwinding: fpprof_unwind::Options,
 }
 

@@ -173,7 +173,7 @@ mod tests {
     use crate::address_space::Timeline;
     use crate::modules::FileModules;
     use crate::symbols::Detail;
-    use crate::test_support::{Workshop, executable, meta, symbols};
+    use crate::test_support::{TestDir, executable, meta, symbols};
     use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
     use std::num::NonZeroUsize;
 
@@ -181,12 +181,12 @@ mod tests {
     /// that no call frame information covers keep their own.
     #[test]
     fn functions_without_symbols_have_one_name() {
-        let workshop = Workshop::new();
+        let dir = TestDir::new();
         let source = "volatile int sink; static __attribute__((noinline)) void hidden(int n) { sink -= n; sink ^= n; }
             int main(int argc, char **argv) { hidden(argc); return 0; }";
-        let path = workshop.compile("program", "a.c", source, &["-O1"]);
+        let path = dir.compile("program", "a.c", source, &["-O1"]);
         let (start, bytes) = symbols(&path)["hidden"];
-        workshop.run("strip", &["program"]);
+        dir.run("strip", &["program"]);
         let mapping = executable(1, 0x10_0000, 0x1000, 0x1000, &path, FileIdentity::default());
         let timeline = Timeline::new([Sideband::Mmap(mapping)]);
         let files = FileModules::new();

@@ -1,6 +1,6 @@
 use super::{Candidate, ElfFile, FileModules, Image, Location, Missing, ModuleTable, Opened, Resolver, Segment};
 use crate::address_space::{FileIx, MappedFile, Timeline};
-use crate::test_support::{Workshop, executable, identity, mapped, meta, symbols};
+use crate::test_support::{TestDir, executable, identity, mapped, meta, symbols};
 use fpprof_recording::model::{BuildId, CaptureMode, FileIdentity, ModuleBytes, Sideband};
 use fpprof_unwind::{Arch, ModuleId, Modules, TruncatedReason};
 use std::path::{Path, PathBuf};
@@ -78,12 +78,12 @@ fn bias_of_hostile_segments() {
 /// Check that a file is accepted by its build id, whatever its inode: a copy is the same module.
 #[test]
 fn equal_build_ids_are_equal_modules() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
     let recorded = identity(&path, true);
     assert!(recorded.build_id.is_some());
-    workshop.run("cp", &["program", "copy"]);
-    let found = look(&mapped(&workshop.path("copy"), recorded), None, &FileModules::new()).unwrap();
+    dir.run("cp", &["program", "copy"]);
+    let found = look(&mapped(&dir.path("copy"), recorded), None, &FileModules::new()).unwrap();
     assert_eq!(found.build_id, recorded.build_id);
     assert!(found.segments.iter().any(|segment| segment.executable));
 }
@@ -91,16 +91,16 @@ fn equal_build_ids_are_equal_modules() {
 /// Check that a file of another build is refused by its build id, and by its inode where there is none.
 #[test]
 fn a_replaced_file_is_refused() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     for (flag, with_build_id) in [("-Wl,--build-id=sha1", true), ("-Wl,--build-id=none", false)] {
-        let path = workshop.compile("program", "a.c", SOURCE, &[flag]);
+        let path = dir.compile("program", "a.c", SOURCE, &[flag]);
         let file = mapped(&path, identity(&path, with_build_id));
         assert_eq!(file.identity.build_id.is_some(), with_build_id);
         assert!(look(&file, None, &FileModules::new()).is_ok(), "{flag}");
-        workshop.compile("new", "b.c", OTHER, &[flag]);
+        dir.compile("new", "b.c", OTHER, &[flag]);
         // Keep the old inode alive, or the new file might get its number.
-        workshop.run("mv", &["program", "old"]);
-        workshop.run("mv", &["new", "program"]);
+        dir.run("mv", &["program", "old"]);
+        dir.run("mv", &["new", "program"]);
         assert_eq!(look(&file, None, &FileModules::new()), Err(Missing::Replaced), "{flag}");
         assert_eq!(Missing::Replaced.truncated_reason(), TruncatedReason::BuildIdMismatch);
     }
@@ -109,8 +109,8 @@ fn a_replaced_file_is_refused() {
 /// Check that a file without build id that was written to since it was mapped is refused, though its inode is the same.
 #[test]
 fn a_file_modified_in_place_is_refused() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=none"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-Wl,--build-id=none"]);
     let file = mapped(&path, identity(&path, false));
     assert!(look(&file, None, &FileModules::new()).is_ok());
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
@@ -122,19 +122,19 @@ fn a_file_modified_in_place_is_refused() {
 /// text, nothing cut short, nothing outside through `..`.
 #[test]
 fn only_regular_elf_files_are_read() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let look = |path: &Path| look(&mapped(path, FileIdentity::default()), None, &FileModules::new()).map(|_| ());
-    workshop.run("mkfifo", &["pipe"]);
-    assert_eq!(look(&workshop.path("pipe")), Err(Missing::NotRegular));
-    assert_eq!(look(&workshop.path("")), Err(Missing::NotRegular));
+    dir.run("mkfifo", &["pipe"]);
+    assert_eq!(look(&dir.path("pipe")), Err(Missing::NotRegular));
+    assert_eq!(look(&dir.path("")), Err(Missing::NotRegular));
     assert_eq!(look(Path::new("/dev/zero0")), Err(Missing::NotFound));
     assert_eq!(look(Path::new("/dev/null")), Err(Missing::NotRegular));
-    assert_eq!(look(&workshop.path("nothing")), Err(Missing::NotFound));
-    std::fs::write(workshop.path("text"), "\x7fELF is how it begins").unwrap();
-    assert_eq!(look(&workshop.path("text")), Err(Missing::NotElf));
-    std::fs::write(workshop.path("empty"), "").unwrap();
-    assert_eq!(look(&workshop.path("empty")), Err(Missing::NotElf));
-    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    assert_eq!(look(&dir.path("nothing")), Err(Missing::NotFound));
+    std::fs::write(dir.path("text"), "\x7fELF is how it begins").unwrap();
+    assert_eq!(look(&dir.path("text")), Err(Missing::NotElf));
+    std::fs::write(dir.path("empty"), "").unwrap();
+    assert_eq!(look(&dir.path("empty")), Err(Missing::NotElf));
+    let path = dir.compile("program", "a.c", SOURCE, &[]);
     assert_eq!(look(&path), Ok(()));
     let sideways = format!("{}/../{}", path.display(), "program");
     assert_eq!(look(Path::new(&sideways)), Err(Missing::NotFound));
@@ -146,8 +146,8 @@ fn only_regular_elf_files_are_read() {
 /// Check that a file is found under another root, where its inode means nothing but its build id must be right.
 #[test]
 fn another_root_is_searched() {
-    let (workshop, machine) = (Workshop::new(), Workshop::new());
-    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let (dir, machine) = (TestDir::new(), TestDir::new());
+    let path = dir.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
     let recorded = identity(&path, true);
     let root = machine.path("root");
     let copy = root.join(path.strip_prefix("/").unwrap());
@@ -163,8 +163,8 @@ fn another_root_is_searched() {
 /// Check that bytes in the recording come before any file, so that a deleted program is whole.
 #[test]
 fn bytes_in_the_recording_come_first() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &[]);
     let identity = identity(&path, true);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -178,9 +178,9 @@ fn bytes_in_the_recording_come_first() {
 /// the process that maps the real library gets the real library, and only the one that maps the copy gets the copy.
 #[test]
 fn bytes_of_an_equal_build_id_are_not_another_files() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("library", "a.c", SOURCE, &["-Wl,--build-id=0x1234"]);
-    let copy = workshop.compile("copy", "b.c", OTHER, &["-Wl,--build-id=0x1234"]);
+    let dir = TestDir::new();
+    let path = dir.compile("library", "a.c", SOURCE, &["-Wl,--build-id=0x1234"]);
+    let copy = dir.compile("copy", "b.c", OTHER, &["-Wl,--build-id=0x1234"]);
     let (real, other) = (identity(&path, true), identity(&copy, true));
     assert_eq!(real.build_id, other.build_id);
     let bytes = std::fs::read(&copy).unwrap();
@@ -225,8 +225,8 @@ impl Resolver for Watched {
 /// opened for each look-up.
 #[test]
 fn modules_are_read_when_they_are_needed() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &[]);
     let file = mapped(&path, identity(&path, true));
     let (timeline, resolver) = (timeline(&file, None), Watched::default());
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
@@ -245,13 +245,13 @@ fn modules_are_read_when_they_are_needed() {
 /// Check that a file that changes between its verification and its reading is refused.
 #[test]
 fn a_file_that_changes_after_it_was_verified_is_refused() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &[]);
     let file = mapped(&path, identity(&path, true));
     let (timeline, resolver) = (timeline(&file, None), FileModules::new());
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
     table.image(FileIx(0)).unwrap();
-    workshop.compile("program", "b.c", OTHER, &[]);
+    dir.compile("program", "b.c", OTHER, &[]);
     assert_eq!(table.module(ModuleId(0)).err(), Some(TruncatedReason::BuildIdMismatch));
     assert_eq!(table.open(FileIx(0)).err(), Some(Missing::Modified));
 }
@@ -269,8 +269,8 @@ fn covered(path: &Path) -> Vec<(u64, u64)> {
 /// Check that a file without section headers gives the same call frame information, by its program headers.
 #[test]
 fn call_frame_information_is_found_without_section_headers() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &[]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &[]);
     let expected = covered(&path);
     let mut bytes = std::fs::read(&path).unwrap();
     // e_shoff, then e_shentsize, e_shnum and e_shstrndx.
@@ -316,10 +316,10 @@ second: nop
         rows .rows2, second, 3
         .section .note.GNU-stack,\"\",@progbits
 ";
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", SOURCE, &["-nostdlib", "-static", "-Wl,--build-id=none"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.s", SOURCE, &["-nostdlib", "-static", "-Wl,--build-id=none"]);
     let renamed = ["--rename-section", ".rows1=.eh_frame", "--rename-section", ".rows2=.eh_frame", "program"];
-    workshop.run("objcopy", &renamed);
+    dir.run("objcopy", &renamed);
     let symbols = symbols(&path);
     let expected = [("first", 2), ("second", 3)].map(|(name, bytes)| (symbols[name].0, symbols[name].0 + bytes));
     assert_eq!(covered(&path), expected);
@@ -329,8 +329,8 @@ second: nop
 #[test]
 fn x32_programs_have_rows() {
     const ALONE: &str = "int work(int n) { return n * 3; } void _start(void) { work(1); for (;;); }";
-    let workshop = Workshop::new();
-    let path = workshop.compile("x32", "a.c", ALONE, &["-mx32", "-nostdlib", "-static", "-O0"]);
+    let dir = TestDir::new();
+    let path = dir.compile("x32", "a.c", ALONE, &["-mx32", "-nostdlib", "-static", "-O0"]);
     assert_eq!(open(&path).image().arch, Some(Arch::X86_64));
     let (svma, bytes) = symbols(&path)["work"];
     assert!(covered(&path).contains(&(svma, svma + bytes)));
@@ -339,11 +339,11 @@ fn x32_programs_have_rows() {
 /// Check that `.debug_frame` is read where it is compressed, and where it lies in the debug file of the build id.
 #[test]
 fn debug_frame_is_found_compressed_and_in_debug_files() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let compiled = |format: &str| {
         let compressed = format!("-Wl,--compress-debug-sections={format}");
         let args = ["-g", "-fno-asynchronous-unwind-tables", "-Wl,--build-id=sha1", &compressed];
-        workshop.compile("program", "a.c", SOURCE, &args)
+        dir.compile("program", "a.c", SOURCE, &args)
     };
     let zstd = compiled("zstd");
     let (svma, bytes) = symbols(&zstd)["work"];
@@ -353,15 +353,15 @@ fn debug_frame_is_found_compressed_and_in_debug_files() {
     let has_work = |ranges: &[(u64, u64)]| ranges.contains(&(svma, svma + bytes));
     assert!(has_work(&covered(&path)));
     let build_id = identity(&path, true).build_id.unwrap().to_string();
-    let (dir, rest) = build_id.split_at(2);
-    let debug = workshop.path("debug").join(".build-id").join(dir).join(format!("{rest}.debug"));
+    let (first, rest) = build_id.split_at(2);
+    let debug = dir.path("debug").join(".build-id").join(first).join(format!("{rest}.debug"));
     std::fs::create_dir_all(debug.parent().unwrap()).unwrap();
     let debug_text = debug.to_str().unwrap();
-    workshop.run("objcopy", &["--only-keep-debug", "program", debug_text]);
-    workshop.run("strip", &["program"]);
+    dir.run("objcopy", &["--only-keep-debug", "program", debug_text]);
+    dir.run("strip", &["program"]);
     assert!(!has_work(&covered(&path)), "nothing is left in the file");
     let file = mapped(&path, FileIdentity::default());
-    let (timeline, resolver) = (timeline(&file, None), FileModules::new().with_debug_dir(workshop.path("debug")));
+    let (timeline, resolver) = (timeline(&file, None), FileModules::new().with_debug_dir(dir.path("debug")));
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
     let mut ranges = Vec::new();
     table.module(ModuleId(0)).unwrap().for_each_range(|range| ranges.push((range.start, range.end)));
@@ -371,17 +371,17 @@ fn debug_frame_is_found_compressed_and_in_debug_files() {
 /// Check that a compressed section that claims to be far larger than its bytes can make it is not believed.
 #[test]
 fn compression_bombs_are_refused() {
-    let workshop = Workshop::new();
-    std::fs::write(workshop.path("zeros"), vec![0; 8 << 20]).unwrap();
+    let dir = TestDir::new();
+    std::fs::write(dir.path("zeros"), vec![0; 8 << 20]).unwrap();
     let source = ".section .debug_frame,\"\",@progbits\n.incbin \"zeros\"\n.globl main\n.text\nmain: ret\n";
-    std::fs::write(workshop.path("a.s"), source).unwrap();
+    std::fs::write(dir.path("a.s"), source).unwrap();
     let status = Command::new("gcc")
         .args(["-o", "program", "a.s", "-Wl,--compress-debug-sections=zlib"])
-        .current_dir(workshop.path(""))
+        .current_dir(dir.path(""))
         .status()
         .unwrap();
     assert!(status.success());
-    let elf = open(&workshop.path("program"));
+    let elf = open(&dir.path("program"));
     let sections = elf.sections();
     let section = sections.iter().find(|section| section.name == b".debug_frame").unwrap();
     assert_eq!(section.full_bytes(), 8 << 20);
@@ -391,8 +391,8 @@ fn compression_bombs_are_refused() {
 /// Check that no cut and no flipped byte of a real file makes the parser panic or read without bounds.
 #[test]
 fn damaged_files_are_survived() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-g"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-g"]);
     let good = std::fs::read(&path).unwrap();
     let try_it = |bytes: Vec<u8>| {
         let stat = super::FileStat::default();

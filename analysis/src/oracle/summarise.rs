@@ -2,7 +2,7 @@
 
 use super::model::{Disagreement, Group, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification};
 use super::producers::Producers;
-use super::tally::{Classes, Kept, Shown, Site, Tally};
+use super::tally::{Classes, KeptDisagreement, Shown, Site, Tally};
 use super::verdict::Verdict;
 use crate::address_space::FileIx;
 use crate::modules::ModuleTable;
@@ -96,7 +96,7 @@ fn strategy(tally: &Tally, index: usize) -> Option<StrategyVerdicts> {
     Some(verdicts)
 }
 
-fn disagreement(kept: &Kept, tally: &Tally, names: &Namer<'_>) -> Disagreement {
+fn disagreement(kept: &KeptDisagreement, tally: &Tally, names: &Namer<'_>) -> Disagreement {
     let name = |index: usize| tally.strategies.get(index).map(ToString::to_string).unwrap_or_default();
     let stacks = kept.stacks.iter().enumerate().map(|(index, (verdict, frames))| ShownStack {
         strategy: name(index),

@@ -36,7 +36,7 @@ pub(super) struct Shown {
 
 /// A disagreement that is kept to be shown.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct KeptDisagreement {
     pub(super) strategy: usize,
     pub(super) instruction: u64,
     pub(super) site: Site,
@@ -80,7 +80,7 @@ pub struct Tally {
     pub(super) culprits: FxHashMap<Site, Box<[Classes]>>,
     pub(super) n_unsited: u64,
     pub(super) wanted: Wanted,
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<KeptDisagreement>,
     kept_sites: FxHashSet<(Site, Verdict)>,
 }
 
@@ -190,7 +190,7 @@ impl Tally {
         truth: &[TrueFrame],
         stacks: &[StackRef<'_>],
         place: impl Fn(u64) -> Site,
-    ) -> Kept {
+    ) -> KeptDisagreement {
         let lookup = |index: usize, address: u64| if index == 0 { address } else { address.wrapping_sub(1) };
         let truth = truth.iter().enumerate().map(|(index, frame)| Shown {
             address: frame.address,
@@ -209,7 +209,7 @@ impl Tally {
             (verdict(stack, &true_frames, self.by(index)), frames.collect())
         });
         let stacks = stacks.collect();
-        Kept { strategy, instruction, site, culprit, row, truth, stacks }
+        KeptDisagreement { strategy, instruction, site, culprit, row, truth, stacks }
     }
 }
 

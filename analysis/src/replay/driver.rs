@@ -37,7 +37,7 @@ pub struct Replay<'a> {
     pub selection: &'a Selection,
     /// Ways to unwind each of them.
     pub strategies: &'a [Strategy],
-    /// Limits and wishes of strategies by call frame information.
+    /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
 }
 

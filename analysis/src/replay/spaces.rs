@@ -54,12 +54,12 @@ pub struct Spaces<'a> {
     /// Processes with a table of compiled code, by the log of their spaces.
     compiled_by: FxHashMap<u32, u32>,
     next_id: AtomicU32,
-    kept: Mutex<Kept>,
+    kept: Mutex<Cache>,
     nothing: Arc<PlacedSpace>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Cache {
     spaces: FxHashMap<SpaceKey, Arc<PlacedSpace>>,
     n_mappings: usize,
 }
@@ -96,7 +96,7 @@ impl<'a> Spaces<'a> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.n_mappings = kept.n_mappings.saturating_add(space.space.mappings().len());
         if kept.n_mappings > MAX_KEPT_MAPPINGS {
-            *kept = Kept { n_mappings: space.space.mappings().len(), ..Kept::default() };
+            *kept = Cache { n_mappings: space.space.mappings().len(), ..Cache::default() };
         }
         kept.spaces.insert(key, Arc::clone(&space));
         space

@@ -4,9 +4,9 @@
 //! through several strategies are what a comparison of accuracy needs. Collecting in a mode and evaluating under a
 //! strategy are different things; which strategies a recording supports follows from what its samples carry.
 
-mod name;
 #[cfg(any(feature = "libdw", feature = "libunwind"))]
-mod opinion;
+mod external;
+mod name;
 mod walker;
 
 pub use name::{Strategy, StrategyError};

@@ -69,7 +69,7 @@ pub enum StrategyError {
 }
 
 impl Strategy {
-    /// Strategies that need no wish: everything that the recording supports and this program always has.
+    /// Strategies that need no option: everything that the recording supports and this program always has.
     #[must_use]
     pub fn defaults(meta: &Meta) -> Vec<Self> {
         match meta.mode {

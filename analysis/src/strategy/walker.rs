@@ -76,7 +76,7 @@ pub struct Walker<'a> {
     arch: model::Arch,
     unwinder: Unwinder,
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
-    opinions: super::opinion::Opinions,
+    external: super::external::ExternalUnwinders,
 }
 
 impl<'a> Walker<'a> {
@@ -90,11 +90,11 @@ impl<'a> Walker<'a> {
             arch,
             unwinder: Unwinder::with_rules(Options::default(), rules),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
-            opinions: super::opinion::Opinions::default(),
+            external: super::external::ExternalUnwinders::default(),
         }
     }
 
-    /// The same with other limits and wishes. By default nothing is guessed: at an instruction of a missing module a
+    /// The same with other limits and options. By default nothing is guessed: at an instruction of a missing module a
     /// guess would be wrong more often than not.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
@@ -106,7 +106,7 @@ impl<'a> Walker<'a> {
     #[must_use]
     pub fn into_refused(self) -> BTreeMap<String, u64> {
         #[cfg(any(feature = "libdw", feature = "libunwind"))]
-        return self.opinions.refused;
+        return self.external.refused;
         #[cfg(not(any(feature = "libdw", feature = "libunwind")))]
         BTreeMap::new()
     }
@@ -209,7 +209,7 @@ impl<'a> Walker<'a> {
     fn ask(&mut self, strategy: Strategy, items: &[Item<'_>], out: &mut Unwound) {
         for item in items {
             let holes = holes(item.sample);
-            out.add(|stack| self.opinions.ask(strategy, self.modules, item, &holes, stack));
+            out.add(|stack| self.external.ask(strategy, self.modules, item, &holes, stack));
         }
     }
 

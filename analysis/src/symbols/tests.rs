@@ -2,7 +2,7 @@ use super::kernel::is_same_kernel;
 use super::{Detail, KernelMissing, KernelName, KernelSymbols, Symbolizer, demangle};
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{FileModules, Missing, ModuleTable};
-use crate::test_support::{Workshop, executable, identity, meta, symbols};
+use crate::test_support::{TestDir, executable, identity, meta, symbols};
 use fpprof_recording::model::{CaptureMode, FileIdentity, KernelSymbol, Meta, Sideband};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -56,8 +56,8 @@ fn addresses(path: &Path, function: &str) -> Vec<u64> {
 /// Check that inline frames stand inside their function, in the order of inlining, and nowhere else.
 #[test]
 fn inline_frames_are_found() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
     let found = names(&path, &addresses(&path, "outer"));
     assert!(found.iter().all(|names| names.first().is_some_and(|name| name == "outer")), "{found:?}");
     assert!(found.contains(&vec!["outer".to_string(), "inner".to_string(), "innermost".to_string()]), "{found:?}");
@@ -70,12 +70,12 @@ fn inline_frames_are_found() {
 /// symbols say: functions it does not export have no name rather than that of a neighbour.
 #[test]
 fn stripped_files_are_named_by_their_dynamic_symbols() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-rdynamic"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-rdynamic"]);
     let (outer, hidden) = (addresses(&path, "outer"), addresses(&path, "hidden"));
     assert!(names(&path, &outer).iter().all(|names| names == &["outer"]));
     assert!(names(&path, &hidden).iter().all(|names| names == &["hidden"]));
-    workshop.run("strip", &["program"]);
+    dir.run("strip", &["program"]);
     assert!(names(&path, &outer).iter().all(|names| names == &["outer"]));
     assert!(names(&path, &hidden).iter().all(Vec::is_empty), "{:?}", names(&path, &hidden));
 }
@@ -83,20 +83,20 @@ fn stripped_files_are_named_by_their_dynamic_symbols() {
 /// Check that names and inline frames come from the debug file of the build id, and not from one of another build.
 #[test]
 fn debug_files_are_found_by_build_id() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
     let outer = addresses(&path, "outer");
     let expected = names(&path, &outer);
     let build_id = identity(&path, true).build_id.unwrap().to_string();
-    let (dir, rest) = build_id.split_at(2);
-    let debug = workshop.path("debug").join(".build-id").join(dir).join(format!("{rest}.debug"));
+    let (first, rest) = build_id.split_at(2);
+    let debug = dir.path("debug").join(".build-id").join(first).join(format!("{rest}.debug"));
     std::fs::create_dir_all(debug.parent().unwrap()).unwrap();
-    workshop.run("objcopy", &["--only-keep-debug", "program", debug.to_str().unwrap()]);
-    workshop.run("strip", &["program"]);
-    let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+    dir.run("objcopy", &["--only-keep-debug", "program", debug.to_str().unwrap()]);
+    dir.run("strip", &["program"]);
+    let files = FileModules::new().with_debug_dir(dir.path("debug"));
     assert_eq!(names_with(&path, FileIdentity::default(), &outer, &files).unwrap(), expected);
-    workshop.compile("other", "b.c", "int outer(void) { return 1; } int main(void) { return outer(); }", &["-g"]);
-    workshop.run("cp", &["other", debug.to_str().unwrap()]);
+    dir.compile("other", "b.c", "int outer(void) { return 1; } int main(void) { return outer(); }", &["-g"]);
+    dir.run("cp", &["other", debug.to_str().unwrap()]);
     let unnamed = names_with(&path, FileIdentity::default(), &outer, &files).unwrap();
     assert!(unnamed.iter().all(Vec::is_empty), "{unnamed:?}");
 }
@@ -105,34 +105,34 @@ fn debug_files_are_found_by_build_id() {
 /// the debug file names: an absolute one, and one relative to its own; and that another file of that path is not taken.
 #[test]
 fn common_debug_files_are_found() {
-    let absolute = |workshop: &Workshop| workshop.path("common").to_str().unwrap().to_owned();
-    let paths: [&dyn Fn(&Workshop) -> String; 3] =
+    let absolute = |dir: &TestDir| dir.path("common").to_str().unwrap().to_owned();
+    let paths: [&dyn Fn(&TestDir) -> String; 3] =
         [&|_| "elsewhere".to_owned(), &absolute, &|_| "../../../common".to_owned()];
     for (case, path_of) in paths.iter().enumerate() {
-        let workshop = Workshop::new();
-        let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
-        workshop.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        let dir = TestDir::new();
+        let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        dir.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
         let outer = addresses(&path, "outer");
         let expected = names(&path, &outer);
-        workshop.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
-        workshop.run("objcopy", &["--only-keep-debug", "second", "second.debug"]);
-        workshop.run("dwz", &["-m", "common", "-M", &path_of(&workshop), "program.debug", "second.debug"]);
-        workshop.run("strip", &["program"]);
+        dir.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+        dir.run("objcopy", &["--only-keep-debug", "second", "second.debug"]);
+        dir.run("dwz", &["-m", "common", "-M", &path_of(&dir), "program.debug", "second.debug"]);
+        dir.run("strip", &["program"]);
         let place = |file: &str| {
-            let hex = identity(&workshop.path(file), true).build_id.unwrap().to_string();
-            let to = workshop.path("debug").join(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
+            let hex = identity(&dir.path(file), true).build_id.unwrap().to_string();
+            let to = dir.path("debug").join(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            std::fs::copy(workshop.path(file), to).unwrap();
+            std::fs::copy(dir.path(file), to).unwrap();
         };
         place("program.debug");
         if case == 0 {
             place("common");
         }
-        let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+        let files = FileModules::new().with_debug_dir(dir.path("debug"));
         let found = || names_with(&path, FileIdentity::default(), &outer, &files).unwrap();
         assert_eq!(found(), expected, "case {case}");
         if case > 0 {
-            std::fs::copy(workshop.path("second.debug"), workshop.path("common")).unwrap();
+            std::fs::copy(dir.path("second.debug"), dir.path("common")).unwrap();
             assert_ne!(found(), expected, "case {case}");
         }
     }
@@ -142,13 +142,13 @@ fn common_debug_files_are_found() {
 /// id, and that this is said.
 #[test]
 fn the_named_root_comes_first() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2"]);
     let hidden = addresses(&path, "hidden");
-    let root = workshop.path("root");
+    let root = dir.path("root");
     let copy = root.join(path.strip_prefix("/").unwrap());
     std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
-    workshop.compile(copy.to_str().unwrap(), "b.c", &SOURCE.replace("hidden", "remote"), &["-O2"]);
+    dir.compile(copy.to_str().unwrap(), "b.c", &SOURCE.replace("hidden", "remote"), &["-O2"]);
     let id = FileIdentity::default();
     let timeline = Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, &path, id))]);
     let warned = |files: &FileModules, name: &str| {
@@ -166,11 +166,11 @@ fn the_named_root_comes_first() {
 /// Check that a file that is not the mapped one gives no names at all.
 #[test]
 fn a_replaced_file_gives_no_names() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-Wl,--build-id=sha1"]);
     let (id, outer) = (identity(&path, true), addresses(&path, "outer"));
     assert!(names_with(&path, id, &outer, &FileModules::new()).is_ok());
-    workshop.compile("program", "b.c", &SOURCE.replace('7', "9"), &["-Wl,--build-id=sha1"]);
+    dir.compile("program", "b.c", &SOURCE.replace('7', "9"), &["-Wl,--build-id=sha1"]);
     assert_eq!(names_with(&path, id, &outer, &FileModules::new()), Err(Missing::Replaced));
 }
 
@@ -186,8 +186,8 @@ fn assembly_labels_without_a_size_name_their_code() {
         .size second, . - second
         .type second, @function
     ";
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.s", source, &[]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.s", source, &[]);
     let all = symbols(&path);
     let (main, second) = (all["main"].0, all["second"].0);
     let found = names(&path, &(main..second + 2).collect::<Vec<_>>());
@@ -207,10 +207,10 @@ fn names_are_demangled() {
     assert_eq!(demangle(b"_RNvC6_123foo3bar"), "123foo::bar");
     assert_eq!(demangle(b"main"), "main");
     assert_eq!(demangle(b"_Zbroken"), "_Zbroken");
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let source = "namespace space { __attribute__((noinline)) int foo(int n) { return n; } } int main() { return space::foo(1); }";
     for args in [&["-g", "-lstdc++"][..], &["-lstdc++"]] {
-        let path = workshop.compile("program", "a.cpp", source, args);
+        let path = dir.compile("program", "a.cpp", source, args);
         let found = names(&path, &addresses(&path, "_ZN5space3fooEi"));
         assert!(found.iter().all(|names| names == &["space::foo(int)"]), "{found:?}");
     }
@@ -219,11 +219,11 @@ fn names_are_demangled() {
 /// Check that overloaded functions have names of their own, by DWARF and by symbols alone.
 #[test]
 fn overloads_are_told_apart() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let source = "namespace a { __attribute__((noinline)) double f(int n) { return n; } \
                   __attribute__((noinline)) double f(double n) { return n; } } \
                   int main() { return a::f(1) != a::f(1.0); }";
-    let path = workshop.compile("program", "a.cpp", source, &["-g", "-lstdc++"]);
+    let path = dir.compile("program", "a.cpp", source, &["-g", "-lstdc++"]);
     for (symbol, expected) in [("_ZN1a1fEi", "a::f(int)"), ("_ZN1a1fEd", "a::f(double)")] {
         for detail in [Detail::Symbols, Detail::Inlines] {
             let svmas = addresses(&path, symbol);
@@ -237,13 +237,13 @@ fn overloads_are_told_apart() {
 /// DWARF has for it.
 #[test]
 fn line_tables_take_paths_from_symbols() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let source = "pub mod map { #[inline(never)] pub fn get(n: usize) -> usize { twice(n) } \
                   #[inline(always)] fn twice(n: usize) -> usize { std::hint::black_box(n) * 2 } } \
                   fn main() { std::process::exit(map::get(std::env::args().count()) as i32); }";
-    std::fs::write(workshop.path("a.rs"), source).unwrap();
-    workshop.run("rustc", &["-O", "-C", "debuginfo=line-tables-only", "-o", "program", "a.rs"]);
-    let path = workshop.path("program");
+    std::fs::write(dir.path("a.rs"), source).unwrap();
+    dir.run("rustc", &["-O", "-C", "debuginfo=line-tables-only", "-o", "program", "a.rs"]);
+    let path = dir.path("program");
     let all = symbols(&path);
     let (svma, bytes) = all.iter().find(|(name, _)| name.contains("3map3get")).map(|(_, place)| *place).unwrap();
     let found = names(&path, &(svma..svma + bytes).collect::<Vec<_>>());
@@ -333,8 +333,8 @@ fn kernel_names_need_the_same_start_of_the_same_kernel() {
 /// Check that symbol tables alone name the function and leave out what is inlined, and that lines are added on demand.
 #[test]
 fn detail_is_as_asked_for() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
     let outer = addresses(&path, "outer");
     let files = FileModules::new();
     let named = |detail| names_in(&path, FileIdentity::default(), &outer, &files, detail).unwrap();
@@ -349,27 +349,27 @@ fn detail_is_as_asked_for() {
 /// all.
 #[test]
 fn compressed_debug_sections_are_read() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g"]);
     let outer = addresses(&path, "outer");
     let expected = names(&path, &outer);
     assert!(expected.iter().any(|names| names.len() > 1));
     for format in ["zlib", "zstd"] {
-        workshop.run("objcopy", &[&format!("--compress-debug-sections={format}"), "program", format]);
-        let sections = workshop.run("readelf", &["-SW", format]);
+        dir.run("objcopy", &[&format!("--compress-debug-sections={format}"), "program", format]);
+        let sections = dir.run("readelf", &["-SW", format]);
         assert!(sections.lines().any(|line| line.contains(".debug_info") && line.contains(" C ")), "{sections}");
-        assert_eq!(names(&workshop.path(format), &outer), expected, "{format}");
+        assert_eq!(names(&dir.path(format), &outer), expected, "{format}");
     }
-    workshop.run("objcopy", &["--compress-debug-sections=zlib-gnu", "program", "old"]);
-    assert!(workshop.run("readelf", &["-SW", "old"]).contains(".zdebug_info"));
-    assert_eq!(names(&workshop.path("old"), &outer), expected);
+    dir.run("objcopy", &["--compress-debug-sections=zlib-gnu", "program", "old"]);
+    assert!(dir.run("readelf", &["-SW", "old"]).contains(".zdebug_info"));
+    assert_eq!(names(&dir.path("old"), &outer), expected);
 }
 
 /// Check that functions whose debug information stands in a file of its own are named, and that what is missing is said.
 #[test]
 fn split_debug_information_is_told_of() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-gsplit-dwarf"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-gsplit-dwarf"]);
     let outer = addresses(&path, "outer");
     let (timeline, files) = (mapped_timeline(&path), FileModules::new());
     let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &files);
@@ -383,19 +383,19 @@ fn split_debug_information_is_told_of() {
 /// program, in `.debug` and below the debug directory, and not where it is another file.
 #[test]
 fn debug_files_are_found_by_link() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=none"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=none"]);
     let hidden = addresses(&path, "hidden");
-    workshop.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
-    workshop.run("strip", &["program"]);
-    workshop.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
-    let below = workshop.path("debug").join(path.parent().unwrap().strip_prefix("/").unwrap());
-    let files = FileModules::new().with_debug_dir(workshop.path("debug"));
+    dir.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+    dir.run("strip", &["program"]);
+    dir.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
+    let below = dir.path("debug").join(path.parent().unwrap().strip_prefix("/").unwrap());
+    let files = FileModules::new().with_debug_dir(dir.path("debug"));
     let named = || names_with(&path, FileIdentity::default(), &hidden, &files).unwrap();
     let is_named = |names: &[Vec<String>]| names.iter().all(|names| names == &["hidden"]);
     assert!(is_named(&named()));
-    let debug = workshop.path("program.debug");
-    for dir in [workshop.path(".debug"), below] {
+    let debug = dir.path("program.debug");
+    for dir in [dir.path(".debug"), below] {
         std::fs::create_dir_all(&dir).unwrap();
         let moved = dir.join("program.debug");
         std::fs::rename(&debug, &moved).unwrap();
@@ -412,37 +412,37 @@ fn debug_files_are_found_by_link() {
 /// ones are none.
 #[test]
 fn symbols_inside_are_found() {
-    let workshop = Workshop::new();
-    let path = workshop.compile("program", "a.c", SOURCE, &["-O2"]);
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2"]);
     let hidden = addresses(&path, "hidden");
-    workshop.run("objcopy", &["--only-keep-debug", "program", "mini"]);
-    workshop.run("xz", &["mini"]);
-    workshop.run("strip", &["program"]);
+    dir.run("objcopy", &["--only-keep-debug", "program", "mini"]);
+    dir.run("xz", &["mini"]);
+    dir.run("strip", &["program"]);
     assert!(names(&path, &hidden).iter().all(Vec::is_empty));
-    workshop.run("cp", &["program", "damaged"]);
-    workshop.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "program"]);
+    dir.run("cp", &["program", "damaged"]);
+    dir.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "program"]);
     assert!(names(&path, &hidden).iter().all(|names| names == &["hidden"]));
-    let mut bytes = std::fs::read(workshop.path("mini.xz")).unwrap();
+    let mut bytes = std::fs::read(dir.path("mini.xz")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
-    std::fs::write(workshop.path("mini.xz"), bytes).unwrap();
-    workshop.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "damaged"]);
-    assert!(names(&workshop.path("damaged"), &hidden).iter().all(Vec::is_empty));
+    std::fs::write(dir.path("mini.xz"), bytes).unwrap();
+    dir.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "damaged"]);
+    assert!(names(&dir.path("damaged"), &hidden).iter().all(Vec::is_empty));
 }
 
 /// Check that calls of other modules go through stubs named for the function they call, in every layout of ours and of
 /// other linkers, and that the code that finds the function has no name.
 #[test]
 fn stubs_are_named() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let source = "#include <string.h>\nvoid *volatile p; int main(int c, char **v) { p = memchr(v[0], c, 3); return strtok(v[0], v[1]) != 0; }";
     for (name, args) in [
         ("lazy", &["-fcf-protection=none", "-Wl,-z,lazy"][..]),
         ("now", &["-fcf-protection=full", "-Wl,-z,ibtplt,-z,now"]),
         ("lld", &["-fuse-ld=lld"]),
     ] {
-        let path = workshop.compile(name, "a.c", source, &[&["-O1", "-fno-builtin"], args].concat());
-        let text = workshop.run("objdump", &["-d", "--no-show-raw-insn", "-j", ".plt", "-j", ".plt.sec", name]);
+        let path = dir.compile(name, "a.c", source, &[&["-O1", "-fno-builtin"], args].concat());
+        let text = dir.run("objdump", &["-d", "--no-show-raw-insn", "-j", ".plt", "-j", ".plt.sec", name]);
         let stubs: Vec<(u64, &str)> = text
             .lines()
             .filter_map(|line| {

@@ -9,5 +9,5 @@ mod wait_programs;
 pub(crate) use layout::{Layout, LayoutError, MAX_CHUNK_BYTES};
 pub use log::print_libbpf_messages;
 pub(crate) use log::refusal;
-pub(crate) use programs::{Filter, Programs, WaitSpec, Wish};
+pub(crate) use programs::{Filter, ProgramConfig, Programs, WaitSpec};
 pub(crate) use skeleton::types;

@@ -27,7 +27,7 @@ pub(crate) enum Filter {
 
 /// What the programs are to do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct ProgramConfig {
     pub(crate) mode: CaptureMode,
     pub(crate) kernel_stacks: bool,
     pub(crate) filter: Filter,
@@ -56,7 +56,7 @@ pub(crate) struct WaitSpec {
 /// Threads that can have been blocked at some time: some 100 bytes of kernel memory each.
 const MAX_WAITS: u32 = 1 << 16;
 
-impl Wish {
+impl ProgramConfig {
     /// Events there are.
     pub(crate) fn n_events(&self) -> u16 {
         1 + u16::from(self.waits.is_some())
@@ -90,33 +90,33 @@ pub(crate) struct Programs<'a> {
 
 impl<'a> Programs<'a> {
     /// Loads the programs into the kernel; nothing runs yet.
-    pub(crate) fn load(storage: &'a mut ObjectStorage, wish: &Wish) -> libbpf_rs::Result<Self> {
+    pub(crate) fn load(storage: &'a mut ObjectStorage, config: &ProgramConfig) -> libbpf_rs::Result<Self> {
         super::log::begin();
         let mut open = FpprofSkelBuilder::default().open(storage)?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            configure(rodata, wish);
+            configure(rodata, config);
         }
-        let value_bytes = u32::try_from(wish.layout.value_bytes).unwrap_or(u32::MAX);
+        let value_bytes = u32::try_from(config.layout.value_bytes).unwrap_or(u32::MAX);
         open.maps.parts.set_value_size(value_bytes)?;
-        open.maps.parts.set_max_entries(wish.n_parts())?;
-        open.maps.controls.set_max_entries(wish.n_controls())?;
-        let takes_waits = wish.waits.is_some();
-        let at_switch = wish.waits.is_some_and(|waits| waits.stacks_at_block);
+        open.maps.parts.set_max_entries(config.n_parts())?;
+        open.maps.controls.set_max_entries(config.n_controls())?;
+        let takes_waits = config.waits.is_some();
+        let at_switch = config.waits.is_some_and(|waits| waits.stacks_at_block);
         open.maps.waits.set_max_entries(if takes_waits { MAX_WAITS } else { 1 })?;
         open.progs.note_wait.set_autoload(takes_waits && !at_switch);
         open.progs.take_wait.set_autoload(takes_waits && !at_switch);
         open.progs.switch_waits.set_autoload(at_switch);
         open.progs.begin_waits.set_autoload(takes_waits);
         open.progs.end_waits.set_autoload(takes_waits);
-        let follows = wish.filter == Filter::Tracked;
+        let follows = config.filter == Filter::Tracked;
         open.progs.follow_fork.set_autoload(follows);
         open.progs.follow_exec.set_autoload(follows);
-        open.progs.follow_free.set_autoload(follows || takes_waits || wish.filter == Filter::Threads);
-        open.progs.take_sample.set_autoload(wish.opened == Opened::OnEachCpu);
-        open.progs.take_tracepoint.set_autoload(wish.opened == Opened::Tracepoint);
-        open.progs.take_probe.set_autoload(wish.opened == Opened::Probe);
-        let (filter, opened, wait_links) = (wish.filter, wish.opened, RefCell::default());
-        Ok(Self { skeleton: open.load()?, filter, opened, waits: wish.waits, links: Vec::new(), wait_links })
+        open.progs.follow_free.set_autoload(follows || takes_waits || config.filter == Filter::Threads);
+        open.progs.take_sample.set_autoload(config.opened == Opened::OnEachCpu);
+        open.progs.take_tracepoint.set_autoload(config.opened == Opened::Tracepoint);
+        open.progs.take_probe.set_autoload(config.opened == Opened::Probe);
+        let (filter, opened, wait_links) = (config.filter, config.opened, RefCell::default());
+        Ok(Self { skeleton: open.load()?, filter, opened, waits: config.waits, links: Vec::new(), wait_links })
     }
 
     /// The programs that keep the table of what is tracked.
@@ -159,11 +159,11 @@ impl<'a> Programs<'a> {
     }
 
     /// Maps the rings, and their control blocks.
-    pub(crate) fn map_memory(&self, wish: &Wish) -> io::Result<(SharedMap, SharedMap)> {
+    pub(crate) fn map_memory(&self, config: &ProgramConfig) -> io::Result<(SharedMap, SharedMap)> {
         let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
-        let value_bytes = usize::try_from(wish.layout.value_bytes).map_err(|_| overflow())?;
-        let parts = (wish.n_parts() as usize).checked_mul(value_bytes).ok_or_else(overflow)?;
-        let controls = wish.n_controls() as usize;
+        let value_bytes = usize::try_from(config.layout.value_bytes).map_err(|_| overflow())?;
+        let parts = (config.n_parts() as usize).checked_mul(value_bytes).ok_or_else(overflow)?;
+        let controls = config.n_controls() as usize;
         let controls = controls.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
         Ok((
             SharedMap::new(self.skeleton.maps.parts.as_fd(), parts, false)?,
@@ -222,18 +222,18 @@ const HOT_PART_BYTES: u64 = 128 << 10;
 /// As in `maps.bpf.h`.
 const CGROUP_UNIFIED: u32 = u32::MAX;
 
-fn configure(rodata: &mut types::rodata, wish: &Wish) {
+fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     crate::arch::configure(rodata);
     let (chunk, frames) = (types::collect_flag::COLLECT_CHUNK.0, types::collect_flag::COLLECT_FRAMES.0);
-    rodata.collect = match wish.mode {
+    rodata.collect = match config.mode {
         CaptureMode::Fp => frames,
         CaptureMode::Dwarf { .. } => chunk,
         CaptureMode::Both { .. } => chunk | frames,
     };
-    if wish.kernel_stacks {
+    if config.kernel_stacks {
         rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
     }
-    (rodata.filter, rodata.excluded_pid) = match wish.filter {
+    (rodata.filter, rodata.excluded_pid) = match config.filter {
         Filter::System { excluded_pid } => (types::filter::FILTER_SYSTEM.0, excluded_pid),
         Filter::Tracked => (types::filter::FILTER_TRACKED.0, 0),
         Filter::Threads => (types::filter::FILTER_THREADS.0, 0),
@@ -243,22 +243,22 @@ fn configure(rodata: &mut types::rodata, wish: &Wish) {
             (types::filter::FILTER_CGROUP.0, excluded_pid)
         }
     };
-    rodata.n_ring_cpus = wish.n_ring_cpus;
-    rodata.n_possible_cpus = wish.n_possible_cpus;
-    rodata.n_parts = u32::try_from(wish.layout.n_parts).unwrap_or(0);
-    rodata.takes_waits = wish.waits.is_some();
-    rodata.stacks_at_block = wish.waits.is_some_and(|waits| waits.stacks_at_block);
-    rodata.least_wait_ns = wish.waits.map_or(u64::MAX, |waits| waits.least_ns);
-    rodata.tick_hits = wish.tick_hits.max(1);
-    rodata.max_chunk_bytes = wish.layout.max_chunk_bytes;
-    rodata.max_record_bytes = wish.layout.max_record_bytes;
-    rodata.part_bytes = wish.layout.part_bytes;
-    rodata.hot_bytes = wish.layout.part_bytes.min(HOT_PART_BYTES);
-    rodata.part_shift = wish.layout.part_bytes.trailing_zeros();
-    rodata.all_parts = wish.layout.all_parts();
-    rodata.ring_bytes = wish.layout.ring_bytes();
-    rodata.part_room = wish.layout.part_room;
-    rodata.wakeup_bytes = wish.layout.ring_bytes() / 2;
+    rodata.n_ring_cpus = config.n_ring_cpus;
+    rodata.n_possible_cpus = config.n_possible_cpus;
+    rodata.n_parts = u32::try_from(config.layout.n_parts).unwrap_or(0);
+    rodata.takes_waits = config.waits.is_some();
+    rodata.stacks_at_block = config.waits.is_some_and(|waits| waits.stacks_at_block);
+    rodata.least_wait_ns = config.waits.map_or(u64::MAX, |waits| waits.least_ns);
+    rodata.tick_hits = config.tick_hits.max(1);
+    rodata.max_chunk_bytes = config.layout.max_chunk_bytes;
+    rodata.max_record_bytes = config.layout.max_record_bytes;
+    rodata.part_bytes = config.layout.part_bytes;
+    rodata.hot_bytes = config.layout.part_bytes.min(HOT_PART_BYTES);
+    rodata.part_shift = config.layout.part_bytes.trailing_zeros();
+    rodata.all_parts = config.layout.all_parts();
+    rodata.ring_bytes = config.layout.ring_bytes();
+    rodata.part_room = config.layout.part_room;
+    rodata.wakeup_bytes = config.layout.ring_bytes() / 2;
 }
 
 impl std::fmt::Debug for Programs<'_> {

@@ -1,9 +1,9 @@
 //! An event as the kernel takes it.
 
 use super::counters::{Class, Counter};
+use super::spec::{EventSpec, Named};
 use super::symbol::file_offset;
 use super::tracefs::tracepoint_id;
-use super::wish::{EventWish, Named};
 use crate::error::Error;
 use fpprof_recording::model::{Measure, Sampling};
 use perf_event_open_sys::bindings;
@@ -57,11 +57,11 @@ impl Event {
     }
 
     /// What was wished for; `None` for the usual event, which is to be tried out.
-    pub(crate) fn find(wish: &EventWish) -> Result<Option<Self>, Error> {
+    pub(crate) fn find(spec: &EventSpec) -> Result<Option<Self>, Error> {
         let of =
-            |type_, config, opened, class| Self { name: wish.to_string(), type_, config, probe: None, opened, class };
+            |type_, config, opened, class| Self { name: spec.to_string(), type_, config, probe: None, opened, class };
         let each = Opened::OnEachCpu;
-        Ok(Some(match &wish.0 {
+        Ok(Some(match &spec.0 {
             Named::Usual => return Ok(None),
             Named::Counter(counter) => Self::counter(counter.name),
             Named::Cache(_, config) => of(bindings::PERF_TYPE_HW_CACHE, *config, each, Class::Hardware),

@@ -31,9 +31,9 @@ const LARGEST_RING: u64 = 256 << 20;
 impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
         let command = check_target(&request.target)?;
-        if let Some(wish) = refused_target(request) {
+        if let Some(action) = refused_target(request) {
             let missing = "eBPF: leave out --collector perf-event (fpprof doctor shows what eBPF needs here)";
-            return Err(Error::PerfEventRefused { wish, missing });
+            return Err(Error::PerfEventRefused { action, missing });
         }
         check_rate(request.sampling)?;
         let stack_bytes = stack_bytes(request.mode)?;
@@ -101,8 +101,11 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error>
 fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
     wished.check_sampling(event.sampling)?;
     if wished.is_of_kernel() && event.excludes_kernel {
-        let wish = "sample by an event that happens in the kernel";
-        return Err(Error::PerfEventRefused { wish, missing: "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=1)" });
+        let action = "sample by an event that happens in the kernel";
+        return Err(Error::PerfEventRefused {
+            action,
+            missing: "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=1)",
+        });
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::{Modules, NotKept};
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
-use crate::synthesis::{Amends, Due, Follows, describe_due};
+use crate::synthesis::{Due, Follows, Resync, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -31,7 +31,7 @@ pub(super) struct Reader<W> {
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
-    amends: Amends,
+    resync: Resync,
 }
 
 /// What becomes of samples.
@@ -93,7 +93,7 @@ impl<W: Write> Reader<W> {
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
-            amends: Amends::default(),
+            resync: Resync::default(),
         }
     }
 
@@ -118,7 +118,7 @@ impl<W: Write> Reader<W> {
                 }
             }
         });
-        self.amends.note(self.events.sideband.lost().events);
+        self.resync.note(self.events.sideband.lost().events);
         while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
             let next = self.read_record(i, cursor);
             if let Some(slot) = cursors.get_mut(i) {
@@ -177,7 +177,7 @@ impl<W: Write> Reader<W> {
 
     /// Hands the sample at hand to the recording.
     fn hand_over(&mut self) {
-        if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+        if let Some(due) = self.resync.due(&self.sample, self.tracker.describes(self.sample.pid)) {
             describe_due(self, due);
         }
         let Sample { pid, time_ns, .. } = self.sample;

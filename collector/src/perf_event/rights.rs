@@ -37,7 +37,7 @@ impl Rights {
 
     /// Whether this is enough for whole CPUs (`is_system`) or for processes; else an error that says what is missing.
     pub(crate) fn check(self, is_system: bool) -> Result<(), Error> {
-        let refused = |wish, missing| Err(Error::PerfEventRefused { wish, missing });
+        let refused = |action, missing| Err(Error::PerfEventRefused { action, missing });
         match is_system {
             true if !self.may_sample_cpus() => {
                 refused("sample the whole machine", "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=0)")

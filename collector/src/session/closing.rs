@@ -177,7 +177,7 @@ impl<W: Write> Session<'_, W> {
         let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
         let stack_ends_unknown =
             reader.total(counter::COUNT_STACK_END_UNKNOWN).saturating_sub(reader.stack_hints.n_found());
-        let n_ring_cpus = self.plan.wish.n_ring_cpus;
+        let n_ring_cpus = self.plan.config.n_ring_cpus;
         let n_joined =
             |is_meant: &dyn Fn(u32) -> bool| self.cpus.joined.iter().filter(|&&cpu| is_meant(cpu)).count() as u64;
         let counted = [

@@ -45,7 +45,7 @@ impl<W: Write> Session<'_, W> {
     /// first CPU.
     pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
         let said = self.programs.open_waits().map_err(Error::bpf)?;
-        let least_ns = self.plan.wish.waits.map_or(u64::MAX, |waits| waits.least_ns);
+        let least_ns = self.plan.config.waits.map_or(u64::MAX, |waits| waits.least_ns);
         let lane = Lane { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
         let mut memory = Memory::new(self.request.mode);
         let mut done = OpenWaits::default();

@@ -12,7 +12,7 @@ use crate::modules::{Modules, NotKept};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
-use crate::synthesis::{Amends, Due, Follows, describe_due};
+use crate::synthesis::{Due, Follows, Resync, describe_due};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ pub(super) struct Reader<W> {
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
     gaps: Vec<Gap>,
-    amends: Amends,
+    resync: Resync,
 }
 
 /// What a reader needs.
@@ -87,7 +87,7 @@ impl<W: Write> Reader<W> {
             next: BinaryHeap::new(),
             sample: Sample::default(),
             gaps: Vec::new(),
-            amends: Amends::default(),
+            resync: Resync::default(),
         }
     }
 
@@ -113,7 +113,7 @@ impl<W: Write> Reader<W> {
                 }
             }
         });
-        self.amends.note(self.sideband.lost().events);
+        self.resync.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
         self.tracker.forget_ended();
         self.wait_halves.forget_ended();
@@ -182,7 +182,7 @@ impl<W: Write> Reader<W> {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
         }
-        if let Some(due) = self.amends.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+        if let Some(due) = self.resync.due(&self.sample, self.tracker.describes(self.sample.pid)) {
             describe_due(self, due);
         }
         let Sample { pid, time_ns, .. } = self.sample;

@@ -57,8 +57,8 @@ pub(crate) fn load<'a>(request: &'a Request, storage: &'a mut ObjectStorage) -> 
     let interrupt_ns = interrupt_ns(&plan.event);
     let before = Spent { usage: rusage(), written: written(), interrupt_ns };
     let open_files = OpenFiles::raise();
-    let mut programs = Programs::load(storage, &plan.wish).map_err(Error::bpf)?;
-    let memory = programs.map_memory(&plan.wish).map_err(Error::bpf_setup("mapping the ring buffers"))?;
+    let mut programs = Programs::load(storage, &plan.config).map_err(Error::bpf)?;
+    let memory = programs.map_memory(&plan.config).map_err(Error::bpf_setup("mapping the ring buffers"))?;
     let hints = programs.map_stack_hints(HINTS_BYTES).map_err(Error::bpf_setup("mapping the ends of stacks"))?;
     let statistics = request.statistics.then(StatisticsGuard::enable).flatten();
     let sideband = SidebandSource::open(&plan.cpus)?;
@@ -85,7 +85,7 @@ impl Loaded<'_> {
         let parts = Parts {
             writer,
             sideband: self.sideband,
-            rings: Rings::new(self.memory, &plan.wish),
+            rings: Rings::new(self.memory, &plan.config),
             tracker: Tracker::new(running.follows_all()),
             modules: Modules::new(self.open_files.limit())?,
             stack_hints: self.stack_hints,
@@ -126,7 +126,7 @@ fn hold_target(
         (Target::Pids(pids), _) => Running::attach(pids, |pid| track(pid, true))?,
         (Target::Threads(tids), _) => Running::attach_threads(tids, |tid| track(tid, true))?,
         (_, Some(command)) => {
-            Running::hold(command, open_files, plan.wish.filter != Filter::Tracked, |pid| track(pid, false))?
+            Running::hold(command, open_files, plan.config.filter != Filter::Tracked, |pid| track(pid, false))?
         }
         _ => plan.cgroup.as_ref().map_or(Running::System, |cgroup| Running::Cgroup(cgroup.path.clone())),
     })
@@ -175,7 +175,7 @@ impl<W: Write> Session<'_, W> {
         self.samplers.enable(self.programs.sampler())?;
         let refused = self.programs.start_waits().map_err(Error::bpf)?;
         self.notes.extend((refused > 0).then_some(Note::WaitsNotFollowed(refused)));
-        if self.plan.wish.waits.is_some_and(|waits| waits.stacks_at_block) {
+        if self.plan.config.waits.is_some_and(|waits| waits.stacks_at_block) {
             self.copy_stacks_of_blocked()?;
         }
         self.running.release(self.plan.command.as_ref())

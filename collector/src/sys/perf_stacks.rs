@@ -46,20 +46,20 @@ pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
 impl PerfEvent {
     /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
     /// It is disabled.
-    pub(crate) fn stacks(wish: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
-        let mut attr = Self::sampling_attr(&wish.event, wish.sampling);
-        let (takes_chain, stack_bytes) = match wish.mode {
+    pub(crate) fn stacks(spec: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
+        let mut attr = Self::sampling_attr(&spec.event, spec.sampling);
+        let (takes_chain, stack_bytes) = match spec.mode {
             CaptureMode::Fp => (true, None),
             CaptureMode::Dwarf { stack_bytes } => (false, Some(stack_bytes)),
             CaptureMode::Both { stack_bytes } => (true, Some(stack_bytes)),
         };
         attr.sample_type = SAMPLE_TYPE;
-        if takes_chain || wish.kernel_stacks {
+        if takes_chain || spec.kernel_stacks {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
             attr.set_exclude_callchain_user(u64::from(!takes_chain));
-            attr.set_exclude_callchain_kernel(u64::from(!wish.kernel_stacks));
+            attr.set_exclude_callchain_kernel(u64::from(!spec.kernel_stacks));
         }
-        attr.sample_regs_user = user_registers(wish.mode);
+        attr.sample_regs_user = user_registers(spec.mode);
         if attr.sample_regs_user != 0 {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_USER);
         }
@@ -67,15 +67,15 @@ impl PerfEvent {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_STACK_USER);
             attr.sample_stack_user = bytes;
         }
-        if wish.counts_lost {
+        if spec.counts_lost {
             attr.read_format = u64::from(bindings::PERF_FORMAT_LOST);
         }
         attr.set_inherit(u64::from(tid.is_some()));
-        attr.set_enable_on_exec(u64::from(wish.starts_on_exec));
-        attr.set_exclude_kernel(u64::from(wish.excludes_kernel));
-        attr.set_exclude_hv(u64::from(wish.excludes_kernel));
+        attr.set_enable_on_exec(u64::from(spec.starts_on_exec));
+        attr.set_exclude_kernel(u64::from(spec.excludes_kernel));
+        attr.set_exclude_hv(u64::from(spec.excludes_kernel));
         attr.set_watermark(1);
-        attr.__bindgen_anon_2.wakeup_watermark = wish.wakeup_bytes;
+        attr.__bindgen_anon_2.wakeup_watermark = spec.wakeup_bytes;
         Self::open(&mut attr, tid, cpu)
     }
 

@@ -35,14 +35,14 @@ fn programs_in_namespaces() {
     }
 }
 
-/// Attaches to a program once it has made its witness, and checks that what is sampled is in its code.
+/// Attaches to a program once it has made its file, and checks that what is sampled is in its code.
 fn assert_found_when_attached_to(name: &str) {
     let directory = directory();
     let program = build(name, &[], directory.path());
-    let witness = directory.path().join("witness");
-    let child = Ended(Command::new(&program).arg("60000").arg(&witness).spawn().expect("the program runs"));
+    let started = directory.path().join("started");
+    let child = Ended(Command::new(&program).arg("60000").arg(&started).spawn().expect("the program runs"));
     let began = Instant::now();
-    while !witness.exists() {
+    while !started.exists() {
         assert!(began.elapsed() < Duration::from_secs(20), "the program runs");
         std::thread::yield_now();
     }

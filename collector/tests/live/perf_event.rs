@@ -169,8 +169,8 @@ fn whole_system() {
 #[test]
 fn impossible_sizes_are_refused() {
     let request = |stack_bytes, ring_bytes| {
-        let wish = Request::new(Target::Command { argv: vec!["true".into()] });
-        without_bpf(Request { mode: CaptureMode::Dwarf { stack_bytes }, ring_bytes, ..wish })
+        let base = Request::new(Target::Command { argv: vec!["true".into()] });
+        without_bpf(Request { mode: CaptureMode::Dwarf { stack_bytes }, ring_bytes, ..base })
     };
     for stack_bytes in [0, 100, 65_536] {
         let refused = refuse(&request(stack_bytes, None));

@@ -10,12 +10,12 @@ fn command(argv: &[&str]) -> Request {
     Request::new(Target::Command { argv: argv.iter().map(OsString::from).collect() })
 }
 
-/// Check that impossible wishes are refused with what would do, and that the command has not run then.
+/// Check that impossible requests are refused with what would do, and that the command has not run then.
 #[test]
 fn wishes_that_cannot_be_met() {
     let directory = directory();
-    let witness = directory.path().join("witness");
-    let touch = command(&["touch", witness.to_str().expect("a path")]);
+    let started = directory.path().join("started");
+    let touch = command(&["touch", started.to_str().expect("a path")]);
     let chunk = |stack_bytes| CaptureMode::Dwarf { stack_bytes };
     let small = refuse(&Request { mode: chunk(65_536), ring_bytes: Some(4096), ..touch.clone() });
     let Error::RingTooSmall { asked: 4096, needed } = small else { panic!("{small}") };
@@ -28,7 +28,7 @@ fn wishes_that_cannot_be_met() {
     assert!(matches!(fast, Error::RateTooHigh { .. }), "{fast}");
     let never = refuse(&Request { sampling: Sampling::FrequencyHz(0), ..touch });
     assert!(matches!(never, Error::ZeroRate), "{never}");
-    assert!(!witness.exists(), "the command ran");
+    assert!(!started.exists(), "the command ran");
 }
 
 /// Check that without BPF single threads and control groups are refused with what would do.

@@ -4,7 +4,7 @@ use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, metric_name, producers, remark, right_words,
     sframe_words, size_rows,
 };
-use super::lists::{Habit, outliers, packages_with};
+use super::lists::{FpUsage, outliers, packages_with};
 use super::marks::{bar, histogram};
 use super::weight;
 use crate::escape::shown;
@@ -159,11 +159,11 @@ fn packages(survey: &Survey) -> Markup {
     html! {
         @if !survey.packages.is_empty() {
             h2 { "Packages" }
-            @for habit in [Habit::Everywhere, Habit::Framed, Habit::Mixed, Habit::Some, Habit::None, Habit::TooSmall] {
-                @let rows = packages_with(survey, habit);
+            @for usage in [FpUsage::Everywhere, FpUsage::Framed, FpUsage::Mixed, FpUsage::Some, FpUsage::None, FpUsage::TooSmall] {
+                @let rows = packages_with(survey, usage);
                 @if !rows.is_empty() {
-                    details open[matches!(habit, Habit::Mixed | Habit::Framed | Habit::Everywhere)] {
-                        summary { (habit.name()) ": " (count(rows.len() as u64)) }
+                    details open[matches!(usage, FpUsage::Mixed | FpUsage::Framed | FpUsage::Everywhere)] {
+                        summary { (usage.name()) ": " (count(rows.len() as u64)) }
                         table {
                             (titles("package"))
                             tbody { @for row in rows { (tally_row(&row.name, &row.tally, &[])) } }

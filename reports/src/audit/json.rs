@@ -1,6 +1,6 @@
 //! `audit --json`.
 
-use super::lists::Habit;
+use super::lists::FpUsage;
 use crate::json::value;
 use fpprof_analysis::audit::{Histogram, Metric, Survey, Tally};
 use serde::Serialize;
@@ -15,7 +15,7 @@ struct Document<'s> {
     format: u32,
     /// Per cent by metric; `null` of nothing.
     metrics: BTreeMap<&'static str, Option<f64>>,
-    /// Packages by habit.
+    /// Packages by their usage of frame pointers.
     packages_by_habit: BTreeMap<&'static str, u64>,
     histogram_of_files: Histogram,
     histogram_of_packages: Histogram,
@@ -32,7 +32,7 @@ struct Document<'s> {
 pub fn json(survey: &Survey, out: &mut impl Write) -> io::Result<()> {
     let mut packages_by_habit = BTreeMap::new();
     for package in &survey.packages {
-        *packages_by_habit.entry(habit_key(Habit::of(&package.tally))).or_default() += 1;
+        *packages_by_habit.entry(usage_key(FpUsage::of(&package.tally))).or_default() += 1;
     }
     let document = Document {
         format: FORMAT,
@@ -61,13 +61,13 @@ fn metrics(tally: &Tally) -> BTreeMap<&'static str, Option<f64>> {
     .collect()
 }
 
-fn habit_key(habit: Habit) -> &'static str {
-    match habit {
-        Habit::None => "none",
-        Habit::Some => "some",
-        Habit::Mixed => "mixed",
-        Habit::Framed => "framed",
-        Habit::Everywhere => "everywhere",
-        Habit::TooSmall => "too_small",
+fn usage_key(usage: FpUsage) -> &'static str {
+    match usage {
+        FpUsage::None => "none",
+        FpUsage::Some => "some",
+        FpUsage::Mixed => "mixed",
+        FpUsage::Framed => "framed",
+        FpUsage::Everywhere => "everywhere",
+        FpUsage::TooSmall => "too_small",
     }
 }

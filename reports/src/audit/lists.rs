@@ -2,12 +2,12 @@
 
 use fpprof_analysis::audit::{FileRow, Metric, PackageRow, Remark, Survey, Tally};
 
-/// Fewest functions that call from which a share is a habit.
+/// Fewest functions that call from which a share counts as its usage of frame pointers.
 const MIN_FUNCTIONS: u64 = 20;
 
 /// How a package treats frame pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Habit {
+pub(super) enum FpUsage {
     /// Below 5 %.
     None,
     /// 5 to 20 %.
@@ -22,7 +22,7 @@ pub(super) enum Habit {
     TooSmall,
 }
 
-impl Habit {
+impl FpUsage {
     /// All of them, in the order they are shown.
     pub(super) const ALL: [Self; 6] =
         [Self::None, Self::Some, Self::Mixed, Self::Framed, Self::Everywhere, Self::TooSmall];
@@ -39,7 +39,7 @@ impl Habit {
         }
     }
 
-    /// The habit figures show.
+    /// The usage that figures show.
     pub(super) fn of(tally: &Tally) -> Self {
         let functions = &tally.functions;
         let (part, whole) = Metric::NonLeaf.of(tally);
@@ -58,9 +58,9 @@ impl Habit {
     }
 }
 
-/// Packages with a habit, largest code first.
-pub(super) fn packages_with(survey: &Survey, habit: Habit) -> Vec<&PackageRow> {
-    let mut rows: Vec<_> = survey.packages.iter().filter(|row| Habit::of(&row.tally) == habit).collect();
+/// Packages with a usage of frame pointers, largest code first.
+pub(super) fn packages_with(survey: &Survey, usage: FpUsage) -> Vec<&PackageRow> {
+    let mut rows: Vec<_> = survey.packages.iter().filter(|row| FpUsage::of(&row.tally) == usage).collect();
     rows.sort_by(|a, b| b.tally.code.executable.cmp(&a.tally.code.executable).then_with(|| a.name.cmp(&b.name)));
     rows
 }
@@ -93,7 +93,7 @@ pub(super) fn outliers(survey: &Survey) -> Vec<(&'static str, Vec<&FileRow>)> {
         ("Go programs", by(|file| file.audit.go, |tally| tally.code.executable)),
         (
             "Mixed flags within one file",
-            by(|file| Habit::of(&file.audit.tally) == Habit::Mixed, |tally| tally.code.executable),
+            by(|file| FpUsage::of(&file.audit.tally) == FpUsage::Mixed, |tally| tally.code.executable),
         ),
         ("Damaged or odd", by(is_odd, |tally| tally.code.executable)),
     ]

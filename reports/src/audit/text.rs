@@ -3,7 +3,7 @@
 use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
 };
-use super::lists::{Habit, outliers, packages_with};
+use super::lists::{FpUsage, outliers, packages_with};
 use super::weight::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
@@ -23,7 +23,7 @@ pub struct Listing {
     pub functions: bool,
 }
 
-/// Writes a survey: what was audited, the figures of all files together, packages by habit, outliers, files.
+/// Writes a survey: what was audited, the figures of all files together, packages by their usage of frame pointers, outliers, files.
 ///
 /// # Errors
 /// Those of the writer.
@@ -170,14 +170,14 @@ fn packages(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Wri
     }
     if survey.packages.len() > 1 {
         style.heading("Packages, by the share of functions that call and keep a frame pointer", out)?;
-        let mut table = Table::new(vec![Column::left("habit"), Column::right("packages")]);
-        for habit in Habit::ALL {
-            table.row(vec![habit.name().into(), count(packages_with(survey, habit).len() as u64).into()]);
+        let mut table = Table::new(vec![Column::left("frame pointers"), Column::right("packages")]);
+        for usage in FpUsage::ALL {
+            table.row(vec![usage.name().into(), count(packages_with(survey, usage).len() as u64).into()]);
         }
         table.write(style, out)?;
     }
-    let order = [Habit::Everywhere, Habit::Framed, Habit::Mixed, Habit::Some, Habit::None, Habit::TooSmall];
-    let rows: Vec<_> = order.into_iter().flat_map(|habit| packages_with(survey, habit)).collect();
+    let order = [FpUsage::Everywhere, FpUsage::Framed, FpUsage::Mixed, FpUsage::Some, FpUsage::None, FpUsage::TooSmall];
+    let rows: Vec<_> = order.into_iter().flat_map(|usage| packages_with(survey, usage)).collect();
     style.heading("Packages", out)?;
     let mut table = Table::new(columns("package"));
     for row in rows.iter().take(listing.rows) {
@@ -228,10 +228,10 @@ fn columns(what: &str) -> Vec<Column> {
 /// Shares of code are those of all of it, so that a file without unwind information does not look good.
 fn tally_cells(tally: &Tally) -> [Cell; 8] {
     let all = tally.code.executable;
-    let tone = match Habit::of(tally) {
-        Habit::Framed | Habit::Everywhere => Tone::Good,
-        Habit::Mixed => Tone::Warn,
-        Habit::None | Habit::Some | Habit::TooSmall => Tone::Plain,
+    let tone = match FpUsage::of(tally) {
+        FpUsage::Framed | FpUsage::Everywhere => Tone::Good,
+        FpUsage::Mixed => Tone::Warn,
+        FpUsage::None | FpUsage::Some | FpUsage::TooSmall => Tone::Plain,
     };
     [
         count(tally.functions.total).into(),

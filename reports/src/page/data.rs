@@ -1,7 +1,7 @@
 //! What the script is given: columns of numbers, and names that were escaped once.
 
 use super::curves::{Curve, curve};
-use super::prune::{MAX_NODES, kept};
+use super::prune::{MAX_NODES, prune};
 use crate::escape::shown;
 use crate::verdict::{Named, per_minute};
 use fpprof_analysis::Analysis;
@@ -88,7 +88,7 @@ struct Slices {
 /// The data of an analysis.
 pub(super) fn data(analysis: &Analysis, detail: &Detail, all: &Named, names: &[Named]) -> Data {
     let stacks = &detail.stacks;
-    let kept = kept(stacks, MAX_NODES);
+    let kept = prune(stacks, MAX_NODES);
     let mut table = Table::default();
     let (labels, nodes) = table.nodes(stacks, &kept.nodes, &kept.number);
     let leaf = |node: Option<u32>| node.and_then(|node| kept.number.get(node as usize).copied()).unwrap_or(-1);

@@ -7,7 +7,7 @@ pub(super) const MAX_NODES: usize = 250_000;
 
 /// Which nodes are shown.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Pruned {
     /// For each node its new number, or that of its nearest kept caller; -1 for none.
     pub(super) number: Vec<i64>,
     /// The kept nodes by their old numbers, ascending.
@@ -17,7 +17,7 @@ pub(super) struct Kept {
 }
 
 /// Keeps at most so many nodes, those of most samples. Their callers have as many, and so stay.
-pub(super) fn kept(stacks: &PairedStacks, max: usize) -> Kept {
+pub(super) fn prune(stacks: &PairedStacks, max: usize) -> Pruned {
     let samples = samples(stacks);
     let mut below = 0;
     if stacks.nodes.len() > max {
@@ -36,7 +36,7 @@ pub(super) fn kept(stacks: &PairedStacks, max: usize) -> Kept {
             number.push(above);
         }
     }
-    Kept { number, nodes, below }
+    Pruned { number, nodes, below }
 }
 
 /// Samples through each node.

@@ -7,7 +7,7 @@ use crate::figures::{percent, share};
 use fpprof_analysis::accuracy::{Agreement, Relation};
 
 /// Unwinders of others, whose stacks of the same samples can speak against ours.
-const OPINIONS: [&str; 2] = ["elfutils", "libunwind"];
+const EXTERNAL_UNWINDERS: [&str; 2] = ["elfutils", "libunwind"];
 
 /// Why one cannot tell by the reference what is right, in words; empty where nothing speaks against it.
 pub(super) fn doubts(case: &Case<'_>) -> Vec<String> {
@@ -15,7 +15,7 @@ pub(super) fn doubts(case: &Case<'_>) -> Vec<String> {
     if case.reference == "fp" {
         return Vec::new();
     }
-    [ends_early(case), no_call_before(case)].into_iter().flatten().chain(opinions(case)).collect()
+    [ends_early(case), no_call_before(case)].into_iter().flatten().chain(external_unwinders(case)).collect()
 }
 
 /// The process name, or all of them, with the smallest share of complete stacks by the reference, if that is too small.
@@ -57,11 +57,12 @@ fn no_call_before(case: &Case<'_>) -> Option<String> {
     })
 }
 
-fn opinions<'a>(case: &Case<'a>) -> impl Iterator<Item = String> + use<'a> {
+fn external_unwinders<'a>(case: &Case<'a>) -> impl Iterator<Item = String> + use<'a> {
     let reference = case.reference;
-    let of_reference = move |pair: &&Agreement| pair.reference == reference && OPINIONS.contains(&pair.other.as_str());
+    let of_reference =
+        move |pair: &&Agreement| pair.reference == reference && EXTERNAL_UNWINDERS.contains(&pair.other.as_str());
     case.analysis.summary.agreements.iter().filter(of_reference).filter_map(|pair| {
-        // A stack that merely ends earlier is no other opinion.
+        // A stack that merely ends earlier does not contradict it.
         let contradictions =
             [Relation::WrongFrame, Relation::ExtraFrame, Relation::LeafCallerMissing, Relation::FrameMissing];
         let n = contradictions

@@ -94,7 +94,7 @@ fn seconds_have_their_samples_and_all_events() {
 #[test]
 fn memory_is_bounded() {
     let (mut sink, feed) = pair::<Vec<u8>>(None);
-    let mut writer = RecordingWriter::new(Kept::default(), &meta()).expect("a sink that takes all");
+    let mut writer = RecordingWriter::new(BlockSink::default(), &meta()).expect("a sink that takes all");
     writer.sample(&Sample::default(), None).expect("a sample");
     writer.flush().expect("a flush");
     let blocks = writer.into_inner().0;

@@ -13,7 +13,7 @@ pub enum Fallback {
     FramePointer,
 }
 
-/// Limits and wishes. The same options and the same sample give the same stack.
+/// Limits and options. The same options and the same sample give the same stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Most frames of a stack.

@@ -58,7 +58,7 @@ impl Unwinder {
         }
     }
 
-    /// The same with other limits and wishes, which rules do not depend on.
+    /// The same with other limits and options, which rules do not depend on.
     #[must_use]
     pub fn with_options(self, options: Options) -> Self {
         Self { options, ..self }

@@ -3,7 +3,7 @@
 
 use crate::handler::HandlerCost;
 use crate::modes::is_installed;
-use crate::run::Wish;
+use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -36,15 +36,15 @@ pub(crate) const MODES: [&str; 3] = ["fp", "dwarf,262144", "both,262144"];
 const FRAMES: u32 = 20;
 
 /// Measures all sizes by turns.
-pub(crate) fn measure(wish: &Wish, is_quick: bool) -> anyhow::Result<Vec<BpfCost>> {
-    let program = build(&wish.dir)?;
+pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<BpfCost>> {
+    let program = build(&config.dir)?;
     let (sizes, rounds): (&[u64], usize) = if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 16_384, 65_536], 3) };
     let mut costs: Vec<BpfCost> = sizes.iter().map(|&stack_bytes| BpfCost::new(stack_bytes)).collect();
     for round in 0..rounds {
         crate::say(&format!("BPF program, round {} of {rounds}", round + 1));
         for cost in &mut costs {
             for (mode, results) in MODES.iter().zip(&mut cost.ns_per_sample) {
-                let (ns, record_bytes) = ns_per_sample(wish, &program, mode, cost.stack_bytes)?;
+                let (ns, record_bytes) = ns_per_sample(config, &program, mode, cost.stack_bytes)?;
                 results.push(ns);
                 cost.record_bytes = record_bytes;
             }
@@ -52,7 +52,7 @@ pub(crate) fn measure(wish: &Wish, is_quick: bool) -> anyhow::Result<Vec<BpfCost
             cost.memcpy_ns.push(memcpy_ns(bytes, 64 << 20));
             cost.hot_memcpy_ns.push(memcpy_ns(bytes, bytes));
             if let Some(handler) = &mut cost.handler
-                && let Err(error) = handler.measure(wish, &program)
+                && let Err(error) = handler.measure(config, &program)
             {
                 crate::say(&format!("the interrupt: {error:#}"));
                 cost.handler = None;
@@ -83,10 +83,10 @@ fn build(dir: &Path) -> anyhow::Result<PathBuf> {
 
 /// Time of the program for a recorded sample, and the bytes of one. The ticks that were skipped (other processes, idle
 /// CPUs) are taken out at what one costs when nothing else happens.
-fn ns_per_sample(wish: &Wish, program: &Path, mode: &str, stack_bytes: u64) -> anyhow::Result<(f64, f64)> {
-    let idle = record(wish, mode, &["sleep".to_owned(), "0.5".to_owned()])?;
+fn ns_per_sample(config: &RunConfig, program: &Path, mode: &str, stack_bytes: u64) -> anyhow::Result<(f64, f64)> {
+    let idle = record(config, mode, &["sleep".to_owned(), "0.5".to_owned()])?;
     let filter_ns = number(&idle, "/cost/bpf_ns_per_tick").context("the kernel does not say what BPF programs cost")?;
-    let busy = record(wish, mode, &[program.display().to_string(), stack_bytes.to_string(), "0.5".to_owned()])?;
+    let busy = record(config, mode, &[program.display().to_string(), stack_bytes.to_string(), "0.5".to_owned()])?;
     let of = |pointer| number(&busy, pointer).with_context(|| format!("no {pointer} in the report"));
     let (fired, recorded, skipped) = (of("/fired")?, of("/recorded")?, of("/skipped")?);
     ensure!(recorded > 100.0, "only {recorded} samples of the test program");
@@ -99,14 +99,14 @@ fn number(report: &Value, pointer: &str) -> Option<f64> {
 }
 
 /// Records and reports. A recording without samples is wanted here, and a failure of `record`.
-fn record(wish: &Wish, mode: &str, command: &[String]) -> anyhow::Result<Value> {
-    let file = wish.dir.join("cost");
-    let mut recorder = Command::new(&wish.fpprof);
+fn record(config: &RunConfig, mode: &str, command: &[String]) -> anyhow::Result<Value> {
+    let file = config.dir.join("cost");
+    let mut recorder = Command::new(&config.fpprof);
     recorder
         .args(["record", "--quiet", "--stats", "-F", "4999", "--collector", "ebpf", "--call-graph", mode, "-o"])
         .arg(&file);
     recorder.arg("--").args(command).stdin(Stdio::null()).stderr(Stdio::null()).status()?;
-    let report = Command::new(&wish.fpprof).arg("report").arg(&file).arg("--json").stderr(Stdio::null()).output()?;
+    let report = Command::new(&config.fpprof).arg("report").arg(&file).arg("--json").stderr(Stdio::null()).output()?;
     let value = serde_json::from_slice(&report.stdout).context("reading the report of a recording")?;
     std::fs::remove_file(&file)?;
     Ok(value)

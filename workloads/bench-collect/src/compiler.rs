@@ -1,7 +1,7 @@
 //! rustc, whose stacks of some 600 KiB no setting of perf takes whole.
 
 use crate::judge;
-use crate::run::Wish;
+use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -10,15 +10,15 @@ use std::process::{Command, Stdio};
 const FUNCTIONS: usize = 20;
 
 /// Records a compilation; gives its user stacks and how many of them are complete.
-pub(crate) fn complete(wish: &Wish) -> anyhow::Result<(u64, u64)> {
-    let (source, library, file) = (wish.dir.join("much.rs"), wish.dir.join("much.rlib"), wish.dir.join("rustc"));
+pub(crate) fn complete(config: &RunConfig) -> anyhow::Result<(u64, u64)> {
+    let (source, library, file) = (config.dir.join("much.rs"), config.dir.join("much.rlib"), config.dir.join("rustc"));
     std::fs::write(&source, program())?;
-    let mut record = Command::new(&wish.fpprof);
+    let mut record = Command::new(&config.fpprof);
     record.args(["record", "--quiet", "-F", "999", "--collector", "ebpf", "--call-graph", "dwarf,1M", "-o"]).arg(&file);
     record.args(["--", "rustc", "--edition", "2021", "-O", "--crate-type", "lib", "-o"]).arg(&library).arg(&source);
     let output = record.stdin(Stdio::null()).output().context("recording rustc")?;
     ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    let counted = judge::complete_of(&judge::report(wish, &file, "dwarf")?, "dwarf", &["rustc"]);
+    let counted = judge::complete_of(&judge::report(config, &file, "dwarf")?, "dwarf", &["rustc"]);
     for used in [&source, &library, &file] {
         std::fs::remove_file(used)?;
     }

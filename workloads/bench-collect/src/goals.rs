@@ -6,7 +6,7 @@
 use crate::bpf_cost::{BpfCost, MODES};
 use crate::compiler;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
-use crate::run::{Figures, Run, Wish, run};
+use crate::run::{Figures, Run, RunConfig, run};
 use crate::summary::median;
 use fpprof_analysis::statistics::{RatioEstimate, paired_ratio};
 use serde::Serialize;
@@ -43,9 +43,9 @@ pub(crate) struct GoalRuns {
 
 impl GoalRuns {
     /// Runs the modes by turns.
-    pub(crate) fn measure(wish: &Wish, is_quick: bool) -> Self {
+    pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> Self {
         let (rounds, seconds) = if is_quick { (1, 2) } else { (5, 5) };
-        let wish = Wish { seconds, ..wish.clone() };
+        let config = RunConfig { seconds, ..config.clone() };
         let mut wanted = vec![(USUAL, Mode::None), (USUAL, FP), (USUAL, DWARF), (FAST, FP), (FAST, DWARF)];
         wanted.extend(is_installed("perf").then_some((USUAL, PERF)));
         let mut runs = Vec::new();
@@ -53,10 +53,10 @@ impl GoalRuns {
             let turn = round as usize % wanted.len();
             for &(rate, mode) in wanted.iter().cycle().skip(turn).take(wanted.len()) {
                 crate::say(&format!("goals, round {} of {rounds}: {mode} at {rate} Hz", round + 1));
-                runs.push(run(&wish, mode, rate, round, true));
+                runs.push(run(&config, mode, rate, round, true));
             }
         }
-        let rustc = compiler::complete(&wish).inspect_err(|error| crate::say(&format!("rustc: {error:#}"))).ok();
+        let rustc = compiler::complete(&config).inspect_err(|error| crate::say(&format!("rustc: {error:#}"))).ok();
         Self { rounds, seconds, runs, rustc }
     }
 

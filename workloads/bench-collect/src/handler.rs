@@ -5,7 +5,7 @@
 //! alike, and what it takes itself is in both.
 
 use crate::modes::find_installed;
-use crate::run::Wish;
+use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -31,18 +31,18 @@ impl HandlerCost {
     }
 
     /// Another round of all.
-    pub(crate) fn measure(&mut self, wish: &Wish, program: &Path) -> anyhow::Result<()> {
+    pub(crate) fn measure(&mut self, config: &RunConfig, program: &Path) -> anyhow::Result<()> {
         for (who, results) in HANDLERS.iter().zip(&mut self.ns) {
-            let command = profiler(wish, who, program, self.stack_bytes)?;
-            results.push(handler_ns(wish, &command).with_context(|| command)?);
+            let command = profiler(config, who, program, self.stack_bytes)?;
+            results.push(handler_ns(config, &command).with_context(|| command)?);
         }
         Ok(())
     }
 }
 
 /// The profiler's command, as one string and with the whole path of its program: so bpftrace wants it.
-fn profiler(wish: &Wish, who: &str, program: &Path, stack_bytes: u64) -> anyhow::Result<String> {
-    let file = wish.dir.join("handler");
+fn profiler(config: &RunConfig, who: &str, program: &Path, stack_bytes: u64) -> anyhow::Result<String> {
+    let file = config.dir.join("handler");
     let (name, mode) = who.split_once(' ').context("a profiler and a mode")?;
     let call_graph = match (name, mode) {
         ("fpprof", "fp") | ("perf", "fp") => " --call-graph fp".to_owned(),
@@ -52,7 +52,7 @@ fn profiler(wish: &Wish, who: &str, program: &Path, stack_bytes: u64) -> anyhow:
         _ => String::new(),
     };
     let recorder = match name {
-        "fpprof" => format!("{} record --collector ebpf", wish.fpprof.display()),
+        "fpprof" => format!("{} record --collector ebpf", config.fpprof.display()),
         _ => format!("{} record", find_installed("perf").context("finding perf")?.display()),
     };
     let (file, program) = (file.display(), program.display());
@@ -66,8 +66,8 @@ tracepoint:timer:hrtimer_expire_exit /@began[cpu]/
 { @n = count(); @ns = sum(nsecs - @began[cpu]); @began[cpu] = 0; }";
 
 /// Mean nanoseconds of the handler while the test program ran.
-fn handler_ns(wish: &Wish, command: &str) -> anyhow::Result<f64> {
-    let out = wish.dir.join("handler.json");
+fn handler_ns(config: &RunConfig, command: &str) -> anyhow::Result<f64> {
+    let out = config.dir.join("handler.json");
     let mut bpftrace = Command::new("bpftrace");
     bpftrace.args(["-f", "json", "-o"]).arg(&out).args(["-e", SCRIPT, "-c", command]);
     let said = bpftrace.stdin(Stdio::null()).output().context("starting bpftrace")?;

@@ -1,7 +1,7 @@
 //! What a profiler's file holds: samples, losses, complete stacks; and how long it is to a flame graph.
 
 use crate::modes::Mode;
-use crate::run::Wish;
+use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,10 +26,10 @@ pub(crate) struct Judged {
 }
 
 /// Looks into a file; judges its stacks if asked, which takes the longest.
-pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -> anyhow::Result<Judged> {
+pub(crate) fn judge(config: &RunConfig, mode: Mode, file: &Path, judges_stacks: bool) -> anyhow::Result<Judged> {
     match (mode, mode.strategy()) {
         (Mode::Ours { .. }, Some(strategy)) => {
-            let summary = report(wish, file, strategy)?;
+            let summary = report(config, file, strategy)?;
             let causes = summary.get("lost").and_then(Value::as_object).context("lost")?;
             let lost_by_cause: BTreeMap<String, u64> =
                 causes.iter().filter_map(|(cause, n)| Some((cause.clone(), n.as_u64().filter(|&n| n > 0)?))).collect();
@@ -45,14 +45,14 @@ pub(crate) fn judge(wish: &Wish, mode: Mode, file: &Path, judges_stacks: bool) -
             }
             Ok(judged)
         }
-        (Mode::Perf { .. }, Some(strategy)) => perf(wish, file, strategy, judges_stacks),
+        (Mode::Perf { .. }, Some(strategy)) => perf(config, file, strategy, judges_stacks),
         (Mode::Bpftrace, _) => Ok(bpftrace(&std::fs::read_to_string(file)?)),
         _ => Ok(Judged::default()),
     }
 }
 
-pub(crate) fn report(wish: &Wish, file: &Path, strategy: &str) -> anyhow::Result<Value> {
-    let mut command = Command::new(&wish.fpprof);
+pub(crate) fn report(config: &RunConfig, file: &Path, strategy: &str) -> anyhow::Result<Value> {
+    let mut command = Command::new(&config.fpprof);
     command.arg("report").arg(file).args(["--json", "--strategy", strategy]);
     Ok(serde_json::from_slice(&output(&mut command)?)?)
 }
@@ -84,9 +84,9 @@ pub(crate) fn complete_of(summary: &Value, strategy: &str, names: &[&str]) -> (O
 }
 
 /// Through our own import, which counts perf's losses.
-fn perf(wish: &Wish, file: &Path, strategy: &str, judges_stacks: bool) -> anyhow::Result<Judged> {
-    let imported = wish.dir.join("imported");
-    let mut command = Command::new(&wish.fpprof);
+fn perf(config: &RunConfig, file: &Path, strategy: &str, judges_stacks: bool) -> anyhow::Result<Judged> {
+    let imported = config.dir.join("imported");
+    let mut command = Command::new(&config.fpprof);
     command.arg("import").arg(file).arg("-o").arg(&imported);
     let said = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -94,7 +94,7 @@ fn perf(wish: &Wish, file: &Path, strategy: &str, judges_stacks: bool) -> anyhow
     let (recorded, lost) = imported_counts(&text).with_context(|| format!("what import says: {text}"))?;
     let mut judged = Judged { recorded: Some(recorded), lost: Some(lost), ..Judged::default() };
     if judges_stacks {
-        (judged.stacks, judged.complete) = complete(&report(wish, &imported, strategy)?, strategy);
+        (judged.stacks, judged.complete) = complete(&report(config, &imported, strategy)?, strategy);
     }
     std::fs::remove_file(&imported)?;
     Ok(judged)
@@ -135,12 +135,12 @@ fn bpftrace(text: &str) -> Judged {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Wall seconds from the file to a flame graph; `None` where there is no way, or it takes longer than a minute.
-pub(crate) fn time_to_svg(wish: &Wish, mode: Mode, file: &Path) -> anyhow::Result<Option<f64>> {
-    let svg = wish.dir.join("picture.svg");
+pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow::Result<Option<f64>> {
+    let svg = config.dir.join("picture.svg");
     let started = Instant::now();
     match mode {
         Mode::Ours { .. } => {
-            output(Command::new(&wish.fpprof).arg("flamegraph").arg(file).arg("-o").arg(&svg))?;
+            output(Command::new(&config.fpprof).arg("flamegraph").arg(file).arg("-o").arg(&svg))?;
         }
         Mode::Perf { .. } => {
             let mut perf = Command::new("timeout");

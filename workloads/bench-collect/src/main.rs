@@ -25,7 +25,7 @@ mod watch;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use modes::Mode;
-use run::{Run, Wish};
+use run::{Run, RunConfig};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -101,15 +101,15 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
         (args.rates, args.rounds, args.seconds) = (vec![999], 1, 1);
     }
     std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
-    let wish = Wish {
+    let config = RunConfig {
         fpprof: args.fpprof.canonicalize().context("finding fpprof; build it first, or give --fpprof")?,
         workload: args.workload.canonicalize().context("finding the workload")?,
         dir: args.dir.canonicalize()?,
         seconds: args.seconds,
     };
     let started = Instant::now();
-    let goal_runs = goals::GoalRuns::measure(&wish, args.quick);
-    let costs = bpf_cost::measure(&wish, args.quick)?;
+    let goal_runs = goals::GoalRuns::measure(&config, args.quick);
+    let costs = bpf_cost::measure(&config, args.quick)?;
     let mut runs: Vec<Run> = Vec::new();
     let mut rounds = 0;
     let mut round_began = started.elapsed();
@@ -125,7 +125,7 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
             let turn = round as usize % modes.len().max(1);
             for &mode in modes.iter().cycle().skip(turn).take(modes.len()) {
                 say(&format!("{rate} Hz, round {} of {}: {mode}", round + 1, args.rounds));
-                runs.push(run::run(&wish, mode, rate, round, round == 0));
+                runs.push(run::run(&config, mode, rate, round, round == 0));
             }
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 /// What all runs share.
 #[derive(Debug, Clone)]
-pub(crate) struct Wish {
+pub(crate) struct RunConfig {
     pub(crate) fpprof: PathBuf,
     pub(crate) workload: PathBuf,
     pub(crate) dir: PathBuf,
@@ -52,8 +52,8 @@ pub(crate) struct Figures {
 
 /// Runs a mode once. What fails is told in the result: one profiler must not end the bench of the others.
 /// A thorough one has its stacks judged and its flame graph drawn.
-pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32, is_thorough: bool) -> Run {
-    let result = figures(wish, mode, rate, is_thorough);
+pub(crate) fn run(config: &RunConfig, mode: Mode, rate: u64, round: u32, is_thorough: bool) -> Run {
+    let result = figures(config, mode, rate, is_thorough);
     let (figures, error) = match result {
         Ok(figures) => (Some(figures), None),
         Err(error) => {
@@ -64,15 +64,15 @@ pub(crate) fn run(wish: &Wish, mode: Mode, rate: u64, round: u32, is_thorough: b
     Run { key: mode, mode: mode.to_string(), rate, round, figures, error }
 }
 
-fn figures(wish: &Wish, mode: Mode, rate: u64, is_thorough: bool) -> anyhow::Result<Figures> {
-    let file = wish.dir.join(if mode == Mode::Samply { "recording.json.gz" } else { "recording" });
-    let (times, output) = (wish.dir.join("times"), wish.dir.join("output.txt"));
+fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyhow::Result<Figures> {
+    let file = config.dir.join(if mode == Mode::Samply { "recording.json.gz" } else { "recording" });
+    let (times, output) = (config.dir.join("times"), config.dir.join("output.txt"));
     for old in [&file, &times] {
         if old.exists() {
             std::fs::remove_file(old)?;
         }
     }
-    let mut command = command(wish, mode, rate, &file, &times)?;
+    let mut command = command(config, mode, rate, &file, &times)?;
     let out = File::create(&output)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let started_s = target::now_s()?;
@@ -91,21 +91,21 @@ fn figures(wish: &Wish, mode: Mode, rate: u64, is_thorough: bool) -> anyhow::Res
     };
     if mode != Mode::None {
         figures.bytes = std::fs::metadata(&file)?.len();
-        figures.judged = judge::judge(wish, mode, &file, is_thorough)?;
+        figures.judged = judge::judge(config, mode, &file, is_thorough)?;
         // Of perf's largest files, perf script alone takes minutes.
-        figures.svg_s = if is_thorough && rate == 999 { judge::time_to_svg(wish, mode, &file)? } else { None };
+        figures.svg_s = if is_thorough && rate == 999 { judge::time_to_svg(config, mode, &file)? } else { None };
         std::fs::remove_file(&file)?;
     }
     Ok(figures)
 }
 
-fn command(wish: &Wish, mode: Mode, rate: u64, file: &Path, times: &Path) -> anyhow::Result<Command> {
+fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path) -> anyhow::Result<Command> {
     let this = std::env::current_exe()?;
     let rate = rate.to_string();
     let mut command = match mode {
         Mode::None => Command::new(&this),
         Mode::Ours { collector, call_graph } => {
-            let mut command = Command::new(&wish.fpprof);
+            let mut command = Command::new(&config.fpprof);
             let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };
             command.args(["record", "--quiet", "--stats", "-F", &rate, "--call-graph", &call_graph.to_string()]);
             command.args(["--collector", collector, "-o"]).arg(file).arg("--").arg(&this);
@@ -122,19 +122,19 @@ fn command(wish: &Wish, mode: Mode, rate: u64, file: &Path, times: &Path) -> any
             command.args(["record", "--save-only", "--rate", &rate, "-o"]).arg(file).arg("--").arg(&this);
             command
         }
-        Mode::Bpftrace => return Ok(bpftrace(wish, &rate, file, &this, times)),
+        Mode::Bpftrace => return Ok(bpftrace(config, &rate, file, &this, times)),
     };
-    command.arg("target").arg(times).arg("--").arg(&wish.workload).arg(wish.seconds.to_string());
+    command.arg("target").arg(times).arg("--").arg(&config.workload).arg(config.seconds.to_string());
     Ok(command)
 }
 
 /// It takes its command as one string.
-fn bpftrace(wish: &Wish, rate: &str, file: &Path, this: &Path, times: &Path) -> Command {
+fn bpftrace(config: &RunConfig, rate: &str, file: &Path, this: &Path, times: &Path) -> Command {
     let script = format!(
         "profile:hz:{rate} /comm == \"nbdkit\" || comm == \"fio\"/ {{ @[comm, ustack(perf, 127)] = count(); }}"
     );
     let target =
-        format!("{} target {} -- {} {}", this.display(), times.display(), wish.workload.display(), wish.seconds);
+        format!("{} target {} -- {} {}", this.display(), times.display(), config.workload.display(), config.seconds);
     let mut command = Command::new("bpftrace");
     command.arg("-o").arg(file).args(["-e", &script, "-c", &target]);
     command

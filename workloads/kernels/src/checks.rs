@@ -169,7 +169,7 @@ fn quiet(results: &Results, expects: Expects) -> anyhow::Result<String> {
     Ok("ok".to_owned())
 }
 
-/// Perf events take at most 65,528 bytes of stack: a wish for more is met as far as it goes, which is said.
+/// Perf events take at most 65,528 bytes of stack: a config for more is met as far as it goes, which is said.
 fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
     let said = results.succeeded("dwarf")?.stderr;
     let report = results.report("dwarf", &["--strategies", "dwarf"])?;

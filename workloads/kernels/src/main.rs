@@ -54,7 +54,7 @@ struct Args {
 
 /// The arguments, with what was left out.
 #[derive(Debug)]
-struct Wish {
+struct Config {
     fpprof: PathBuf,
     fpprof_arm64: PathBuf,
     dir: PathBuf,
@@ -62,7 +62,7 @@ struct Wish {
     limit: Duration,
 }
 
-impl Wish {
+impl Config {
     fn new(args: &Args) -> anyhow::Result<Self> {
         // This program is in `release`, or another profile's folder, of the target directory.
         let this = std::env::current_exe()?;
@@ -83,12 +83,12 @@ impl Wish {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let wish = Wish::new(&args)?;
+    let config = Config::new(&args)?;
     let mut rows = Vec::new();
     let is_chosen = |kernel: &&Kernel| args.kernels.is_empty() || args.kernels.iter().any(|name| name == kernel.name);
     for kernel in KERNELS.iter().filter(is_chosen) {
         let began = Instant::now();
-        let mut row = check(kernel, &wish);
+        let mut row = check(kernel, &config);
         row.seconds = began.elapsed().as_secs();
         write!(std::io::stderr(), "{}", table::details(&row))?;
         rows.push(row);
@@ -98,11 +98,11 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// Everything about one kernel. What fails is told in its row: the others are still to be booted.
-fn check(kernel: &Kernel, wish: &Wish) -> Row {
-    let dir = wish.dir.join("runs").join(kernel.name);
-    let results = Results { fpprof: wish.fpprof.clone(), root: dir.join("root"), dir: dir.join("results") };
+fn check(kernel: &Kernel, config: &Config) -> Row {
+    let dir = config.dir.join("runs").join(kernel.name);
+    let results = Results { fpprof: config.fpprof.clone(), root: dir.join("root"), dir: dir.join("results") };
     let mut row = Row::new(kernel);
-    row.cell("boot", boot(kernel, wish, &results).map(|()| "ok".to_owned()));
+    row.cell("boot", boot(kernel, config, &results).map(|()| "ok".to_owned()));
     if row.is_good() {
         row.release = results::text_or_nothing(&results.dir.join("release")).trim().to_owned();
         for check in checks::CHECKS.iter().filter(|check| (check.applies)(kernel.expects)) {
@@ -113,19 +113,19 @@ fn check(kernel: &Kernel, wish: &Wish) -> Row {
     row
 }
 
-fn boot(kernel: &Kernel, wish: &Wish, results: &Results) -> anyhow::Result<()> {
-    let dir = wish.dir.join("runs").join(kernel.name);
+fn boot(kernel: &Kernel, config: &Config, results: &Results) -> anyhow::Result<()> {
+    let dir = config.dir.join("runs").join(kernel.name);
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
     }
     fs::create_dir_all(&dir)?;
     let fpprof = match kernel.arch {
-        Arch::X86_64 => &wish.fpprof,
-        Arch::Aarch64 => &wish.fpprof_arm64,
+        Arch::X86_64 => &config.fpprof,
+        Arch::Aarch64 => &config.fpprof_arm64,
     };
     let arch = kernel.arch.debian();
     ensure!(fpprof.exists(), "{} is missing: build fpprof for {arch} first", fpprof.display());
-    let fetched = fetch::fetched(kernel, &wish.mirror, &wish.dir)?;
+    let fetched = fetch::fetched(kernel, &config.mirror, &config.dir)?;
     let files = boot::Files {
         image: fetched.image,
         packed: dir.join("initramfs"),
@@ -134,5 +134,5 @@ fn boot(kernel: &Kernel, wish: &Wish, results: &Results) -> anyhow::Result<()> {
         results: results.dir.clone(),
     };
     guest::build(kernel, fpprof, &fetched.busybox, &results.root, &files.packed)?;
-    boot::boot(kernel, &files, wish.limit)
+    boot::boot(kernel, &files, config.limit)
 }

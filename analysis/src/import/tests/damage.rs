@@ -3,7 +3,7 @@
 use super::{Random, data, import, new_record, recorded, records, with_records, word};
 use crate::import::records::user;
 use crate::import::{ImportError, perf_data};
-use crate::test_support::Workshop;
+use crate::test_support::TestDir;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
@@ -55,10 +55,10 @@ fn cut_off_files() {
 /// Check that a file whose perf was killed gives the samples it holds.
 #[test]
 fn killed_perfs_leave_their_samples() {
-    let workshop = Workshop::new();
+    let dir = TestDir::new();
     let endless = super::BURN.replace("while (clock() < end)", "for (;;)");
-    let program = workshop.compile("burn", "burn.c", &endless, &["-O2"]);
-    let file = workshop.path("perf.data");
+    let program = dir.compile("burn", "burn.c", &endless, &["-O2"]);
+    let file = dir.path("perf.data");
     let mut perf = std::process::Command::new("perf");
     perf.args(["record", "-q", "-e", "cpu-clock", "-F", "997", "--call-graph", "dwarf,16384", "-o"]).arg(&file);
     let mut perf = perf.arg("--").arg(&program).spawn().unwrap();
@@ -72,7 +72,7 @@ fn killed_perfs_leave_their_samples() {
     perf.kill().unwrap();
     perf.wait().unwrap();
     for child in children.split_whitespace() {
-        workshop.run("kill", &["-9", child]);
+        dir.run("kill", &["-9", child]);
     }
     let bytes = std::fs::read(&file).unwrap();
     assert_eq!(word(&bytes, 48), 0, "a perf that was killed has not written the size of its data");

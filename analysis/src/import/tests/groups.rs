@@ -1,15 +1,15 @@
 //! Samples with counter values and with branch stacks.
 
 use super::{ImportError, contents, data, import, new_record, record, recorded, records, set_word, with_records, word};
-use crate::test_support::Workshop;
+use crate::test_support::TestDir;
 use std::process::Command;
 
 const SAMPLE: u32 = 9;
 
 /// Samples, and frames of all of them, of an event of that name by `perf script`.
 fn by_perf_script(file: &[u8], event: &str) -> (usize, usize) {
-    let workshop = Workshop::new();
-    let path = workshop.path("perf.data");
+    let dir = TestDir::new();
+    let path = dir.path("perf.data");
     std::fs::write(&path, file).unwrap();
     let output = Command::new("perf").args(["script", "--no-inline", "-F", "event,ip", "-i"]).arg(&path).output();
     let output = output.unwrap();

@@ -6,7 +6,7 @@ mod hostile;
 mod real;
 
 use super::{ImportError, Imported, perf_data, perf_pipe};
-use crate::test_support::Workshop;
+use crate::test_support::TestDir;
 use fpprof_recording::Recording;
 use fpprof_recording::model::{Sample, Sideband};
 use std::io::{Cursor, Write};
@@ -46,9 +46,9 @@ fn recorded() -> &'static Recorded {
 
 /// What `perf record` writes of a quarter of a second of a program, to a file or with `-o -` to a pipe.
 fn record(options: &[&str]) -> Vec<u8> {
-    let workshop = Workshop::new();
-    let program = workshop.compile("burn", "burn.c", BURN, &["-O2", "-fno-omit-frame-pointer"]);
-    let file = workshop.path("perf.data");
+    let dir = TestDir::new();
+    let program = dir.compile("burn", "burn.c", BURN, &["-O2", "-fno-omit-frame-pointer"]);
+    let file = dir.path("perf.data");
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-F", "499"]);
     if !options.contains(&"-e") {

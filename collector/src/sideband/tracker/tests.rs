@@ -1,4 +1,4 @@
-//! Lives of processes.
+//! Histories of processes.
 
 use super::*;
 use fpprof_recording::model::FileIdentity;

@@ -1,8 +1,8 @@
 //! The unwinders.
 
+mod external;
 mod framehop;
 mod name;
-mod opinion;
 mod ours;
 
 pub(crate) use name::{Name, Pass, make};

@@ -1,7 +1,7 @@
 //! Which unwinders there are, and what they are asked.
 
+use super::external::Asked;
 use super::framehop::Framehop;
-use super::opinion::Asked;
 use super::ours::Ours;
 use crate::load::Input;
 use serde::{Deserialize, Serialize};

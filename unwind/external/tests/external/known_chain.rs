@@ -1,8 +1,8 @@
 //! Programs with complete information.
 
 use crate::capture::Capture;
-use crate::{addresses, opinions, unwind};
-use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use crate::{addresses, unwind, unwinders};
+use fpprof_external::{ModuleFile, ModuleRef, Request};
 use fpprof_unwind::{Chunk, FrameSource, Root, Stack, StopReason, TruncatedReason};
 use object::{Object as _, ObjectSymbol as _};
 
@@ -31,12 +31,12 @@ fn finds_every_frame_of_a_recursion() {
         let capture = Capture::new(flags, "recursion", depth);
         assert_eq!(capture.callers.len(), depth as usize + 3);
         let refs = capture.refs();
-        for mut opinion in opinions() {
-            let first = unwind(&mut *opinion, &capture.request(&refs, 1));
-            assert_known_chain(opinion.name(), &first, &capture);
+        for mut unwinder in unwinders() {
+            let first = unwind(&mut *unwinder, &capture.request(&refs, 1));
+            assert_known_chain(unwinder.name(), &first, &capture);
             assert!(first.frames[1..].iter().all(|frame| !frame.flags.is_instruction));
-            assert_eq!(unwind(&mut *opinion, &capture.request(&refs, 1)), first, "{}", opinion.name());
-            assert_eq!(unwind(&mut *opinion, &capture.request(&refs, 2)), first, "{}", opinion.name());
+            assert_eq!(unwind(&mut *unwinder, &capture.request(&refs, 1)), first, "{}", unwinder.name());
+            assert_eq!(unwind(&mut *unwinder, &capture.request(&refs, 2)), first, "{}", unwinder.name());
         }
     }
 }
@@ -47,9 +47,9 @@ fn finds_programs_however_they_are_linked() {
     for flags in [&["-no-pie"][..], &["-fuse-ld=lld"], &["-static-pie"], &["-fuse-ld=lld", "-no-pie"]] {
         let capture = Capture::new(flags, "recursion", 3);
         let refs = capture.refs();
-        for mut opinion in opinions() {
-            let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
-            assert_known_chain(&format!("{} {flags:?}", opinion.name()), &stack, &capture);
+        for mut unwinder in unwinders() {
+            let stack = unwind(&mut *unwinder, &capture.request(&refs, 1));
+            assert_known_chain(&format!("{} {flags:?}", unwinder.name()), &stack, &capture);
         }
     }
 }
@@ -61,17 +61,17 @@ fn passes_a_signal_frame() {
     // leaf, on_illegal (returns to the trampoline), then what was interrupted: `interrupted`, main.
     let [in_handler, trampoline, ref outer @ ..] = capture.callers[..] else { panic!("{:x?}", capture.callers) };
     let refs = capture.refs();
-    for mut opinion in opinions() {
-        let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
+    for mut unwinder in unwinders() {
+        let stack = unwind(&mut *unwinder, &capture.request(&refs, 1));
         let found = addresses(&stack);
-        assert_eq!(found[..3], [capture.regs[16], in_handler, trampoline], "{}", opinion.name());
-        assert_eq!(found[4..4 + outer.len()], *outer, "{}", opinion.name());
-        assert_eq!(stack.stop, COMPLETE, "{}", opinion.name());
+        assert_eq!(found[..3], [capture.regs[16], in_handler, trampoline], "{}", unwinder.name());
+        assert_eq!(found[4..4 + outer.len()], *outer, "{}", unwinder.name());
+        assert_eq!(stack.stop, COMPLETE, "{}", unwinder.name());
         let instructions: Vec<bool> = stack.frames.iter().map(|frame| frame.flags.is_instruction).collect();
-        assert_eq!(instructions[..5], [true, false, false, true, false], "{}", opinion.name());
+        assert_eq!(instructions[..5], [true, false, false, true, false], "{}", unwinder.name());
         // `ud2` is 0f 0b (Intel SDM vol. 2).
         let at = found[3] - capture.program().bias;
-        assert_eq!(code_at(capture.program().bytes.as_slice(), at), [0x0f, 0x0b], "{}", opinion.name());
+        assert_eq!(code_at(capture.program().bytes.as_slice(), at), [0x0f, 0x0b], "{}", unwinder.name());
     }
 }
 
@@ -87,13 +87,13 @@ fn code_at(elf: &[u8], svma: u64) -> [u8; 2] {
 fn a_cut_chunk_gives_the_lower_frames() {
     let capture = Capture::new(&[], "recursion", 5);
     let refs = capture.refs();
-    for mut opinion in opinions() {
+    for mut unwinder in unwinders() {
         let whole_request = capture.request(&refs, 1);
-        let whole = unwind(&mut *opinion, &whole_request);
+        let whole = unwind(&mut *unwinder, &whole_request);
         let mut deepest = 0;
         for cut in (0..=capture.stack.len()).step_by(8) {
             let stack = Chunk { bytes: &capture.stack[..cut], ..whole_request.stack };
-            let found = unwind(&mut *opinion, &Request { stack, ..whole_request });
+            let found = unwind(&mut *unwinder, &Request { stack, ..whole_request });
             let lower = &whole.frames[..found.frames.len()];
             assert_eq!(addresses(&found), lower.iter().map(|frame| frame.address).collect::<Vec<_>>());
             assert!(found.frames.len() >= deepest, "more bytes, more frames");
@@ -103,7 +103,7 @@ fn a_cut_chunk_gives_the_lower_frames() {
                 (0, _) => StopReason::Truncated(TruncatedReason::ChunkEmpty),
                 _ => StopReason::Truncated(TruncatedReason::ChunkEnd),
             };
-            assert_eq!(found.stop, expected, "{} at {cut}", opinion.name());
+            assert_eq!(found.stop, expected, "{} at {cut}", unwinder.name());
         }
         assert_eq!(deepest, whole.frames.len());
     }
@@ -114,11 +114,11 @@ fn a_cut_chunk_gives_the_lower_frames() {
 fn a_walk_beyond_the_end_of_the_stack_is_a_switch() {
     let capture = Capture::new(&[], "recursion", 5);
     let refs = capture.refs();
-    for mut opinion in opinions() {
+    for mut unwinder in unwinders() {
         let request = capture.request(&refs, 1);
         let stack = Chunk { bytes: &capture.stack[..64], stack_end: Some(request.stack.start + 64), ..request.stack };
-        let found = unwind(&mut *opinion, &Request { stack, ..request });
-        assert_eq!(found.stop, StopReason::Truncated(TruncatedReason::StackSwitch), "{}", opinion.name());
+        let found = unwind(&mut *unwinder, &Request { stack, ..request });
+        assert_eq!(found.stop, StopReason::Truncated(TruncatedReason::StackSwitch), "{}", unwinder.name());
     }
 }
 
@@ -127,16 +127,16 @@ fn a_walk_beyond_the_end_of_the_stack_is_a_switch() {
 fn depth_is_limited_exactly() {
     let capture = Capture::new(&[], "recursion", 5);
     let refs = capture.refs();
-    for mut opinion in opinions() {
+    for mut unwinder in unwinders() {
         let request = capture.request(&refs, 1);
-        let whole = unwind(&mut *opinion, &request);
+        let whole = unwind(&mut *unwinder, &request);
         for max_depth in 0..=u32::try_from(whole.frames.len()).unwrap() + 1 {
-            let found = unwind(&mut *opinion, &Request { max_depth, ..request });
+            let found = unwind(&mut *unwinder, &Request { max_depth, ..request });
             let kept = whole.frames.len().min(max_depth as usize);
-            assert_eq!(addresses(&found), addresses(&whole)[..kept], "{}", opinion.name());
+            assert_eq!(addresses(&found), addresses(&whole)[..kept], "{}", unwinder.name());
             let is_whole = kept == whole.frames.len();
             let expected = if is_whole { COMPLETE } else { StopReason::Truncated(TruncatedReason::MaxDepth) };
-            assert_eq!(found.stop, expected, "{} at {max_depth}", opinion.name());
+            assert_eq!(found.stop, expected, "{} at {max_depth}", unwinder.name());
         }
     }
 }
@@ -154,13 +154,13 @@ fn unwinds_through_the_vdso() {
     regs[16] = entry;
     let bytes = [&capture.regs[16].to_le_bytes(), &*capture.stack].concat();
     let refs = capture.refs();
-    for mut opinion in opinions() {
+    for mut unwinder in unwinders() {
         let request = capture.request(&refs, 1);
         let stack = Chunk { start: regs[7], bytes: &bytes, ..request.stack };
-        let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
-        assert_eq!(addresses(&found)[..2], [entry, capture.regs[16]], "{}", opinion.name());
-        assert_eq!(addresses(&found)[2..5], capture.callers[..3], "{}", opinion.name());
-        assert_eq!(found.stop, COMPLETE, "{}", opinion.name());
+        let found = unwind(&mut *unwinder, &Request { regs: &regs, stack, ..request });
+        assert_eq!(addresses(&found)[..2], [entry, capture.regs[16]], "{}", unwinder.name());
+        assert_eq!(addresses(&found)[2..5], capture.callers[..3], "{}", unwinder.name());
+        assert_eq!(found.stop, COMPLETE, "{}", unwinder.name());
     }
 }
 
@@ -174,8 +174,8 @@ fn takes_modules_as_bytes() {
         .iter()
         .map(|module| ModuleRef { file: ModuleFile::Bytes(&module.bytes), ..module.as_ref() })
         .collect();
-    for mut opinion in opinions() {
-        let from_files = unwind(&mut *opinion, &capture.request(&refs, 1));
-        assert_eq!(unwind(&mut *opinion, &capture.request(&in_memory, 2)), from_files, "{}", opinion.name());
+    for mut unwinder in unwinders() {
+        let from_files = unwind(&mut *unwinder, &capture.request(&refs, 1));
+        assert_eq!(unwind(&mut *unwinder, &capture.request(&in_memory, 2)), from_files, "{}", unwinder.name());
     }
 }

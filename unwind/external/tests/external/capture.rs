@@ -1,6 +1,6 @@
 //! Samples of a program that knows its callers.
 
-use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use fpprof_external::{ModuleFile, ModuleRef, Request};
 use fpprof_unwind::Chunk;
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ impl Capture {
     pub(crate) fn new(flags: &[&str], case: &str, depth: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("program");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opinions/program.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/external/program.c");
         let built = Command::new("gcc").args(["-O2", "-o"]).arg(&program).arg(source).args(flags).output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let mut run = Command::new(&program);

@@ -1,9 +1,9 @@
 //! Runs of benchmarks, by a process of its own that outlives this one by as long as it takes to end them.
 //!
 //! ```text
-//! flags run ──▶ keeper ──▶ benchmark ──▶ whatever that starts
+//! flags run ──▶ supervisor ──▶ benchmark ──▶ whatever that starts
 //!     │ pipe       └ adopts all below it that lose their parent
-//!     └ closed by an end of any kind: the keeper ends all below it, and itself
+//!     └ closed by an end of any kind: the supervisor ends all below it, and itself
 //! ```
 
 use anyhow::Context as _;
@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// The subcommand that serves, not meant for people.
-pub(crate) const SUBCOMMAND: &str = "keep";
+pub(crate) const SUBCOMMAND: &str = "supervise";
 
 /// A command to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,14 +45,14 @@ pub(super) struct Ended {
 
 /// The process that runs benchmarks.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     child: Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
     limit: Duration,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts it. Runs may take `limit`.
     pub(super) fn start(limit: Duration) -> anyhow::Result<Self> {
         // By this path even if the file was replaced; in a group of its own, since the terminal's signals are not for it.
@@ -85,7 +85,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         // It ends when its pipe does.
         self.to = None;

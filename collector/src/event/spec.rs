@@ -8,15 +8,15 @@ use std::str::FromStr;
 /// What is to fire samples.
 ///
 /// ```
-/// use fpprof_collector::EventWish;
+/// use fpprof_collector::EventSpec;
 ///
-/// assert_eq!("faults".parse::<EventWish>()?.to_string(), "page-faults");
-/// assert!("sched:sched_switch".parse::<EventWish>()?.counts_occurrences());
-/// assert!("uprobe:/bin/bash:readline+4".parse::<EventWish>().is_ok());
+/// assert_eq!("faults".parse::<EventSpec>()?.to_string(), "page-faults");
+/// assert!("sched:sched_switch".parse::<EventSpec>()?.counts_occurrences());
+/// assert!("uprobe:/bin/bash:readline+4".parse::<EventSpec>().is_ok());
 /// # Ok::<(), fpprof_collector::BadEvent>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EventWish(pub(super) Named);
+pub struct EventSpec(pub(super) Named);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Named {
@@ -67,7 +67,7 @@ pub enum BadEvent {
     },
 }
 
-impl EventWish {
+impl EventSpec {
     /// How often such an event is sampled when nothing is said: timers and the processor's counters 999 times a second,
     /// of all else each occurrence.
     #[must_use]
@@ -91,7 +91,7 @@ impl EventWish {
     }
 }
 
-impl FromStr for EventWish {
+impl FromStr for EventSpec {
     type Err = BadEvent;
 
     fn from_str(text: &str) -> Result<Self, BadEvent> {
@@ -153,7 +153,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// perf's name of it, or as it is typed.
-impl std::fmt::Display for EventWish {
+impl std::fmt::Display for EventSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Named::Usual => f.write_str("cycles or cpu-clock"),
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Named, BadEvent> {
-        text.parse::<EventWish>().map(|wish| wish.0)
+        text.parse::<EventSpec>().map(|spec| spec.0)
     }
 
     /// Check that events of every kind are told by their spelling, and are written back as perf or bpftrace would.
@@ -185,7 +185,7 @@ mod tests {
             Ok(Named::Probe { file: file.into(), symbol: symbol.map(str::to_owned), offset })
         };
         assert_eq!(parsed("r1A8"), Ok(Named::Raw(0x1a8)));
-        assert_eq!(parsed("ref-cycles").map(|named| EventWish(named).to_string()), Ok("ref-cycles".to_owned()));
+        assert_eq!(parsed("ref-cycles").map(|named| EventSpec(named).to_string()), Ok("ref-cycles".to_owned()));
         assert_eq!(
             parsed("syscalls:sys_enter_openat"),
             Ok(Named::Tracepoint { group: "syscalls".to_owned(), name: "sys_enter_openat".to_owned() })
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(parsed("uprobe:./a:b:main+0x10"), probe("./a:b", Some("main"), 16));
         assert_eq!(parsed("uprobe:/bin/true:0x1000"), probe("/bin/true", None, 0x1000));
         for text in ["cs", "uprobe:/bin/true:main+4", "sched:sched_switch", "rff", "LLC-loads"] {
-            let wish: EventWish = text.parse().unwrap();
-            assert_eq!(wish.to_string().parse(), Ok(wish), "{text}");
+            let spec: EventSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string().parse(), Ok(spec), "{text}");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
     /// Check that timers have a rate when nothing is said, and that of occurrences none is left out.
     #[test]
     fn occurrences_are_all_sampled() {
-        let usual = |text: &str| text.parse::<EventWish>().map(|wish| wish.usual_sampling());
+        let usual = |text: &str| text.parse::<EventSpec>().map(|spec| spec.usual_sampling());
         for text in ["cpu-clock", "task-clock", "cycles", "LLC-loads", "r1"] {
             assert_eq!(usual(text), Ok(Sampling::FrequencyHz(999)), "{text}");
         }

@@ -1,10 +1,10 @@
-//! elfutils' opinion.
+//! elfutils' libdw.
 
 use crate::chunk::read_u64;
 use crate::modules::Modules;
 use crate::sessions::Sessions;
 use crate::sys::libdw::{self as sys, Ended, Row, Session};
-use crate::{Error, Opinion, Request};
+use crate::{Error, ExternalUnwinder, Request};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -82,7 +82,7 @@ impl Default for Libdw {
     }
 }
 
-impl Opinion for Libdw {
+impl ExternalUnwinder for Libdw {
     fn name(&self) -> &'static str {
         "elfutils"
     }

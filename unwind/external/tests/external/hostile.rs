@@ -1,8 +1,8 @@
 //! Module lists and files that lie.
 
 use crate::capture::Capture;
-use crate::{addresses, opinions, unwind};
-use fpprof_opinions::{ModuleFile, ModuleRef, Request};
+use crate::{addresses, unwind, unwinders};
+use fpprof_external::{ModuleFile, ModuleRef, Request};
 use fpprof_unwind::{Chunk, FrameSource, StopReason, TruncatedReason};
 use object::{Object as _, ObjectSection as _};
 use std::fs;
@@ -44,9 +44,9 @@ fn refuses_files_that_are_no_program() {
     ];
     for path in &files {
         let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Path(path), ..module });
-        for mut opinion in opinions() {
-            let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
-            assert_eq!(frames_by_rows(&stack), 1, "{} {path:?} {stack:x?}", opinion.name());
+        for mut unwinder in unwinders() {
+            let stack = unwind(&mut *unwinder, &capture.request(&refs, 1));
+            assert_eq!(frames_by_rows(&stack), 1, "{} {path:?} {stack:x?}", unwinder.name());
             if stack.frames.len() == 1 {
                 assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::ModuleUnavailable), "{path:?}");
             }
@@ -64,11 +64,11 @@ fn names_32_bit_files() {
     elf.extend([2, 0, 3, 0, 1]);
     elf.resize(52, 0);
     let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&elf), ..module });
-    for mut opinion in opinions() {
-        let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
-        assert_eq!(frames_by_rows(&stack), 1, "{}", opinion.name());
+    for mut unwinder in unwinders() {
+        let stack = unwind(&mut *unwinder, &capture.request(&refs, 1));
+        assert_eq!(frames_by_rows(&stack), 1, "{}", unwinder.name());
         if stack.frames.len() == 1 {
-            assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::Abi32), "{}", opinion.name());
+            assert_eq!(stack.stop, StopReason::Truncated(TruncatedReason::Abi32), "{}", unwinder.name());
         }
     }
 }
@@ -91,9 +91,9 @@ fn keeps_the_first_of_overlapping_modules() {
         refs.push(ModuleRef { start: 0, end: u64::MAX, bias: 0, ..*module });
         refs.push(ModuleRef { start: module.start + 8, end: module.start + 16, ..*module });
     }
-    for mut opinion in opinions() {
-        let expected = unwind(&mut *opinion, &capture.request(&good, 1));
-        assert_eq!(unwind(&mut *opinion, &capture.request(&refs, 2)), expected, "{}", opinion.name());
+    for mut unwinder in unwinders() {
+        let expected = unwind(&mut *unwinder, &capture.request(&good, 1));
+        assert_eq!(unwind(&mut *unwinder, &capture.request(&refs, 2)), expected, "{}", unwinder.name());
     }
 }
 
@@ -104,10 +104,10 @@ fn survives_any_bias() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 5);
     for bias in [0, 1, 0x1000, 1 << 47, 1 << 63, u64::MAX, capture.program().bias ^ (1 << 30)] {
         let refs = replace_program(&capture, |module| ModuleRef { bias, ..module });
-        for mut opinion in opinions() {
-            let stack = unwind(&mut *opinion, &capture.request(&refs, 1));
+        for mut unwinder in unwinders() {
+            let stack = unwind(&mut *unwinder, &capture.request(&refs, 1));
             assert_eq!(addresses(&stack)[0], capture.regs[16]);
-            assert_eq!(frames_by_rows(&stack), 1, "{} {bias:x} {stack:x?}", opinion.name());
+            assert_eq!(frames_by_rows(&stack), 1, "{} {bias:x} {stack:x?}", unwinder.name());
         }
     }
 }
@@ -117,16 +117,16 @@ fn survives_any_bias() {
 fn survives_changed_headers() {
     let capture = Capture::new(&[], "recursion", 2);
     let program = &capture.program().bytes;
-    let mut opinions = opinions();
+    let mut unwinders = unwinders();
     // The ELF header, and fourteen program headers.
     for (id, at) in (0..64 + 14 * 56).enumerate() {
         for (variant, flip) in [0xff, 0x80, 1].into_iter().enumerate() {
             let mut bytes = program.clone();
             bytes[at] ^= flip;
             let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&bytes), ..module });
-            for opinion in &mut opinions {
-                let stack = unwind(&mut **opinion, &capture.request(&refs, (id * 3 + variant) as u64));
-                assert_eq!(stack.frames[0].address, capture.regs[16], "{} {at} {flip}", opinion.name());
+            for unwinder in &mut unwinders {
+                let stack = unwind(&mut **unwinder, &capture.request(&refs, (id * 3 + variant) as u64));
+                assert_eq!(stack.frames[0].address, capture.regs[16], "{} {at} {flip}", unwinder.name());
                 assert!(stack.frames.len() <= 1024);
             }
         }
@@ -143,7 +143,7 @@ fn survives_changed_rows() {
         let (start, len) = file.section_by_name(name).unwrap().file_range().unwrap();
         usize::try_from(start).unwrap()..usize::try_from(start + len).unwrap()
     });
-    let mut opinions = opinions();
+    let mut unwinders = unwinders();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for id in 0..1000 {
         let mut bytes = program.clone();
@@ -157,9 +157,9 @@ fn survives_changed_rows() {
             bytes[range.start + at % range.len()] = value;
         }
         let refs = replace_program(&capture, |module| ModuleRef { file: ModuleFile::Bytes(&bytes), ..module });
-        for opinion in &mut opinions {
-            let stack = unwind(&mut **opinion, &capture.request(&refs, id));
-            assert_eq!(stack.frames[0].address, capture.regs[16], "{} {id}", opinion.name());
+        for unwinder in &mut unwinders {
+            let stack = unwind(&mut **unwinder, &capture.request(&refs, id));
+            assert_eq!(stack.frames[0].address, capture.regs[16], "{} {id}", unwinder.name());
             assert!(stack.frames.len() <= 1024);
         }
     }
@@ -170,17 +170,17 @@ fn survives_changed_rows() {
 fn survives_extreme_registers() {
     let capture = Capture::new(&[], "recursion", 2);
     let refs = capture.refs();
-    for mut opinion in opinions() {
+    for mut unwinder in unwinders() {
         for value in [0, 1, 7, u64::MAX, u64::MAX - 7, 1 << 63, capture.regs[7] - 1] {
             for start in [value, capture.regs[7]] {
                 let mut regs = [value; 17];
                 let request = capture.request(&refs, 1);
                 let stack = Chunk { start, ..request.stack };
-                let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
-                assert_eq!(found.frames[0].address, value, "{}", opinion.name());
+                let found = unwind(&mut *unwinder, &Request { regs: &regs, stack, ..request });
+                assert_eq!(found.frames[0].address, value, "{}", unwinder.name());
                 regs[16] = capture.regs[16];
-                let found = unwind(&mut *opinion, &Request { regs: &regs, stack, ..request });
-                assert!(found.frames.len() <= 1024, "{}", opinion.name());
+                let found = unwind(&mut *unwinder, &Request { regs: &regs, stack, ..request });
+                assert!(found.frames.len() <= 1024, "{}", unwinder.name());
             }
         }
     }

@@ -46,7 +46,7 @@ pub enum ModuleFile<'a> {
 }
 
 /// A library that unwinds.
-pub trait Opinion {
+pub trait ExternalUnwinder {
     /// The name of the strategy: `elfutils`, `libunwind`.
     fn name(&self) -> &'static str;
 

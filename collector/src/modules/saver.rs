@@ -18,10 +18,10 @@ const MAX_TOTAL_BYTES: u64 = 512 << 20;
 /// Files whose paths are looked at each time.
 const FILES_A_LOOK: usize = 2048;
 
-/// What the keeper is to do.
+/// What the saver is to do.
 #[derive(Debug)]
 pub(super) enum Job {
-    File(Kept),
+    File(WatchedFile),
     /// Of a process, in its `/tmp` if that could be opened.
     Table(u32, Option<Directory>),
     Dump(JitDump),
@@ -31,7 +31,7 @@ pub(super) enum Job {
 
 /// A file that may go.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct WatchedFile {
     pub(super) opened: Option<Opened>,
     pub(super) path: Vec<u8>,
     pub(super) identity: FileIdentity,
@@ -39,14 +39,14 @@ pub(super) struct Kept {
 
 /// The thread, from outside.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
-    /// One is ready and the next is being made; then the keeper waits.
+    /// One is ready and the next is being made; then the saver waits.
     ready: Receiver<PackedModule>,
     thread: Option<JoinHandle<NotKept>>,
 }
 
-impl Keeper {
+impl FileSaver {
     pub(super) fn start() -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (emit, ready) = sync_channel(1);
@@ -64,7 +64,7 @@ impl Keeper {
 
     pub(super) fn tell(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // The keeper ends before its channel only by a panic, which `finish` hands on.
+            // The saver ends before its channel only by a panic, which `finish` hands on.
             let _ = jobs.send(job);
         }
     }
@@ -73,7 +73,7 @@ impl Keeper {
         self.ready.try_recv().ok()
     }
 
-    /// Has the keeper look for the last time, and ends it.
+    /// Has the saver look for the last time, and ends it.
     pub(super) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
         self.jobs = None;
         self.ready.iter().for_each(emit);
@@ -89,7 +89,7 @@ impl Keeper {
 struct Work {
     emit: SyncSender<PackedModule>,
     /// Still where they were.
-    files: Vec<Kept>,
+    files: Vec<WatchedFile>,
     tables: PerfMaps,
     dumps: JitDumps,
     /// Bytes of files so far.
@@ -140,7 +140,7 @@ impl Work {
         self.dumps.look(&mut |module| _ = hand_on(emit, module));
     }
 
-    fn look_at(&mut self, kept: Kept) {
+    fn look_at(&mut self, kept: WatchedFile) {
         if still_at(&kept.path, &kept.identity, kept.opened.as_ref()) {
             return self.files.push(kept);
         }

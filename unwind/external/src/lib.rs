@@ -1,17 +1,17 @@
-//! Second opinions on a sample: elfutils' libdw and libunwind over the same registers and stack bytes.
+//! External unwinders: elfutils' libdw and libunwind over the same registers and stack bytes.
 //!
 //! You provide what one sample recorded ([`Request`]): the modules mapped at that moment, the registers, the copied
 //! stack bytes. In turn [`Libdw`] and [`Libunwind`] give the stack *those libraries* see, in the words of
 //! [`fpprof_unwind::Stack`], and each says in its documentation which of the words it can justify.
 //!
-//! # What an opinion is not
+//! # Limits
 //!
-//! - It is not corrected: where a library invents a frame, the frame is kept and flagged
+//! - Their stacks are not corrected: where a library invents a frame, the frame is kept and flagged
 //!   ([`fpprof_unwind::FrameFlags::fp_fallback`], [`fpprof_unwind::FrameSource::Heuristic`]).
-//! - It is not hardened. Both libraries evaluate the CFI of the profiled files inside this process. Files that are no
+//! - They are not hardened. Both libraries evaluate the CFI of the profiled files inside this process. Files that are no
 //!   ELF for x86-64 never reach them, endless loops are ended by limits, but a division `INT64_MIN / -1` in a DWARF
-//!   expression, for example, ends the process in either of them. Ask for second opinions on recordings you trust.
-//! - It is not a fallback of our own unwinder.
+//!   expression, for example, ends the process in either of them. Use them only on recordings you trust.
+//! - They are not a fallback of our own unwinder.
 //!
 //! Each library is linked dynamically behind the feature of its name.
 #![deny(unsafe_code)]
@@ -36,7 +36,7 @@ mod sessions;
 #[expect(unsafe_code, reason = "the only place that calls the libraries")]
 mod sys;
 
-pub use request::{Error, ModuleFile, ModuleRef, Opinion, Request};
+pub use request::{Error, ExternalUnwinder, ModuleFile, ModuleRef, Request};
 
 #[cfg(feature = "libdw")]
 pub use libdw::Libdw;

@@ -4,22 +4,22 @@ use super::name::{Engine, MAX_DEPTH, Name, Pass};
 use crate::load::Input;
 use fpprof_analysis::modules::{Location, ModuleTable};
 use fpprof_analysis::replay::PlacedSpace;
-use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
+use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};
 use fpprof_unwind::{Stack, StopReason};
 use std::collections::HashMap;
 
 pub(crate) struct Asked<'a> {
     modules: ModuleTable<'a>,
-    library: Box<dyn Opinion>,
+    library: Box<dyn ExternalUnwinder>,
 }
 
 impl<'a> Asked<'a> {
     pub(crate) fn new(name: Name, input: &'a Input) -> anyhow::Result<Self> {
-        let library: Box<dyn Opinion> = match name {
+        let library: Box<dyn ExternalUnwinder> = match name {
             #[cfg(feature = "libdw")]
-            Name::Libdw => Box::new(fpprof_opinions::Libdw::default()),
+            Name::Libdw => Box::new(fpprof_external::Libdw::default()),
             #[cfg(feature = "libunwind")]
-            Name::Libunwind => Box::new(fpprof_opinions::Libunwind::default()),
+            Name::Libunwind => Box::new(fpprof_external::Libunwind::default()),
             _ => anyhow::bail!("{} is not in this build", name.words()),
         };
         Ok(Self { modules: input.modules(), library })

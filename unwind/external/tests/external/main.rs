@@ -1,4 +1,4 @@
-//! The libraries' opinions on programs whose callers are known.
+//! The libraries on programs whose callers are known.
 #![cfg(any(feature = "libdw", feature = "libunwind"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -7,22 +7,22 @@ mod hostile;
 mod known_chain;
 mod no_information;
 
-use fpprof_opinions::{Opinion, Request};
+use fpprof_external::{ExternalUnwinder, Request};
 use fpprof_unwind::{Stack, StopReason, TruncatedReason};
 
 /// Every library that is built in.
-fn opinions() -> Vec<Box<dyn Opinion>> {
+fn unwinders() -> Vec<Box<dyn ExternalUnwinder>> {
     vec![
         #[cfg(feature = "libdw")]
-        Box::new(fpprof_opinions::Libdw::new()),
+        Box::new(fpprof_external::Libdw::new()),
         #[cfg(feature = "libunwind")]
-        Box::new(fpprof_opinions::Libunwind::new()),
+        Box::new(fpprof_external::Libunwind::new()),
     ]
 }
 
-fn unwind(opinion: &mut dyn Opinion, request: &Request<'_>) -> Stack {
+fn unwind(unwinder: &mut dyn ExternalUnwinder, request: &Request<'_>) -> Stack {
     let mut stack = Stack { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::Budget) };
-    opinion.unwind(request, &mut stack).unwrap();
+    unwinder.unwind(request, &mut stack).unwrap();
     stack
 }
 

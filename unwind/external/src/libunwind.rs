@@ -1,11 +1,11 @@
-//! libunwind's opinion.
+//! libunwind.
 
 use crate::chunk::read_u64;
 use crate::image::Image;
 use crate::modules::Modules;
 use crate::sessions::Sessions;
 use crate::sys::libunwind::{AddressSpace, Cursor, Step, Table, Target};
-use crate::{Error, Opinion, Request};
+use crate::{Error, ExternalUnwinder, Request};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
 use std::cell::{Cell, OnceCell};
 
@@ -71,7 +71,7 @@ impl Default for Libunwind {
     }
 }
 
-impl Opinion for Libunwind {
+impl ExternalUnwinder for Libunwind {
     fn name(&self) -> &'static str {
         "libunwind"
     }

@@ -1,6 +1,6 @@
-//! The keeper's own side: runs what it is told to, and sees that nothing of it stays.
+//! The supervisor's own side: runs what it is told to, and sees that nothing of it stays.
 
-use super::keeper::{Ended, Run};
+use super::supervisor::{Ended, Run};
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -2,7 +2,7 @@
 #![cfg(any(feature = "libdw", feature = "libunwind"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
+use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};
 use fpprof_unwind::{Chunk, Stack, StopReason, TruncatedReason};
 use object::Object as _;
 use std::fs;
@@ -23,11 +23,11 @@ fn address_spaces_are_given_back() {
     let mut regs = [0; 17];
     regs[7] = 0x7fff_0000_0000;
     regs[16] = bias + entry;
-    let mut opinions: Vec<Box<dyn Opinion>> = vec![
+    let mut unwinders: Vec<Box<dyn ExternalUnwinder>> = vec![
         #[cfg(feature = "libdw")]
-        Box::new(fpprof_opinions::Libdw::new()),
+        Box::new(fpprof_external::Libdw::new()),
         #[cfg(feature = "libunwind")]
-        Box::new(fpprof_opinions::Libunwind::new()),
+        Box::new(fpprof_external::Libunwind::new()),
     ];
     let mut stack = Stack { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::Budget) };
     let mut before = (0, 0);
@@ -37,9 +37,9 @@ fn address_spaces_are_given_back() {
         }
         let bytes = Chunk { start: regs[7], bytes: &[0; 64], stack_end: None, holes: &[] };
         let request = Request { modules: &modules, modules_id, regs: &regs, stack: bytes, max_depth: 10 };
-        for opinion in &mut opinions {
-            opinion.unwind(&request, &mut stack).unwrap();
-            assert_eq!(stack.stop, StopReason::Complete(fpprof_unwind::Root::UndefinedRa), "{}", opinion.name());
+        for unwinder in &mut unwinders {
+            unwinder.unwind(&request, &mut stack).unwrap();
+            assert_eq!(stack.stop, StopReason::Complete(fpprof_unwind::Root::UndefinedRa), "{}", unwinder.name());
         }
     }
     let after = open_descriptors_and_mappings();

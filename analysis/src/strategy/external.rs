@@ -4,7 +4,7 @@ use super::walker::user_regs;
 use super::{Item, Strategy};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
-use fpprof_opinions::{ModuleFile, ModuleRef, Opinion, Request};
+use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};
 use fpprof_recording::model::{Abi, UserRegs};
 use fpprof_unwind::{Chunk, Stack, StopReason, TruncatedReason};
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ const MAX_DEPTH: u32 = 1024;
 
 /// The libraries this build has, each opened when first asked.
 #[derive(Debug, Default)]
-pub(super) struct Opinions {
+pub(super) struct ExternalUnwinders {
     #[cfg(feature = "libdw")]
-    libdw: fpprof_opinions::Libdw,
+    libdw: fpprof_external::Libdw,
     #[cfg(feature = "libunwind")]
-    libunwind: fpprof_opinions::Libunwind,
+    libunwind: fpprof_external::Libunwind,
     /// How often a library could not work at all, by its words.
     pub(super) refused: BTreeMap<String, u64>,
 }
 
-impl Opinions {
+impl ExternalUnwinders {
     /// One sample through a library.
     pub(super) fn ask(
         &mut self,
