@@ -1,6 +1,6 @@
 //! The workload's own figure, found in what it prints.
 
-use regex::Regex;
+use regex_lite::Regex;
 
 /// Finds the figure in a workload's output.
 #[derive(Debug, Clone)]
