@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 fn recording() -> &'static Path {
     static RECORDING: OnceLock<PathBuf> = OnceLock::new();
     RECORDING.get_or_init(|| {
-        let file = std::env::temp_dir().join(format!("fpprof-test-{}-nbdkit-fio", std::process::id()));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nbdkit-fio");
         let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
         until_enough("nbdkit and fio", |seconds| {
             record(&file, &["--call-graph", "both,65536"], &[workload, &(seconds * 4).to_string()]);
             let report = report(&file, &[]);
-            ["nbdkit", "fio"].iter().all(|comm| complete(&report, comm, "dwarf").0 >= 1000).then_some(())
+            // A dozen samples fall into the start of fio, where stacks are deeper than 64K: they must not decide.
+            ["nbdkit", "fio"].iter().all(|comm| complete(&report, comm, "dwarf").0 >= 3000).then_some(())
         });
         file
     })

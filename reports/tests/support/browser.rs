@@ -56,7 +56,7 @@ impl Browser {
         command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"]).arg(program());
         command.args(["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run", "--mute-audio"]);
         command.args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]);
-        command.arg(format!("--user-data-dir={}", profile.path().display()));
+        command.arg(format!("--user-data-dir={}", profile.path().display())).env("TMPDIR", profile.path());
         command.arg(format!("--window-size={width},{height}"));
         if is_root() {
             // Chromium refuses to run its sandbox as root.
