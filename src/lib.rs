@@ -17,6 +17,7 @@ mod unwinding;
 mod values;
 #[cfg(target_arch = "x86_64")]
 mod verify;
+mod worker;
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -29,17 +30,17 @@ pub fn run() -> ExitCode {
     };
     let result = match cli.command {
         cli::Command::Record(args) => cmd::record::run(&args),
-        cli::Command::Report(args) => cmd::report::run(&args),
-        cli::Command::Flamegraph(args) => cmd::flamegraph::run(&args),
-        cli::Command::Export(args) => cmd::export::run(&args),
+        cli::Command::Report(args) => worker::run(&args.files(), || cmd::report::run(&args)),
+        cli::Command::Flamegraph(args) => worker::run(&args.files(), || cmd::flamegraph::run(&args)),
+        cli::Command::Export(args) => worker::run(&args.files(), || cmd::export::run(&args)),
         cli::Command::Compare(args) => cmd::compare::run(&args),
-        cli::Command::Diff(args) => cmd::diff::run(&args),
-        cli::Command::Cfi(args) => cmd::cfi::run(&args),
-        cli::Command::Unwind(args) => cmd::unwind::run(&args),
+        cli::Command::Diff(args) => worker::run(&args.files(), || cmd::diff::run(&args)),
+        cli::Command::Cfi(args) => worker::run(&args.files(), || cmd::cfi::run(&args)),
+        cli::Command::Unwind(args) => worker::run(&args.files(), || cmd::unwind::run(&args)),
         cli::Command::Verify(args) => cmd::verify::run(&args),
-        cli::Command::Audit(args) => cmd::audit::run(&args),
+        cli::Command::Audit(args) => worker::run(&args.files(), || cmd::audit::run(&args)),
         cli::Command::Flags(args) => cmd::flags::run(&args),
-        cli::Command::Import(args) => cmd::import::run(&args),
+        cli::Command::Import(args) => worker::run(&args.files(), || cmd::import::run(&args)),
         cli::Command::Top(args) => cmd::top::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };

@@ -2,12 +2,14 @@
 
 mod patient;
 
+use crate::worker;
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -69,8 +71,8 @@ impl Sink for File {}
 impl Sink for Patient {}
 
 /// What was made for a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Made {
     /// Nothing: it goes to a device or a pipe that was there.
     Nothing,
     /// A new file.
@@ -122,7 +124,10 @@ impl Write for RecordingFile {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let created = create_recording(&self.path, self.stop);
+                let created = match worker::client() {
+                    Some(client) => client.create_recording(&self.path),
+                    None => create_recording(&self.path, self.stop),
+                };
                 let (file, made) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
                 let _ = self.made.set(made);
                 none.insert(match self.stop {
@@ -143,7 +148,7 @@ impl Write for RecordingFile {
 ///
 /// # Errors
 /// If the file cannot be made.
-fn create_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Made)> {
+pub(crate) fn create_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Made)> {
     if let Some(file) = open_special(path, stop)? {
         return Ok((file, Made::Nothing));
     }
@@ -182,19 +187,62 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         return Ok(out.flush()?);
     }
     let context = || format!("cannot write {}", path.display());
-    if let Some(file) = open_special(path, None)? {
+    let write = |file| {
         let mut out = io::BufWriter::new(file);
-        return fill(&mut out).and_then(|()| out.flush()).with_context(context);
+        fill(&mut out).and_then(|()| out.flush()).with_context(context)
+    };
+    if let Some(client) = worker::client() {
+        write(client.create(path)?)?;
+        return client.commit();
     }
-    let beside = partial_name(path);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).with_context(context)?;
-    let mut out = io::BufWriter::new(file);
-    let written = fill(&mut out).and_then(|()| out.flush()).and_then(|()| std::fs::rename(&beside, path));
-    if written.is_err() {
+    let (file, pending) = Pending::create(path)?;
+    write(file)?;
+    pending.commit()
+}
+
+/// A file that gets its name when it is whole, and goes without.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    path: PathBuf,
+    /// `None` for a device or a pipe, which is what it is.
+    beside: Option<PathBuf>,
+}
+
+impl Pending {
+    /// The file to write, beside `path`.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn create(path: &Path) -> anyhow::Result<(File, Self)> {
+        let path = path.to_owned();
+        if let Some(file) = open_special(&path, None)? {
+            return Ok((file, Self { path, beside: None }));
+        }
+        let beside = partial_name(&path);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok((file, Self { path, beside: Some(beside) }))
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// If it cannot have it.
+    pub(crate) fn commit(mut self) -> anyhow::Result<()> {
+        let Some(beside) = self.beside.take() else { return Ok(()) };
+        let renamed = std::fs::rename(&beside, &self.path);
+        if renamed.is_err() {
+            self.beside = Some(beside);
+        }
+        renamed.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
         // The message is about the write; a leftover of ours must not stay behind either way.
-        let _ = std::fs::remove_file(&beside);
+        let _ = self.beside.as_ref().map(std::fs::remove_file);
     }
-    written.with_context(context)
 }
 
 fn old_name(path: &Path) -> PathBuf {

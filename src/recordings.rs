@@ -2,6 +2,7 @@
 
 use crate::exit::Usage;
 use crate::unwinding::Unwinding;
+use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::strategy::Strategy;
@@ -9,7 +10,7 @@ use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -104,11 +105,17 @@ impl Source {
     }
 
     /// Where its modules are looked for.
-    pub(crate) fn modules(&self) -> FileModules {
-        match &self.symfs {
+    pub(crate) fn modules(&self) -> Modules {
+        Modules(match &self.symfs {
             Some(root) => FileModules::new().with_root(root).from_another_machine(),
             None => FileModules::new(),
-        }
+        })
+    }
+
+    /// What it may read, with the files that are written, under these strategies.
+    pub(crate) fn files<'a>(&'a self, outputs: impl IntoIterator<Item = &'a Path>, strategies: &[Strategy]) -> Files {
+        let reads = strategies.iter().any(|strategy| matches!(strategy, Strategy::Elfutils | Strategy::Libunwind));
+        Files { reads, ..Files::new([self.file.as_path()], outputs) }
     }
 
     /// Opens the recording.
@@ -117,12 +124,12 @@ impl Source {
     /// If there is none.
     pub(crate) fn open(&self) -> anyhow::Result<Recording<BufReader<File>>> {
         let context = || self.file.display().to_string();
-        let file = File::open(&self.file).with_context(context)?;
+        let file = open_input(&self.file).with_context(context)?;
         Recording::open(BufReader::new(file)).with_context(context)
     }
 }
 
 /// Whether a kernel release is the one that runs here.
 fn is_this_kernel(release: &str) -> bool {
-    fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|here| here.trim() == release)
+    rustix::system::uname().release().to_bytes() == release.as_bytes()
 }

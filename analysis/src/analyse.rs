@@ -140,7 +140,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
 fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Options<'_>) -> Symbolizer {
     let Replay { timeline, modules, .. } = *replay;
     let (addresses, has_kernel) = wanted(folder, modules);
-    let read_kernel = || kernel_symbols(timeline, meta, options.is_this_machine);
+    let read_kernel = || kernel_symbols(timeline, meta, options.is_this_machine.then_some(options.resolver));
     let read_kernel: &(dyn Fn() -> Result<KernelSymbols, KernelMissing> + Sync) = &read_kernel;
     let kernel = has_kernel.then_some(read_kernel);
     Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_compiled(timeline)

@@ -9,6 +9,7 @@ mod walk;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, say};
 use crate::recordings::Source;
+use crate::worker::{Files, confine};
 use anyhow::Context as _;
 use fpprof_analysis::audit::{Options, Survey, weigh};
 use fpprof_reports::audit::{self, Audited, Listing};
@@ -76,6 +77,14 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
+impl Args {
+    /// What it may read and write; the files that are audited it opens itself.
+    pub(crate) fn files(&self) -> Files {
+        let files = Files::new(self.weight.as_deref(), self.html.as_deref());
+        Files { confines_itself: true, ..files }
+    }
+}
+
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
@@ -84,6 +93,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let root = Root::open(args.root.as_deref())?;
     let packages = Packages::open(&root)?;
     let paths = paths(args, &root, &packages)?;
+    let distribution = root.distribution();
+    packages.read(&root);
+    confine(true)?;
     let files = walk::files(&root, &paths);
     let options = Options { disassemble: args.disassemble, records: args.functions, ranges: false };
     let jobs = args.jobs.and_then(|jobs| NonZeroUsize::new(usize::from(jobs)));
@@ -94,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         let weighed = weigh(&mut source.open()?, &source.modules(), jobs);
         survey.weighed = Some(weighed.with_context(|| path.display().to_string())?);
     }
-    print(args, &root, &survey)?;
+    print(args, distribution, &survey)?;
     let mut failures = match args.fail_under {
         Some(least) => gate::failures(&survey, args.metric, least, args.each),
         None => Vec::new(),
@@ -134,9 +146,9 @@ fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<Pa
     Ok(paths)
 }
 
-fn print(args: &Args, root: &Root, survey: &Survey) -> anyhow::Result<()> {
+fn print(args: &Args, distribution: String, survey: &Survey) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
-        let audited = Audited { what: title(args), date: now(), distribution: root.distribution() };
+        let audited = Audited { what: title(args), date: now(), distribution };
         output::write_whole(path, |mut out| audit::html(survey, &audited, &mut out))?;
     }
     let listing = Listing { rows: args.rows, functions: args.functions };

@@ -2,6 +2,7 @@
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::{self, say};
+use crate::worker::{Files, Modules};
 use anyhow::Context as _;
 use fpprof_analysis::cfi::{explain, what_there_is};
 use fpprof_analysis::modules::{FileModules, LoneModule};
@@ -28,13 +29,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// What it may read.
+    pub(crate) fn files(&self) -> Files {
+        Files::new([self.elf.as_path()], [])
+    }
+}
+
 /// Runs the subcommand; gives the exit status: failed where no row covers the address.
 ///
 /// # Errors
 /// If the file cannot be read, or has no such function.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let context = || args.elf.display().to_string();
-    let file = LoneModule::open(&FileModules::new(), &args.elf);
+    let file = LoneModule::open(&Modules(FileModules::new()), &args.elf);
     let file = file.map_err(|missing| anyhow::anyhow!(missing.words())).with_context(context)?;
     let file = file.context("not of an architecture that is unwound: x86-64, i386, aarch64").with_context(context)?;
     let svma = address(&file, &args.pc).with_context(context)?;

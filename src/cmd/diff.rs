@@ -4,6 +4,7 @@ use crate::exit::{DONE, FAILED, Usage};
 use crate::gate::{Gate, percent};
 use crate::output::{self, say};
 use crate::recordings::Source;
+use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::agreement::{Disagreement, Options, disagreement};
 use fpprof_analysis::changes::{Changes, Side, changes};
@@ -56,6 +57,15 @@ pub(crate) struct Args {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// What it may read and write.
+    pub(crate) fn files(&self) -> Files {
+        let mut files = self.source.files(self.svg.as_deref(), &self.strategies);
+        files.inputs.extend(self.after.clone());
+        files
+    }
 }
 
 /// Runs the subcommand; gives the exit status.

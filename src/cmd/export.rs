@@ -5,6 +5,7 @@ use crate::exit::DONE;
 use crate::output::{self, say};
 use crate::positioned::Positioned;
 use crate::recordings::Source;
+use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::folded::Folded;
 use fpprof_analysis::import::perf_events;
@@ -45,6 +46,13 @@ pub(crate) struct Args {
 enum Format {
     /// One line for each distinct stack: frames from the root, separated by `;`, then the number of samples (of off-cpu: nanoseconds)
     Folded,
+}
+
+impl Args {
+    /// What it may read and write.
+    pub(crate) fn files(&self) -> Files {
+        self.source.files([self.output.as_path()], self.strategy.as_slice())
+    }
 }
 
 /// Runs the subcommand; gives the exit status.

@@ -3,6 +3,7 @@
 use crate::exit::DONE;
 use crate::output::{self, say};
 use crate::recordings::Source;
+use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::folded::Folded;
@@ -32,6 +33,17 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
+impl Args {
+    /// What it may read and write.
+    pub(crate) fn files(&self) -> Files {
+        self.source.files([self.output().as_path()], self.strategy.as_slice())
+    }
+
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| self.source.file.with_extension("svg"))
+    }
+}
+
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
@@ -39,7 +51,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
     let analysis = args.source.analyse(&wanted)?;
-    let output = args.output.clone().unwrap_or_else(|| args.source.file.with_extension("svg"));
+    let output = args.output();
     let subject = args.source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     draw(&analysis, &analysis.default_strategy, args.comm.as_deref(), &subject, &output)?;
     if output != Path::new("-") {

@@ -2,10 +2,11 @@
 
 use crate::exit::DONE;
 use crate::output::{RecordingFile, say};
+use crate::worker::{Files, open_input, standard_input};
 use anyhow::Context as _;
 use fpprof_analysis::import::{self, Imported};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Turn a perf.data file into a recording
@@ -25,6 +26,13 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
+impl Args {
+    /// What it may read and write.
+    pub(crate) fn files(&self) -> Files {
+        Files::new([self.file.as_path()], [self.output.as_path()])
+    }
+}
+
 /// How what perf writes begins.
 const MAGIC: &[u8] = b"PERFILE2";
 /// The same in file mode, with the size of its header (`struct perf_file_header`); in pipe mode the header is 16 bytes
@@ -38,7 +46,7 @@ const FILE_HEADER: &[u8] = b"PERFILE2\x68\0\0\0\0\0\0\0";
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let output = RecordingFile::new(&args.output);
     let imported = if args.file == Path::new("-") {
-        import::perf_pipe(io::stdin().lock(), output)
+        import::perf_pipe(standard_input()?, output)
     } else if is_file_mode(&args.file)? {
         import::perf_data(BufReader::new(open(&args.file)?), output)
     } else {
@@ -50,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 pub(super) fn open(path: &Path) -> anyhow::Result<File> {
-    File::open(path).with_context(|| path.display().to_string())
+    open_input(path).with_context(|| path.display().to_string())
 }
 
 /// Whether a file is one that `perf record` has written, its pipe's stream included.

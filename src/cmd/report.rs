@@ -4,6 +4,7 @@ use crate::exit::{DONE, FAILED};
 use crate::gate::Gate;
 use crate::output::{self, say};
 use crate::recordings::Source;
+use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::strategy::Strategy;
@@ -43,6 +44,13 @@ pub(crate) struct Args {
     /// Fail if more than so many per cent of the samples were lost or dropped
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     max_lost: Option<f64>,
+}
+
+impl Args {
+    /// What it may read and write.
+    pub(crate) fn files(&self) -> Files {
+        self.source.files(self.html.as_deref(), &self.strategies)
+    }
 }
 
 /// Runs the subcommand; gives the exit status.

@@ -4,6 +4,7 @@ use super::cfi::number;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output;
 use crate::unwinding::Unwinding;
+use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::core_dump::{
     Bare, Core, LoadedFile, Options, Unwound, arch_name, register_by_name, unwind_bare, unwind_core,
@@ -11,7 +12,6 @@ use fpprof_analysis::core_dump::{
 use fpprof_analysis::modules::{ElfFile, FileModules, Missing, Opened, Resolver as _};
 use fpprof_reports::{json, unwinding};
 use fpprof_unwind::Regs;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// What it may read. The files that a core names it finds by name.
+    pub(crate) fn files(&self) -> Files {
+        let elf = self.elf.iter().filter_map(|text| Some(loaded_file(text).ok()?.path));
+        let stack = self.stack.as_deref().and_then(|text| Some(PathBuf::from(text.split_once(':')?.1)));
+        Files { inputs: self.core.clone().into_iter().chain(elf).chain(stack).collect(), ..Files::default() }
+    }
+}
+
 /// Runs the subcommand; gives the exit status.
 ///
 /// # Errors
@@ -74,15 +83,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
-    let mut files = FileModules::new();
-    if let Some(root) = &args.sysroot {
-        files = files.with_root(root).from_another_machine();
-    }
+    let files = Modules(match &args.sysroot {
+        Some(root) => FileModules::new().with_root(root).from_another_machine(),
+        None => FileModules::new(),
+    });
     let context = || path.display().to_string();
     let open = || open(&files, path).with_context(context);
     let core = Core::read(open()?).with_context(context)?;
-    let canonical = |exe: &PathBuf| std::fs::canonicalize(exe).with_context(|| exe.display().to_string());
-    let executable = args.exe.as_ref().map(canonical).transpose()?;
+    let executable = args.exe.as_deref().map(canonical).transpose()?;
     if let Some(executable) = &executable {
         open_elf(&files, executable)?;
     }
@@ -92,7 +100,7 @@ fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> any
 }
 
 fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
-    let files = FileModules::new();
+    let files = Modules(FileModules::new());
     let loaded = args.elf.iter().map(|text| loaded_file(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let first = loaded.first().context("--elf names a file")?;
     let arch = open_elf(&files, &first.path)?.image().arch;
@@ -119,19 +127,28 @@ fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<U
     unwind_bare(&bare, &options).map_err(|(path, error)| anyhow::Error::new(error).context(path.display().to_string()))
 }
 
+/// The path without links; as it is where directories cannot be looked into, since a worker may not.
+fn canonical(path: &Path) -> anyhow::Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => std::path::absolute(path),
+        found => found,
+    }
+    .with_context(|| path.display().to_string())
+}
+
 fn loaded_file(text: &str) -> anyhow::Result<LoadedFile> {
     let (path, bias) = match text.rsplit_once('@') {
         Some((path, bias)) if number(bias).is_some() => (path, number(bias).unwrap_or(0)),
         _ => (text, 0),
     };
-    let path = std::fs::canonicalize(path).with_context(|| path.to_owned())?;
+    let path = canonical(Path::new(path))?;
     Ok(LoadedFile { path, bias })
 }
 
 fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let context = || path.display().to_string();
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(context)?;
+    let file = open_input(path).with_context(context)?;
     file.take(MAX_STACK_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(context)?;
     if bytes.len() as u64 > MAX_STACK_BYTES {
         anyhow::bail!("{}: more than {MAX_STACK_BYTES} bytes of stack", path.display());
@@ -139,11 +156,11 @@ fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn open(files: &FileModules, path: &Path) -> anyhow::Result<Opened> {
+fn open(files: &Modules, path: &Path) -> anyhow::Result<Opened> {
     files.open(path).map_err(|missing: Missing| anyhow::anyhow!(missing.words()))
 }
 
-fn open_elf(files: &FileModules, path: &Path) -> anyhow::Result<ElfFile> {
+fn open_elf(files: &Modules, path: &Path) -> anyhow::Result<ElfFile> {
     let opened = open(files, path).with_context(|| path.display().to_string())?;
     ElfFile::new(opened).map_err(|missing| anyhow::anyhow!("{}: {}", path.display(), missing.words()))
 }

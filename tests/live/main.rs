@@ -18,3 +18,4 @@ mod storms;
 mod support;
 mod threads;
 mod top;
+mod worker;

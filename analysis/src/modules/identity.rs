@@ -4,9 +4,10 @@ use super::FileStat;
 use crate::address_space::MappedFile;
 use fpprof_recording::model::BuildId;
 use fpprof_unwind::TruncatedReason;
+use serde::{Deserialize, Serialize};
 
 /// Why there is nothing of a module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Missing {
     /// No file of this name.
     NotFound,

@@ -3,6 +3,7 @@
 use super::identity::Missing;
 use crate::address_space::MappedFile;
 use fpprof_recording::model::BuildId;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -27,7 +28,7 @@ pub struct Candidate {
 }
 
 /// What the file system says about an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileStat {
     /// Device, major number, as mappings show it.
     pub dev_major: u32,
@@ -164,6 +165,17 @@ impl Resolver for FileModules {
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
+        let (file, stat) = self.open_file(path)?;
+        Ok(Opened { reader: Box::new(file), stat })
+    }
+}
+
+impl FileModules {
+    /// Opens a regular file for reading, as [`Resolver::open`] does.
+    ///
+    /// # Errors
+    /// [`Missing::NotFound`], [`Missing::NotRegular`] or [`Missing::Unreadable`].
+    pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), Missing> {
         let missing = |error: std::io::Error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
             _ => Missing::Unreadable,
@@ -187,11 +199,9 @@ impl Resolver for FileModules {
             modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
         };
-        Ok(Opened { reader: Box::new(file), stat })
+        Ok((file, stat))
     }
-}
 
-impl FileModules {
     /// Device and inode of an open file as mappings show them, and so recordings. stat(2) may tell others: btrfs gives the
     /// device of the subvolume, overlayfs that of the layer.
     ///

@@ -1,11 +1,14 @@
 //! Kernel names, from the table the kernel gives out.
 
+use crate::modules::{ReadSeek, Resolver};
 use fpprof_recording::model::{KernelSymbol, Meta};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// Most bytes of a table of kernel symbols; usual ones have 5 to 20 MiB.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
+/// Most bytes of `/proc/stat`, which grows with CPUs and interrupts.
+const MAX_PROC_BYTES: u64 = 16 << 20;
 /// A symbol reaches no further than this: beyond lies memory the table does not speak of.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 /// Why there are no kernel names.
@@ -133,11 +136,15 @@ impl KernelSymbols {
 ///
 /// # Errors
 /// Why its names would be wrong, or why there are none.
-pub fn open_kernel_symbols(meta: &Meta) -> Result<Box<dyn Read>, KernelMissing> {
-    let read = |path: &str| std::fs::read_to_string(Path::new(path)).map_err(|_| KernelMissing::Unreadable);
+pub fn open_kernel_symbols(meta: &Meta, resolver: &dyn Resolver) -> Result<Box<dyn ReadSeek>, KernelMissing> {
+    let open = |path: &str| Ok(resolver.open(Path::new(path)).map_err(|_| KernelMissing::Unreadable)?.reader);
+    let read = |path: &str| {
+        let mut text = String::new();
+        open(path)?.take(MAX_PROC_BYTES).read_to_string(&mut text).map_err(|_| KernelMissing::Unreadable)?;
+        Ok(text)
+    };
     is_same_kernel(meta, read("/proc/sys/kernel/osrelease")?.trim(), &read("/proc/stat")?)?;
-    let file = std::fs::File::open("/proc/kallsyms").map_err(|_| KernelMissing::Unreadable)?;
-    Ok(Box::new(file))
+    open("/proc/kallsyms")
 }
 
 /// Whether the kernel that runs now, started at `btime` of `stat`, is the one of the recording.

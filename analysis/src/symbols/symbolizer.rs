@@ -5,7 +5,7 @@ use super::kernel::{KernelMissing, KernelSymbols};
 use super::module::names_of;
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
-use crate::modules::{Location, Missing, ModuleTable};
+use crate::modules::{Location, Missing, ModuleTable, Resolver};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{KERNEL_SYMBOLS_PATH, Meta};
 use rustc_hash::FxHashMap;
@@ -196,18 +196,21 @@ fn perform(
     }
 }
 
-/// The kernel's table: the one in the recording, else the one of the running kernel if that is the recorded one.
+/// The kernel's table: the one in the recording, else the one of the running kernel if that is the recorded one; it is
+/// opened by the resolver of the recorded machine's files, which is `None` on another machine.
 ///
 /// # Errors
 /// Why there is none that would be right.
-pub fn kernel_symbols(timeline: &Timeline, meta: &Meta, is_this_machine: bool) -> Result<KernelSymbols, KernelMissing> {
+pub fn kernel_symbols(
+    timeline: &Timeline,
+    meta: &Meta,
+    this_machine: Option<&dyn Resolver>,
+) -> Result<KernelSymbols, KernelMissing> {
     if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == KERNEL_SYMBOLS_PATH) {
         return KernelSymbols::read(embedded.bytes.as_slice());
     }
-    if !is_this_machine {
-        return Err(KernelMissing::OtherKernel);
-    }
-    let symbols = KernelSymbols::read(super::open_kernel_symbols(meta)?)?;
+    let resolver = this_machine.ok_or(KernelMissing::OtherKernel)?;
+    let symbols = KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?)?;
     let is_there = meta.host.kernel_symbol.as_ref().is_none_or(|symbol| symbols.has(symbol));
     if is_there { Ok(symbols) } else { Err(KernelMissing::OtherBoot) }
 }

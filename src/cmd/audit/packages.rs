@@ -63,6 +63,11 @@ impl Packages {
         Ok(files)
     }
 
+    /// Reads the whole database, as long as this process may run `rpm`.
+    pub(super) fn read(&self, root: &Root) {
+        let _ = self.owner(root, Path::new("/"));
+    }
+
     /// The package that owns a file, by its path inside the tree. The first question reads the whole database.
     pub(super) fn owner(&self, root: &Root, path: &Path) -> Option<&str> {
         let owners = self.owners.get_or_init(|| {

@@ -4,6 +4,7 @@ use super::{ImportError, contents, data, import, new_record, record, recorded, r
 use crate::address_space::Builder;
 use crate::import::records::user;
 use crate::import::{PerfSamples, perf_events};
+use crate::modules::FileModules;
 use crate::replay::Block as _;
 use crate::symbols::{KernelMissing, kernel_symbols};
 use fpprof_recording::Recording;
@@ -38,10 +39,14 @@ fn every_kind_of_file_is_taken() {
             let Target::Command { argv, .. } = &meta.target else { panic!("{kind}: {meta:?}") };
             assert!(argv.iter().any(|arg| arg.ends_with("/burn")), "{kind}: {argv:?}");
             let timeline = Builder::default().finish();
-            let table = kernel_symbols(&timeline, &meta, true);
+            let table = kernel_symbols(&timeline, &meta, Some(&FileModules::new()));
             assert!(table.is_ok(), "{kind}: {:?} {:?}", table.err(), meta.host);
             meta.host.kernel_symbol.as_mut().unwrap().address += 1;
-            assert_eq!(kernel_symbols(&timeline, &meta, true).err(), Some(KernelMissing::OtherBoot), "{kind}");
+            assert_eq!(
+                kernel_symbols(&timeline, &meta, Some(&FileModules::new())).err(),
+                Some(KernelMissing::OtherBoot),
+                "{kind}"
+            );
         }
         let (samples, events) = contents(&written);
         let burn = events.iter().find_map(|event| match event {

@@ -1,0 +1,96 @@
+//! Reading strangers' files without privileges.
+//!
+//! ```text
+//! fpprof (root) ──▶ worker: no capabilities, no new files, no programs
+//!     ▲   └ opens what it asks for: ELF files, and the files of the command line
+//!     └ one socket, the worker's standard input
+//! ```
+//!
+//! A command that has privileges and parses files of others (recordings, ELF files, cores) runs itself a second time. The
+//! second process does the work and can open nothing itself. Without privileges there is one process.
+
+mod broker;
+mod client;
+mod confine;
+mod message;
+#[cfg(test)]
+mod tests;
+
+use crate::output::say;
+use anyhow::Context as _;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+pub(crate) use client::{Modules, client, open_input, standard_input};
+pub(crate) use confine::confine;
+
+/// Set for a worker. Whoever sets it by hand gets a worker that nobody answers.
+const WORKER: &str = "FPPROF_WORKER";
+
+/// What a command may ask for besides ELF files.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Files {
+    /// Opened for reading, whatever they are. `-` is standard input.
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Written.
+    pub(crate) outputs: Vec<PathBuf>,
+    /// It opens files for reading itself: the libraries of the strategies `elfutils` and `libunwind` do.
+    pub(crate) reads: bool,
+    /// It calls [`confine`] itself, once it has run what it must.
+    pub(crate) confines_itself: bool,
+}
+
+impl Files {
+    /// These inputs and outputs.
+    pub(crate) fn new<'a>(
+        inputs: impl IntoIterator<Item = &'a Path>,
+        outputs: impl IntoIterator<Item = &'a Path>,
+    ) -> Self {
+        let owned = |path: &Path| path.to_owned();
+        Self {
+            inputs: inputs.into_iter().map(owned).collect(),
+            outputs: outputs.into_iter().map(owned).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Runs `work`, in a process without privileges if this one has some.
+///
+/// # Errors
+/// Those of `work`; if the worker cannot be started, confined or was ended.
+pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+    if std::env::var_os(WORKER).is_some() {
+        client::connect();
+        if !files.confines_itself {
+            confine(files.reads)?;
+        }
+        return work();
+    }
+    if !confine::is_privileged() {
+        return work();
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("making a socket")?;
+    let mut worker = {
+        // By this path even if the file was replaced.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("fpprof").args(std::env::args_os().skip(1)).env(WORKER, "1").stdin(Stdio::from(theirs));
+        command.spawn().context("starting a process without privileges")?
+    };
+    let served = broker::serve(&ours, files);
+    drop(ours);
+    let status = worker.wait().context("waiting for the process without privileges")?;
+    served.context("answering the process without privileges")?;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(u8::try_from(code).unwrap_or(crate::exit::FAILED)),
+        (None, signal) => {
+            let signal = signal.unwrap_or_default();
+            say(&format!("fpprof: the process that reads the files was ended by signal {signal}"));
+            Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(crate::exit::FAILED))
+        }
+    }
+}

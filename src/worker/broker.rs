@@ -1,0 +1,95 @@
+//! The privileged side: opens what the worker may have.
+
+use super::Files;
+use super::message::{Reply, Request, receive, send};
+use crate::output::{Pending, create_recording};
+use fpprof_analysis::modules::{FileModules, Missing};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// Files that are no ELF files and that naming the kernel's functions needs.
+const KERNEL: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
+
+/// Answers until the worker has ended.
+///
+/// # Errors
+/// If the worker says what no worker says.
+pub(super) fn serve(socket: &OwnedFd, files: &Files) -> io::Result<()> {
+    let modules = FileModules::new();
+    let mut pending = None;
+    while let Some((request, _)) = receive::<Request>(socket)? {
+        let (reply, file) = answer(request, files, &modules, &mut pending);
+        match send(socket, &reply, file.as_ref().map(AsFd::as_fd)) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            sent => sent?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn answer(
+    request: Request,
+    files: &Files,
+    modules: &FileModules,
+    pending: &mut Option<Pending>,
+) -> (Reply, Option<OwnedFd>) {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let failed = |error: &anyhow::Error| (Reply::Failed(None, format!("{error:#}")), None);
+    match request {
+        Request::Module(bytes) => match module(&path(&bytes), files, modules) {
+            Ok((file, reply)) => (reply, Some(file.into())),
+            Err(missing) => (Reply::Missing(missing), None),
+        },
+        Request::Input(bytes) => match input(&path(&bytes), files) {
+            Ok(file) => (Reply::Done, Some(file)),
+            Err(error) => (Reply::Failed(error.raw_os_error(), error.to_string()), None),
+        },
+        Request::Create(bytes) => match output(path(&bytes), files).and_then(|path| Pending::create(&path)) {
+            Ok((file, created)) => {
+                *pending = Some(created);
+                (Reply::Done, Some(file.into()))
+            }
+            Err(error) => failed(&error),
+        },
+        Request::Commit => match pending.take().map(Pending::commit) {
+            Some(Ok(())) => (Reply::Done, None),
+            Some(Err(error)) => failed(&error),
+            None => failed(&anyhow::anyhow!("nothing was written")),
+        },
+        Request::Recording(bytes) => match output(path(&bytes), files).and_then(|path| create_recording(&path, None)) {
+            Ok((file, made)) => (Reply::Recording(made), Some(file.into())),
+            Err(error) => failed(&error),
+        },
+    }
+}
+
+/// An ELF file, or what the command line names. The worker may have been taken over by what it parses: it gets no other
+/// file's bytes.
+fn module(path: &Path, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
+    let (file, stat) = modules.open_file(path)?;
+    let mut magic = [0; 4];
+    let mut is_elf = || file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
+    let is_named =
+        files.inputs.iter().any(|input| input == path) || KERNEL.iter().any(|known| Path::new(known) == path);
+    if is_named || is_elf() { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
+}
+
+fn input(path: &Path, files: &Files) -> io::Result<OwnedFd> {
+    if !files.inputs.iter().any(|input| input == path) {
+        return Err(io::Error::from(rustix::io::Errno::ACCESS));
+    }
+    if path == Path::new("-") {
+        return io::stdin().as_fd().try_clone_to_owned();
+    }
+    File::open(path).map(OwnedFd::from)
+}
+
+fn output(path: PathBuf, files: &Files) -> anyhow::Result<PathBuf> {
+    anyhow::ensure!(files.outputs.contains(&path), "{} is not to be written", path.display());
+    Ok(path)
+}

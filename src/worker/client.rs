@@ -1,0 +1,138 @@
+//! The worker's side: asks for what it cannot open.
+
+use super::message::{Reply, Request, receive, send};
+use crate::output::Made;
+use fpprof_analysis::address_space::MappedFile;
+use fpprof_analysis::modules::{Candidate, FileModules, Missing, Opened, Resolver};
+use fpprof_recording::model::BuildId;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+static CLIENT: OnceLock<Client> = OnceLock::new();
+
+/// The way to the broker: standard input. One thread at a time asks.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    one: Mutex<()>,
+}
+
+/// This process is a worker.
+pub(super) fn connect() {
+    CLIENT.get_or_init(Client::default);
+}
+
+/// The way to the broker, in a worker.
+pub(crate) fn client() -> Option<&'static Client> {
+    CLIENT.get()
+}
+
+impl Client {
+    fn ask(&self, request: &Request) -> anyhow::Result<(Reply, Option<OwnedFd>)> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        send(io::stdin(), request, None)?;
+        let answered = receive(io::stdin())?;
+        answered.ok_or_else(|| anyhow::anyhow!("the process with the privileges is gone"))
+    }
+
+    /// A file that [`Client::commit`] gives its name.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn create(&self, path: &Path) -> anyhow::Result<File> {
+        self.file(&Request::Create(bytes_of(path)))
+    }
+
+    /// What was created is whole.
+    ///
+    /// # Errors
+    /// If it cannot have its name.
+    pub(crate) fn commit(&self) -> anyhow::Result<()> {
+        match self.ask(&Request::Commit)? {
+            (Reply::Done, _) => Ok(()),
+            (other, _) => Err(error_of(other)),
+        }
+    }
+
+    /// The file of a new recording.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn create_recording(&self, path: &Path) -> anyhow::Result<(File, Made)> {
+        match self.ask(&Request::Recording(bytes_of(path)))? {
+            (Reply::Recording(made), Some(file)) => Ok((file.into(), made)),
+            (other, _) => Err(error_of(other)),
+        }
+    }
+
+    fn file(&self, request: &Request) -> anyhow::Result<File> {
+        match self.ask(request)? {
+            (Reply::Done, Some(file)) => Ok(file.into()),
+            (other, _) => Err(error_of(other)),
+        }
+    }
+}
+
+fn error_of(reply: Reply) -> anyhow::Error {
+    match reply {
+        Reply::Failed(Some(code), _) => io::Error::from_raw_os_error(code).into(),
+        Reply::Failed(None, words) => anyhow::Error::msg(words),
+        other => anyhow::anyhow!("an answer to something else: {other:?}"),
+    }
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// Opens a file of the command line for reading.
+///
+/// # Errors
+/// If it cannot be opened.
+pub(crate) fn open_input(path: &Path) -> anyhow::Result<File> {
+    match client() {
+        Some(client) => client.file(&Request::Input(bytes_of(path))),
+        None => Ok(File::open(path)?),
+    }
+}
+
+/// The standard input that the command was given.
+///
+/// # Errors
+/// If it cannot be had.
+pub(crate) fn standard_input() -> anyhow::Result<Box<dyn Read>> {
+    Ok(match client() {
+        Some(_) => Box::new(open_input(Path::new("-"))?),
+        None => Box::new(io::stdin()),
+    })
+}
+
+/// The modules of the file system, which a worker asks the broker for.
+#[derive(Debug, Clone)]
+pub(crate) struct Modules(pub(crate) FileModules);
+
+impl Resolver for Modules {
+    fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
+        self.0.candidates(file)
+    }
+
+    fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
+        self.0.debug_candidates(build_id)
+    }
+
+    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
+        self.0.link_candidates(path, name)
+    }
+
+    fn open(&self, path: &Path) -> Result<Opened, Missing> {
+        let Some(client) = client() else { return self.0.open(path) };
+        match client.ask(&Request::Module(bytes_of(path))) {
+            Ok((Reply::Module(stat), Some(file))) => Ok(Opened { reader: Box::new(File::from(file)), stat }),
+            Ok((Reply::Missing(missing), _)) => Err(missing),
+            _ => Err(Missing::Unreadable),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Giving up everything that reading and computing do not need, for good.
+//!
+//! # Sources
+//! capabilities(7), seccomp(2), prctl(2) `PR_SET_NO_NEW_PRIVS`.
+
+use anyhow::Context as _;
+use nix::libc;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+use std::collections::BTreeMap;
+
+/// System calls of reading, computing, writing to what is open, and threads. All others fail with EPERM.
+const ALLOWED: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fadvise64,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_getcwd,
+    libc::SYS_geteuid,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_pwrite64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmsg,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_uname,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// The same that only x86-64 has.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_OLD: &[libc::c_long] =
+    &[libc::SYS_arch_prctl, libc::SYS_lstat, libc::SYS_poll, libc::SYS_readlink, libc::SYS_stat, libc::SYS_time];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_OLD: &[libc::c_long] = &[];
+
+/// Whether this process can do more than an ordinary user's.
+pub(super) fn is_privileged() -> bool {
+    rustix::process::geteuid().is_root() || capabilities(None).is_ok_and(|sets| !sets.effective.is_empty())
+}
+
+/// Gives up all capabilities, new programs, and every system call but those of [`ALLOWED`]; files can be opened only if
+/// `reads`, and then for reading. To be called before there are threads.
+///
+/// # Errors
+/// If the kernel refuses; then nothing may be parsed.
+pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
+    if super::client().is_none() {
+        return Ok(());
+    }
+    // As ps shows it, which else shows the name it was started by.
+    rustix::thread::set_name(c"fpprof-worker").context("naming the process")?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .context("giving up capabilities")?;
+    rustix::thread::set_no_new_privs(true).context("giving up new privileges")?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("giving up cores")?;
+    let filter = filter(reads).context("making the filter of system calls")?;
+    apply_filter(&filter).context("setting the filter of system calls")
+}
+
+fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        ALLOWED.iter().chain(ALLOWED_OLD).map(|&call| (call, Vec::new())).collect();
+    let one_of = |argument, values: &[u64]| {
+        let condition = |&value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+        values.iter().map(|value| SeccompRule::new(vec![condition(value)?])).collect::<Result<Vec<_>, _>>()
+    };
+    // Whether and how wide a terminal is.
+    rules.insert(libc::SYS_ioctl, one_of(1, &[libc::TCGETS, libc::TIOCGWINSZ])?);
+    rules.insert(libc::SYS_prctl, one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64])?);
+    // Reading a limit: the new one is none.
+    let reads_limit = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![reads_limit])?]);
+    if reads {
+        let changes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
+        let is_reading =
+            SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(changes), libc::O_RDONLY as u64)?;
+        rules.insert(libc::SYS_openat, vec![SeccompRule::new(vec![is_reading])?]);
+        rules.insert(libc::SYS_getdents64, Vec::new());
+    }
+    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
+    Ok(filter.try_into()?)
+}

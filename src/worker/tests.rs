@@ -1,0 +1,77 @@
+use super::Files;
+use super::broker::answer;
+use super::message::{Reply, Request, receive, send};
+use fpprof_analysis::modules::{FileModules, Missing};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// Check that a worker gets ELF files, the files of the command line, the kernel's own tables and nothing else.
+#[test]
+fn only_what_is_needed_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let [named, secret] = ["named", "secret"].map(|name| dir.path().join(name));
+    std::fs::write(&named, "named").unwrap();
+    std::fs::write(&secret, "secret").unwrap();
+    let files = Files::new([named.as_path()], []);
+    let ask = |request| answer(request, &files, &FileModules::new(), &mut None);
+    let this = std::env::current_exe().unwrap();
+    for path in [&named, &this, Path::new("/proc/kallsyms")] {
+        let (reply, file) = ask(Request::Module(bytes_of(path)));
+        assert!(matches!(reply, Reply::Module(_)) && file.is_some(), "{}: {reply:?}", path.display());
+    }
+    let (reply, file) = ask(Request::Module(bytes_of(&secret)));
+    assert!(matches!(reply, Reply::Missing(Missing::NotElf)) && file.is_none(), "{reply:?}");
+    let (reply, file) = ask(Request::Input(bytes_of(&named)));
+    let mut text = String::new();
+    File::from(file.unwrap()).read_to_string(&mut text).unwrap();
+    assert!(matches!(reply, Reply::Done) && text == "named", "{reply:?}");
+    for path in [&secret, &this, Path::new("-")] {
+        let (reply, file) = ask(Request::Input(bytes_of(path)));
+        assert!(matches!(reply, Reply::Failed(Some(_), _)) && file.is_none(), "{}: {reply:?}", path.display());
+    }
+    for request in [Request::Create(bytes_of(&secret)), Request::Recording(bytes_of(&named)), Request::Commit] {
+        let (reply, file) = ask(request);
+        assert!(matches!(reply, Reply::Failed(None, _)) && file.is_none(), "{reply:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+}
+
+/// Check that an output has its name only when it is whole, and is gone if it never is.
+#[test]
+fn outputs_are_whole_or_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("output");
+    let files = Files::new([], [path.as_path()]);
+    let mut pending = None;
+    let mut ask = |request| answer(request, &files, &FileModules::new(), &mut pending);
+    assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
+    assert!(!path.exists());
+    assert!(matches!(ask(Request::Commit).0, Reply::Done));
+    assert!(path.exists());
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
+    drop(pending);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Check that a file comes with its message, that the longest path fits, and that the end of the other side is seen.
+#[test]
+fn messages_carry_files() {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let longest = vec![0xff; 4096];
+    let this = File::open(std::env::current_exe().unwrap()).unwrap();
+    send(&ours, &Request::Module(longest.clone()), Some(this.as_fd())).unwrap();
+    let (request, file) = receive::<Request>(&theirs).unwrap().unwrap();
+    assert!(matches!(request, Request::Module(path) if path == longest));
+    assert_eq!(File::from(file.unwrap()).metadata().unwrap().len(), this.metadata().unwrap().len());
+    drop(ours);
+    assert!(receive::<Request>(&theirs).unwrap().is_none());
+}
