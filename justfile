@@ -57,6 +57,7 @@ leftovers:
 # Formatting and lints, warnings are errors.
 check:
     cargo fmt --all --check
+    shellcheck --severity=warning dev .ci/run packaging/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     cargo clippy --quiet --release --workspace --features {{features}} --test host --test truth --test verify_ten -- -D warnings
 

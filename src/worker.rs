@@ -18,6 +18,7 @@ mod tests;
 
 use crate::output::say;
 use anyhow::Context as _;
+use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -63,6 +64,9 @@ impl Files {
 /// Those of `work`; if the worker cannot be started, confined or was ended.
 pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
     if std::env::var_os(WORKER).is_some() {
+        let stdin = rustix::fs::fstat(std::io::stdin()).context("looking at standard input")?;
+        let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
+        anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
         client::connect();
         if !files.confines_itself {
             confine(files.reads)?;
