@@ -23,7 +23,7 @@ enum What {
     Agreement,
 }
 
-const EXPECTED: &str = "expected complete=PERCENT or agreement=PERCENT, with STRATEGY: before it for one strategy only";
+const EXPECTED: &str = "expected complete=PERCENT or agreement=PERCENT, or STRATEGY:complete=PERCENT for one strategy";
 
 impl FromStr for Gate {
     type Err = String;
@@ -62,13 +62,13 @@ impl Gate {
         let name = self.strategy.map_or_else(|| default_strategy.to_owned(), |strategy| strategy.to_string());
         let Some(quality) = summary.strategies.get(&name) else {
             let known: Vec<_> = summary.strategies.keys().cloned().collect();
-            anyhow::bail!(Usage(format!("no strategy {name} to judge; this report has {}", known.join(", "))));
+            anyhow::bail!(Usage(format!("strategy {name} is not in this report; it has {}", known.join(", "))));
         };
         let least = self.least_percent;
         Ok(match of(quality.complete, quality.samples) {
             Some(percent) if percent >= least => None,
-            Some(percent) => Some(format!("{name}: {percent:.2} % complete stacks, at least {least} % wanted")),
-            None => Some(format!("{name}: no samples, so {least} % complete stacks cannot be shown")),
+            Some(percent) => Some(format!("{name}: {percent:.2} % of the stacks are complete (required: {least} %)")),
+            None => Some(format!("{name}: no samples to check for complete={least}")),
         })
     }
 
@@ -84,9 +84,9 @@ impl Gate {
         };
         let judged: Vec<&Agreement> = agreements.iter().filter(is_judged).collect();
         if judged.is_empty() {
-            let of = wanted.map_or(String::new(), |wanted| format!(" of {wanted} with a better one"));
+            let of = wanted.map_or(String::new(), |wanted| format!(" of {wanted} with a better strategy"));
             anyhow::bail!(Usage(format!(
-                "no agreement{of} to judge: name at least two strategies, such as dwarf,elfutils"
+                "no agreement{of} to check: pass at least two strategies, such as --strategies dwarf,elfutils"
             )));
         }
         let least = self.least_percent;
@@ -94,10 +94,10 @@ impl Gate {
             let names = format!("{} with {}", pair.other, pair.reference);
             match of(pair.same, pair.samples) {
                 Some(percent) if percent >= least => None,
-                Some(percent) => Some(format!(
-                    "{names}: the same frames in {percent:.2} % of the samples, at least {least} % wanted"
-                )),
-                None => Some(format!("{names}: no samples, so {least} % agreement cannot be shown")),
+                Some(percent) => {
+                    Some(format!("{names}: the same frames in {percent:.2} % of the samples (required: {least} %)"))
+                }
+                None => Some(format!("{names}: no samples to check for agreement={least}")),
             }
         };
         Ok(judged.iter().filter_map(failure).collect())
@@ -112,7 +112,7 @@ impl Gate {
 /// Why too much was lost, if it was: `lost` holds what was lost or dropped.
 pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
     let percent = of(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
-    (percent > most_percent).then(|| format!("{percent:.3} % of the samples lost, at most {most_percent} % wanted"))
+    (percent > most_percent).then(|| format!("{percent:.3} % of the samples were lost (allowed: {most_percent} %)"))
 }
 
 /// The same of a summary.
@@ -128,7 +128,7 @@ pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Opti
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     let number: f64 = number.parse().map_err(|_error| format!("`{text}` is not a number"))?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("give 0 to 100".to_owned()) }
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected 0 to 100".to_owned()) }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]

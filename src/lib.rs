@@ -19,12 +19,13 @@ mod values;
 mod verify;
 mod worker;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches as _;
 use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|matches| cli::Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
@@ -49,5 +50,5 @@ pub fn run() -> ExitCode {
 
 /// The command line's definition, for manual pages and completions.
 pub fn command() -> clap::Command {
-    cli::Cli::command()
+    cli::command()
 }

@@ -20,18 +20,16 @@ pub(crate) struct Source {
     /// The recording
     #[arg(value_name = "FILE", default_value = "fpprof.fpprof")]
     pub(crate) file: PathBuf,
-    /// Of a recording of several events, the one to look at, such as off-cpu; by default all whose samples are counted one
-    /// by one
+    /// Show only this event, such as off-cpu [default: all events but off-cpu]
     #[arg(long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Look for the recorded machine's files under DIR first; build ids decide, since inodes mean nothing there
+    /// Look for the recorded machine's files under DIR first, and use those whose build ids match
     #[arg(long, value_name = "DIR")]
     pub(crate) symfs: Option<PathBuf>,
-    /// Name functions by their symbols alone, as `perf script --no-inline` does: quicker, but what was inlined into a
-    /// function is not told from it
+    /// Do not show inlined functions; faster, as it needs no debug information
     #[arg(long)]
     pub(crate) no_inline: bool,
-    /// Add file and line to the names, where there is debug information: `read_block (disk.c:120)`
+    /// Add file and line to function names: `read_block (disk.c:120)`
     #[arg(long, conflicts_with = "no_inline")]
     pub(crate) lines: bool,
     #[command(flatten)]
@@ -97,8 +95,8 @@ impl Source {
     pub(crate) fn analyse_counted(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
         let analysis = self.analyse_for(strategies, page)?;
         if analysis.summary.blocked_ns.is_some() {
-            let words = "this counts samples, and those of off-cpu stand for different times; \
-                         see them with fpprof report, flamegraph or export --event off-cpu";
+            let words = "this view counts samples, but off-cpu samples stand for times; \
+                         use `fpprof report`, `flamegraph` or `export` with --event off-cpu";
             return Err(Usage(words.to_owned()).into());
         }
         Ok(analysis)

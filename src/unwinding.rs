@@ -2,26 +2,31 @@
 
 use fpprof_unwind::{Fallback, Options};
 
+/// Heading of these options in the help.
+const HEADING: &str = "Unwinding options";
+
 /// Limits and options of unwinding by call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Unwinding by call frame information")]
 pub(crate) struct Unwinding {
-    /// What to do where there is no call frame information
-    #[arg(long, value_enum, default_value_t = FallbackArg::None)]
+    /// What to do without call frame information
+    #[arg(long, value_enum, default_value_t = FallbackArg::None, help_heading = HEADING)]
     fallback: FallbackArg,
-    /// Most frames of a stack
-    #[arg(long, value_name = "N", default_value_t = Options::default().max_depth, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of frames per stack
+    #[arg(
+        long, value_name = "N", default_value_t = Options::default().max_depth,
+        value_parser = clap::value_parser!(u32).range(1..), help_heading = HEADING
+    )]
     max_depth: u32,
-    /// Most operations of all DWARF expressions of a stack, which is what hostile call frame information takes time with
-    #[arg(long, value_name = "STEPS", default_value_t = Options::default().max_expression_steps)]
+    /// Maximum number of DWARF expression operations per stack
+    #[arg(long, value_name = "STEPS", default_value_t = Options::default().max_expression_steps, help_heading = HEADING)]
     budget: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FallbackArg {
-    /// Stop, and say so
+    /// End the stack there, and say why
     None,
-    /// Go on with the frame pointer, and mark the frame: `_[fp]` in folded stacks, a colour of its own in a flame graph
+    /// Follow the frame pointer, and mark the frame: `_[fp]` in folded stacks, its own colour in flame graphs
     Fp,
 }
 

@@ -18,11 +18,11 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
     };
     let stack_bytes = || bytes.map_or(Ok(DEFAULT_STACK_BYTES), stack_bytes);
     match name {
-        "fp" if bytes.is_some() => Err("`fp` takes no size: it copies no stack".to_owned()),
+        "fp" if bytes.is_some() => Err("`fp` copies no stack and takes no size".to_owned()),
         "fp" => Ok(CaptureMode::Fp),
         "dwarf" => Ok(CaptureMode::Dwarf { stack_bytes: stack_bytes()? }),
         "both" => Ok(CaptureMode::Both { stack_bytes: stack_bytes()? }),
-        "lbr" => Err("`lbr` needs a hardware branch recorder, which fpprof does not use; try `both`".to_owned()),
+        "lbr" => Err("`lbr` is not supported; try `both`".to_owned()),
         _ => Err("expected fp, dwarf[,BYTES] or both[,BYTES]".to_owned()),
     }
 }
@@ -63,7 +63,7 @@ fn stack_bytes(text: &str) -> Result<u32, String> {
     let bytes = size(text)?;
     match u32::try_from(bytes) {
         Ok(fits) if (MIN_STACK_BYTES..=max).contains(&bytes) => Ok(fits.next_multiple_of(8)),
-        _ => Err(format!("{text} bytes of stack cannot be copied; give {MIN_STACK_BYTES} to {max}")),
+        _ => Err(format!("cannot copy {text} bytes of stack; choose {MIN_STACK_BYTES} to {max}")),
     }
 }
 
@@ -72,7 +72,7 @@ fn stack_bytes(text: &str) -> Result<u32, String> {
 /// # Errors
 /// What is wrong.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a size: give bytes, or a number with K, M or G");
+    let wrong = || format!("`{text}` is not a size; expected bytes, or a number with K, M or G");
     let upper = text.trim_end_matches(['B', 'b']).to_ascii_uppercase();
     let upper = upper.trim_end_matches('I');
     let (digits, shift) = match upper.chars().last() {
@@ -91,7 +91,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 /// What is wrong.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let rate = text.parse().ok().filter(|&rate| rate > 0);
-    rate.ok_or_else(|| format!("`{text}` is not a rate: give a number of samples a second, 1 or more"))
+    rate.ok_or_else(|| format!("`{text}` is not a rate; expected samples per second, 1 or more"))
 }
 
 /// Events for each sample.
@@ -100,7 +100,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
 /// What is wrong.
 pub(crate) fn period(text: &str) -> Result<u64, String> {
     let period = text.parse().ok().filter(|&period| period > 0);
-    period.ok_or_else(|| format!("`{text}` is not a count: give the number of events for each sample, 1 or more"))
+    period.ok_or_else(|| format!("`{text}` is not a count; expected the number of events per sample, 1 or more"))
 }
 
 /// A positive number of seconds, fractions allowed.
@@ -111,7 +111,7 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let number: f64 = text.trim_end_matches('s').parse().map_err(|_error| format!("`{text}` is not a number"))?;
     match std::time::Duration::try_from_secs_f64(number) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("give a number of seconds above 0".to_owned()),
+        _ => Err("expected a number of seconds above 0".to_owned()),
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
 /// # Errors
 /// What is wrong.
 pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not a time: give one such as 50us, 1ms or 0 (and `--` before a command)");
+    let wrong = || format!("`{text}` is not a time; expected 50us, 1ms or 0, for instance (and `--` before a command)");
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let unit = units.into_iter().find_map(|(unit, of_s)| Some((text.strip_suffix(unit)?, of_s)));
     let (digits, of_s) = unit.or_else(|| (text == "0").then_some((text, 1.0))).ok_or_else(wrong)?;

@@ -20,10 +20,10 @@ use gate::MetricName;
 use packages::Packages;
 use root::Root;
 
-/// Say from ELF files alone which keep frame pointers, which can be unwound, and what it weighs
+/// Check ELF files for frame pointers and unwind information
 ///
-/// Every byte of code is judged by the unwind information that covers it: a frame-pointer walk that starts there is
-/// right, drops the caller, or breaks. Works on stripped files. Files are read, never run or mapped.
+/// Uses the unwind information of every byte of code to tell whether a frame-pointer walk that starts there is right,
+/// drops the caller, or breaks. Works on stripped files. Reads files, and never runs or maps them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof audit /usr/lib/x86_64-linux-gnu/libc.so.6
@@ -36,43 +36,43 @@ pub(crate) struct Args {
     /// Files and directories; symbolic links inside directories are not followed
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The files of these installed packages (Debian and RPM databases)
+    /// Files of installed packages (Debian and RPM)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     package: Vec<String>,
-    /// An image or chroot: paths and packages are taken inside it; without either, all of it
+    /// Look up paths and packages inside an image or chroot; without either, check all of it
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Decode every function, too, and compare with the unwind information (x86-64; ten times the CPU time)
+    /// Also decode every function, and compare it with the unwind information (x86-64 only; ten times the CPU time)
     #[arg(long)]
     disassemble: bool,
-    /// List every function, with what its bytes are
+    /// List every function
     #[arg(long)]
     functions: bool,
-    /// Weigh by where the samples of this recording fell, too; without paths, only that
+    /// Also weight the files by the samples of a recording; without PATH, only the files it names
     #[arg(long, value_name = "RECORDING")]
     weight: Option<PathBuf>,
-    /// Rows of a list
+    /// Maximum number of rows per list
     #[arg(long, value_name = "N", default_value_t = 40)]
     rows: usize,
-    /// Print everything as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with histograms and outliers, too
+    /// Also write an HTML page with histograms and outliers
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Fail if the metric is below so many per cent
+    /// Fail if --metric is below PERCENT
     #[arg(long, value_name = "PERCENT", value_parser = gate::percent)]
     fail_under: Option<f64>,
-    /// What --fail-under holds
+    /// Metric that --fail-under checks
     #[arg(long, value_name = "METRIC", default_value = "nonleaf", requires = "fail_under")]
     metric: MetricName,
-    /// Hold every package to --fail-under, or every file that no package owns, instead of all together
+    /// Check --fail-under for every package (or file without a package) instead of all together
     #[arg(long, requires = "fail_under")]
     each: bool,
-    /// Threads; by default one for each CPU
+    /// Number of threads [default: one per CPU]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -117,8 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     // A package may well have none, and its name is right all the same.
     if survey.files.is_empty() && !args.paths.is_empty() {
         let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
-        failures
-            .push(format!("none of the {} files there is an ELF file that can be judged{refused}", survey.looked_at));
+        failures.push(format!("no ELF file to check among {} files{refused}", survey.looked_at));
     }
     for failure in &failures {
         say(&format!("fpprof: {failure}"));
@@ -130,7 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 fn paths(args: &Args, root: &Root, packages: &Packages) -> anyhow::Result<Vec<PathBuf>> {
     if args.paths.is_empty() && args.package.is_empty() && args.root.is_none() && args.weight.is_none() {
         anyhow::bail!(Usage(
-            "nothing to audit: give files or directories, --package NAME, --root DIR, or --weight RECORDING".to_owned()
+            "nothing to audit: pass files or directories, --package NAME, --root DIR, or --weight RECORDING".to_owned()
         ));
     }
     let mut paths = Vec::new();

@@ -10,9 +10,9 @@ use fpprof_reports::{json, unwinding};
 use fpprof_unwind::Error;
 use std::path::{Path, PathBuf};
 
-/// Say how the caller is found at an address of a file: its row of call frame information, in words
+/// Show and explain the call frame information (CFI) at an address of an ELF file
 ///
-/// It is the row the unwinder would follow: from `.eh_frame`, else from `.debug_frame` of the file or of its debug file.
+/// Shows the row that the unwinder would use: from `.eh_frame`, else from `.debug_frame` of the file or its debug file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof cfi --elf /bin/ls --pc 0x6a30
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// The ELF file
     #[arg(long, value_name = "FILE")]
     elf: PathBuf,
-    /// An address as in the file (0x hexadecimal, or decimal), or FUNCTION or FUNCTION+OFFSET
+    /// Address in the file (decimal, or hexadecimal with 0x), FUNCTION, or FUNCTION+OFFSET
     #[arg(long, value_name = "ADDRESS")]
     pc: String,
     /// Print JSON
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let context = || args.elf.display().to_string();
     let file = LoneModule::open(&Modules(FileModules::new()), &args.elf);
     let file = file.map_err(|missing| anyhow::anyhow!(missing.words())).with_context(context)?;
-    let file = file.context("not of an architecture that is unwound: x86-64, i386, aarch64").with_context(context)?;
+    let file = file.context("unsupported architecture; supported: x86-64, i386, aarch64").with_context(context)?;
     let svma = address(&file, &args.pc).with_context(context)?;
     match explain(&file, svma) {
         Ok(row) => {
@@ -71,8 +71,8 @@ fn address(file: &LoneModule, text: &str) -> anyhow::Result<u64> {
         Some((name, offset)) if number(offset).is_some() => (name, number(offset).unwrap_or(0)),
         _ => (text, 0),
     };
-    let function = file.function(name).with_context(|| format!("no function {name}"))?;
-    function.svma.checked_add(offset).with_context(|| format!("{text} is beyond all addresses"))
+    let function = file.function(name).with_context(|| format!("no function `{name}`"))?;
+    function.svma.checked_add(offset).with_context(|| format!("address {text} is out of range"))
 }
 
 /// Hexadecimal with `0x`, else decimal.

@@ -10,44 +10,43 @@ use anyhow::Context as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Run a command under every mode, interleaved and repeated, and say what each costs and what it breaks
+/// Run a command under several modes and compare their cost and their stacks
 ///
-/// Writes one directory: results.json, report.md, report.html, flame graphs, and what the command printed.
+/// Runs every mode once per round, in random order. Writes a directory with results.json, report.md, report.html, flame
+/// graphs, and the command's output.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Modes: none, none-again (the command alone, a second time: what differs there is noise), fp, dwarf:BYTES, both:BYTES,
-and for perf beside us perf:fp, perf:dwarf:BYTES.
+#[command(after_help = "Modes: none (no profiler), none-again (the same again: any difference is noise), fp,
+dwarf:BYTES, both:BYTES; with perf: perf:fp, perf:dwarf:BYTES.
 
 Examples:
   fpprof compare --metric '([0-9.]+) IOPS' -- ./bench.sh
-  fpprof compare --modes none,none-again,fp,dwarf:8K,perf:dwarf:8K --repeat 5 -- ./program"
-)]
+  fpprof compare --modes none,none-again,fp,dwarf:8K,perf:dwarf:8K --repeat 5 -- ./program")]
 pub(crate) struct Args {
-    /// Which modes, by commas
+    /// Modes to run
     #[arg(
         long, value_name = "M", value_delimiter = ',', value_parser = mode::parse,
         default_value = "none,none-again,fp,dwarf:4K,dwarf:8K,dwarf:16K,dwarf:32K,dwarf:64K,both:64K"
     )]
     modes: Vec<Mode>,
-    /// Rounds; every round runs every mode once, in an order of its own
+    /// Number of rounds; each runs every mode once, in random order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// The workload's own figure in what it prints: a regular expression with one group around the number
+    /// Regular expression that finds the workload's metric in its output, with one group around the number
     #[arg(long, value_name = "REGEX", value_parser = Finder::new)]
     metric: Option<Finder>,
-    /// What the figure is called
+    /// Name of the metric
     #[arg(long, value_name = "NAME", default_value = "metric", requires = "metric")]
     metric_name: String,
-    /// A smaller figure is better (a time, not a throughput)
+    /// Lower values of the metric are better (a time, not a throughput)
     #[arg(long, requires = "metric")]
     lower_is_better: bool,
-    /// Samples a second and CPU
+    /// Samples per second on each CPU
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 999, value_parser = values::rate)]
     freq: u64,
-    /// Seed of the order of runs
+    /// Seed for the order of the runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The directory of the report; it must not exist yet
+    /// Output directory; must not exist yet
     #[arg(short, long, value_name = "DIR", default_value = "fpprof-compare")]
     output: PathBuf,
     /// Keep the recordings
@@ -91,14 +90,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 fn checked_modes(args: &Args) -> anyhow::Result<Vec<Mode>> {
     let mut modes: Vec<Mode> = Vec::new();
     for &mode in &args.modes {
-        anyhow::ensure!(!modes.contains(&mode), Usage(format!("mode {mode} is there twice")));
+        anyhow::ensure!(!modes.contains(&mode), Usage(format!("mode {mode} is given twice")));
         modes.push(mode);
     }
     Ok(modes)
 }
 
 fn make_directory(dir: &Path) -> anyhow::Result<()> {
-    let context = || format!("cannot make {}: choose another directory with -o", dir.display());
+    let context = || format!("cannot create {}; choose another directory with -o", dir.display());
     fs::create_dir(dir).with_context(context)?;
     fs::create_dir(dir.join("recordings")).with_context(context)?;
     fs::create_dir(dir.join("output")).with_context(context)

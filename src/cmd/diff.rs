@@ -16,45 +16,42 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Compare two recordings function by function, or two strategies over the same samples frame by frame
+/// Compare two recordings, or two strategies on one recording
 ///
-/// Two files: which functions' shares grew and shrank from the first to the second, with intervals. One file: where two
-/// strategies disagree, which frame first, why, and who is right. Frames are told apart by return address and frame
-/// address, so that recursion does not confuse them. Who is right is said where the instructions before the return
-/// addresses show it.
+/// Two files: which functions' shares grew and shrank, with confidence intervals. One file: where two strategies
+/// disagree, at which frame first, why, and which is right, as far as the instructions before the return addresses
+/// show it. Frames are compared by return address and frame address, so recursion does not confuse them.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils (or libdw), libunwind.
+#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), elfutils (or libdw), libunwind.
 
 Examples:
   fpprof diff before.fpprof after.fpprof
   fpprof diff before.fpprof after.fpprof --svg diff.svg
   fpprof diff run.fpprof --strategies dwarf,elfutils
   fpprof diff run.fpprof --strategies dwarf,fp --svg dwarf-to-fp.svg
-  fpprof diff run.fpprof --strategies dwarf,elfutils --fail-below agreement=99 --json > diff.json"
-)]
+  fpprof diff run.fpprof --strategies dwarf,elfutils --fail-below agreement=99 --json > diff.json")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// A second recording, compared with the first: the first is before, this one after
+    /// Second recording: FILE is before, this one after
     #[arg(value_name = "AFTER")]
     after: Option<PathBuf>,
-    /// With one recording two strategies by a comma, the first the reference [default: dwarf,fp]; with two recordings one
+    /// For one recording: two strategies, reference first [default: dwarf,fp]; for two recordings: one strategy
     #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
-    /// Also draw a differential flame graph: widths of the second, red where it grew, blue where it shrank
+    /// Also draw a differential flame graph: widths from the second, red where it grew, blue where it shrank
     #[arg(long, value_name = "SVG")]
     svg: Option<PathBuf>,
-    /// Examples of strategies that disagree, for each reason, each at another place
+    /// Number of examples to show for each reason to disagree
     #[arg(long, value_name = "N", default_value_t = 2)]
     examples: usize,
-    /// Fail unless so many per cent of the stacks that both strategies call complete have the same frames
+    /// Fail if fewer than PERCENT of the stacks complete under both strategies have the same frames
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "after")]
     min_same: Option<f64>,
-    /// Fail unless so many per cent of the samples have the same frames under both strategies, such as agreement=99
+    /// Fail if fewer than PERCENT of the samples have the same frames under both strategies (agreement=99)
     #[arg(long, value_name = "agreement=PERCENT", value_delimiter = ',', conflicts_with = "after")]
     fail_below: Vec<Gate>,
-    /// Print the report as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -82,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 /// Two recordings.
 fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     if args.strategies.len() > 1 {
-        let words = "two recordings are compared under one strategy; give one with --strategies";
+        let words = "two recordings are compared under one strategy; pass one to --strategies";
         return Err(Usage(words.to_owned()).into());
     }
     let sources = [args.source.clone(), Source { file: after.to_owned(), ..args.source.clone() }];
@@ -107,8 +104,8 @@ fn common_strategy(before: &Analysis, after: &Analysis) -> anyhow::Result<String
     let Some(common) = common else {
         let modes = (&before.summary.environment.mode, &after.summary.environment.mode);
         anyhow::bail!(Usage(format!(
-            "the recordings have no strategy in common by default: they were made in modes {} and {}; \
-             give one that both support with --strategies, such as fp",
+            "the recordings were made in modes {} and {}, whose default strategies differ; \
+             pass one that both support, such as --strategies fp",
             modes.0, modes.1
         )));
     };
@@ -139,7 +136,7 @@ fn warnings(before: &Summary, after: &Summary, old: &str, new: &str) -> Vec<Stri
         ("CPU", &a.cpu_model, &b.cpu_model),
     ] {
         if of_a != of_b {
-            warnings.push(format!("the recordings differ in their {what}: {of_a} before, {of_b} after"));
+            warnings.push(format!("different {what}: {of_a} before, {of_b} after"));
         }
     }
     for (summary, label) in [(before, old), (after, new)] {
@@ -160,11 +157,13 @@ fn print(args: &Args, report: &Changes) -> anyhow::Result<()> {
 fn strategies(args: &Args) -> anyhow::Result<u8> {
     let asked = if args.strategies.is_empty() { &[Strategy::Dwarf, Strategy::Fp][..] } else { &args.strategies };
     let &[reference, other] = asked else {
-        let words = "give two strategies, such as --strategies dwarf,elfutils, or a second recording";
+        let words = "pass two strategies, such as --strategies dwarf,elfutils, or a second recording";
         return Err(Usage(words.to_owned()).into());
     };
     if args.fail_below.iter().any(Gate::is_about_completeness) {
-        return Err(Usage("`complete` is judged by `fpprof report`; `diff` knows agreement=PERCENT".to_owned()).into());
+        return Err(
+            Usage("`diff` checks agreement=PERCENT only; `fpprof report` checks complete=PERCENT".to_owned()).into()
+        );
     }
     let modules = args.source.modules();
     let mut recording = args.source.open()?;
@@ -218,6 +217,7 @@ fn failure(report: &Disagreement, min: f64) -> Option<String> {
         return Some("no stack is complete under both strategies".to_owned());
     }
     let percent = same as f64 / all as f64 * 100.0;
-    (percent < min)
-        .then(|| format!("{same} of {all} stacks complete under both are the same ({percent:.3} %), below {min} %"))
+    (percent < min).then(|| {
+        format!("{same} of {all} stacks complete under both have the same frames ({percent:.3} %, required: {min} %)")
+    })
 }

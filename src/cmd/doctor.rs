@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// Check kernel support and permissions
 ///
-/// Tries everything that recording needs, down to loading the BPF programs, and says how to allow what is refused. Exit
-/// status 1 if nothing can be recorded, not even without eBPF.
+/// Tries everything that recording needs, including loading the BPF programs, and shows how to allow what is refused.
+/// Exits with 1 if nothing can be recorded, not even with perf events.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Include the capabilities that other users' running processes need in the advice
+    /// Also advise on capabilities for recording other users' running processes
     #[arg(long)]
     with_ptrace: bool,
-    /// Print libbpf's messages, with the verifier's log if the kernel refuses the BPF programs
+    /// Print libbpf's messages, and the verifier's log if the kernel rejects the BPF programs
     #[arg(short, long)]
     verbose: bool,
 }

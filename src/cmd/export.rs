@@ -21,30 +21,30 @@ const SAMPLE_BYTES: usize = 512;
 
 /// Write the stacks of a recording for other tools
 ///
-/// FILE may also be the perf.data of `perf record`: its samples are unwound and folded as they are read, in a part of the
-/// time that an import and an export take.
+/// FILE may also be a perf.data file: its samples are unwound and folded as they are read, which is faster than importing
+/// it first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
   fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg
-  fpprof export run.fpprof --event off-cpu          # nanoseconds blocked instead of samples")]
+  fpprof export run.fpprof --event off-cpu          # counts nanoseconds blocked, not samples")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// What to write
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Folded)]
     format: Format,
-    /// How to unwind: fp, dwarf, dwarf@BYTES, elfutils or libunwind
+    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, elfutils or libunwind
     #[arg(long, value_name = "S")]
     strategy: Option<Strategy>,
-    /// Where it goes; `-` is stdout
+    /// Output file, `-` for stdout
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// One line for each distinct stack: frames from the root, separated by `;`, then the number of samples (of off-cpu: nanoseconds)
+    /// One line per distinct stack: frames from the root, separated by `;`, then samples (off-cpu: nanoseconds)
     Folded,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded> {
     let context = || source.file.display().to_string();
     if !import::is_file_mode(&source.file)? {
-        bail!("{}: what perf wrote into a pipe can be read once only: `fpprof import` it first", context());
+        bail!("{}: perf wrote this into a pipe, so it must be converted first: `fpprof import`", context());
     }
     let positioned = || anyhow::Ok(Positioned::new(import::open(&source.file)?));
     // Of the samples only the heads are read here.

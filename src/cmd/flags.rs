@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Evaluate build flags: build, time, record and audit programs under each, and give a verdict with intervals
+/// Measure what compiler flags cost: build, time, record and audit programs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof flags init flags.toml
@@ -23,26 +23,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write a commented manifest to begin with
+    /// Write a commented manifest to start from
     Init {
-        /// Where; an existing file is left alone
+        /// File to create
         #[arg(default_value = "flags.toml")]
         file: PathBuf,
     },
-    /// Run what a manifest asks for; a run that was interrupted goes on where it was, and leaves no benchmark running
+    /// Build and measure everything in a manifest; continues an interrupted run
     Run {
-        /// Programs and flag sets
+        /// Manifest with programs and flag sets
         manifest: PathBuf,
-        /// Directory of builds and results
+        /// Directory for builds and results
         #[arg(short, long, value_name = "DIR", default_value = "flags-results")]
         output: PathBuf,
     },
     /// Run benchmarks for `run`, which starts this
     #[command(name = SUPERVISE, hide = true)]
     Keep,
-    /// Say what the results mean, so far; writes report.txt, report.html and report.json beside them
+    /// Report the results so far; also writes report.txt, report.html and report.json to DIR
     Report {
-        /// Directory of results
+        /// Directory with results
         dir: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             report(output, false)?;
             if !faults.is_empty() {
                 faults.iter().for_each(|fault| say(&format!("fpprof: {fault}")));
-                say("fpprof: start it again to go on");
+                say("fpprof: run the same command again to continue");
                 return Ok(FAILED);
             }
         }
@@ -81,7 +81,7 @@ fn init(path: &Path) -> anyhow::Result<()> {
         .map_err(|error| std::io::Error::from(error.kind()))
         .and_then(|file| file.write_all(TEMPLATE.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))?;
-    say(&format!("wrote {}: change it, then run `fpprof flags run {}`", path.display(), path.display()));
+    say(&format!("wrote {}; edit it, then run `fpprof flags run {}`", path.display(), path.display()));
     Ok(())
 }
 

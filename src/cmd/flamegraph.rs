@@ -12,7 +12,9 @@ use fpprof_reports::flamegraph;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Draw a flame graph; truncated and broken stacks stand under their own roots, colours say how a frame was found
+/// Draw a flame graph as SVG
+///
+/// Truncated and broken stacks have a root of their own, which says why. Colours show how each frame was found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof flamegraph run.fpprof -o run.svg
@@ -22,13 +24,13 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// How to unwind: fp, dwarf, dwarf@BYTES, elfutils or libunwind
+    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, elfutils or libunwind
     #[arg(long, value_name = "S")]
     strategy: Option<Strategy>,
-    /// Only processes or threads of this name
+    /// Only threads and processes of this name
     #[arg(long, value_name = "NAME")]
     comm: Option<String>,
-    /// Where the picture goes; `-` is stdout. By default the recording's name with .svg
+    /// Output file, `-` for stdout [default: the recording's name with .svg]
     #[arg(short, long, value_name = "SVG")]
     output: Option<PathBuf>,
 }
@@ -76,7 +78,7 @@ pub(crate) fn draw(
     let folded = match comm {
         Some(comm) => {
             only = of_comm(folded, comm);
-            anyhow::ensure!(!only.stacks.is_empty(), "no samples of `{comm}`; the recording has {}", comms(folded));
+            anyhow::ensure!(!only.stacks.is_empty(), "no samples of `{comm}`; recorded: {}", comms(folded));
             &only
         }
         None => folded,

@@ -9,19 +9,19 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Turn a perf.data file into a recording
+/// Convert perf.data to a recording
 ///
-/// Samples keep their registers and stack bytes or their callchains; what has no place in a recording is counted by
-/// perf's name of its type.
+/// Samples keep their registers, stack bytes and callchains. Records that a recording cannot hold are counted by perf's
+/// name of their type.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof import perf.data -o perf.fpprof && fpprof report perf.fpprof
   perf record --call-graph dwarf -o - ./program | fpprof import - -o perf.fpprof")]
 pub(crate) struct Args {
-    /// The perf.data file; `-` reads what `perf record -o -` writes
+    /// The perf.data file; `-` reads the output of `perf record -o -` from stdin
     #[arg(value_name = "FILE", default_value = "perf.data")]
     file: PathBuf,
-    /// Where the recording goes. An older file of that name is kept as FILE.old
+    /// Output file; an existing FILE is renamed to FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "perf.fpprof")]
     output: PathBuf,
 }

@@ -4,6 +4,7 @@ use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{Patient, RecordingFile, say};
 use crate::values;
 use anyhow::Context as _;
+use clap::ArgAction;
 use fpprof_collector::{CollectorWish, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
 use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
@@ -15,12 +16,24 @@ use std::time::Duration;
 /// sample 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
 const DEFAULT_WAIT: &str = "50us";
 
-/// Record a command, running processes or threads, a control group, or the whole machine
+/// Headings of the options in the help.
+const TARGET: &str = "Target";
+const SAMPLING: &str = "Sampling";
+const STACKS: &str = "Stacks";
+const OUTPUT: &str = "Output";
+const OTHER: &str = "Other";
+/// clap's words for `--help`, which stands in a group here.
+const HELP: &str = "Print help (see more with '--help')";
+const HELP_LONG: &str = "Print help (see a summary with '-h')";
+
+/// Record a command, processes, threads, a cgroup or the whole machine
 ///
-/// The command's own exit status is passed on: 127 means it was not found, 126 that it could not be run, 128+N that
-/// signal N ended it. A recording without a single sample is a failure (1).
+/// Exits with the status of the command: 127 if it was not found, 126 if it could not be run, 128+N if signal N killed
+/// it. Exits with 1 if not a single sample was taken.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:
   fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
   fpprof record -F 4999 --call-graph dwarf,16384 -o run.fpprof -- ./program
   fpprof record -e page-faults -- ./program
@@ -31,88 +44,106 @@ const DEFAULT_WAIT: &str = "50us";
   fpprof record -p 1234 --duration 10
   fpprof record -t 1235,1236 --duration 10
   fpprof record -G system.slice/nginx.service --duration 10
-  fpprof record -a --duration 5 --call-graph fp")]
+  fpprof record -a --duration 5 --call-graph fp"
+)]
 pub(crate) struct Args {
-    /// What fires samples [default: cycles where the processor counts them, else cpu-clock]: a timer (cpu-clock,
-    /// task-clock), a counter of the processor (cycles, instructions, cache-misses, ...) or of the kernel (page-faults,
-    /// minor-faults, major-faults, context-switches, cpu-migrations, ...), a tracepoint (GROUP:NAME), or a probe in a
-    /// program (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it)
-    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
-    #[arg(short = 'e', long, value_name = "EVENT")]
-    event: Option<EventSpec>,
-    /// Samples a second and CPU [default: 999 for timers and counters of the processor]
-    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = values::rate, conflicts_with = "count")]
-    freq: Option<u64>,
-    /// One sample for every N events of a CPU, nanoseconds for timers [default: 1 for what happens rather than takes
-    /// time: page faults, context switches, tracepoints, probes]
-    #[arg(short = 'c', long, value_name = "N", value_parser = values::period)]
-    count: Option<u64>,
-    /// Record every process of the machine; with a command, for as long as it runs
-    #[arg(short = 'a', long, conflicts_with = "pid")]
+    /// Record all processes; with a command, for as long as it runs
+    #[arg(short = 'a', long, conflicts_with = "pid", help_heading = TARGET)]
     all_cpus: bool,
-    /// Record these running processes and their future children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    /// Record running processes and the children they start
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = TARGET)]
     pid: Vec<u32>,
-    /// Record these running threads, and none they will make; as with perf, they are numbered as by ps -L
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', conflicts_with_all = ["pid", "all_cpus", "cgroup"])]
+    /// Record running threads (numbers as in `ps -L`), without the threads they start
+    #[arg(
+        short, long, value_name = "TID", value_delimiter = ',', conflicts_with_all = ["pid", "all_cpus", "cgroup"],
+        help_heading = TARGET
+    )]
     tid: Vec<u32>,
-    /// Record the processes of this control group and of those below it: its directory, or its name below a mount of
-    /// control groups, of version 2 or 1; with a command, for as long as that runs (it is not moved into the group)
-    #[arg(short = 'G', long, value_name = "CGROUP", conflicts_with_all = ["pid", "all_cpus"])]
+    /// Record the processes of a cgroup and the cgroups below it; with a command, for as long as it runs
+    ///
+    /// CGROUP is a directory, or a name below a cgroup mount (version 1 or 2). The command is not moved into the cgroup.
+    #[arg(short = 'G', long, value_name = "CGROUP", conflicts_with_all = ["pid", "all_cpus"], help_heading = TARGET)]
     cgroup: Option<PathBuf>,
-    /// With -a and -G: leave fpprof itself out, which is what happens unless --include-self says otherwise
-    #[arg(long, conflicts_with = "include_self")]
+    /// With -a and -G: do not record fpprof itself (the default)
+    #[arg(long, conflicts_with = "include_self", help_heading = TARGET)]
     exclude_self: bool,
-    /// With -a and -G: record fpprof itself too
-    #[arg(long)]
+    /// With -a and -G: also record fpprof itself
+    #[arg(long, help_heading = TARGET)]
     include_self: bool,
-    /// Beside the event: sample the time that threads are blocked, off their CPUs, with the stacks that blocked; shown by
-    /// --event off-cpu of report, flamegraph and export. Waits shorter than TIME (50us, 1ms, 0 for any) are counted only;
-    /// those of threads that had to make way for others too. The time includes the wait for a CPU after the wake-up, as in
-    /// perf and bcc. Needs eBPF; before Linux 6.15 it costs more, since the stacks of short waits are copied too
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait)]
+    /// Event to sample [default: cycles if the processor counts them, else cpu-clock]
+    ///
+    /// A timer (cpu-clock, task-clock), a hardware counter (cycles, instructions, cache-misses, ...), a software counter
+    /// (page-faults, minor-faults, major-faults, context-switches, cpu-migrations, ...), a tracepoint (GROUP:NAME), or a
+    /// user-space probe (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it).
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(short = 'e', long, value_name = "EVENT", help_heading = SAMPLING)]
+    event: Option<EventSpec>,
+    /// Samples per second on each CPU [default: 999 for timers and hardware counters]
+    #[arg(
+        short = 'F', long = "freq", value_name = "HZ", value_parser = values::rate, conflicts_with = "count",
+        help_heading = SAMPLING
+    )]
+    freq: Option<u64>,
+    /// Sample one in N events on each CPU; for timers, N is in nanoseconds [default: 1 for software counters,
+    /// tracepoints and probes]
+    #[arg(short = 'c', long, value_name = "N", value_parser = values::period, help_heading = SAMPLING)]
+    count: Option<u64>,
+    /// Also sample waits: how long threads block, and their stacks; only waits of TIME or longer (50us, 1ms, 0 for all)
+    ///
+    /// Show them with --event off-cpu of report, flamegraph and export. Shorter waits and preempted threads are counted,
+    /// but not sampled. TIME is 50us if not given, and includes the wait for a CPU after the wake-up, as in perf and bcc.
+    /// Needs eBPF. Costs more before Linux 6.15, where the stacks of short waits are copied, too.
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait,
+        help_heading = SAMPLING
+    )]
     off_cpu: Option<Duration>,
-    /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may carry K or M and exceed 64K
-    #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
+    /// How to take stacks: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may end in K or M and exceed 64K
+    #[arg(
+        long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph,
+        help_heading = STACKS
+    )]
     call_graph: values::CallGraph,
-    /// How samples are taken: with eBPF, by perf events alone (own processes need no privilege; at most 65528 BYTES), or
-    /// with eBPF unless it is refused
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CollectorChoice::Auto)]
+    /// How to sample: with eBPF, or with perf events
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CollectorChoice::Auto, help_heading = SAMPLING)]
     collector: CollectorChoice,
-    /// Frame pointers, as perf's -g: the same as --call-graph fp
-    #[arg(short = 'g', conflicts_with = "call_graph")]
+    /// Same as --call-graph fp (as in perf)
+    #[arg(short = 'g', conflicts_with = "call_graph", help_heading = STACKS)]
     frame_pointers: bool,
-    /// Leave out kernel stacks
-    #[arg(long)]
+    /// Do not record kernel stacks
+    #[arg(long, help_heading = STACKS)]
     no_kernel_stacks: bool,
-    /// Where the recording goes; `-` is stdout. An older file of that name is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "fpprof.fpprof")]
+    /// Output file, `-` for stdout; an existing FILE is renamed to FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "fpprof.fpprof", help_heading = OUTPUT)]
     output: PathBuf,
-    /// End after so many seconds; a command that still runs gets SIGTERM, as with perf
-    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    /// Stop after S seconds; a command that still runs gets SIGTERM
+    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = SAMPLING)]
     duration: Option<Duration>,
-    /// Bytes of ring buffer for each CPU
-    #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size)]
+    /// Size of each CPU's ring buffer
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
-    /// Keep stack words that point nowhere; without this they are zeroed, since they can hold secrets
-    #[arg(long)]
+    /// Record all stack words; by default, words that are no addresses are zeroed, as they can hold secrets
+    #[arg(long, help_heading = STACKS)]
     keep_raw_stacks: bool,
-    /// Measure the time in the BPF programs too, for the cost in the report. The kernel then measures it of every BPF program
-    /// of the machine, which slows all of them down a little, until the recording ends
-    #[arg(long)]
+    /// Measure the run time of the BPF programs, for the cost in the report
+    ///
+    /// The kernel then measures every BPF program of the machine until the recording ends, which slows them down a little.
+    #[arg(long, help_heading = SAMPLING)]
     stats: bool,
-    /// Fail if more than so many per cent of the samples were lost or dropped
-    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
+    /// Fail if more than PERCENT of the samples were lost or dropped
+    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent, help_heading = OUTPUT)]
     max_lost: Option<f64>,
-    /// Say nothing but errors
-    #[arg(short, long)]
+    /// Print errors only
+    #[arg(short, long, help_heading = OTHER)]
     quiet: bool,
-    /// Print libbpf's messages, with the verifier's log if the kernel refuses the BPF programs
-    #[arg(short, long)]
+    /// Print libbpf's messages, and the verifier's log if the kernel rejects the BPF programs
+    #[arg(short, long, help_heading = OTHER)]
     verbose: bool,
-    /// Say what would be done, and do nothing
-    #[arg(long)]
+    /// Print what would be recorded, and exit
+    #[arg(long, help_heading = OTHER)]
     dry_run: bool,
+    #[arg(short, long, action = ArgAction::Help, help_heading = OTHER, help = HELP, long_help = HELP_LONG)]
+    help: Option<bool>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -121,11 +152,11 @@ pub(crate) struct Args {
 /// How samples are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum CollectorChoice {
-    /// eBPF, or perf events if that is refused, with the reason
+    /// eBPF; if it is not available, say why and use perf events
     Auto,
-    /// eBPF or nothing
+    /// eBPF only
     Ebpf,
-    /// Perf events alone
+    /// Perf events only: needs no privileges for your own processes; at most 65528 bytes of stack
     PerfEvent,
 }
 
@@ -177,8 +208,8 @@ fn request(args: &Args) -> anyhow::Result<Request> {
     let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
     let command = (!args.command.is_empty()).then(|| args.command.clone());
     let target = match (command, args.all_cpus) {
-        (Some(_), _) if !args.pid.is_empty() => return Err(usage("give a command or -p PID, not both")),
-        (Some(_), _) if !args.tid.is_empty() => return Err(usage("give a command or -t TID, not both")),
+        (Some(_), _) if !args.pid.is_empty() => return Err(usage("a command and -p PID exclude each other")),
+        (Some(_), _) if !args.tid.is_empty() => return Err(usage("a command and -t TID exclude each other")),
         (argv, _) if args.cgroup.is_some() => Target::Cgroup { path: args.cgroup.clone().unwrap_or_default(), argv },
         (Some(argv), true) => Target::SystemWhile { argv },
         (Some(argv), false) => Target::Command { argv },
@@ -200,7 +231,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph.up_to(largest) },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
-        ring_bytes: ring_bytes.map_err(|_error| usage("-m is larger than the memory of any machine"))?,
+        ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
         statistics: args.stats,
         exclude_self: args.exclude_self || !args.include_self,
@@ -247,7 +278,7 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
         let error = std::io::Error::from_raw_os_error(errno);
         let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
         say(&format!(
-            "fpprof: {}: {error}; {dropped} samples were dropped, the rest can be read",
+            "fpprof: {}: {error}; {dropped} samples were dropped; the recording up to there can be read",
             args.output.display()
         ));
         return Ok(FAILED);
@@ -262,12 +293,8 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
     if outcome.samples == 0 {
         // An empty profile must not look like a good one.
         say(match args.event.as_ref().filter(|event| event.counts_occurrences()) {
-            Some(_) => {
-                "fpprof: no sample was taken: the event did not happen in the target, or less often than -c says"
-            }
-            None => {
-                "fpprof: no sample was taken: the target used no CPU time, or ended within the first tick; try a higher -F"
-            }
+            Some(_) => "fpprof: no samples: the event did not happen in the target, or fewer times than -c N",
+            None => "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F",
         });
         return Ok(status.max(FAILED));
     }

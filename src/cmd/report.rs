@@ -11,37 +11,35 @@ use fpprof_analysis::strategy::Strategy;
 use fpprof_reports::{json, page, terminal};
 use std::path::{Path, PathBuf};
 
-/// Say what a recording holds: balance, volume, cost, how its stacks end, hottest functions
+/// Show a recording: hottest functions, lost samples, how stacks end, cost
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Strategies: fp, dwarf, dwarf@BYTES (the same with smaller chunks), elfutils (or libdw), libunwind.
+#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), elfutils (or libdw), libunwind.
 
 Examples:
   fpprof report run.fpprof
   fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
-  fpprof report run.fpprof --html run.html     # verdict, curves, losses by time, flame graphs; opens offline
-  fpprof report run.fpprof --event off-cpu     # of record --off-cpu: what blocked longest
+  fpprof report run.fpprof --html run.html     # also flame graphs and lost samples over time
+  fpprof report run.fpprof --event off-cpu     # recorded with --off-cpu: what blocked longest
   fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
-  fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99"
-)]
+  fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Ways to unwind, by commas; by default all that the recording supports without help
+    /// Strategies to unwind with [default: fp and dwarf, as recorded]
     #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
-    /// Write everything as one page that opens offline in any browser, instead of printing; `-` is stdout
+    /// Write an HTML page instead, which opens offline in any browser; `-` for stdout
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     html: Option<PathBuf>,
-    /// Fail unless so many per cent of the stacks are complete, such as complete=95 or fp:complete=50, or have the same
-    /// frames as under the best strategy, such as agreement=99 or elfutils:agreement=99
+    /// Fail if fewer stacks are complete (complete=95, fp:complete=50) or have the same frames as under the best strategy
+    /// (agreement=99, elfutils:agreement=99)
     #[arg(long = "fail-below", value_name = "[S:]complete|agreement=PERCENT", value_delimiter = ',')]
     fail_below: Vec<Gate>,
-    /// Fail if more than so many per cent of the samples were lost or dropped
+    /// Fail if more than PERCENT of the samples were lost or dropped
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     max_lost: Option<f64>,
 }
@@ -92,7 +90,7 @@ fn write_page(analysis: &Analysis, path: &Path) -> anyhow::Result<()> {
     output::write_whole(path, |mut out| page::html(analysis, &mut out))?;
     if path != Path::new("-") {
         let bytes = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
-        say(&format!("wrote {}: one page of {} kB", path.display(), bytes.div_ceil(1000)));
+        say(&format!("wrote {} ({} kB)", path.display(), bytes.div_ceil(1000)));
     }
     Ok(())
 }

@@ -11,38 +11,38 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-/// Show the hottest functions live, by either kind of stack
+/// Show the hottest functions live
 ///
-/// Self and total shares of the last seconds, how many stacks are complete, truncated and broken, what was lost, and what
-/// all of this costs. Every second anew. Nothing is kept unless -o says where.
+/// Updates every second: self and total shares of the last seconds, complete, truncated and broken stacks, lost samples,
+/// and the cost of sampling. Writes no file unless -o is given.
 ///
-/// Keys: q quit · f, d stacks by frame pointers or by DWARF · p processes apart · t order by total · / filter (Enter to
-/// keep, Esc to drop it) · arrows, Page Up, Page Down, Home to scroll.
+/// Keys: q quit · f, d unwind by frame pointers or by DWARF · p split by process · t sort by total · / filter (Enter
+/// applies it, Esc removes it) · arrows, Page Up, Page Down, Home scroll.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof top                          the whole machine
   fpprof top -p 1234
-  fpprof top -F 199 -- ./program      what the program prints is thrown away; keep it: -- sh -c './program > log'")]
+  fpprof top -F 199 -- ./program      discards the program's output")]
 pub(crate) struct Args {
-    /// Samples a second and CPU
+    /// Samples per second on each CPU
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 199, value_parser = values::rate)]
     freq: u64,
-    /// Every process of the machine; with a command, for as long as it runs. The default without -p and CMD
+    /// Sample all processes; with a command, for as long as it runs [default without -p and CMD]
     #[arg(short = 'a', long, conflicts_with = "pid")]
     all_cpus: bool,
-    /// These running processes and their future children
+    /// Sample running processes and the children they start
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// How stacks are taken: fp, dwarf[,BYTES] or both[,BYTES]
+    /// How to take stacks: fp, dwarf[,BYTES] or both[,BYTES]
     #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
     call_graph: values::CallGraph,
-    /// Leave out kernel stacks
+    /// Do not record kernel stacks
     #[arg(long)]
     no_kernel_stacks: bool,
-    /// Show the last so many seconds
+    /// Show the last S seconds
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=300))]
     window: u16,
-    /// Keep a recording of all that was shown
+    /// Also write a recording to FILE
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The command and its arguments
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 /// If there is no terminal, or nothing can be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if !std::io::stdout().is_terminal() {
-        say("fpprof: top draws on a terminal, and stdout is none; `fpprof record` and `fpprof report` need none");
+        say("fpprof: `top` requires a terminal; without one, use `fpprof record` and `fpprof report`");
         return Ok(FAILED);
     }
     let (target, words) = target(args)?;
@@ -95,7 +95,7 @@ fn target(args: &Args) -> anyhow::Result<(Target, String)> {
     let words = argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
     match (argv.is_empty(), args.pid.is_empty()) {
-        (false, false) => Err(usage("give a command or -p PID, not both")),
+        (false, false) => Err(usage("a command and -p PID exclude each other")),
         (false, true) if args.all_cpus => {
             Ok((Target::SystemWhile { argv }, format!("the machine, while {words} runs")))
         }

@@ -18,34 +18,36 @@ use std::path::{Path, PathBuf};
 /// Most bytes of a stack that are read.
 const MAX_STACK_BYTES: u64 = 64 << 20;
 
-/// Unwind the threads of a core, or registers and bytes of a stack, by call frame information
+/// Unwind the threads of a core dump, or a stack given by registers and bytes
 ///
-/// Every frame says how it was found and every stack why it ends. Exit status 1 if a stack is broken or has no frames.
+/// Shows how each frame was found and why each stack ends. Exits with 1 if a stack is broken or has no frames.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Cores of x86-64, i386 and aarch64 are read. Files are found where the core says they were, or
-below --sysroot, and are used if their build ids are those in the core.
+#[command(
+    after_help = "Reads core dumps of x86-64, i386 and aarch64. Uses the files that the core dump names, or those
+below --sysroot, if their build ids match.
 
 Examples:
   fpprof unwind --core core.1234
   fpprof unwind --core core --exe ./build/server --sysroot /srv/images/prod --json
-  fpprof unwind --elf ./server@0x555555554000 --regs rip=0x55555555513d,rsp=0x7ffe1000,rbp=0 --stack 0x7ffe1000:stack.bin")]
+  fpprof unwind --elf ./server@0x555555554000 --regs rip=0x55555555513d,rsp=0x7ffe1000,rbp=0 --stack 0x7ffe1000:stack.bin"
+)]
 pub(crate) struct Args {
-    /// The core
+    /// The core dump
     #[arg(long, value_name = "FILE", required_unless_present = "elf", conflicts_with_all = ["elf", "regs", "stack"])]
     core: Option<PathBuf>,
-    /// The executable, wherever it was when the core was made
+    /// The executable, if it is no longer where the core dump says
     #[arg(long, value_name = "FILE", requires = "core")]
     exe: Option<PathBuf>,
-    /// Look for files below this directory only
+    /// Look for files below DIR only
     #[arg(long, value_name = "DIR", requires = "core")]
     sysroot: Option<PathBuf>,
-    /// A file that was loaded, and the difference between addresses in memory and in the file
+    /// A loaded file, and its load bias (address in memory minus address in the file)
     #[arg(long, value_name = "FILE[@BIAS]", requires_all = ["regs", "stack"])]
     elf: Vec<String>,
     /// Registers by name, such as rip=0x401136,rsp=0x7ffe1000
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     regs: Vec<String>,
-    /// The address of the first byte of the stack, and the file that holds the bytes
+    /// Address of the first byte of the stack, and the file with its bytes
     #[arg(long, value_name = "ADDRESS:FILE")]
     stack: Option<String>,
     #[command(flatten)]
@@ -102,26 +104,29 @@ fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> any
 fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
     let files = Modules(FileModules::new());
     let loaded = args.elf.iter().map(|text| loaded_file(text)).collect::<anyhow::Result<Vec<_>>>()?;
-    let first = loaded.first().context("--elf names a file")?;
+    let first = loaded.first().context("--elf needs a file")?;
     let arch = open_elf(&files, &first.path)?.image().arch;
-    let arch = arch.with_context(|| format!("{}: not of an architecture that is unwound", first.path.display()))?;
+    let arch = arch.with_context(|| {
+        format!("{}: unsupported architecture; supported: x86-64, i386, aarch64", first.path.display())
+    })?;
     let mut regs = Regs::new(arch);
     for text in &args.regs {
         let parsed = text.split_once('=').and_then(|(name, value)| Some((name, number(value)?)));
-        let (name, value) = parsed.ok_or_else(|| Usage(format!("`{text}` is not a register and its value")))?;
+        let (name, value) =
+            parsed.ok_or_else(|| Usage(format!("`{text}`: expected NAME=VALUE, such as rsp=0x7ffe1000")))?;
         let unknown = || {
             let names: Vec<_> = (0..40).filter_map(|number| arch.register_name(number)).collect();
-            Usage(format!("{} has no register {name}, but {}", arch_name(arch), names.join(", ")))
+            Usage(format!("{} has no register {name}; it has {}", arch_name(arch), names.join(", ")))
         };
         regs.set(register_by_name(arch, name).ok_or_else(unknown)?, value);
     }
     if regs.ip().is_none() || regs.sp().is_none() {
-        let words = "--regs must hold the instruction pointer and the stack pointer (pc=… and sp=… do everywhere)";
+        let words = "--regs needs the instruction pointer and the stack pointer, such as pc=0x401136,sp=0x7ffe1000";
         return Err(Usage(words.to_owned()).into());
     }
     let stack = args.stack.as_deref().and_then(|text| text.split_once(':'));
     let stack = stack.and_then(|(address, path)| Some((number(address)?, Path::new(path))));
-    let (stack_start, path) = stack.ok_or_else(|| Usage("--stack is ADDRESS:FILE".to_owned()))?;
+    let (stack_start, path) = stack.ok_or_else(|| Usage("--stack: expected ADDRESS:FILE".to_owned()))?;
     let bare = Bare { regs, stack_start, stack: bytes(path)?, files: loaded };
     let options = Options { resolver: &files, executable: None, root: None, unwinding };
     unwind_bare(&bare, &options).map_err(|(path, error)| anyhow::Error::new(error).context(path.display().to_string()))
@@ -151,7 +156,7 @@ fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let file = open_input(path).with_context(context)?;
     file.take(MAX_STACK_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(context)?;
     if bytes.len() as u64 > MAX_STACK_BYTES {
-        anyhow::bail!("{}: more than {MAX_STACK_BYTES} bytes of stack", path.display());
+        anyhow::bail!("{}: the stack is larger than {MAX_STACK_BYTES} bytes", path.display());
     }
     Ok(bytes)
 }

@@ -9,13 +9,12 @@ use fpprof_reports::terminal::Style;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Step a program, and check every strategy against its true stack at every instruction
+/// Single-step a program and check every strategy against its true stack
 ///
-/// The true stack is kept by following calls, returns and signals; it needs neither frame pointers nor unwind
-/// information. All threads of the command are stepped, and it is followed through exec; processes it makes run
-/// freely and are counted. The command shares one CPU with us. Stepping takes some ten microseconds an instruction; with
-/// `--leap` most of the program runs some hundred times faster. Without `-o` the command's standard output goes to
-/// standard error, so that only the report is on standard output.
+/// The true stack comes from following calls, returns and signals, and needs neither frame pointers nor unwind
+/// information. Steps all threads of the command, also after an exec; child processes run freely and are counted. The
+/// command shares one CPU with fpprof. Each step takes about ten microseconds; with `--leap`, most of the program runs
+/// about a hundred times faster. Without `-o`, the command's stdout goes to stderr, and stdout holds the report only.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fpprof verify -- ls -l
@@ -24,47 +23,46 @@ use std::path::{Path, PathBuf};
   fpprof verify --strategies dwarf,elfutils --json -- ./program
   fpprof verify --min-exact 99.8 --max-wrong 0.05 -- ./program")]
 pub(crate) struct Args {
-    /// Strategies to check: fp, dwarf, dwarf@BYTES, elfutils, libunwind [default: all that are built]
+    /// Strategies to check: fp, dwarf, dwarf@BYTES, elfutils, libunwind [default: all in this build]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Check one in N instructions, chosen at random
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// Check none of the first N instructions
+    /// Skip the first N instructions
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
     /// Kill the program after N instructions
     #[arg(long, value_name = "N")]
     max_instructions: Option<u64>,
-    /// Step windows only, and run past some N calls, returns and jumps at full speed between two of them
+    /// Step in random windows only, and run at full speed past about N calls, returns and jumps in between
     ///
-    /// One in N of these turns begins a window; every turn has the same chance. Of code without turns, such as a long
-    /// loop, less is checked than of other code. Breakpoints stop the program where its true stack changes, so that it
-    /// stays known.
+    /// Each call, return or jump starts a window with a chance of 1 in N, so code without them, such as a long loop, is
+    /// checked less. Breakpoints where the true stack changes keep it known.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     leap: Option<u64>,
-    /// Instructions in a window between two leaps, on average
+    /// Average number of instructions per window of --leap
     #[arg(long, value_name = "N", default_value_t = 200, requires = "leap", value_parser = clap::value_parser!(u64).range(1..))]
     window: u64,
-    /// Choose the same instructions as the run whose report says this seed [default: another one for each run]
+    /// Seed of an earlier run's report, to check the same instructions [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Show the first N disagreements, each kind once at each instruction: both stacks and the row behind it
+    /// Show the first N wrong stacks, each kind once per instruction: both stacks and the CFI row
     #[arg(long, value_name = "N", default_value_t = 0)]
     show: usize,
-    /// Show those of this strategy, and gate on it
+    /// Strategy that --show, --min-exact and --max-wrong look at
     #[arg(long, value_name = "STRATEGY", default_value = "dwarf")]
     of: Strategy,
-    /// Fail if less than PCT per cent of the stacks are exact
+    /// Fail if less than PCT of the stacks are exact
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     min_exact: Option<f64>,
-    /// Fail if more than PCT per cent of the stacks are wrong and do not say so
+    /// Fail if more than PCT of the stacks are wrong without a flag
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     max_wrong: Option<f64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Where the report goes; `-` is stdout
+    /// Output file, `-` for stdout
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     /// Become the command, stopped for the parent that steps it: what a run of this subcommand starts first
@@ -108,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 fn choice(args: &Args) -> anyhow::Result<verify::Choice> {
     anyhow::ensure!(
         args.seed.is_none() || args.leap.is_some() || args.every > 1,
-        Usage("--seed without --leap or --every: all instructions are checked, and none are chosen".to_owned())
+        Usage("--seed needs --leap or --every: without them, every instruction is checked".to_owned())
     );
     Ok(verify::Choice {
         every: args.every,
@@ -152,13 +150,19 @@ fn gate(args: &Args, verification: &Verification) -> u8 {
     if let Some(least) = args.min_exact
         && (verification.checked == 0 || share(verdicts.exact) < least)
     {
-        output::say(&format!("fpprof: {own}: {:.3} % exact, less than {least} %", share(verdicts.exact)));
+        output::say(&format!(
+            "fpprof: {own}: {:.3} % of the stacks are exact (required: {least} %)",
+            share(verdicts.exact)
+        ));
         status = FAILED;
     }
     if let Some(most) = args.max_wrong
         && (verification.checked == 0 || share(wrong) > most)
     {
-        output::say(&format!("fpprof: {own}: {:.3} % wrong without a flag, more than {most} %", share(wrong)));
+        output::say(&format!(
+            "fpprof: {own}: {:.3} % of the stacks are wrong without a flag (allowed: {most} %)",
+            share(wrong)
+        ));
         status = FAILED;
     }
     status

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-/// Step a program, and check every strategy against its true stack at every instruction (on x86-64 only)
+/// Single-step a program and check every strategy against its true stack (x86-64 only)
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// What it is told on x86-64
@@ -16,5 +16,5 @@ pub(crate) struct Args {
 /// Always.
 pub(crate) fn run(_: &Args) -> anyhow::Result<u8> {
     let here = std::env::consts::ARCH;
-    anyhow::bail!("verify follows calls and returns of x86-64 code, and this is {here}: run it on an x86-64 machine")
+    anyhow::bail!("`verify` supports x86-64 only, and this machine is {here}")
 }
