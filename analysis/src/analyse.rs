@@ -174,24 +174,21 @@ fn default_strategy(names: &[String]) -> String {
 fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
     let mut warnings = Vec::new();
     if timeline.n_impossible() > 0 {
-        warnings.push(format!("{} mappings that cannot be were left out", timeline.n_impossible()));
+        warnings.push(format!("{} invalid mappings were ignored", timeline.n_impossible()));
     }
     if timeline.n_left_by_exec() > 0 {
         warnings.push(format!(
-            "events removed by setuid exec: of {} processes there is nothing from where they executed a program that gives \
-             them other rights; record as root, with eBPF or -a, to see them",
+            "events removed by setuid exec: {} processes were not sampled after they executed a setuid program; \
+             record as root, with eBPF or -a, to sample them",
             timeline.n_left_by_exec()
         ));
     }
     let names = timeline.files().iter().map(MappedFile::base_name);
     for name in names.filter(|name| is_emulator(name)).collect::<BTreeSet<_>>() {
-        warnings.push(format!(
-            "{name} is an emulator: its stacks are its own, not those of the program it runs, whose translated code is of \
-             no module"
-        ));
+        warnings.push(format!("{name} is an emulator: stacks show the emulator, not the program it runs"));
     }
     if sideband_lost > 0 {
-        warnings.push(format!("{sideband_lost} process events were lost: some mappings may be unknown"));
+        warnings.push(format!("{sideband_lost} process events were lost; some mappings may be unknown"));
     }
     warnings
 }

@@ -8,7 +8,7 @@ use crate::strategy::StrategyError;
 #[non_exhaustive]
 pub enum Error {
     /// The recording cannot be read.
-    #[error("the recording cannot be read")]
+    #[error("cannot read the recording")]
     Recording(#[from] fpprof_recording::Error),
     /// The file of perf cannot be read.
     #[error(transparent)]
@@ -17,7 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Strategy(#[from] StrategyError),
     /// The recording has no such event.
-    #[error("the recording has no event {asked}; it has {there}")]
+    #[error("no event {asked} in the recording; it has {there}")]
     NoSuchEvent {
         /// What was asked for.
         asked: String,
@@ -25,6 +25,6 @@ pub enum Error {
         there: String,
     },
     /// Two strategies of the same name were asked for.
-    #[error("strategy {0} was asked for twice")]
+    #[error("strategy {0} is given twice")]
     StrategyTwice(String),
 }

@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(selected(&recorded(&[("off-cpu", waits)]), None), (vec![0], Unit::BlockedNs));
         assert_eq!(selected(&recorded(&[]), None), (vec![], Unit::Samples));
         let refused = Selection::new(&all, Some("off_cpu")).expect_err("no such event").to_string();
-        assert_eq!(refused, "the recording has no event off_cpu; it has cycles, off-cpu, faults");
+        assert_eq!(refused, "no event off_cpu in the recording; it has cycles, off-cpu, faults");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
         file_bytes: recording.file_bytes(),
         duration_s,
-        ended: end.map_or("broke off: the recorder was killed, or the file is cut".to_string(), ended),
+        ended: end.map_or("ends early: the recorder was killed, or the file is truncated".to_string(), ended),
         ended_in_order: end.is_some_and(|end| !matches!(end.reason, EndReason::WriteFailed(_))),
         damage: damage.lines(),
         environment: environment(meta, selection),
@@ -98,8 +98,8 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
 fn shed(totals: &Totals) -> Option<String> {
     (totals.shed > 0).then(|| {
         format!(
-            "{} stacks were cut short while recording, because the ring buffer was filling up; \
-             they count as truncated (chunk_end)",
+            "{} stacks were copied in part because the ring buffer was filling up; they count as truncated \
+             (chunk_end)",
             totals.shed
         )
     })
@@ -119,28 +119,29 @@ fn warnings(meta: &Meta, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
 fn not_counted(what: &NotCounted) -> String {
     match what {
         NotCounted::KernelTicks => {
-            "ticks in the kernel were neither sampled nor counted: the recorder had no right to see them".to_string()
+            "ticks in the kernel are not sampled or counted: the recorder had no permission".to_string()
         }
         NotCounted::LastLosses => {
-            "samples lost at the very end of each CPU's ring were not counted: the kernel is older than 6.0".to_string()
+            "samples lost at the end of each CPU's ring buffer are not counted: the kernel is older than \
+             6.0"
+            .to_string()
         }
         NotCounted::FirstPeriods => {
-            "new threads were not sampled before they had run for a period: of those that end sooner there is nothing"
-                .to_string()
+            "new threads are not sampled in their first period; threads that end sooner have no samples".to_string()
         }
-        _ => format!("not in the balance: {what:?}"),
+        _ => format!("not counted: {what:?}"),
     }
 }
 
 fn ended(end: &End) -> String {
     match end.reason {
         EndReason::Exited(status) => format!("command exited with status {status}"),
-        EndReason::Killed(signal) => format!("command was ended by signal {signal}"),
+        EndReason::Killed(signal) => format!("command was killed by signal {signal}"),
         EndReason::TargetsGone => "all profiled processes ended".to_string(),
-        EndReason::Duration => "the asked duration was over".to_string(),
+        EndReason::Duration => "stopped after --duration".to_string(),
         EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
         EndReason::WriteFailed(errno) => {
-            format!("the recording could not be written any further: {}", std::io::Error::from_raw_os_error(errno))
+            format!("cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))
         }
     }
 }
@@ -199,7 +200,7 @@ fn target(target: &Target) -> String {
             let tids: Vec<String> = tids.iter().map(u32::to_string).collect();
             format!("threads {}", tids.join(", "))
         }
-        Target::Cgroup(path) => format!("control group {path}"),
+        Target::Cgroup(path) => format!("cgroup {path}"),
         Target::System => "the whole system".to_string(),
     }
 }

@@ -76,8 +76,8 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
     let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
         (true, false) => "with eBPF: everything".to_owned(),
-        (true, true) => "with eBPF: everything that starts from now on, and your own processes; other users' running \
-                         processes without their mappings"
+        (true, true) => "with eBPF: everything that starts from now on, and your own processes; the mappings of \
+            other users' running processes are unreadable"
             .to_owned(),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
@@ -103,10 +103,10 @@ fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
         "usermod --append --groups fpprof USER".to_owned(),
     ];
     let consequence = if with_ptrace {
-        "the group fpprof can then record all processes, root's too, and read their mappings and files"
+        "the group fpprof can then record all processes, including root's, and read their mappings and files"
     } else {
-        "the group fpprof can then record the stacks of all processes, root's too; CAP_SYS_PTRACE is left out because it \
-         also gives access to their files and mappings (--with-ptrace adds it)"
+        "the group fpprof can then record the stacks of all processes, including root's; --with-ptrace adds \
+         CAP_SYS_PTRACE, which also gives access to their files and mappings"
     };
     Advice { commands, consequence }
 }
@@ -156,18 +156,17 @@ fn btf() -> Check {
 
 fn pid_namespace() -> Check {
     let is_initial = crate::plan::is_initial_pid_namespace().unwrap_or(false);
-    let detail = if is_initial { "initial" } else { "a namespace of its own" };
+    let detail = if is_initial { "initial" } else { "not the initial one" };
     let remedy = "run on the host, or in a container with --pid=host";
-    Check::new("pid namespace", is_initial, Verdict::Missing, detail, remedy)
+    Check::new("PID namespace", is_initial, Verdict::Missing, detail, remedy)
 }
 
 fn capabilities() -> impl Iterator<Item = Check> {
     const NEEDED: &str = "run as root, or see the end of this list";
-    const RESOURCE: &str = "not needed on Linux 5.11 and later; before, raise the limit: ulimit -l unlimited";
-    const PTRACE: &str = "without it, the mappings of other users' running processes cannot be read; run as root";
-    const RESTORE: &str =
-        "without it, mapped files that were deleted are found only through their process's root; run as root";
-    const ADMIN: &str = "without it, the kernel does not say what the BPF programs cost; run as root";
+    const RESOURCE: &str = "needed before Linux 5.11 only; there, also raise the limit: ulimit -l unlimited";
+    const PTRACE: &str = "needed to read the mappings of other users' running processes; run as root";
+    const RESTORE: &str = "needed to read some deleted files; run as root";
+    const ADMIN: &str = "needed to measure BPF run time (record --stats); run as root";
     let mine = Capabilities::effective();
     [
         ("CAP_BPF", Capabilities::BPF, Verdict::Missing, NEEDED),
@@ -203,7 +202,7 @@ fn first_cpu() -> u32 {
 
 fn event() -> Check {
     let open = |event: Event| PerfEvent::sampling(first_cpu(), &event, Sampling::FrequencyHz(99));
-    let remedy = "cpu-clock, a timer, samples instead; for cycles use hardware, or a virtual machine with a PMU";
+    let remedy = "fpprof samples by the timer cpu-clock instead; for cycles, use a machine with a PMU";
     match (open(Event::cycles()), open(Event::cpu_clock())) {
         (Ok(_), _) => Check::new("sampling event", true, Verdict::Ok, "cycles", ""),
         (Err(error), Ok(_)) => {
@@ -220,7 +219,7 @@ fn max_sample_rate() -> Check {
     let rate = read_number("/proc/sys/kernel/perf_event_max_sample_rate");
     let detail = rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate} Hz"));
     let remedy = "sysctl kernel.perf_event_max_sample_rate=100000 (the kernel lowers it when samples take too long)";
-    Check::new("highest sampling rate", rate.is_some_and(|rate| rate >= 999), Verdict::Reduced, detail, remedy)
+    Check::new("maximum sampling rate", rate.is_some_and(|rate| rate >= 999), Verdict::Reduced, detail, remedy)
 }
 
 fn lockdown() -> Check {
@@ -259,7 +258,7 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
 
 fn programs() -> Check {
     let name = "BPF programs load";
-    let remedy = "see the checks above; if they are all ok, please report it with the output of fpprof record -v";
+    let remedy = "see the checks above; if all are ok, report a bug with the output of `fpprof record -v`";
     match try_programs(None) {
         Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
         Err(error) => Check::new(name, false, Verdict::Missing, reason(&error), remedy),
@@ -279,11 +278,11 @@ fn off_cpu() -> Check {
     let waits = crate::plan::wait_spec(0);
     match try_programs(Some(waits)) {
         Ok(()) if waits.stacks_at_block => {
-            let remedy = "Linux 6.15 and later (sched_exit) copy no stacks of waits that are too short to be sampled";
-            Check::new(name, false, Verdict::Reduced, "by sched_switch alone, at a higher cost", remedy)
+            let remedy = "cheaper from Linux 6.15 on (sched_exit)";
+            Check::new(name, false, Verdict::Reduced, "with sched_switch only, at a higher cost", remedy)
         }
         Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
-        Err(error) => Check::new(name, false, Verdict::Reduced, reason(&error), "see whether BPF programs load"),
+        Err(error) => Check::new(name, false, Verdict::Reduced, reason(&error), "see `BPF programs load`"),
     }
 }
 
@@ -291,14 +290,13 @@ fn off_cpu() -> Check {
 fn stack_ends() -> Check {
     let is_realtime = read_number("/sys/kernel/realtime") == Some(1);
     let detail = if is_realtime { "from /proc (PREEMPT_RT)" } else { "from the kernel" };
-    let remedy =
-        "none: the first sample of each thread copies as many bytes as --call-graph allows, later ones what there is";
+    let remedy = "none; the first sample of each thread copies as many bytes as --call-graph allows";
     Check::new("ends of stacks", !is_realtime, Verdict::Reduced, detail, remedy)
 }
 
 fn process_events() -> Check {
     let name = "process events";
-    let remedy = "get CAP_PERFMON, and memory to lock: sysctl kernel.perf_event_mlock_kb=516";
+    let remedy = "get CAP_PERFMON, and allow locked memory: sysctl kernel.perf_event_mlock_kb=516";
     match crate::sideband::SidebandSource::open(&[first_cpu()]) {
         Ok(_) => Check::new(name, true, Verdict::Ok, "yes", ""),
         Err(error) => Check::new(name, false, Verdict::Missing, error.to_string(), remedy),
@@ -307,7 +305,7 @@ fn process_events() -> Check {
 
 fn statistics() -> Check {
     let has = StatisticsGuard::enable().is_some();
-    let remedy = "record --stats cannot measure the BPF programs without it; run as root";
+    let remedy = "needed for record --stats; run as root";
     Check::new("BPF run-time statistics", has, Verdict::Reduced, if has { "yes" } else { "refused" }, remedy)
 }
 
@@ -317,11 +315,11 @@ fn without_bpf() -> Check {
     let rights = crate::perf_event::Rights::now();
     let detail = match (rights.may_sample_cpus(), rights.may_sample_kernel(), rights.may_sample_own()) {
         (true, _, _) => "everything, with at most 65528 bytes of stack",
-        (_, true, _) => "own processes, user space and kernel",
-        (_, _, true) => "own processes, user space only",
+        (_, true, _) => "your own processes, user space and kernel",
+        (_, _, true) => "your own processes, user space only",
         _ => "nothing",
     };
-    let remedy = "get CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=-1 (2 is enough for own processes)";
+    let remedy = "get CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=-1 (2 is enough for your own processes)";
     let otherwise = if rights.may_sample_own() { Verdict::Reduced } else { Verdict::Missing };
     Check::new(name, rights.may_sample_cpus(), otherwise, detail, remedy)
 }

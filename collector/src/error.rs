@@ -19,17 +19,17 @@ pub enum Error {
         source: io::Error,
     },
     /// The command has no name, or an argument holds a zero byte.
-    #[error("the command is empty or has an argument with a zero byte in it")]
+    #[error("the command is empty or has an argument with a NUL byte")]
     BadCommand,
     /// There is no such process.
-    #[error("there is no process {0}; check the number with ps")]
+    #[error("no process with PID {0}; see `ps -e`")]
     NoSuchProcess(u32),
     /// There is no such thread.
-    #[error("there is no thread {0}; check the number with ps -L")]
+    #[error("no thread with TID {0}; see `ps -eL`")]
     NoSuchThread(u32),
     /// There is no such control group.
     #[error(
-        "there is no control group {}; give its directory, or its name below one of these mounts: {mounts}", .asked.display()
+        "no such cgroup: {}; pass its directory, or its name below one of these mounts: {mounts}", .asked.display()
     )]
     NoSuchCgroup {
         /// What was asked for.
@@ -39,15 +39,15 @@ pub enum Error {
     },
     /// A hierarchy of version 1 that only groups processes: the kernel does not say of a task where it is in it.
     #[error(
-        "the hierarchy of control group {} has no controller, and a task's place in such a hierarchy cannot be seen \
-         while sampling; give the group of another hierarchy, such as cpu or the unified one", .0.display()
+        "cgroup {} is in a hierarchy without a controller, which cannot be sampled; pass a cgroup of another \
+         hierarchy, such as cpu or the unified one", .0.display()
     )]
     CgroupWithoutController(PathBuf),
     /// An empty list of processes or threads.
-    #[error("no process was named; give at least one number")]
+    #[error("no process to record; pass at least one PID")]
     NoProcess,
     /// A chunk size that cannot be.
-    #[error("cannot copy {asked} bytes of stack for each sample; choose from 1 to {max}")]
+    #[error("cannot copy {asked} bytes of stack per sample; choose 1 to {max}")]
     StackBytes {
         /// What was asked for.
         asked: u64,
@@ -55,7 +55,7 @@ pub enum Error {
         max: u64,
     },
     /// The ring must hold two samples.
-    #[error("a ring of {asked} bytes cannot hold two samples; at least {needed} bytes for each CPU are needed")]
+    #[error("a ring buffer of {asked} bytes cannot hold two samples; pass -m {needed} or more")]
     RingTooSmall {
         /// What was asked for.
         asked: u64,
@@ -63,7 +63,7 @@ pub enum Error {
         needed: u64,
     },
     /// The ring is beyond reason.
-    #[error("a ring of {asked} bytes for each CPU is more than the limit of {max}")]
+    #[error("a ring buffer of {asked} bytes per CPU is too large; pass -m {max} or less")]
     RingTooLarge {
         /// What was asked for.
         asked: u64,
@@ -71,12 +71,12 @@ pub enum Error {
         max: u64,
     },
     /// A rate or period of zero.
-    #[error("the sampling rate and period must not be zero")]
+    #[error("the sampling rate and period must not be 0")]
     ZeroRate,
     /// The kernel does not allow this rate.
     #[error(
-        "sampling at {asked} Hz is more than the kernel allows; \
-         choose at most {max} Hz, or raise it: sysctl kernel.perf_event_max_sample_rate={asked}"
+        "the kernel does not allow sampling at {asked} Hz; choose at most {max} Hz, or raise the limit: sysctl \
+         kernel.perf_event_max_sample_rate={asked}"
     )]
     RateTooHigh {
         /// What was asked for.
@@ -85,7 +85,7 @@ pub enum Error {
         max: u64,
     },
     /// Capabilities are missing.
-    #[error("eBPF needs {missing}; run as root, or see `fpprof doctor` for how to allow it")]
+    #[error("eBPF needs {missing}; run as root, or run `fpprof doctor` to see how to allow it")]
     MissingCapability {
         /// Names, such as `CAP_BPF and CAP_PERFMON`.
         missing: &'static str,
@@ -100,13 +100,14 @@ pub enum Error {
     },
     /// Process ids would not be those the kernel samples.
     #[error(
-        "fpprof runs in a pid namespace of its own, where process ids differ from the kernel's; \
-         run it on the host, or in a container with --pid=host"
+        "fpprof runs in a PID namespace, where it cannot see the kernel's process ids; run it on the host, or in a \
+         container with --pid=host"
     )]
     PidNamespace,
     /// The BPF programs were refused.
     #[error(
-        "the kernel refused the BPF programs: {reason} (fpprof doctor shows what is missing; -v prints libbpf's log)"
+        "the kernel rejected the BPF programs: {reason} (`fpprof doctor` shows what is missing, -v prints libbpf's \
+         log)"
     )]
     Bpf {
         /// What libbpf and the kernel's verifier said last.
@@ -115,7 +116,7 @@ pub enum Error {
         source: libbpf_rs::Error,
     },
     /// The BPF programs were loaded, but cannot be used.
-    #[error("the kernel refused the BPF programs: {what}: {source}")]
+    #[error("the kernel rejected the BPF programs: {what}: {source}")]
     BpfSetup {
         /// What was wanted.
         what: &'static str,
@@ -142,25 +143,23 @@ pub enum Error {
     },
     /// The processor counts no such thing, or not here.
     #[error(
-        "{event} cannot be sampled: the processor's counters (PMU) do not count it on this machine; virtual machines often \
-         have none. Sample by cpu-clock, a timer, or use hardware or a virtual machine with a PMU"
+        "cannot sample {event}: this machine has no hardware counter (PMU) for it, as is common in virtual machines; \
+         sample by the timer (-e cpu-clock), or use a machine with a PMU"
     )]
     NoHardwareEvent {
         /// perf's name of it.
         event: String,
     },
     /// The kernel's list of tracepoints is not there.
-    #[error(
-        "{event} is looked up in the kernel's tracefs, which is not mounted: mount -t tracefs tracefs /sys/kernel/tracing"
-    )]
+    #[error("cannot look up {event}: tracefs is not mounted; mount it: mount -t tracefs tracefs /sys/kernel/tracing")]
     TracefsNotMounted {
         /// What was asked for.
         event: String,
     },
     /// It may not be read.
     #[error(
-        "tracepoints are looked up in {}, which this user may not read ({source}); run as root, or as root: \
-         mount -o remount,mode=755 {}", .path.display(), .path.display()
+        "cannot read tracepoints in {}: {source}; run as root, or let this user read them: mount -o remount,mode=755 \
+         {}", .path.display(), .path.display()
     )]
     TracefsRefused {
         /// Where it is mounted.
@@ -169,7 +168,7 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no such tracepoint.
-    #[error("this kernel has no tracepoint {event}; those it has: cat {}/available_events", .mount.display())]
+    #[error("no tracepoint {event} in this kernel; list them with: cat {}/available_events", .mount.display())]
     NoTracepoint {
         /// What was asked for.
         event: String,
@@ -177,7 +176,7 @@ pub enum Error {
         mount: PathBuf,
     },
     /// The kernel has no probes in programs.
-    #[error("probes in programs need a kernel with CONFIG_UPROBE_EVENTS (this is {kernel})")]
+    #[error("probes need a kernel with CONFIG_UPROBE_EVENTS (this is {kernel})")]
     MissingProbes {
         /// `uname -r`.
         kernel: String,
@@ -192,8 +191,8 @@ pub enum Error {
     },
     /// The file has no such place.
     #[error(
-        "{} has no code at {place}; its functions: nm {} (or nm -D; a stripped program has few names, so give the address \
-         as 0xADDRESS)", .file.display(), .file.display()
+        "{} has no code at {place}; list its functions with `nm {}` or `nm -D`, or pass an address as \
+         0xADDRESS", .file.display(), .file.display()
     )]
     NoSuchPlace {
         /// The file.
@@ -202,15 +201,13 @@ pub enum Error {
         place: String,
     },
     /// A rate of an event that has none.
-    #[error(
-        "{event} happens when it happens, and has no rate: give a count instead (-c N samples one in N; -c 1 each)"
-    )]
+    #[error("cannot sample {event} at a rate; use -c N to sample one in N")]
     RateOfOccurrences {
         /// What was asked for.
         event: String,
     },
     /// The collector without BPF may not do this.
-    #[error("the perf_event collector cannot {action}: that needs {missing}")]
+    #[error("perf events cannot {action}: that needs {missing}")]
     PerfEventRefused {
         /// What was wanted.
         action: &'static str,
@@ -219,8 +216,8 @@ pub enum Error {
     },
     /// The kernel does not copy that much.
     #[error(
-        "perf events cannot copy {asked} bytes of stack: give a multiple of 8 up to {max}, \
-         or record with eBPF, which has no such limit and needs CAP_BPF and CAP_PERFMON"
+        "perf events cannot copy {asked} bytes of stack; choose a multiple of 8 up to {max}, or record with eBPF, \
+         which needs CAP_BPF and CAP_PERFMON"
     )]
     PerfEventStackBytes {
         /// What was asked for.
@@ -230,8 +227,8 @@ pub enum Error {
     },
     /// Even the smallest rings are more than this user may lock.
     #[error(
-        "the kernel does not let this user lock {ring_bytes} bytes for each CPU's ring; take fewer bytes of stack or \
-         a smaller ring (-m), raise the limit (ulimit -l), or: sysctl kernel.perf_event_mlock_kb=4096"
+        "cannot lock {ring_bytes} bytes for each CPU's ring buffer; use fewer bytes of stack or a smaller buffer \
+         (-m), or raise the limit: ulimit -l, or sysctl kernel.perf_event_mlock_kb=4096"
     )]
     LockedMemory {
         /// The smallest that was tried.

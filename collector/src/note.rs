@@ -69,30 +69,34 @@ impl Note {
         let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
         match self {
             Self::KernelStacksMissing(n) => n_words(n, "samples in the kernel have no kernel stack"),
-            Self::StackEndUnknown(1) => (None, "the end of one stack could not be found out".into()),
-            Self::StackEndUnknown(n) => (None, format!("the end of {n} stacks could not be found out").into()),
-            Self::TicksMissing(n) => (None, format!("some {n} ticks of the timer came late and were left out").into()),
-            Self::OccurrencesMissing(n) => {
-                n_words(n, "occurrences did not run the sampling program, and are not in the balance")
+            Self::StackEndUnknown(1) => (None, "the end of 1 stack is unknown".into()),
+            Self::StackEndUnknown(n) => (None, format!("the ends of {n} stacks are unknown").into()),
+            Self::TicksMissing(n) => {
+                (None, format!("about {n} ticks of the timer came late and are not counted").into())
             }
-            Self::CpusNotSampled(n) => n_words(n, "CPUs came online later and were not sampled"),
+            Self::OccurrencesMissing(n) => n_words(n, "events did not run the sampling program and are not counted"),
+            Self::CpusNotSampled(n) => n_words(n, "CPUs came online during the recording and were not sampled"),
             Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
-            Self::CpusJoined(n) => n_words(n, "CPUs came online meanwhile and were sampled from then on"),
+            Self::CpusJoined(n) => n_words(n, "CPUs came online during the recording and were sampled from then on"),
             Self::CpusWithoutRing(n) => n_words(n, CPUS_WITHOUT_RING),
-            Self::ProcessesNotFollowed(n) => n_words(n, "processes were not followed: the table of processes was full"),
+            Self::ProcessesNotFollowed(n) => {
+                n_words(n, "processes were not followed, as the table of processes was full")
+            }
             Self::ProcessesUnreadable(n) => n_words(n, PROCESSES_UNREADABLE),
-            Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be kept"),
-            Self::TargetStillRuns => (None, "the command did not end on SIGTERM and was left running".into()),
+            Self::FilesNotKept(n) => n_words(n, "deleted or replaced files could not be saved"),
+            Self::TargetStillRuns => (None, "the command did not stop on SIGTERM and still runs".into()),
             Self::EndNotWritten(errno) => {
                 let error = std::io::Error::from_raw_os_error(*errno);
-                (None, format!("the end of the recording could not be written: {error}").into())
+                (None, format!("cannot write the end of the recording: {error}").into())
             }
             Self::StacksShed(n) => n_words(n, STACKS_SHED),
             Self::StillBlocked(n) => n_words(n, STILL_BLOCKED),
             Self::WaitsNotFollowed(n) => n_words(n, WAITS_NOT_FOLLOWED),
-            Self::GapsDropped(n) => (None, format!("the times of {n} losses could not be written").into()),
+            Self::GapsDropped(n) => {
+                (None, format!("the times of {n} gaps could not be written; their lost samples are counted").into())
+            }
             Self::KernelNotSampled => (None, KERNEL_NOT_SAMPLED.into()),
-            Self::SmallRings(bytes) => (None, format!("rings of only {bytes} bytes {SMALL_RINGS}").into()),
+            Self::SmallRings(bytes) => (None, format!("ring buffers have {bytes} bytes per CPU: {SMALL_RINGS}").into()),
             Self::EventsRemovedByExec(n) => {
                 (None, format!("events removed by setuid exec: {n} {EVENTS_REMOVED}").into())
             }
@@ -105,25 +109,25 @@ impl Note {
 }
 
 const PROCESSES_UNREADABLE: &str =
-    "processes were gone or unreadable when their mappings were read; their samples are truncated process_gone";
-const CPUS_WITHOUT_RING: &str =
-    "CPUs came online meanwhile and have no buffer: their samples are counted as lost (no_ring); record again";
+    "processes ended or were unreadable before their mappings were read; their samples are truncated (process_gone)";
+const CPUS_WITHOUT_RING: &str = "CPUs came online during the recording and have no ring buffer: their samples are \
+    counted as lost (no_ring); record again";
 const CPUS_NOT_WATCHED: &str =
-    "CPUs that came online meanwhile were not sampled: the kernel's device events cannot be heard here";
-const STACKS_SHED: &str = "stacks were cut short because the ring buffer was filling up; a larger -m avoids that";
-const STILL_BLOCKED: &str = "threads were still blocked when the recording ended; the time up to then counts";
+    "CPUs that came online during the recording were not sampled: the kernel does not report them here";
+const STACKS_SHED: &str = "stacks were copied in part because the ring buffer was filling up; use a larger -m";
+const STILL_BLOCKED: &str = "threads were still blocked when the recording ended; their time until then counts";
 const WAITS_NOT_FOLLOWED: &str =
-    "threads that were blocked from the beginning were not followed: there was no room for them";
-const KERNEL_NOT_SAMPLED: &str = "ticks in the kernel were neither sampled nor counted: that needs CAP_PERFMON \
-                                  (or: sysctl kernel.perf_event_paranoid=1)";
-const SMALL_RINGS: &str = "for each CPU: this user may lock no more (ulimit -l, kernel.perf_event_mlock_kb)";
-const EVENTS_REMOVED: &str = "processes were not sampled from where they executed a program that gives them other \
-                              rights; as root, with eBPF or -a, they are";
-const TABLES_REFUSED: &str = "tables of compiled code (/tmp/perf-PID.map, jit-PID.dump) were not taken: no regular file \
-                              of their process's user, too large, or no jitdump";
-const DUMPS_CUT: &str = "dumps of compiled code (jit-PID.dump) were taken in part, up to a record that makes no sense or \
-                         is not whole, or too much: what follows has no name";
-const STATISTICS_REFUSED: &str = "the time in BPF programs was not measured (--stats): that needs CAP_SYS_ADMIN";
+    "threads that were already blocked at the start were not followed, as the table of blocked threads was full";
+const KERNEL_NOT_SAMPLED: &str = "ticks in the kernel are not sampled or counted: that needs CAP_PERFMON (or: sysctl \
+    kernel.perf_event_paranoid=1)";
+const SMALL_RINGS: &str = "this user cannot lock more memory (see ulimit -l, kernel.perf_event_mlock_kb)";
+const EVENTS_REMOVED: &str = "processes were not sampled after they executed a setuid program; record as root, with \
+    eBPF or -a, to sample them";
+const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID.dump) were ignored: not a regular \
+    file of the process's user, too large, or not a jitdump";
+const DUMPS_CUT: &str = "jitdumps (jit-PID.dump) were read in part, up to a corrupt record or the size limit; later \
+    code has no names";
+const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

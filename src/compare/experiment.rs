@@ -43,7 +43,7 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment>
             }
         }
     }
-    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "no run worked; see {}", config.dir.display());
+    anyhow::ensure!(runs.iter().any(|runs| !runs.is_empty()), "all runs failed; see {}", config.dir.display());
     let rows = modes.iter().zip(runs).map(|(&mode, runs)| row(mode, runs)).collect();
     let mut experiment = Experiment {
         schema: SCHEMA,
@@ -67,7 +67,7 @@ fn available(modes: &[Mode], notes: &mut Vec<String>) -> Vec<Mode> {
     let (here, gone): (Vec<_>, Vec<_>) = modes.iter().partition(|mode| has_perf || !matches!(mode, Mode::Perf(_)));
     if !gone.is_empty() {
         let names: Vec<_> = gone.iter().map(ToString::to_string).collect();
-        notes.push(format!("perf is not installed, so these modes were left out: {}", names.join(", ")));
+        notes.push(format!("perf is not installed; skipping modes {}", names.join(", ")));
     }
     here
 }

@@ -16,7 +16,7 @@ impl Finder {
     pub(crate) fn new(pattern: &str) -> Result<Self, String> {
         let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
         if regex.captures_len() != 2 {
-            return Err(format!("`{pattern}` must hold one group in parentheses around the number"));
+            return Err(format!("`{pattern}` needs one group in parentheses around the number"));
         }
         Ok(Self { regex })
     }
@@ -33,7 +33,7 @@ impl Finder {
     pub(crate) fn find(&self, output: &str) -> Result<f64, String> {
         let last = self.regex.captures_iter(output).last();
         let text = last.as_ref().and_then(|found| found.get(1)).map(|group| group.as_str());
-        let text = text.ok_or_else(|| format!("`{}` is nowhere in the output", self.pattern()))?;
+        let text = text.ok_or_else(|| format!("`{}` does not match the command's output", self.pattern()))?;
         let number: f64 = text.replace([',', '_'], "").parse().map_err(|_error| format!("`{text}` is not a number"))?;
         if number.is_finite() && number > 0.0 { Ok(number) } else { Err(format!("{text} is not above 0")) }
     }

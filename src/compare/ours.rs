@@ -42,12 +42,12 @@ pub(crate) fn fill(
     run.lost_chunks = Measured::Value(summary.lost_gaps);
     run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
     let cost = summary.cost.as_ref();
-    let cut = "the recording broke off";
+    let cut = "the recording ends early";
     run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
     let bpf_ns = cost.and_then(|cost| cost.bpf_ns_per_tick);
-    run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "the time in BPF programs could not be measured");
+    run.bpf_ns_per_sample = Measured::or_missing(bpf_ns, "BPF run time could not be measured");
     let attributed = cost.and_then(|cost| Attributed::of(&cost.overhead));
-    run.attributed = Measured::or_missing(attributed, "not every part of the cost could be measured");
+    run.attributed = Measured::or_missing(attributed, "part of the cost could not be measured");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     let strategies = strategies(mode).iter().map(|strategy| stacks(config, &analysis, strategy, name, run.repeat));
     run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);

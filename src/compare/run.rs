@@ -26,7 +26,7 @@ pub(crate) struct RunConfig {
 }
 
 /// Words for a figure nobody records.
-pub(crate) const NO_PROFILER: &str = "nobody records in this mode";
+pub(crate) const NO_PROFILER: &str = "this mode makes no recording";
 
 /// Runs `mode` once.
 ///

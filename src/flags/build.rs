@@ -150,7 +150,7 @@ impl Builder<'_> {
             .replace("{layout}", if self.layout == LLD { &lld } else { "" })
             .replace("{exe}", &quoted(first.as_os_str()));
         shell(&command, dir, &dir.join("build.log"))?;
-        anyhow::ensure!(first.exists(), "`link` made no {}", first.display());
+        anyhow::ensure!(first.exists(), "`link` did not create {}", first.display());
         for copy in 1..self.manifest.copies {
             let name = binary_name(layout.saturating_mul(self.manifest.copies).saturating_add(copy));
             fs::copy(&first, dir.join(name)).context("copying a binary")?;
@@ -200,7 +200,7 @@ fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "o" || extension == "a"))
         .collect();
     objects.sort();
-    anyhow::ensure!(!objects.is_empty(), "`compile` left no object files");
+    anyhow::ensure!(!objects.is_empty(), "`compile` created no object files");
     Ok(objects)
 }
 
@@ -217,7 +217,7 @@ pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()>
         .context("starting sh")?;
     let said = fs::read_to_string(log).unwrap_or_default();
     let last = said.lines().rfind(|line| line.contains("error")).unwrap_or_default().to_owned();
-    anyhow::ensure!(status.success(), "{status}: {last} (all of it in {})", log.display());
+    anyhow::ensure!(status.success(), "{status}: {last} (log: {})", log.display());
     Ok(())
 }
 

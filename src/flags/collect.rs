@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Everything that is finished, as of now.
 pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
-    let plan: Plan = Store::read(&store.path("manifest.json")).context("manifest.json cannot be read")?;
+    let plan: Plan = Store::read(&store.path("manifest.json")).context("cannot read manifest.json")?;
     let environment: Environment = Store::read(&store.path("environment.json")).unwrap_or_default();
     let lines: Vec<Line> = store.lines(rounds::FILE)?;
     let facts: Vec<Fact> = store.lines(Fact::FILE)?;

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Instructions of a run of a binary.
 pub(super) fn count(here: &Path, dir: &Path, words: &str, supervisor: &mut Supervisor) -> anyhow::Result<u64> {
     let is_alone = words.split_whitespace().next() == Some(EXE);
-    anyhow::ensure!(is_alone, "the benchmark is more than the binary (`{words}`)");
+    anyhow::ensure!(is_alone, "the benchmark runs more than the binary (`{words}`)");
     let run = command(here, dir, 0, words);
     let mut args: Vec<_> =
         ["--tool=exp-bbv", "--instr-count-only=yes", "--bb-out-file=/dev/null"].map(Into::into).into();
@@ -21,7 +21,7 @@ pub(super) fn count(here: &Path, dir: &Path, words: &str, supervisor: &mut Super
         .run(&Run { program: "valgrind".into(), args, env: None, output: Some(output.clone()), ..run })
         .context("valgrind")?;
     let text = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;
-    total(&String::from_utf8_lossy(&text)).context("valgrind told no total of instructions")
+    total(&String::from_utf8_lossy(&text)).context("valgrind printed no instruction count")
 }
 
 /// The number after `Total instructions:`, the last one if processes forked.

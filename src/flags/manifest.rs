@@ -117,27 +117,30 @@ impl Manifest {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(self.rounds > 0, "rounds = 0: nothing would be measured");
-        anyhow::ensure!(self.limit_s > 0, "limit_s = 0: no benchmark would be done in time");
-        anyhow::ensure!(self.layouts >= 2, "layouts = {}: fewer than 2 give no interval", self.layouts);
+        anyhow::ensure!(self.rounds > 0, "rounds must be at least 1");
+        anyhow::ensure!(self.limit_s > 0, "limit_s must be at least 1");
+        anyhow::ensure!(self.layouts >= 2, "layouts = {}: must be at least 2", self.layouts);
         let n = self.layouts.checked_mul(self.copies).filter(|n| (2..=99).contains(n));
         anyhow::ensure!(n.is_some(), "layouts × copies must be 2 to 99");
         let flags = self.flags.iter().map(|flags| &flags.name);
         let programs = self.program.iter().map(|program| &program.name);
         for (what, names) in [("flags", flags.collect::<Vec<_>>()), ("program", programs.collect())] {
-            anyhow::ensure!(!names.is_empty(), "no [[{what}]]");
+            anyhow::ensure!(!names.is_empty(), "the manifest has no [[{what}]]");
             for (index, name) in names.iter().enumerate() {
                 let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+' | '.');
                 let plain = !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain);
-                anyhow::ensure!(plain, "[[{what}]] name `{name}`: use letters, digits, -, _, + and .");
-                anyhow::ensure!(!names.iter().take(index).any(|other| other == name), "[[{what}]] `{name}` twice");
+                anyhow::ensure!(plain, "[[{what}]] name `{name}`: use only letters, digits, -, _, + and .");
+                anyhow::ensure!(
+                    !names.iter().take(index).any(|other| other == name),
+                    "[[{what}]] `{name}` is given twice"
+                );
             }
         }
         for flags in &self.flags {
             if let Some(against) = &flags.against {
                 let baseline = self.flags.iter().find(|other| other.name == *against);
                 let is_baseline = baseline.is_some_and(|baseline| baseline.against.is_none());
-                anyhow::ensure!(is_baseline, "[[flags]] `{}`: against = `{against}` is no baseline", flags.name);
+                anyhow::ensure!(is_baseline, "[[flags]] `{}`: against = `{against}` is not a baseline", flags.name);
             }
         }
         self.program.iter().try_for_each(|program| self.check_program(program))
@@ -147,14 +150,14 @@ impl Manifest {
         let name = &program.name;
         for command in [Some(&program.bench), program.short.as_ref(), program.long.as_ref()].into_iter().flatten() {
             let n = command.split_whitespace().filter(|word| *word == EXE).count();
-            anyhow::ensure!(n == 1, "[[program]] `{name}`: `{command}` must have the word {EXE} once");
+            anyhow::ensure!(n == 1, "[[program]] `{name}`: `{command}` must contain {EXE} once");
         }
         let sources = [program.path.is_some(), !program.crates.is_empty(), program.fetch.is_some()];
         let n = sources.iter().filter(|given| **given).count();
-        anyhow::ensure!(n < 2, "[[program]] `{name}`: give one of crate, path and fetch");
+        anyhow::ensure!(n < 2, "[[program]] `{name}`: set one of crate, path and fetch");
         for flags in program.under.iter().flatten() {
             let is_known = self.flags.iter().any(|other| other.name == *flags);
-            anyhow::ensure!(is_known, "[[program]] `{name}`: under = `{flags}` is no [[flags]]");
+            anyhow::ensure!(is_known, "[[program]] `{name}`: under = `{flags}` is not a [[flags]]");
         }
         let lacks = self.flags.iter().find(|flags| {
             let needs = flags.against.as_deref().filter(|_| program.is_under(&flags.name));
@@ -163,7 +166,7 @@ impl Manifest {
         match lacks {
             None => Ok(()),
             Some(flags) => {
-                anyhow::bail!("[[program]] `{name}`: under has `{}` without what it is compared with", flags.name)
+                anyhow::bail!("[[program]] `{name}`: under has `{}` without its baseline", flags.name)
             }
         }
     }
@@ -207,16 +210,16 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (from, to, want) in [
-            ("rounds = ", "rounds = 0 #", "rounds = 0"),
+            ("rounds = ", "rounds = 0 #", "rounds must be"),
             ("layouts = ", "layouts = 0 #", "layouts"),
-            ("# limit_s = 600", "limit_s = 0", "limit_s = 0"),
+            ("# limit_s = 600", "limit_s = 0", "limit_s must be"),
             ("name = \"gcc-fp\"", "name = \"gcc\"", "twice"),
-            ("against = \"gcc\"", "against = \"icc\"", "no baseline"),
-            ("bench = \"{exe}", "bench = \"time", "must have the word {exe}"),
-            ("name = \"rec\"", "name = \"rec\"\nunder = [\"icc\"]", "is no [[flags]]"),
-            ("name = \"rec\"", "name = \"rec\"\nunder = [\"gcc-fp\"]", "without what it is compared with"),
+            ("against = \"gcc\"", "against = \"icc\"", "not a baseline"),
+            ("bench = \"{exe}", "bench = \"time", "must contain {exe} once"),
+            ("name = \"rec\"", "name = \"rec\"\nunder = [\"icc\"]", "is not a [[flags]]"),
+            ("name = \"rec\"", "name = \"rec\"\nunder = [\"gcc-fp\"]", "without its baseline"),
             ("name = \"rec\"", "name = \"rec\"\npath = \"x\"\nfetch = \"y\"", "one of crate, path and fetch"),
-            ("name = \"rec\"", "name = \"../rec\"", "use letters"),
+            ("name = \"rec\"", "name = \"../rec\"", "use only letters"),
             ("seed = ", "sed = ", "sed"),
         ] {
             assert!(TEMPLATE.contains(from), "{from}");

@@ -57,7 +57,7 @@ pub(super) fn round(
         }
     }
     if n_left > 0 {
-        say(&format!("flags: {}: the benchmark left {n_left} processes running, which were ended", program.name));
+        say(&format!("flags: {}: killed {n_left} processes that the benchmark left running", program.name));
     }
     let times = Times { round, cpu_s };
     Ok(Line { program: program.name.clone(), arms: arms.to_vec(), made: Some(made.to_owned()), times })

@@ -60,10 +60,10 @@ impl Plan {
         let mut has_older_rounds = true;
         for arm in self.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-            let noted = Store::read::<Files>(&dir.join(Files::FILE)).context("a build that is gone")?;
+            let noted = Store::read::<Files>(&dir.join(Files::FILE)).context("a build is missing")?;
             has_older_rounds &= !noted.since_build;
             made.push(noted.digest);
-            made.push(std::fs::read_to_string(dir.join(MADE)).context("a build that is gone")?);
+            made.push(std::fs::read_to_string(dir.join(MADE)).context("a build is missing")?);
         }
         let digest = format!("{:016x}", fnv(serde_json::json!(made).to_string().as_bytes()));
         has_older_rounds &= match earlier.and_then(|plan| plan.identities.get(&program.name)) {
@@ -98,7 +98,7 @@ impl Fact {
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
-    plan.missing.iter().for_each(|what| say(&format!("flags: not here: {what}")));
+    plan.missing.iter().for_each(|what| say(&format!("flags: not available: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
     let builder = Builder { store, manifest, layout };
@@ -172,7 +172,7 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
     for program in &manifest.program {
         let arms = plan.arms(program);
         if arms.is_empty() {
-            plan.missing.push(format!("program {}: none of its compilers is here", program.name));
+            plan.missing.push(format!("program {}: none of its compilers is installed", program.name));
             continue;
         }
         let built = (|| {
@@ -189,14 +189,14 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
         })();
         if let Ok(true) = built {
             say(&format!(
-                "flags: {}: its builds do not say of which files they are; taken for those of now",
+                "flags: {}: its builds do not list their files; assuming that they are unchanged",
                 program.name
             ));
         }
         match built {
             Ok(_) => plan.programs.push(program.name.clone()),
             Err(error) => {
-                say(&format!("flags: {} cannot be built and is left out: {error:#}", program.name));
+                say(&format!("flags: skipping {}, which does not build: {error:#}", program.name));
                 plan.missing.push(format!("program {}: {error:#}", program.name));
             }
         }
@@ -229,7 +229,7 @@ fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
     for program in programs {
         for arm in plan.arms(program) {
             let dir = store.arm_dir(&program.name, &arm.flags, arm.again);
-            let made = first_binary(&dir).context("a build that is gone")?;
+            let made = first_binary(&dir).context("a build is missing")?;
             let mut key = vec![serde_json::json!(made), serde_json::json!(program)];
             key.extend([serde_json::json!(manifest.recording), serde_json::json!(manifest.instructions)]);
             let noted = Store::read::<Files>(&dir.join(Files::FILE)).filter(|noted| noted.since_build);
@@ -281,9 +281,7 @@ fn fact(
 fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let left = rounds_left(store, plan)?;
     if !left.is_empty() && !raise_session() {
-        say(
-            "flags: other sessions get as much of the CPU as this one; start with `setsid -w` as root for calmer times",
-        );
+        say("flags: other sessions share the CPU; for less noise, run as root with `setsid -w`");
     }
     let mut progress = Progress::new("rounds", left.len());
     let (mut left_out, mut faults) = (BTreeSet::new(), Vec::new());
@@ -296,7 +294,7 @@ fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
         match round(store, &plan.manifest, program, (&plan.arms(program), made), n, supervisor) {
             Ok(line) => store.append(rounds::FILE, &line)?,
             Err(error) => {
-                let words = format!("{error:#}; {} has no rounds from the {}th on", program.name, n.saturating_add(1));
+                let words = format!("{error:#}; {} has no rounds from round {} on", program.name, n.saturating_add(1));
                 say(&format!("flags: {words}"));
                 left_out.insert(program.name.clone());
                 faults.push(words);

@@ -35,7 +35,7 @@ fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> any
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
     }
-    fs::create_dir_all(&src).with_context(|| format!("cannot make {}", src.display()))?;
+    fs::create_dir_all(&src).with_context(|| format!("cannot create {}", src.display()))?;
     let commands_here = commands.replace("{here}", &quoted(here.as_os_str()));
     shell(&commands_here, &src, &dir.join("fetch.log")).context("fetching the sources")?;
     Store::write(&kept, &commands)?;
@@ -58,13 +58,13 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(found) = known.filter(|found| found.paths.iter().all(|path| path.exists())) {
         return Ok(found.paths);
     }
-    fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut wanted = Vec::new();
     let mut manifest =
         "[package]\nname = \"sources\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n".to_owned();
     manifest.push_str("[dependencies]\n");
     for spec in &program.crates {
-        let (name, version) = spec.split_once('@').with_context(|| format!("crate `{spec}`: give NAME@VERSION"))?;
+        let (name, version) = spec.split_once('@').with_context(|| format!("crate `{spec}`: expected NAME@VERSION"))?;
         manifest.push_str(&format!("{name} = {{ version = \"={version}\", default-features = false }}\n"));
         wanted.push(name);
     }
@@ -75,7 +75,7 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
         .args(["metadata", "--format-version", "1", "--quiet"])
         .current_dir(&dir)
         .output()
-        .context("cargo fetches the sources of crates, and cannot be started")?;
+        .context("cannot start cargo, which fetches the sources of crates")?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("what cargo metadata printed")?;

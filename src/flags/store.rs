@@ -16,7 +16,7 @@ pub(crate) struct Store {
 impl Store {
     /// Makes the directory if it is not there.
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self { dir: dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))? })
     }
 

@@ -92,7 +92,7 @@ fn one(run: &Run, stop: &StopFlag) -> anyhow::Result<Option<Ended>> {
     };
     if !in_time {
         end_all();
-        return Ok(Some(failed(format!("not done after {} s (limit_s), and ended", limit.as_secs()))));
+        return Ok(Some(failed(format!("killed after {} s (limit_s)", limit.as_secs()))));
     }
     let status = child.wait().context("waiting for a benchmark")?;
     let cpu_us = children_us()?.saturating_sub(before);

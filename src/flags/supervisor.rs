@@ -70,7 +70,7 @@ impl Supervisor {
     /// If it did not end well, or not in time.
     pub(super) fn run(&mut self, run: &Run) -> anyhow::Result<Ended> {
         let run = Run { limit_ms: u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX), ..run.clone() };
-        let mut line = serde_json::to_vec(&run).context("a command that cannot be written down")?;
+        let mut line = serde_json::to_vec(&run).context("the command is not UTF-8")?;
         line.push(b'\n');
         let to = self.to.as_mut().context("a pipe")?;
         to.write_all(&line).context("asking for a benchmark")?;

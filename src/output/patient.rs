@@ -109,7 +109,7 @@ pub(super) fn open(path: &Path, flags: i32, stop: &StopFlag) -> io::Result<File>
                 }
             }
             Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) => {
-                return Err(io::Error::other("told to end before anybody read it"));
+                return Err(io::Error::other("stopped before anything read it"));
             }
             opened => return opened,
         }

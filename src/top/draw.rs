@@ -9,7 +9,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-const KEYS: &str = "q quit  f/d fp or dwarf stacks  p by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
+const KEYS: &str =
+    "q quit  f/d fp or dwarf stacks  p split by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
 
 /// Draws everything. Names come from the profiled programs: control characters of theirs are written out.
 pub(crate) fn draw(view: &mut View, frame: &mut Frame<'_>) {
@@ -52,7 +53,7 @@ fn head_lines(view: &View) -> Vec<Line<'_>> {
         )),
     ];
     if view.left_out > 0 {
-        counts.push(Span::styled(format!("  {} blocks not shown: too much at once", view.left_out), warn));
+        counts.push(Span::styled(format!("  {} blocks skipped: too much data", view.left_out), warn));
     }
     let stacks = view.strategies.iter().flat_map(|name| strategy_spans(view, name)).collect::<Vec<_>>();
     let last = match &view.failure {

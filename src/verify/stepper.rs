@@ -375,7 +375,7 @@ impl Stepper {
 
     /// Ends the program before it is over.
     fn end_early(&mut self) -> anyhow::Result<()> {
-        let why = if self.stop.signal().is_some() { "interrupted" } else { "all that was asked for" };
+        let why = if self.stop.signal().is_some() { "interrupted" } else { "--max-instructions" };
         let n = self.counts.instructions;
         match nix::sys::signal::kill(self.pid, Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}

@@ -47,7 +47,7 @@ impl Registers {
     /// If it is gone, or runs 32-bit code.
     pub(super) fn of(tid: Pid) -> anyhow::Result<Self> {
         let r = ptrace::getregs(tid).with_context(|| format!("reading the registers of thread {tid}"))?;
-        anyhow::ensure!(r.cs == USER_CS_64, "32-bit code cannot be verified");
+        anyhow::ensure!(r.cs == USER_CS_64, "32-bit code is not supported");
         let values = [
             r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
             r.r15, r.rip,

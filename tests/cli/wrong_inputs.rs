@@ -118,7 +118,7 @@ fn foreign_files_are_named_for_what_they_are() {
         ("empty", &b""[..], &["empty"][..]),
         ("perf.data", b"PERFILE2\x68\0\0\0\0\0\0\0", &["perf"]),
         ("elf", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", &["ELF"]),
-        ("text", b"hello, world, this is some text\n", &["not a recording"]),
+        ("text", b"hello, world, this is some text\n", &["not an fpprof recording"]),
     ] {
         let path = dir.path().join(name);
         fs::write(&path, bytes).unwrap();
@@ -155,7 +155,7 @@ fn what_cannot_be_unwound_is_named() {
         ("empty", "not a perf.data file: the file is empty"),
         ("text", "not a perf.data file: it looks like text"),
         ("program", "not a perf.data file: it looks like an ELF file"),
-        ("begun", "its header is cut off"),
+        ("begun", "its header is truncated"),
     ] {
         refused(&["import", &at(file), "-o", &at("imported")], words);
         assert!(!dir.path().join("imported").exists(), "{file}");
@@ -164,9 +164,9 @@ fn what_cannot_be_unwound_is_named() {
         ("nothing", "not found"),
         ("", "not a regular file"),
         ("empty", "not an ELF file"),
-        ("object", "not a core, but an object file"),
-        ("program", "not a core, but an executable or a library"),
-        ("core", "the core is cut off before its memory"),
+        ("object", "not a core dump, but an object file"),
+        ("program", "not a core dump, but an executable or a library"),
+        ("core", "the core dump is truncated"),
     ] {
         refused(&["unwind", "--core", &at(file)], words);
     }
@@ -174,11 +174,15 @@ fn what_cannot_be_unwound_is_named() {
         ("nothing", "1", "not found"),
         ("", "1", "not a regular file"),
         ("text", "1", "not an ELF file"),
-        ("program", "nothing+4", "no function nothing"),
-        ("program", "0xffffffff", "no call frame information covers 0xffffffff: what there is lies between 0x"),
-        ("object", "0xffffffff", "it is an object file, which has no addresses yet"),
-        ("cut", "main", "no function main"),
-        ("cut", "0x1000", "it has no section headers: it is cut off"),
+        ("program", "nothing+4", "no function `nothing`"),
+        (
+            "program",
+            "0xffffffff",
+            "no call frame information covers 0xffffffff: the file's call frame information covers 0x",
+        ),
+        ("object", "0xffffffff", "this is an unlinked object file, which has no addresses"),
+        ("cut", "main", "no function `main`"),
+        ("cut", "0x1000", "the file has no section headers: it is truncated"),
     ] {
         refused(&["cfi", "--elf", &at(file), "--pc", pc], words);
     }

@@ -127,7 +127,7 @@ fn strange_tables_are_refused() {
         let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
         let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind, "stranger"]);
         remove_tables(&recorded);
-        assert!(recorded.stderr.contains("1 tables of compiled code"), "{kind}: {}", recorded.stderr);
+        assert!(recorded.stderr.contains("1 files with JIT symbols"), "{kind}: {}", recorded.stderr);
         let report = report(&file, &[]);
         let hottest = report["hottest"].to_string();
         assert!(!hottest.contains("stranger"), "{kind}: {hottest}");
@@ -162,7 +162,7 @@ fn files_mounted_over_a_table_are_refused() {
         let recorded = ran(fpprof().args(["record", "-F", "999", "-p", &pid, "--duration", "0.5", "-o"]).arg(&file));
         drop(running);
         std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
-        assert!(recorded.stderr.contains("1 tables of compiled code"), "{user}: {}", recorded.stderr);
+        assert!(recorded.stderr.contains("1 files with JIT symbols"), "{user}: {}", recorded.stderr);
     }
 }
 

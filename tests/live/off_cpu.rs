@@ -254,11 +254,11 @@ fn units_are_said_and_never_mixed() {
     for args in [vec!["report", "--html", html.to_str().unwrap()], vec!["diff", file.to_str().unwrap()]] {
         let refused = ran(fpprof().args(&args).arg(&file).args(["--event", "off-cpu"]));
         assert_eq!(refused.status, 2, "{args:?}: {}", refused.stderr);
-        assert!(refused.stderr.contains("export --event off-cpu"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("`export` with --event off-cpu"), "{}", refused.stderr);
     }
     let unknown = ran(fpprof().arg("report").arg(&file).args(["--event", "on-cpu"]));
     assert_eq!(unknown.status, 1, "{}", unknown.stderr);
-    assert!(unknown.stderr.contains("no event on-cpu; it has"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no event on-cpu in the recording; it has"), "{}", unknown.stderr);
 }
 
 /// Check that what cannot work is refused with what to do, before anything runs.
@@ -277,7 +277,7 @@ fn refused_where_it_cannot_be() {
     refused(
         &["--off-cpu", "--collector", "perf-event"],
         1,
-        &["--off-cpu", "needs eBPF: leave out --collector perf-event"],
+        &["--off-cpu", "needs eBPF; record without --collector perf-event"],
     );
     refused(&["--off-cpu", "soon"], 2, &["`soon` is not a time", "50us"]);
 }

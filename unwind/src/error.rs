@@ -34,13 +34,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRow(svma) => write!(f, "no call frame information covers {svma:#x}"),
-            Self::BigEndian => f.write_str("big-endian sections are not read"),
+            Self::BigEndian => f.write_str("big-endian sections are not supported"),
             Self::LongCie(offset) => write!(f, "the common information entry at offset {offset:#x} is too long"),
-            Self::Descending(svma) => write!(f, "the row at {svma:#x} starts below the row before it"),
+            Self::Descending(svma) => write!(f, "the row at {svma:#x} starts before the previous row"),
             Self::ManyInstructions(limit) => write!(f, "a CFI program of more than {limit} instructions"),
-            Self::DeepRemember(limit) => write!(f, "more than {limit} remembered states"),
-            Self::NoState => f.write_str("a CFI instruction without the state it changes"),
-            Self::Parse(error) => write!(f, "call frame information cannot be parsed: {error}"),
+            Self::DeepRemember(limit) => write!(f, "a CFI program with more than {limit} remembered states"),
+            Self::NoState => f.write_str("a CFI instruction without a state to change"),
+            Self::Parse(error) => write!(f, "cannot parse call frame information: {error}"),
         }
     }
 }

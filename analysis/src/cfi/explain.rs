@@ -101,33 +101,33 @@ pub fn what_there_is(file: &LoneModule) -> String {
         all = Some(known.start.min(range.start)..known.end.max(range.end));
     });
     match all {
-        _ if file.image().segments.is_empty() => "it is an object file, which has no addresses yet".to_owned(),
-        Some(range) => format!("what there is lies between {:#x} and {:#x}", range.start, range.end),
+        _ if file.image().segments.is_empty() => "this is an unlinked object file, which has no addresses".to_owned(),
+        Some(range) => format!("the file's call frame information covers {:#x} to {:#x}", range.start, range.end),
         None if !file.has_sections() => {
-            "it has no section headers: it is cut off, or a core, or they were removed".to_owned()
+            "the file has no section headers: it is truncated, a core dump, or they were stripped".to_owned()
         }
-        None => "it has none at all, nor has a debug file of it".to_owned(),
+        None => "neither the file nor its debug file has any".to_owned(),
     }
 }
 
 fn cfa(row: &Row) -> String {
     match row.cfa {
-        CfaRule::None => "not said: the entry is wrong".to_owned(),
+        CfaRule::None => "unknown: the entry is corrupt".to_owned(),
         CfaRule::RegisterOffset { register, offset } => format!("{}{offset:+}", name(row, register)),
-        CfaRule::Expression(bytes) => format!("what the expression {} gives", expression(row, bytes)),
+        CfaRule::Expression(bytes) => format!("result of expression {}", expression(row, bytes)),
     }
 }
 
 fn rule(row: &Row, rule: RegisterRule) -> String {
     match rule {
-        RegisterRule::Unspecified => "not said".to_owned(),
+        RegisterRule::Unspecified => "unknown".to_owned(),
         RegisterRule::Undefined => "undefined".to_owned(),
         RegisterRule::SameValue => "unchanged".to_owned(),
         RegisterRule::Offset(offset) => format!("saved at CFA{offset:+}"),
         RegisterRule::ValOffset(offset) => format!("CFA{offset:+}"),
         RegisterRule::Register(register) => format!("in {}", name(row, register)),
-        RegisterRule::Expression(bytes) => format!("saved where the expression {} says", expression(row, bytes)),
-        RegisterRule::ValExpression(bytes) => format!("what the expression {} gives", expression(row, bytes)),
+        RegisterRule::Expression(bytes) => format!("saved at the result of expression {}", expression(row, bytes)),
+        RegisterRule::ValExpression(bytes) => format!("result of expression {}", expression(row, bytes)),
     }
 }
 

@@ -69,7 +69,7 @@ fn rows_are_explained() {
     assert_eq!(start.return_address, "undefined");
     let computed = explain(&file, file.function("computed").unwrap().svma).unwrap();
     // breg7 8; deref
-    assert_eq!(computed.cfa, "what the expression 770806 gives");
+    assert_eq!(computed.cfa, "result of expression 770806");
     assert!(computed.is_signal_frame);
 }
 

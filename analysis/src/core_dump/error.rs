@@ -11,28 +11,28 @@ pub enum CoreError {
     #[error("{}", .0.words())]
     File(Missing),
     /// An ELF file of another type.
-    #[error("not a core, but {}", type_name(*.0))]
+    #[error("not a core dump, but {}", type_name(*.0))]
     NotACore(u16),
     /// The file ends in its headers or notes.
-    #[error("the core is cut off before its memory")]
+    #[error("the core dump is truncated: it ends before its memory")]
     CutOff,
     /// An architecture that is not unwound.
-    #[error("a core of {}; x86-64, i386 and aarch64 are supported", machine_name(*.0))]
+    #[error("unsupported architecture {}; supported: x86-64, i386, aarch64", machine_name(*.0))]
     Machine(u16),
     /// 64-bit code in a 32-bit file.
-    #[error("a core of x32, 64-bit code with 32-bit addresses; x86-64, i386 and aarch64 are supported")]
+    #[error("unsupported architecture x32; supported: x86-64, i386, aarch64")]
     X32,
     /// Big-endian code.
-    #[error("a big-endian core; little-endian ones are supported")]
+    #[error("big-endian core dumps are not supported")]
     BigEndian,
     /// The headers cannot be parsed.
-    #[error("the core's headers are damaged: {0}")]
+    #[error("the core dump's headers are corrupt: {0}")]
     Headers(object::read::Error),
     /// More segments than any process has mappings.
-    #[error("{0} segments; no process has so many mappings")]
+    #[error("the core dump's headers are corrupt: {0} segments")]
     ManySegments(usize),
     /// No thread in the notes.
-    #[error("no thread in it: its notes hold no registers")]
+    #[error("the core dump has no threads: its notes hold no registers")]
     NoThreads,
 }
 

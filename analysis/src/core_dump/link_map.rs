@@ -27,16 +27,16 @@ pub(super) fn files(
     warnings: &mut Vec<String>,
 ) -> Vec<MappedRange> {
     let Some(path) = options.executable else {
-        warnings.push("the core has no list of mapped files (NT_FILE): name its executable with --exe".to_owned());
+        warnings.push("the core dump has no list of mapped files (NT_FILE); pass its executable with --exe".to_owned());
         return Vec::new();
     };
     let elf = options.resolver.open(path).and_then(ElfFile::new).ok().filter(|elf| elf.image().arch == Some(core.arch));
     let Some(elf) = elf else {
-        warnings.push(format!("{}: not an executable of the core's architecture", path.display()));
+        warnings.push(format!("{}: not an executable of the core dump's architecture", path.display()));
         return Vec::new();
     };
     let Some(bias) = core.entry.zip(elf.image().entry).map(|(avma, svma)| avma.wrapping_sub(svma)) else {
-        warnings.push("the core does not say where the entry point was".to_owned());
+        warnings.push("the core dump has no entry point (AT_ENTRY)".to_owned());
         return Vec::new();
     };
     let mut files = ranges(elf.image(), bias, path.as_os_str().as_bytes());

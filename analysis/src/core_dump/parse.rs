@@ -167,7 +167,7 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache, len: u64) -> Result<
     core.files.sort_by_key(|file| file.start);
     for (what, n) in [("mapped files", core.files.len()), ("threads", core.threads.len())] {
         if n > MAX_SEGMENTS {
-            core.warnings.push(format!("{n} {what} are too many; the first {MAX_SEGMENTS} are taken"));
+            core.warnings.push(format!("{n} {what} are too many; only the first {MAX_SEGMENTS} are used"));
         }
     }
     core.files.truncate(MAX_SEGMENTS);
@@ -176,7 +176,7 @@ fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache, len: u64) -> Result<
     let missing = |load: &Load| load.file_bytes.min(end_of(load).saturating_sub(len));
     let missing = core.loads.iter().map(missing).fold(0, u64::saturating_add);
     if missing > 0 {
-        core.warnings.push(format!("the core is cut off: {missing} bytes of memory are missing at its end"));
+        core.warnings.push(format!("the core dump is truncated: {missing} bytes of memory are missing at its end"));
     }
     if core.threads.is_empty() {
         return Err(if missing > 0 { CoreError::CutOff } else { CoreError::NoThreads });
@@ -206,20 +206,20 @@ fn notes<E: FileHeader<Endian = Endianness>>(
 ) {
     let bytes: u64 = program.p_filesz(endian).into();
     if bytes > MAX_NOTE_BYTES {
-        core.warnings.push(format!("{bytes} bytes of notes are not read"));
+        core.warnings.push(format!("{bytes} bytes of notes were ignored"));
         return;
     }
     let mut iterator = match program.notes(endian, cache) {
         Ok(Some(iterator)) => iterator,
         Ok(None) => return,
-        Err(error) => return core.warnings.push(format!("notes cannot be read: {error}")),
+        Err(error) => return core.warnings.push(format!("cannot read notes: {error}")),
     };
     loop {
         match iterator.next() {
             Ok(Some(note)) if note.name() == b"CORE" => take(note.n_type(endian).0, note.desc(), core),
             Ok(Some(_)) => {}
             Ok(None) => return,
-            Err(error) => return core.warnings.push(format!("notes end in the middle: {error}")),
+            Err(error) => return core.warnings.push(format!("notes are truncated: {error}")),
         }
     }
 }
@@ -233,14 +233,14 @@ fn take(kind: u32, bytes: &[u8], core: &mut Core) {
         PRSTATUS if core.threads.len() > MAX_SEGMENTS => {}
         PRSTATUS => match thread(core.arch, bytes) {
             Some(thread) => core.threads.push(thread),
-            None => core.warnings.push("a thread whose registers are cut off is left out".to_owned()),
+            None => core.warnings.push("ignored a thread with truncated registers".to_owned()),
         },
         PRPSINFO => core.command = command(bytes),
         AUXV => auxiliary(bytes, core),
-        FILE if !core.files.is_empty() => core.warnings.push("a second list of mapped files is left out".to_owned()),
+        FILE if !core.files.is_empty() => core.warnings.push("ignored a second list of mapped files".to_owned()),
         FILE => match files(bytes, prstatus(core.arch).word) {
             Some(files) => core.files = files,
-            None => core.warnings.push("the list of mapped files is damaged and left out".to_owned()),
+            None => core.warnings.push("ignored a corrupt list of mapped files".to_owned()),
         },
         _ => {}
     }

@@ -203,7 +203,7 @@ fn others_are_refused_by_name() {
     let s390 = dir.path("s390");
     std::fs::write(&s390, &bytes).unwrap();
     let error = read(&s390).unwrap_err();
-    assert_eq!(error.to_string(), "a core of s390; x86-64, i386 and aarch64 are supported");
+    assert_eq!(error.to_string(), "unsupported architecture s390; supported: x86-64, i386, aarch64");
     bytes[18] = 62;
     std::fs::write(&s390, &bytes).unwrap();
     assert_eq!(read(&s390), Err(CoreError::NoThreads));

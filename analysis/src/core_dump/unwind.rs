@@ -58,7 +58,7 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &Options<'_>) -> U
     let timeline = Timeline::new(events(core, &headers));
     let executable = executable(core, options.executable);
     if options.executable.is_some() && executable.is_none() {
-        warnings.push("the core does not say which of its files is the executable; --exe was not used".to_owned());
+        warnings.push("--exe was ignored: the core dump does not say which of its files is the executable".to_owned());
     }
     let resolver = CoreFiles { inner: options.resolver, executable, root: options.root };
     let meta = meta();
@@ -123,7 +123,7 @@ pub(super) fn unwind(
     warnings.extend(symbols.warnings().iter().cloned());
     if stacks.len() < starts.len() {
         let n = starts.len().saturating_sub(stacks.len());
-        warnings.push(format!("{n} threads are left out: more than {MAX_FRAMES} frames in all"));
+        warnings.push(format!("{n} threads were ignored: more than {MAX_FRAMES} frames in total"));
     }
     Unwound {
         arch: arch_name(arch).to_owned(),
@@ -193,10 +193,10 @@ fn warning(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
     let mapped = modules.file(file)?;
     let path = String::from_utf8_lossy(&mapped.path);
     match modules.image(file) {
-        Err(Missing::Replaced) => Some(format!("{path}: the file there has another build id and is not used")),
+        Err(Missing::Replaced) => Some(format!("{path}: ignored, as its build id is not the one in the core dump")),
         Err(missing) => Some(format!("{path}: {}", missing.words())),
         Ok(_) if mapped.identity.build_id.is_none() && mapped.path != b"[vdso]" => {
-            Some(format!("{path}: nothing says that this is the file that was mapped"))
+            Some(format!("{path}: cannot check that this is the file that was mapped"))
         }
         Ok(_) => None,
     }

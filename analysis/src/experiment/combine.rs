@@ -25,7 +25,7 @@ pub(super) fn as_f64(count: &Measured<u64>) -> Measured<f64> {
 
 pub(super) fn bytes_per_sample(run: &Run) -> Measured<f64> {
     match (bytes_of(run), as_f64(&run.recorded)) {
-        (Measured::Value(_), Measured::Value(0.0)) => Measured::missing("no sample was recorded"),
+        (Measured::Value(_), Measured::Value(0.0)) => Measured::missing("no samples were recorded"),
         (Measured::Value(bytes), Measured::Value(recorded)) => Measured::Value(bytes / recorded),
         (Measured::Missing(reason), _) | (_, Measured::Missing(reason)) => Measured::Missing(reason),
     }
@@ -73,7 +73,7 @@ pub(super) fn versus(
         }
     }
     if pairs.is_empty() {
-        return Measured::Missing(reason.unwrap_or_else(|| "no round in common with the baseline".to_owned()));
+        return Measured::Missing(reason.unwrap_or_else(|| "no complete round together with the baseline".to_owned()));
     }
     match statistics::paired_ratio(&pairs) {
         Ok(ratio) => Measured::Value(ratio),

@@ -51,7 +51,7 @@ pub enum Verdict {
 /// Applies [`RULE`].
 pub(super) fn verdict(result: &FlagSetResult) -> Verdict {
     let Some(mean) = &result.mean else {
-        return Verdict::Inconclusive { because: "fewer than two programs have times".to_owned() };
+        return Verdict::Inconclusive { because: "fewer than two programs were timed".to_owned() };
     };
     let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1()).replace('-', "−");
     let cost =

@@ -37,13 +37,13 @@ impl Attribute {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ImportError> {
         let len = bytes.len() as u64;
         if !(MIN_ATTR_BYTES..=MAX_ATTR_BYTES).contains(&len) {
-            return Err(ImportError::Damaged("an event's description is not as long as any"));
+            return Err(ImportError::Damaged("the description of an event has an invalid size"));
         }
         let mut rest = bytes;
         let (attr, own_len) = PerfEventAttr::parse::<_, LittleEndian>(&mut rest)
-            .map_err(|_| ImportError::Damaged("an event's description cannot be read"))?;
+            .map_err(|_| ImportError::Damaged("cannot read the description of an event"))?;
         if own_len > len {
-            return Err(ImportError::Damaged("an event's description is longer than the room for it"));
+            return Err(ImportError::Damaged("the description of an event is too long"));
         }
         let read_format = bytes.get(READ_FORMAT_AT..).and_then(|rest| Bytes(rest).u64()).unwrap_or(0);
         Ok(Self { attr, name: None, ids: Vec::new(), read_format })

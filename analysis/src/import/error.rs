@@ -10,36 +10,36 @@ pub enum ImportError {
     #[error("not a perf.data file: {0}")]
     Foreign(LooksLike),
     /// The file is damaged where it cannot be skipped.
-    #[error("the perf.data file is damaged: {0}")]
+    #[error("the perf.data file is corrupt: {0}")]
     Damaged(&'static str),
     /// The file cannot be read.
-    #[error("reading the perf.data file")]
+    #[error("cannot read the perf.data file")]
     Read(#[source] std::io::Error),
     /// The compressed records cannot be decompressed.
-    #[error("the perf.data file's compressed records are damaged")]
+    #[error("the perf.data file's compressed records are corrupt")]
     Compressed(#[source] std::io::Error),
     /// The compressed records would become larger than any profile.
-    #[error("the perf.data file's compressed records become more than {0} times as large; that is no profile")]
+    #[error("the perf.data file's compressed records grow by more than {0} times; it is probably not a profile")]
     Bomb(u64),
     /// Samples of several events that cannot be told apart.
     #[error(
-        "the perf.data file has several events of different layout and nothing tells their records apart; \
-         record one event, or with --sample-identifier"
+        "the perf.data file has several events of different layout without identifiers; record one event, or use \
+         `perf record --sample-identifier`"
     )]
     Mixed,
     /// Samples of other machines cannot be unwound.
-    #[error("the perf.data file is from {0}; only x86_64 and aarch64 can be imported")]
+    #[error("the perf.data file is from {0}; supported: x86_64, aarch64")]
     Arch(String),
     /// The file is from a big-endian machine.
-    #[error("the perf.data file is from a big-endian machine; only x86_64 and aarch64 can be imported")]
+    #[error("the perf.data file is from a big-endian machine; supported: x86_64, aarch64")]
     BigEndian,
     /// Nothing in the file is a sample.
-    #[error("the perf.data file holds no samples")]
+    #[error("the perf.data file has no samples")]
     NoSamples,
     /// No sample in the file can be parsed.
-    #[error("the perf.data file is damaged: none of its {0} samples can be read")]
+    #[error("the perf.data file is corrupt: cannot read any of its {0} samples")]
     NoGoodSamples(u64),
     /// The recording could not be written.
-    #[error("writing the recording")]
+    #[error("cannot write the recording")]
     Write(#[from] fpprof_recording::Error),
 }

@@ -30,11 +30,11 @@ impl Events {
     /// If it is one too many, or its records can't be told from those of another.
     pub(super) fn add(&mut self, attribute: Attribute) -> Result<(), ImportError> {
         if self.attributes.len() >= MAX_EVENTS {
-            return Err(ImportError::Damaged("it has more events than anyone asks for"));
+            return Err(ImportError::Damaged("too many events"));
         }
         self.n_ids = self.n_ids.saturating_add(attribute.ids.len() as u64);
         if self.n_ids > MAX_IDS {
-            return Err(ImportError::Damaged("its events have more numbers than there are CPUs and threads"));
+            return Err(ImportError::Damaged("too many event ids"));
         }
         let mut layout = RecordParseInfo::new(&attribute.attr, Endianness::LittleEndian);
         let read = ReadValues::new(layout.sample_format, attribute.read_format);
@@ -82,7 +82,7 @@ impl Events {
     /// What of the samples is not taken, in words.
     pub(super) fn warnings(&self) -> Vec<String> {
         let has_branches = |layout: &RecordParseInfo| layout.sample_format.contains(SampleFormat::BRANCH_STACK);
-        let branches = "branch stacks (LBR) are left out; only frame-pointer chains and copied stacks are unwound";
+        let branches = "branch stacks (LBR) were ignored; only frame-pointer chains and copied stacks are unwound";
         self.layouts.iter().any(has_branches).then(|| branches.to_owned()).into_iter().collect()
     }
 

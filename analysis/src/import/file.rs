@@ -52,7 +52,7 @@ pub(super) fn is_pipe(first: &[u8]) -> Result<bool, ImportError> {
         }
         [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..] => Err(ImportError::BigEndian),
         [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..] => {
-            Err(ImportError::Damaged("it is of perf's first format, which is not read"))
+            Err(ImportError::Damaged("perf.data version 1 is not supported"))
         }
         other => Err(ImportError::Foreign(LooksLike::judge(other))),
     }
@@ -69,9 +69,9 @@ impl FileHeader {
     pub(super) fn read<R: Read + Seek>(input: &mut R) -> Result<Self, ImportError> {
         let file_len = input.seek(SeekFrom::End(0)).map_err(ImportError::Read)?;
         let mut part = |section: Section, what: &'static str| part(input, section, file_len, what);
-        let first = part(Section { offset: 0, size: 16.min(file_len) }, "its header is cut off")?;
+        let first = part(Section { offset: 0, size: 16.min(file_len) }, "its header is truncated")?;
         is_pipe(&first)?;
-        let header = part(Section { offset: 0, size: HEADER_BYTES }, "its header is cut off")?;
+        let header = part(Section { offset: 0, size: HEADER_BYTES }, "its header is truncated")?;
         let mut bytes = Bytes(header.get(16..).unwrap_or(&[]));
         let parsed = (|| {
             let attr_len = bytes.u64()?;
@@ -79,7 +79,7 @@ impl FileHeader {
             let _event_types = Section::parse(&mut bytes)?;
             Some((attr_len, attributes, data, bytes.u64()?))
         })();
-        let (attr_len, attributes, mut data, flags) = parsed.ok_or(ImportError::Damaged("its header is cut off"))?;
+        let (attr_len, attributes, mut data, flags) = parsed.ok_or(ImportError::Damaged("its header is truncated"))?;
         let is_unfinished = data.size == 0 || data.end().is_none_or(|end| end > file_len);
         if is_unfinished {
             data.size = file_len.saturating_sub(data.offset);
@@ -89,14 +89,14 @@ impl FileHeader {
         // Where perf was killed the table of features was not written either.
         if !is_unfinished && let Some(mut place) = data.end() {
             for number in (0..u64::from(u64::BITS)).filter(|number| flags >> number & 1 != 0) {
-                let words = part(Section { offset: place, size: SECTION_BYTES }, "its table of features is cut off")?;
+                let words = part(Section { offset: place, size: SECTION_BYTES }, "its table of features is truncated")?;
                 place = place.saturating_add(SECTION_BYTES);
                 let section = Section::parse(&mut Bytes(&words)).filter(|_| feature::READ.contains(&number));
                 let Some(section) = section else { continue };
                 if section.size > MAX_FEATURE_BYTES {
-                    return Err(ImportError::Damaged("one of its features is larger than any"));
+                    return Err(ImportError::Damaged("a feature has an invalid size"));
                 }
-                features.add(number, &part(section, "one of its features is cut off")?);
+                features.add(number, &part(section, "a feature is truncated")?);
             }
         }
         Ok(Self { attributes, features, data, is_unfinished })
@@ -121,10 +121,10 @@ fn read_attributes(
     attr_len: u64,
     part: &mut impl FnMut(Section, &'static str) -> Result<Vec<u8>, ImportError>,
 ) -> Result<Vec<Attribute>, ImportError> {
-    const WHAT: &str = "the descriptions of its events are cut off";
+    const WHAT: &str = "the descriptions of its events are truncated";
     let n = section.size.checked_div(attr_len).unwrap_or(0);
     if n == 0 || n > MAX_EVENTS as u64 {
-        return Err(ImportError::Damaged("it has no events, or more than anyone asks for"));
+        return Err(ImportError::Damaged("it has no events, or too many"));
     }
     let own_len = attr_len.checked_sub(SECTION_BYTES).ok_or(ImportError::Damaged(WHAT))?;
     let all = part(section, WHAT)?;
@@ -135,10 +135,8 @@ fn read_attributes(
         let mut attribute = Attribute::parse(bytes.take(own_len).unwrap_or(&[]))?;
         let ids = Section::parse(&mut bytes).ok_or(ImportError::Damaged(WHAT))?;
         // Events may share them.
-        left_ids = left_ids
-            .checked_sub(ids.size / 8)
-            .ok_or(ImportError::Damaged("its events have more numbers than there are CPUs and threads"))?;
-        let ids = part(ids, "the numbers of its events are cut off")?;
+        left_ids = left_ids.checked_sub(ids.size / 8).ok_or(ImportError::Damaged("too many event ids"))?;
+        let ids = part(ids, "its event ids are truncated")?;
         attribute.ids = ids.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
         attributes.push(attribute);
     }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 
 /// The name under which samples are counted that cannot be read.
-const DAMAGED_SAMPLE: &str = "damaged SAMPLE";
+const DAMAGED_SAMPLE: &str = "corrupt SAMPLE";
 
 /// What an import took and what it left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported,
     let mut first = Vec::new();
     input.by_ref().take(16).read_to_end(&mut first).map_err(ImportError::Read)?;
     if !is_pipe(&first)? {
-        return Err(ImportError::Damaged("it is a file and no pipe's stream, or its header is damaged"));
+        return Err(ImportError::Damaged("it is not the output of `perf record -o -`, or its header is corrupt"));
     }
     Import::default().write(Records::new(input, true), output)
 }
@@ -141,7 +141,7 @@ impl Import {
             import.events.add(attribute)?;
         }
         if header.is_unfinished {
-            let damage = "it is not finished, or cut off: the names of its events and of the machine are missing";
+            let damage = "it is incomplete: the names of its events and of the machine are missing";
             import.done.damage.push(damage.to_owned());
         }
         // In a file that was not finished the last record may be half written; that is its end.
@@ -164,7 +164,7 @@ impl Import {
 
     /// Why there was not one sample.
     pub(super) fn no_samples<R: Read>(&self, records: &Records<R>) -> ImportError {
-        let unfinished = "it is not finished, or cut off, before its first sample";
+        let unfinished = "it is incomplete: it ends before its first sample";
         let damage = records.damage().or((!self.done.damage.is_empty()).then_some(unfinished));
         let bad = self.done.left_out.get(DAMAGED_SAMPLE).map(|&n| ImportError::NoGoodSamples(n));
         damage.map(ImportError::Damaged).or(bad).unwrap_or(ImportError::NoSamples)
@@ -200,7 +200,7 @@ impl Import {
             self.is_over = true;
             self.rounds.release(u64::MAX);
             if let Some(damage) = records.damage() {
-                self.done.damage.push(format!("{damage}; what follows is left out"));
+                self.done.damage.push(format!("{damage}; the rest is ignored"));
             }
             return Ok(true);
         };
@@ -209,7 +209,7 @@ impl Import {
                 return Ok(true);
             }
             let Some((_, record)) = self.events.record(head, &self.body) else {
-                return Err(ImportError::Damaged("a record comes before the description of its event"));
+                return Err(ImportError::Damaged("a record precedes the description of its event"));
             };
             let time_ns = record.timestamp().unwrap_or(0);
             if self.rounds.add(time_ns, head, &mut self.body) {

@@ -190,7 +190,7 @@ impl<R: Read> Records<R> {
         let (head, len) = parse_head(rest.first_chunk()?);
         let record = rest.get(..len)?;
         let Some(content) = record.get(HEAD_BYTES..) else {
-            self.damage = Some("a record is shorter than its head");
+            self.damage = Some("a record is shorter than its header");
             return None;
         };
         body.clear();
@@ -203,7 +203,7 @@ impl<R: Read> Records<R> {
     fn next_raw(&mut self, body: &mut Vec<u8>) -> Result<Option<Head>, ImportError> {
         if self.left == Some(0) {
             if self.plain_at < self.plain.len() {
-                self.damage = Some("the last compressed record is cut off");
+                self.damage = Some("the last compressed record is truncated");
             }
             return Ok(None);
         }
@@ -217,13 +217,13 @@ impl<R: Read> Records<R> {
             0 if self.left.is_none() => return Ok(None),
             HEAD_BYTES => {}
             _ => {
-                self.damage = Some("it is cut off");
+                self.damage = Some("it is truncated");
                 return Ok(None);
             }
         }
         let (mut head, len) = parse_head(&bytes);
         let Some(content) = len.checked_sub(HEAD_BYTES) else {
-            self.damage = Some("a record is shorter than its head");
+            self.damage = Some("a record is shorter than its header");
             return Ok(None);
         };
         body.clear();
@@ -273,7 +273,7 @@ impl<R: Read> Records<R> {
         let before = body.len();
         body.resize(before.saturating_add(bytes), 0);
         if self.fill(body.get_mut(before..).unwrap_or(&mut []))? < bytes {
-            self.damage = Some("it is cut off");
+            self.damage = Some("it is truncated");
             return Ok(None);
         }
         Ok(body.last_chunk().map(|word| u64::from_le_bytes(*word)))
@@ -315,7 +315,7 @@ impl<R: Read> Records<R> {
         let skipped = io::copy(&mut self.input.by_ref().take(wanted), &mut io::sink()).map_err(ImportError::Read)?;
         self.went(skipped);
         if skipped < len {
-            self.damage = Some("it is cut off");
+            self.damage = Some("it is truncated");
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl<R: Read> Records<R> {
         self.packed_at = 0;
         match body.get(start..end) {
             Some(packed) => self.packed.extend_from_slice(packed),
-            None => self.damage = Some("a compressed record is longer than the room for it"),
+            None => self.damage = Some("a compressed record is too long"),
         }
     }
 
@@ -344,14 +344,14 @@ impl<R: Read> Records<R> {
         let status = decoder.run_on_buffers(input.unwrap_or(&[]), output.unwrap_or(&mut []));
         let Ok(status) = status else {
             self.plain.truncate(before);
-            self.damage = Some("a compressed record cannot be decompressed");
+            self.damage = Some("cannot decompress a record");
             return Ok(());
         };
         self.plain.truncate(before.saturating_add(status.bytes_written));
         self.packed_at = self.packed_at.saturating_add(status.bytes_read);
         self.is_full = status.bytes_written == CHUNK_BYTES;
         if self.packed_at < self.packed.len() && status.bytes_read == 0 && status.bytes_written == 0 {
-            self.damage = Some("a compressed record cannot be decompressed");
+            self.damage = Some("cannot decompress a record");
         }
         self.n_packed = self.n_packed.saturating_add(status.bytes_read as u64);
         self.n_plain = self.n_plain.saturating_add(status.bytes_written as u64);

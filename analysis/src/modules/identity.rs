@@ -45,8 +45,8 @@ impl Missing {
         match self {
             Self::NotFound => "not found",
             Self::NotRegular => "not a regular file",
-            Self::Unreadable => "cannot be read",
-            Self::NotElf => "not an ELF file that can be parsed",
+            Self::Unreadable => "unreadable",
+            Self::NotElf => "not a valid ELF file",
             Self::Replaced => "replaced during or after the recording",
             Self::Modified => "modified during or after the recording",
         }

@@ -153,12 +153,12 @@ impl<'a> ModuleTable<'a> {
         let warnings = used.filter_map(|(file, slot)| {
             let path = String::from_utf8_lossy(&file.path);
             if slot.is_too_much.load(Ordering::Relaxed) {
-                return Some(format!("{path}: more call frame information than is read; stacks end in it"));
+                return Some(format!("{path}: too much call frame information; stacks end there"));
             }
             match slot.found.get()? {
-                Err(missing) => Some(format!("{path}: {}; its frames have no names", missing.words())),
+                Err(missing) => Some(format!("{path}: {}; its frames have no function names", missing.words())),
                 Ok(Found { verified: Verified::NothingToCompare, .. }) => {
-                    Some(format!("{path}: the recording does not say which file this was; names may be wrong"))
+                    Some(format!("{path}: cannot check that this is the recorded file; function names may be wrong"))
                 }
                 Ok(_) => None,
             }

@@ -39,7 +39,10 @@ pub fn summarise(run: Run, tally: &Tally, modules: &ModuleTable<'_>, n_threads: 
     let mut warnings = names.symbols.warnings().to_vec();
     warnings.extend(modules.warnings());
     if tally.n_unsited > 0 {
-        warnings.push(format!("{} stacks are in the totals only: too many different instructions", tally.n_unsited));
+        warnings.push(format!(
+            "{} stacks are counted in the totals only: too many different instructions",
+            tally.n_unsited
+        ));
     }
     Verification {
         run,

@@ -24,21 +24,21 @@ pub enum Strategy {
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy of this name.
-    #[error("unknown strategy `{0}` (known: fp, dwarf, dwarf@BYTES, elfutils, libunwind)")]
+    #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, elfutils or libunwind")]
     Unknown(String),
     /// Not a number of bytes that a chunk can have.
-    #[error("`{0}`: the bytes of a chunk are a number from 1 to 4294967295, such as dwarf@8192 or dwarf@8K")]
+    #[error("`{0}`: expected a chunk size of 1 to 4294967295 bytes, such as dwarf@8192 or dwarf@8K")]
     BadBytes(String),
     /// There are no copied stacks.
     #[error(
-        "strategy {0} needs copied stacks, and this recording has none: it was made in mode fp. \
-         Record with --call-graph dwarf or both"
+        "strategy {0} needs copied stacks, but this recording was made in mode fp; record with --call-graph dwarf or \
+         both"
     )]
     NeedsChunks(Strategy),
     /// Fewer bytes were copied.
     #[error(
-        "strategy {strategy} needs chunks of at least its size, and this recording's have at most {recorded_bytes} bytes. \
-         Record with --call-graph dwarf,BYTES or both,BYTES with more"
+        "strategy {strategy} needs larger chunks than the {recorded_bytes} bytes of this recording; record with \
+         --call-graph dwarf,BYTES or both,BYTES"
     )]
     ChunksTooSmall {
         /// The strategy.
@@ -47,9 +47,7 @@ pub enum StrategyError {
         recorded_bytes: u32,
     },
     /// The libraries of others unwind for the machine they run on, and are asked on x86-64 only.
-    #[error(
-        "strategy {strategy} is for recordings of x86-64, on x86-64; this recording is of {recorded}, and this machine is {here}"
-    )]
+    #[error("strategy {strategy} supports x86-64 only; this recording is from {recorded}, and this machine is {here}")]
     NotX86 {
         /// The strategy.
         strategy: Strategy,

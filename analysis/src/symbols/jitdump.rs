@@ -70,13 +70,12 @@ impl JitCodes {
             n_strange = n_strange.saturating_add(read.n_strange);
             if read.is_timeless && timeless.insert(pid) {
                 codes.warnings.push(format!(
-                    "the jitdump of process {pid} has times of a processor's counter, which the recording does not know: \
-                     its code has the last name that was at its address"
+                    "the jitdump of process {pid} uses an unknown clock; its code has the last name at each address"
                 ));
             }
         }
         if n_strange > 0 {
-            codes.warnings.push(format!("{n_strange} records of jitdumps make no sense or are too many: left out"));
+            codes.warnings.push(format!("{n_strange} records of jitdumps were ignored: corrupt or too many"));
         }
         codes.dumps = loads.into_iter().map(|(pid, loads)| (pid, History::new(loads))).collect();
         codes

@@ -31,11 +31,13 @@ impl KernelMissing {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::OtherKernel => "the recording was made under another kernel",
-            Self::OtherBoot => "the machine was started anew since the recording, and the kernel lies elsewhere now",
-            Self::Unplaced => "the recording does not tell where the kernel lay (import the perf.data file again)",
-            Self::Restricted => "this user may not see kernel addresses (run as root, or see kernel.kptr_restrict)",
-            Self::Unreadable => "/proc/kallsyms cannot be read",
+            Self::OtherKernel => "the recording was made on another kernel",
+            Self::OtherBoot => {
+                "the machine was rebooted since the recording, and the kernel's addresses changed (KASLR)"
+            }
+            Self::Unplaced => "the recording does not have the kernel's load address; import the perf.data file again",
+            Self::Restricted => "kernel addresses are hidden; run as root, or: sysctl kernel.kptr_restrict=0",
+            Self::Unreadable => "cannot read /proc/kallsyms",
         }
     }
 }

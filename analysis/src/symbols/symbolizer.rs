@@ -148,7 +148,7 @@ impl Symbolizer {
         match done {
             Done::Kernel(kernel) => {
                 if let Err(missing) = &kernel {
-                    self.warnings.push(format!("kernel frames have no names: {}", missing.words()));
+                    self.warnings.push(format!("kernel frames have no function names: {}", missing.words()));
                 }
                 self.kernel = Some(kernel);
             }
@@ -169,7 +169,7 @@ fn elsewhere(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
     let Ok(Location::Path(used)) = modules.location(file) else { return None };
     let path = String::from_utf8_lossy(&mapped.path);
     let is_another = used.as_os_str().as_bytes() != mapped.path;
-    is_another.then(|| format!("{path}: the recording has no build id of it; {} was used", used.display()))
+    is_another.then(|| format!("{path}: no build id in the recording; used {}", used.display()))
 }
 
 fn perform(
@@ -184,9 +184,9 @@ fn perform(
             Ok(found) => {
                 let names = svmas.iter().copied().zip(found.names).collect();
                 let missing = [
-                    (found.is_without_inlines, "more debug information than is read; inline frames are missing"),
-                    (found.is_without_symbols, "more symbols than are read; names are missing"),
-                    (found.is_split, "debug information in .dwo files is not read; inline frames are missing"),
+                    (found.is_without_inlines, "too much debug information; inlined functions are missing"),
+                    (found.is_without_symbols, "too many symbols; some function names are missing"),
+                    (found.is_split, ".dwo files are not supported; inlined functions are missing"),
                 ];
                 let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
                 Done::Module(file, Ok(names), missing)

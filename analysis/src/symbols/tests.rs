@@ -160,7 +160,7 @@ fn the_named_root_comes_first() {
     };
     assert_eq!(warned(&FileModules::new(), "hidden"), "");
     let said = warned(&FileModules::new().with_root(&root).from_another_machine(), "remote");
-    assert!(said.contains(&format!("{} was used", copy.display())), "{said}");
+    assert!(said.contains(&format!("used {}", copy.display())), "{said}");
 }
 
 /// Check that a file that is not the mapped one gives no names at all.

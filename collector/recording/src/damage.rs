@@ -42,10 +42,10 @@ impl Damage {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.skipped_bytes > 0 || self.skipped_blocks > 0 {
-            lines.push(format!("{} damaged bytes skipped, {} blocks missing", self.skipped_bytes, self.skipped_blocks));
+            lines.push(format!("{} corrupt bytes skipped, {} blocks missing", self.skipped_bytes, self.skipped_blocks));
         }
         if self.malformed_blocks > 0 {
-            lines.push(format!("{} blocks make no sense in part or as a whole", self.malformed_blocks));
+            lines.push(format!("{} blocks are corrupt", self.malformed_blocks));
         }
         if self.lost_samples > 0 || self.lost_sideband > 0 {
             lines.push(format!(
@@ -55,7 +55,7 @@ impl Damage {
         }
         if self.torn_tail_bytes > 0 {
             lines.push(format!(
-                "the file's last {} bytes are a cut or damaged block, with at least {} samples in it",
+                "the last {} bytes of the file are a truncated or corrupt block with at least {} samples",
                 self.torn_tail_bytes, self.torn_tail_samples
             ));
         }

@@ -9,19 +9,19 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// The sink refused bytes. What was written before stays readable, and the writer can be used on.
-    #[error("writing the recording")]
+    #[error("cannot write the recording")]
     Write(#[source] io::Error),
     /// A thread could not be started.
-    #[error("starting a thread that encodes samples")]
+    #[error("cannot start a thread to encode samples")]
     Thread(#[source] io::Error),
     /// The source could not be read.
-    #[error("reading the recording")]
+    #[error("cannot read the recording")]
     Read(#[source] io::Error),
     /// The file is something else.
-    #[error("not a recording: {0}")]
+    #[error("not an fpprof recording: {0}")]
     NotARecording(LooksLike),
     /// A later version of this program wrote it.
-    #[error("the recording has format version {found}, and this program reads up to {supported}")]
+    #[error("the recording has format version {found}; this fpprof reads up to version {supported}")]
     NewerVersion {
         /// Version in the file.
         found: u16,
@@ -29,10 +29,10 @@ pub enum Error {
         supported: u16,
     },
     /// The file ends before it says what was recorded.
-    #[error("the recording has no readable description (its first block is missing, cut or damaged)")]
+    #[error("the recording's first block is missing, truncated or corrupt")]
     NoMeta,
     /// A description that is intact but says something this program does not know.
-    #[error("the recording's {what} cannot be understood")]
+    #[error("cannot parse the recording's {what}")]
     BadJson {
         /// Which block: `description`, `end` or `checkpoint`.
         what: &'static str,
@@ -41,7 +41,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A value is larger than the format holds; it was not written.
-    #[error("{what} of {value} is over the format's limit of {limit}")]
+    #[error("{what}: {value} is over the format's limit of {limit}")]
     TooLarge {
         /// What is too large, such as `stack bytes`.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum Error {
         limit: u64,
     },
     /// A sample with the registers of another architecture than the description's; it was not written.
-    #[error("a sample has registers of {}, and the recording is of {}", found.name(), expected.name())]
+    #[error("a sample has {} registers, but the recording is from {}", found.name(), expected.name())]
     ForeignRegisters {
         /// Whose registers they are.
         found: Arch,
@@ -59,7 +59,7 @@ pub enum Error {
         expected: Arch,
     },
     /// A block that is intact by its checksum and still makes no sense; its items before `item` are good.
-    #[error("block {sequence} makes no sense from item {item} on")]
+    #[error("block {sequence} is corrupt at item {item}")]
     Malformed {
         /// Number of the block.
         sequence: u32,
@@ -67,13 +67,13 @@ pub enum Error {
         item: u64,
     },
     /// The file changed while it was read.
-    #[error("the recording changed while it was read (block {sequence})")]
+    #[error("the recording changed while it was being read (block {sequence})")]
     Changed {
         /// Number of the block.
         sequence: u32,
     },
     /// The compression library failed.
-    #[error("compressing a block")]
+    #[error("cannot compress a block")]
     Compress(#[source] io::Error),
 }
 
@@ -130,14 +130,14 @@ impl std::fmt::Display for LooksLike {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Empty => "the file is empty",
-            Self::Recording => "it is a recording of fpprof",
-            Self::PerfData => "it looks like a perf.data file (`fpprof import` reads those)",
+            Self::Recording => "it is an fpprof recording",
+            Self::PerfData => "it looks like a perf.data file; convert it with `fpprof import`",
             Self::Elf => "it looks like an ELF file",
             Self::Gzip => "it looks like a gzip file",
             Self::Zstd => "it looks like a zstd file",
             Self::Json => "it looks like JSON",
             Self::Text => "it looks like text",
-            Self::Unknown => "its first bytes are unknown",
+            Self::Unknown => "unknown file type",
         })
     }
 }

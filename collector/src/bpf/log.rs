@@ -80,7 +80,7 @@ fn find_refusal(log: &str) -> Option<String> {
     let program = before.rsplit('\'').next().unwrap_or_default();
     let verifier = rest.split(END).next().unwrap_or_default();
     let reason = verifier.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "))?.trim();
-    Some(format!("the verifier refused {program}: {reason}"))
+    Some(format!("the verifier rejected {program}: {reason}"))
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
                    math between map_value pointer and register with unbounded min value is not allowed\n\
                    processed 188 insns (limit 1000000) max_states_per_insn 0\n\
                    -- END PROG LOAD LOG --\nlibbpf: failed to load object 'fpprof_bpf'\n";
-        let expected = "the verifier refused take_sample: math between map_value pointer and register with unbounded min \
+        let expected = "the verifier rejected take_sample: math between map_value pointer and register with unbounded min \
                         value is not allowed";
         assert_eq!(find_refusal(log).as_deref(), Some(expected));
     }

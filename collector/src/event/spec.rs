@@ -44,20 +44,18 @@ pub(super) enum Named {
 #[non_exhaustive]
 pub enum BadEvent {
     /// A modifier, as in `cycles:u`.
-    #[error("`{0}` has a modifier, and those are not supported; give the event's name alone")]
+    #[error("event modifiers are not supported: `{0}`; pass the event without its modifier")]
     Modifier(String),
     /// A probe without a file or place in it.
-    #[error(
-        "`{0}` names no place in a program; write uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET or uprobe:/PATH:0xADDRESS"
-    )]
+    #[error("`{0}` is not a probe; expected uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET or uprobe:/PATH:0xADDRESS")]
     Probe(String),
     /// Several events.
-    #[error("`{0}` names several events, and a recording has one; record them one after the other")]
+    #[error("cannot record several events at once: `{0}`; record them one after the other")]
     Several(String),
     /// Nothing of these.
     #[error(
-        "`{name}` is no event: give one of {counters}, a cache's event such as L1-dcache-load-misses, a number of this \
-         processor's as rHEX, a tracepoint as GROUP:NAME, or a probe as uprobe:/PATH:SYMBOL"
+        "unknown event `{name}`; expected {counters}, a cache event such as L1-dcache-load-misses, a raw hardware \
+         event (rHEX), a tracepoint (GROUP:NAME), or a probe (uprobe:/PATH:SYMBOL)"
     )]
     Unknown {
         /// What was asked for.

@@ -13,7 +13,7 @@ pub(super) fn file_offset(file: &Path, symbol: Option<&str>, offset: u64) -> Res
     let unreadable = |source| Error::ProbeFile { file: file.to_owned(), source };
     let metadata = std::fs::metadata(file).map_err(unreadable)?;
     if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a program or library")));
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not an executable or a shared library")));
     }
     let bytes = std::fs::read(file).map_err(unreadable)?;
     let elf = object::File::parse(bytes.as_slice())

@@ -160,7 +160,7 @@ fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Error::NoSuchProcess(tid),
         Some(libc::EACCES | libc::EPERM) => Error::PerfEventRefused {
-            action: "sample processes of other users, or ones that changed their user",
+            action: "sample other users' processes",
             missing: "CAP_PERFMON and CAP_SYS_PTRACE",
         },
         _ => plan.event.event.refused(0, error),

@@ -32,7 +32,7 @@ impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
         let command = check_target(&request.target)?;
         if let Some(action) = refused_target(request) {
-            let missing = "eBPF: leave out --collector perf-event (fpprof doctor shows what eBPF needs here)";
+            let missing = "eBPF; record without --collector perf-event (`fpprof doctor` shows what eBPF needs)";
             return Err(Error::PerfEventRefused { action, missing });
         }
         check_rate(request.sampling)?;
@@ -64,9 +64,9 @@ impl Plan {
 pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
     match request.target {
         Target::Threads(_) => Some("sample single threads (-t)"),
-        Target::Cgroup { .. } => Some("sample control groups (-G)"),
-        _ if request.off_cpu.is_some() => Some("sample the time that threads are blocked (--off-cpu)"),
-        _ if request.event.is_probe() => Some("sample by a probe (-e uprobe:...)"),
+        Target::Cgroup { .. } => Some("sample cgroups (-G)"),
+        _ if request.off_cpu.is_some() => Some("sample waits (--off-cpu)"),
+        _ if request.event.is_probe() => Some("sample a probe (-e uprobe:...)"),
         _ => None,
     }
 }
@@ -101,7 +101,7 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error>
 fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
     wished.check_sampling(event.sampling)?;
     if wished.is_of_kernel() && event.excludes_kernel {
-        let action = "sample by an event that happens in the kernel";
+        let action = "sample an event in the kernel";
         return Err(Error::PerfEventRefused {
             action,
             missing: "CAP_PERFMON (or: sysctl kernel.perf_event_paranoid=1)",

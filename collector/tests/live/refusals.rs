@@ -39,7 +39,7 @@ fn without_bpf_threads_and_groups_are_refused() {
         let request = Request { collector: CollectorWish::PerfEvent, ..Request::new(target) };
         let refused = refuse(&request).to_string();
         let names_it = refused.contains("-t") || refused.contains("-G");
-        assert!(names_it && refused.contains("leave out --collector perf-event"), "{refused}");
+        assert!(names_it && refused.contains("record without --collector perf-event"), "{refused}");
     }
 }
 

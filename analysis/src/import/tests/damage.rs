@@ -129,7 +129,7 @@ fn damaged_records_are_counted() {
     records_with_damage.extend(new_record(user::FIRST + 60, &[0; 8]));
     let (imported, _) = import(&with_records(file, &records_with_damage)).unwrap();
     assert_eq!(imported.samples, whole.samples);
-    assert_eq!(imported.left_out.get("damaged SAMPLE"), Some(&1), "{imported:?}");
+    assert_eq!(imported.left_out.get("corrupt SAMPLE"), Some(&1), "{imported:?}");
     assert_eq!(imported.left_out.get("damaged MMAP2"), Some(&1), "{imported:?}");
     assert_eq!(imported.left_out.get("type 124"), Some(&1), "{imported:?}");
 }

@@ -30,7 +30,7 @@ fn groups_are_taken_with_their_stacks() {
         let (samples, _) = contents(&written);
         let others = imported.left_out.get("values of other events of a group");
         assert_eq!(others, Some(&imported.samples), "{stacks}: {imported:?}");
-        assert!(!imported.left_out.contains_key("damaged SAMPLE"), "{stacks}: {imported:?}");
+        assert!(!imported.left_out.contains_key("corrupt SAMPLE"), "{stacks}: {imported:?}");
         let (n_samples, n_frames) = by_perf_script(&file, "cpu-clock");
         assert!(n_samples > 20 && samples.len() == n_samples, "{stacks}: {} of {n_samples}", samples.len());
         if stacks == "fp" {
@@ -56,7 +56,7 @@ fn damaged_groups_are_counted() {
     set_word(&mut file, samples[0] + 8 + fixed, 1 << 60);
     let (imported, _) = import(&file).unwrap();
     assert_eq!(imported.samples + 1, whole.samples);
-    assert_eq!(imported.left_out.get("damaged SAMPLE"), Some(&1), "{imported:?}");
+    assert_eq!(imported.left_out.get("corrupt SAMPLE"), Some(&1), "{imported:?}");
     samples.iter().for_each(|at| set_word(&mut file, at + 8 + fixed, 1 << 60));
     let error = import(&file).unwrap_err();
     assert!(matches!(error, ImportError::NoGoodSamples(n) if n == samples.len() as u64), "{error:?}");

@@ -75,7 +75,7 @@ fn code_moves() {
         codes(0, &[load(10, 0x1000, 0x100, 1, "f"), moved(20, 0x1000, 0x1080, 0x100, 1), moved(30, 0, 0x10, 8, 9)]);
     let wanted = [(0x1000, 19), (0x1000, 20), (0x10ff, 20), (0x117f, 20), (0x117f, 19), (0x10, 30)];
     assert_eq!(names(&codes, &wanted), ["f", "", "f", "f", "", ""]);
-    assert_eq!(codes.warnings(), ["1 records of jitdumps make no sense or are too many: left out"]);
+    assert_eq!(codes.warnings(), ["1 records of jitdumps were ignored: corrupt or too many"]);
 }
 
 /// Check that times of another clock are not taken for those of the recording, and that this is said.

@@ -58,7 +58,7 @@ fn expected(blocks: &[Block], lost: impl Fn(&Block) -> bool) -> Vec<u64> {
 fn check_cut(file: &[u8], blocks: &[Block], cut: usize) {
     let kept = &file[..cut];
     if cut < blocks[0].end {
-        let wanted = if cut == 0 { "the file is empty" } else { "no readable description" };
+        let wanted = if cut == 0 { "the file is empty" } else { "first block is missing" };
         assert!(open(kept).unwrap_err().to_string().contains(wanted), "cut at {cut}");
         return;
     }

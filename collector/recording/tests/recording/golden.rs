@@ -180,7 +180,7 @@ fn golden_file_of_aarch64() {
 fn foreign_registers_are_refused() {
     let mut writer = RecordingWriter::new(Vec::new(), &aarch64_meta()).unwrap();
     let refused = writer.sample(&fixed_sample(3), None).unwrap_err();
-    assert_eq!(refused.to_string(), "a sample has registers of x86_64, and the recording is of aarch64");
+    assert_eq!(refused.to_string(), "a sample has x86_64 registers, but the recording is from aarch64");
     writer.sample(&on_aarch64(fixed_sample(3)), None).unwrap();
     writer.finish(&end()).unwrap();
     assert_eq!(Recording::open(Cursor::new(writer.into_inner())).unwrap().n_samples(), 1);
