@@ -25,9 +25,9 @@ pub fn terminal(changes: &Changes, style: &Style, out: &mut impl Write) -> io::R
     };
     let large: Vec<&Change> = changes.functions.iter().filter(is_large).collect();
     if large.is_empty() {
-        writeln!(out, "\nno function's share changed by {MIN_POINTS} points or more")?;
+        writeln!(out, "\nno function's share changed by {MIN_POINTS} percentage points or more")?;
     } else {
-        style.heading("Functions by the change of their share, after less before, in percentage points", out)?;
+        style.heading("Functions by change of their share (after minus before, in percentage points)", out)?;
         table(&large).write(style, out)?;
         note(changes, large.len()).write(style, out)?;
     }
@@ -78,15 +78,15 @@ fn note(changes: &Changes, n_large: usize) -> Paragraph {
         Tone::Dim,
         match has_interval {
             true => {
-                "± is half of the 95 % interval, samples taken as independent; what lies within it is dim. \
-             Two runs differ by more."
+                "±: half of the 95 % interval of sampling alone; changes within it are dim. Two runs can differ by \
+                 more."
             }
-            false => "The same samples in two views: every change is one of view.",
+            false => "Both sides are the same samples, unwound differently.",
         },
     );
     let n_more = changes.functions.len().saturating_sub(n_large.min(MAX_FUNCTIONS));
     if n_more > 0 {
-        note.words(Tone::Dim, &format!("With --json {n_more} more."));
+        note.words(Tone::Dim, &format!("{n_more} more with --json."));
     }
     note
 }
@@ -162,13 +162,13 @@ mod tests {
 before    old.fpprof · dwarf · 1,000 samples · 99.9 % of the stacks complete
 after     new\\u{1b}[31m.fpprof · dwarf · 2,000 samples · 99.9 % of the stacks complete
 
-Functions by the change of their share, after less before, in percentage points
+Functions by change of their share (after minus before, in percentage points)
   self before   after      change  total before   after      change  function  file
        10.0 %  40.0 %  +30.0 ±1.5        10.0 %  41.0 %  +31.0 ±1.5  grew      prog
        50.0 %  20.0 %  −30.0 ±1.5        60.0 %  60.0 %         0.0  shrank    prog
             –   1.0 %   +1.0 ±1.5        <0.1 %   1.0 %   +1.0 ±1.5  noise     prog
-  ± is half of the 95 % interval, samples taken as independent; what lies within it is dim. Two runs differ by more. \
-With --json 1 more.
+  ±: half of the 95 % interval of sampling alone; changes within it are dim. Two runs can differ by more. \
+1 more with --json.
   ! gone
 ";
 
@@ -182,7 +182,7 @@ With --json 1 more.
     #[test]
     fn views_have_no_interval() {
         let text = text(&changes(None));
-        assert!(!text.contains('±') && text.contains("+30.0 ") && text.contains("one of view"), "{text}");
+        assert!(!text.contains('±') && text.contains("+30.0 ") && text.contains("unwound differently"), "{text}");
     }
 
     /// Check that no change is said in words.

@@ -89,8 +89,7 @@ fn headlines_and_tables_agree() {
         process.strategies.insert("fp".to_owned(), whole);
     }
     let words = String::from_utf8(written(|out| terminal::verdict(&go, &PLAIN, out))).unwrap();
-    let expected =
-        "verdict   Of the stacks by frame pointers 89.4 % lack frames or have wrong ones, and 99.8 % reach their root.";
+    let expected = "verdict   With frame pointers, 89.4 % of the stacks have missing or wrong frames, and 99.8 % reach their root.";
     assert!(words.starts_with(expected), "{words}");
 }
 
@@ -218,8 +217,8 @@ fn small_processes_have_no_say_in_an_experiment() {
         String::from_utf8(written(|out| experiment::terminal(&sample, &PLAIN, out))).unwrap()
     };
     assert!(verdict([9910, 10_000], [9, 99]).contains("dwarf,65536 is the cheapest usable mode"));
-    assert!(verdict([9910, 10_000], [10, 100]).contains("against it: named 10.0 % complete."));
-    assert!(verdict([9890, 10_000], [100, 100]).contains("against it: overall 98.9 % complete."));
+    assert!(verdict([9910, 10_000], [10, 100]).contains("but: named 10.0 % complete."));
+    assert!(verdict([9890, 10_000], [100, 100]).contains("but: overall 98.9 % complete."));
 }
 
 /// Check that the page takes the two pictures it asks for, and no others.

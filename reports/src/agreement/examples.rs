@@ -35,7 +35,7 @@ fn one(report: &Disagreement, example: &Example, style: &Style, out: &mut impl W
     for (name, evidence) in
         [(&report.agreement.reference, example.reference_evidence), (&report.agreement.other, example.other_evidence)]
     {
-        line.words(Tone::Dim, &format!("· {} returns {}", shown(name), evidence_words(evidence)));
+        line.words(Tone::Dim, &format!("· {}: return address {}", shown(name), evidence_words(evidence)));
     }
     line.write(style, out)?;
     stack(&report.agreement.reference, &example.reference, &example.other, style, out)?;
@@ -64,9 +64,9 @@ fn more(n: usize, out: &mut impl Write) -> io::Result<()> {
 
 fn evidence_words(evidence: Evidence) -> &'static str {
     match evidence {
-        Evidence::NoCall => "behind no call",
-        Evidence::Unknown => "nowhere, or where nothing can be seen",
-        Evidence::Call => "behind a call",
-        Evidence::CallOfCallee => "behind a call of the function",
+        Evidence::NoCall => "does not follow a call",
+        Evidence::Unknown => "unknown",
+        Evidence::Call => "follows a call",
+        Evidence::CallOfCallee => "follows a call of the function",
     }
 }

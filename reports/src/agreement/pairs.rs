@@ -18,13 +18,13 @@ const MAX_FUNCTIONS: usize = 8;
 /// pointers differ from it first.
 pub(crate) fn pairs(agreements: &[Agreement], style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(best) = agreements.first().map(|pair| &pair.reference) else { return Ok(()) };
-    style.heading("How strategies agree, sample by sample, aligned by where in memory each frame is", out)?;
+    style.heading("Agreement of strategies, by return address and frame address", out)?;
     let is_shown = |pair: &&Agreement| agreements.len() <= MAX_PAIRS || pair.reference == *best;
     let listed: Vec<&Agreement> = agreements.iter().filter(is_shown).collect();
     table(&listed).write(style, out)?;
     let n_more = agreements.len().saturating_sub(listed.len());
     let mut note = Paragraph::new("", 2);
-    note.words(Tone::Dim, "frames: those of the reference that the other has too.");
+    note.words(Tone::Dim, "frames: frames of the reference that the other also has.");
     if n_more > 0 {
         note.words(Tone::Dim, &format!("{n_more} more pairs with --json."));
     }
@@ -69,7 +69,7 @@ fn table(pairs: &[&Agreement]) -> Table {
 
 fn what_broke(pair: &Agreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let (other, reference) = (shown(&pair.other), shown(&pair.reference));
-    let title = format!("What broke the chain of {other}: files whose callers it has not as {reference} has them");
+    let title = format!("Where {other} misses the caller that {reference} finds, by file");
     functions(&title, &pair.modules, pair.samples, MAX_FILES, style, out)?;
-    functions("The same by function", &pair.functions, pair.samples, MAX_FUNCTIONS, style, out)
+    functions("By function", &pair.functions, pair.samples, MAX_FUNCTIONS, style, out)
 }

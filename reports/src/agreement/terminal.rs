@@ -23,9 +23,9 @@ pub fn terminal(report: &Disagreement, style: &Style, out: &mut impl Write) -> i
     head(report, style, out)?;
     reasons(report, style, out)?;
     let Agreement { functions: list, modules, samples, .. } = &report.agreement;
-    functions("Whose caller they disagree on", list, *samples, MAX_FUNCTIONS, style, out)?;
+    functions("Functions whose caller they disagree on", list, *samples, MAX_FUNCTIONS, style, out)?;
     if modules.len() > 1 {
-        functions("The same by file", modules, *samples, MAX_FUNCTIONS, style, out)?;
+        functions("By file", modules, *samples, MAX_FUNCTIONS, style, out)?;
     }
     examples(report, style, out)?;
     warnings(report, style, out)

@@ -76,7 +76,7 @@ By relation and by how the stacks end
   same         complete _start  complete _start         997  99.7 %
   wrong frame  complete _start  broken ra_not_exec        3   0.3 %  dwarf in 2, open in 1
 
-Whose caller they disagree on
+Functions whose caller they disagree on
   function       file  samples  share  wrong
   leaf\\u{202e}x  prog        3  0.3 %      3
 
@@ -84,7 +84,7 @@ wrong frame: thread 8 at 1,234,567 ns
   at    leaf\\u{1b}[31m prog+0x10 frame 0
   row   CFA=rsp+8, ra=c-8
   rule  CFA=rbp+16, rbp=c-16, ra=c-8 (fp)
-  right dwarf · dwarf returns behind a call of the function · fp returns behind no call
+  right dwarf · dwarf: return address follows a call of the function · fp: return address does not follow a call
   dwarf complete _start
             0x1010  cfa         0x7008  leaf prog+0x10
             0x1055  cfa              –  main

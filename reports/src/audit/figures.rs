@@ -57,7 +57,7 @@ pub(super) fn code_rows(tally: &Tally) -> [(&'static str, u64, &'static str); 6]
         ("ok", code.ok, "a frame-pointer walk that starts here is right"),
         ("drops caller", code.drops_caller, "it goes on without the function's caller"),
         ("breaks chain", code.breaks_chain, "the register holds something else"),
-        ("no CFI", code.no_cfi, "unknown: no unwind information (assembly, or left out)"),
+        ("no CFI", code.no_cfi, "unknown: no unwind information (assembly, or stripped)"),
         ("Go", code.go, "framed by Go's convention, no unwind information"),
         ("padding", code.padding, "between functions"),
     ]
@@ -80,7 +80,7 @@ pub(super) fn function_rows(tally: &Tally) -> [(&'static str, u64, u64, &'static
     let functions = &tally.functions;
     [
         ("functions that call", functions.non_leaf_framed, functions.non_leaf, "keep a frame pointer"),
-        ("leaf functions", functions.leaf_framed, functions.leaf, "keep one; GCC does so without optimisation only"),
+        ("leaf functions", functions.leaf_framed, functions.leaf, "keep one (with GCC: not optimised)"),
         ("all functions", functions.framed, functions.total, "keep one"),
         ("framed functions", functions.late, functions.framed, "set it up late, after 16 bytes (shrink-wrapped)"),
         ("framed functions", functions.realigned, functions.framed, "realign their stack"),
@@ -97,7 +97,7 @@ pub(super) fn sframe_words(survey: &Survey) -> String {
             SframeVersion::Unknown => format!("unreadable in {} files", count(*files)),
         })
         .collect();
-    let mixed = if versions.len() > 1 { "; no one reader can read them all" } else { "" };
+    let mixed = if versions.len() > 1 { "; no single reader supports all of them" } else { "" };
     words.join(", ") + mixed
 }
 
@@ -117,16 +117,14 @@ pub(super) fn producers(survey: &Survey) -> Vec<(String, u64)> {
 /// A remark in words.
 pub(super) fn remark(remark: &Remark) -> String {
     match remark {
-        Remark::LooksUnoptimised => "looks compiled without optimisation (-O0)".to_owned(),
-        Remark::NoUnwindInformation => {
-            "code without unwind information: DWARF unwinding cannot see into it either".to_owned()
-        }
-        Remark::BadEntries(n) => format!("{} entries whose rows cannot be evaluated", count(*n)),
-        Remark::Overlaps(n) => format!("{} entries cover code that another covers; counted once", count(*n)),
-        Remark::SectionLeftOut(name) => format!("section {name} left out: beyond the file, or too large"),
-        Remark::CodeCut => "the file is shorter than its headers say: leaf functions unknown".to_owned(),
+        Remark::LooksUnoptimised => "probably compiled without optimisation (-O0)".to_owned(),
+        Remark::NoUnwindInformation => "code without unwind information, which DWARF cannot unwind either".to_owned(),
+        Remark::BadEntries(n) => format!("{} entries with corrupt rows", count(*n)),
+        Remark::Overlaps(n) => format!("{} entries overlap others; counted once", count(*n)),
+        Remark::SectionLeftOut(name) => format!("section {name} ignored: outside the file, or too large"),
+        Remark::CodeCut => "the file is truncated: leaf functions unknown".to_owned(),
         Remark::CompressedDebugInfo => "compressed debug information: flags not read".to_owned(),
-        Remark::UnitsLeftOut(n) => format!("only the first {} compilation units were asked for flags", count(*n)),
+        Remark::UnitsLeftOut(n) => format!("flags read from the first {} compilation units only", count(*n)),
         other => format!("{other:?}"),
     }
 }

@@ -50,7 +50,7 @@ pub fn html(survey: &Survey, audited: &Audited, out: &mut impl Write) -> io::Res
             body {
                 header {
                     p.over { "fpprof audit" }
-                    h1 { "Who keeps frame pointers, who can be unwound, and what it weighs" }
+                    h1 { "Frame pointers and unwind information of ELF files" }
                     p.command { code { (shown(title)) } }
                     p.soft { (shown(&made(audited))) }
                 }
@@ -90,14 +90,14 @@ fn verdict(survey: &Survey) -> Markup {
                 (count(survey.files.len() as u64)) " ELF files of " (count(survey.looked_at)) " files, "
                 (count(total.functions.total)) " functions, " (byte_count(total.code.executable)) " of code."
                 @if !survey.refused.is_empty() || survey.archives > 0 {
-                    " Left out: "
+                    " Ignored: "
                     @for (reason, n) in &survey.refused { (count(*n)) " × " (shown(reason)) ". " }
                     @if survey.archives > 0 { (count(survey.archives)) " × static archive. " }
                 }
-                @if survey.n_unreadable > 0 { b { " " (count(survey.n_unreadable)) " files could not be read." } }
+                @if survey.n_unreadable > 0 { b { " " (count(survey.n_unreadable)) " files are unreadable." } }
             }
             table {
-                thead { tr { th { "of these" } th.n { "so many" } th.n { "of" } th.n { "share" } th { "" } } }
+                thead { tr { th { "functions" } th.n { "count" } th.n { "of" } th.n { "share" } th { "" } } }
                 tbody {
                     @for (name, part, whole, meaning) in function_rows(total) {
                         tr { td { (name) } td.n { (count(part)) } td.n { (count(whole)) } td.n { (share(part, whole)) } td { (meaning) } }
@@ -132,7 +132,7 @@ fn code(total: &Tally) -> Markup {
 fn weighed(survey: &Survey) -> Markup {
     html! {
         @if let Some(weighed) = &survey.weighed {
-            h2 { "Samples, by what a frame-pointer walk does where they fell" }
+            h2 { "Samples, by what a frame-pointer walk from there does" }
             table { tbody { @for (name, n, meaning) in weight::rows(&weighed.total) {
                 tr { td { (name) } td.n { (count(n)) } td.n { (share(n, weighed.total.samples)) } td { (meaning) } }
             } } }
@@ -148,7 +148,7 @@ fn distribution(survey: &Survey) -> Markup {
         (histogram(&files, "files by share"))
         p.soft { (count(files.too_small)) " files have fewer than 20 functions that call and are not shown." }
         @if survey.packages.len() > 1 {
-            h2 { "Packages, likewise" }
+            h2 { "Packages by the share of functions that call and keep a frame pointer" }
             (histogram(&packages, "packages by share"))
             p.soft { (count(packages.too_small)) " packages are too small." }
         }
@@ -177,7 +177,7 @@ fn packages(survey: &Survey) -> Markup {
 
 fn outlier_tables(survey: &Survey) -> Markup {
     html! {
-        h2 { "Files that stand out" }
+        h2 { "Outliers" }
         @for (title, files) in outliers(survey) {
             @if !files.is_empty() {
                 details open {
@@ -263,14 +263,15 @@ fn flags(survey: &Survey) -> Markup {
 
 fn method() -> Markup {
     html! {
-        h2 { "How this was found" }
+        h2 { "Method" }
         p.soft {
-            "Every byte of code is judged by its row of .eh_frame: what a walk by frame pointers would do if a sample "
-            "fell there. Functions are frame description entries that begin as functions do; parts split off, linkage "
+            "Every byte of code is judged by its row of .eh_frame: what would a frame-pointer walk do if a sample "
+            "fell there? Functions are frame description entries that begin as functions do; split-off parts, \
+             linkage "
             "stubs and entry points are not counted. A leaf calls nothing. GCC leaves leaf functions without a frame "
             "even when asked for frame pointers, so the share among functions that call says how a file was built, and "
             "the share among leaf functions tells code that was not optimised. Functions without unwind information are "
-            "in none of these counts. Shares of code bytes are not shares of time: weigh by a recording for those."
+            "not counted. Shares of code bytes are not shares of time; for those, use --weight RECORDING."
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn outliers(survey: &Survey) -> Vec<(&'static str, Vec<&FileRow>)> {
     };
     vec![
         (
-            "Look compiled without optimisation",
+            "Probably compiled without optimisation",
             by(|file| file.audit.remarks.contains(&Remark::LooksUnoptimised), |tally| tally.code.executable),
         ),
         (
@@ -95,7 +95,7 @@ pub(super) fn outliers(survey: &Survey) -> Vec<(&'static str, Vec<&FileRow>)> {
             "Mixed flags within one file",
             by(|file| FpUsage::of(&file.audit.tally) == FpUsage::Mixed, |tally| tally.code.executable),
         ),
-        ("Damaged or odd", by(is_odd, |tally| tally.code.executable)),
+        ("Corrupt or unusual", by(is_odd, |tally| tally.code.executable)),
     ]
 }
 

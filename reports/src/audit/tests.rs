@@ -59,7 +59,7 @@ fn text_says_the_shares() {
     let walks = "walks     a frame-pointer walk is known to be right in 60.0 % of all code: in 66.7 % of the 90.0 % that unwind";
     assert!(got.contains(walks), "{got}");
     assert!(got.contains(r"/usr/lib/<b>\u{1b}[31m.so") && !got.contains('\u{1b}'), "{got}");
-    assert!(got.contains("the file is shorter than its headers say"), "{got}");
+    assert!(got.contains("the file is truncated: leaf functions unknown"), "{got}");
     for line in ["none (below 5 %)", "framed (95 % or more)"] {
         let row = got.lines().find(|row| row.trim_start().starts_with(line)).expect(line);
         assert!(row.ends_with(" 1"), "{row}");
@@ -71,7 +71,7 @@ fn text_says_the_shares() {
 fn long_lists_say_what_they_leave_out() {
     let got = written(|out| text(&survey(), Listing { rows: 1, functions: false }, &Style::default(), out));
     assert!(got.contains("and 1 more packages"), "{got}");
-    assert!(got.contains("Mixed flags within one file: 1") && got.contains("Damaged or odd: 1"), "{got}");
+    assert!(got.contains("Mixed flags within one file: 1") && got.contains("Corrupt or unusual: 1"), "{got}");
 }
 
 /// Check that JSON can be read back, with shares as numbers and `null` where there is nothing to divide by.

@@ -57,11 +57,11 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
     let mut line = Paragraph::new("audited", INDENT);
     let files = survey.files.len() as u64;
     line.part(Tone::Strong, format!("{} ELF files", count(files)))
-        .part(Tone::Plain, format!("of {} files", count(survey.looked_at)))
+        .part(Tone::Plain, format!("among {} files", count(survey.looked_at)))
         .part(Tone::Plain, format!("· {} functions", count(survey.total.functions.total)))
         .part(Tone::Plain, format!("· {} of code", byte_count(survey.total.code.executable)));
     if survey.other_names > 0 {
-        line.part(Tone::Dim, format!("· {} more names of the same files", count(survey.other_names)));
+        line.part(Tone::Dim, format!("· {} more names (links) of the same files", count(survey.other_names)));
     }
     line.write(style, out)?;
     if survey.total.code.executable > 0 {
@@ -75,7 +75,7 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
         refused.push(format!("{} × static archive", count(survey.archives)));
     }
     if !refused.is_empty() {
-        let mut line = Paragraph::new("left out", INDENT);
+        let mut line = Paragraph::new("ignored", INDENT);
         line.words(Tone::Plain, &refused.join(" · "));
         line.write(style, out)?;
     }
@@ -91,8 +91,8 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
 fn functions(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<()> {
     style.heading("Functions and frame pointers", out)?;
     let mut table = Table::new(vec![
-        Column::left("of these"),
-        Column::right("so many"),
+        Column::left("functions"),
+        Column::right("count"),
         Column::right("of"),
         Column::right("share"),
         Column::left(""),
@@ -113,14 +113,14 @@ fn functions(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<(
     line.words(
         Tone::Dim,
         &format!(
-            "Not functions: {} parts split off (.cold), {} blocks of linkage stubs, {} entry points and trampolines.",
+            "Not functions: {} split-off parts (.cold), {} blocks of linkage stubs, {} entry points and trampolines.",
             count(functions.parts),
             count(functions.stubs),
             count(functions.others)
         ),
     );
     if functions.unread > 0 {
-        line.words(Tone::Warn, &format!("Nobody knows whether {} functions call.", count(functions.unread)));
+        line.words(Tone::Warn, &format!("Unknown whether {} functions call.", count(functions.unread)));
     }
     line.write(style, out)
 }
@@ -129,7 +129,7 @@ fn code(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<()> {
     style.heading("Bytes of code, by what a frame-pointer walk does there", out)?;
     let mut table = Table::new(vec![
         Column::left("bytes"),
-        Column::right("so many"),
+        Column::right("count"),
         Column::right("of all"),
         Column::right("of covered"),
         Column::left(""),
@@ -292,17 +292,21 @@ fn flags(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Write)
 
 fn disassembled(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let Some(seen) = survey.disassembled else { return Ok(()) };
-    style.heading("Disassembly, beside the rows", out)?;
+    style.heading("Disassembly compared with unwind information", out)?;
     let rows = [
-        ("prologues seen", seen.prologues, "push %rbp and, neither register written between, mov %rsp,%rbp"),
+        ("with a prologue", seen.prologues, "push %rbp, then mov %rsp,%rbp, neither register written in between"),
         ("and framed by the rows", seen.prologues_framed, "agreement"),
-        ("prologue without framed rows", seen.prologues.saturating_sub(seen.prologues_framed), "a false alarm of one"),
+        (
+            "prologue without framed rows",
+            seen.prologues.saturating_sub(seen.prologues_framed),
+            "a false alarm of either",
+        ),
         ("framed rows without prologue", seen.framed_only, "another way to set up the frame"),
         ("write an untouched register", seen.writes_untouched, "the rows are wrong: a walk breaks there"),
     ];
     let mut table = Table::new(vec![
         Column::left("functions"),
-        Column::right("so many"),
+        Column::right("count"),
         Column::right("of decoded"),
         Column::left(""),
     ]);
@@ -331,7 +335,7 @@ fn records(file: &FileRow, style: &Style, out: &mut impl Write) -> io::Result<()
             FunctionKind::Stubs => "stubs",
             FunctionKind::Root => "root",
             FunctionKind::Signal => "signal",
-            FunctionKind::Unreadable => "unreadable",
+            FunctionKind::Unreadable => "unread",
         };
         let leaf = record.leaf.map_or("–", |leaf| if leaf { "leaf" } else { "calls" });
         let frame = match (record.framed, record.late) {

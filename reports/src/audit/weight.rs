@@ -15,16 +15,16 @@ pub(super) fn rows(weights: &Weights) -> [(&'static str, u64, &'static str); 7] 
         ("breaks chain", weights.breaks_chain, "the register holds something else"),
         ("no CFI", weights.no_cfi, "unknown: no unwind information"),
         ("Go", weights.go, "framed by Go's convention"),
-        ("not audited", weights.unaudited, "the file is gone, changed, or not judged"),
-        ("no file", weights.no_file, "code made at run time, or no user stack"),
+        ("not audited", weights.unaudited, "the file is missing, changed, or not supported"),
+        ("no file", weights.no_file, "JIT code, or no user stack"),
     ]
 }
 
 /// Writes the samples of a recording, all together and by file.
 pub(super) fn weight(weighed: &Weighed, listing: Listing, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    style.heading("Samples, by what a frame-pointer walk does where they fell", out)?;
+    style.heading("Samples, by what a frame-pointer walk from there does", out)?;
     let mut table =
-        Table::new(vec![Column::left("samples"), Column::right("so many"), Column::right("share"), Column::left("")]);
+        Table::new(vec![Column::left("samples"), Column::right("count"), Column::right("share"), Column::left("")]);
     for (name, n, meaning) in rows(&weighed.total) {
         table.row(vec![
             name.into(),

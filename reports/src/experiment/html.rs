@@ -62,7 +62,7 @@ pub fn html_with(
             body {
                 header {
                     p.over { "fpprof compare" }
-                    h1 { "What each way to take stacks costs and breaks" }
+                    h1 { "What each mode costs and gets wrong" }
                     p.command { code { (shown(&command)) } }
                 }
                 main {
@@ -74,7 +74,7 @@ pub fn html_with(
                     (figures(experiment, pictures))
                     @if let Some(page) = recording { (stacks(page)) }
                 }
-                footer { "Raw values of every run stand in results.json beside this page." }
+                footer { "results.json has the raw values of every run." }
             }
         }
     };
@@ -90,9 +90,10 @@ fn policy(has_recording: bool) -> String {
 /// The page of a recording, in a frame of its own: it inherits what this page may do, which is to run that one script.
 fn stacks(page: &str) -> Markup {
     html! {
-        h2 { "The same samples, both ways" }
+        h2 { "The same samples with frame pointers and with DWARF" }
         p.soft {
-            "One recording with both kinds of stack in every sample: chunks of other sizes, losses by time, flame graphs "
+            "One recording with both kinds of stack in every sample: other chunk sizes, lost samples over time, \
+             flame graphs "
             "side by side and as a difference."
         }
         iframe.recording srcdoc=(page) title="report of the recording with both kinds of stack" {}
@@ -131,12 +132,12 @@ fn first_screen(experiment: &Experiment, findings: &[Finding]) -> Markup {
 const TITLES: [&str; 10] = [
     "mode",
     "bytes",
-    "bytes a sample",
+    "bytes/sample",
     "× fp",
     "samples fired = recorded + lost",
-    "lost chunks",
+    "gaps",
     "collector CPU",
-    "BPF a tick",
+    "BPF/tick",
     "",
     "stacks complete / truncated / broken",
 ];
@@ -242,7 +243,7 @@ fn figures(experiment: &Experiment, pictures: &Pictures) -> Markup {
         .collect();
     html! {
         @if !pictured.is_empty() {
-            h2 { "What the profile looks like" }
+            h2 { "Flame graphs" }
             div.pictures {
                 @for (mode, ends, file, svg) in pictured {
                     figure {

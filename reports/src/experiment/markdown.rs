@@ -15,7 +15,7 @@ use std::io::{self, Write};
 /// Those of the writer.
 pub fn markdown(experiment: &Experiment, out: &mut impl Write) -> io::Result<()> {
     let sheet = Sheet::new(experiment);
-    writeln!(out, "# What each way to take stacks costs and breaks\n")?;
+    writeln!(out, "# What each mode costs and gets wrong\n")?;
     writeln!(out, "Command: {}\n", text(&experiment.command.join(" ")))?;
     for (label, value) in environment(experiment) {
         writeln!(out, "- {label}: {}", text(&value))?;
@@ -36,12 +36,12 @@ fn main_table(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
     let titles = [
         "mode",
         "bytes",
-        "bytes a sample",
+        "bytes/sample",
         "× fp",
         "samples fired = recorded + lost",
-        "lost chunks",
+        "gaps",
         "collector CPU",
-        "BPF a tick",
+        "BPF/tick",
         &format!("{} against none", text(&sheet.metric)),
         "attributed",
         "complete / truncated / broken",

@@ -53,10 +53,10 @@ fn cost(sheet: &Sheet) -> Table {
     let mut table = Table::new(vec![
         Column::left("mode").shrinking(12),
         Column::right("bytes"),
-        Column::right("a sample"),
+        Column::right("per sample"),
         Column::right("× fp"),
         Column::right("CPU"),
-        Column::right("BPF a tick"),
+        Column::right("BPF/tick"),
         Column::left("CPU time").shrinking(12),
     ]);
     for line in sheet.lines.iter().filter(|line| line.records()) {
@@ -78,7 +78,7 @@ fn samples(sheet: &Sheet) -> Table {
         Column::left("by cause").shrinking(8),
         Column::right("skipped"),
         Column::right("dropped"),
-        Column::right("lost chunks"),
+        Column::right("gaps"),
         Column::left("balance"),
     ]);
     for line in sheet.lines.iter().filter(|line| line.records()) {

@@ -16,11 +16,11 @@ use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, 
 use fpprof_analysis::statistics::RatioEstimate;
 
 /// The rule in words.
-pub(super) const RULE: &str = "A mode is usable when at least 99 % of the stacks are complete, overall and in \
-     every process name that has 1 % of the target's samples and 100 of them, at most 0.1 % of the samples are lost or \
-     dropped, and the balance holds in every run where it can be checked. The verdict is the usable mode with the \
-     fewest bytes a sample. A slow-down counts only when its 95 % interval leaves out “none”. “Complete” says that a \
-     stack reached its root; a frame-pointer stack can be complete and still lack the caller of its leaf.";
+pub(super) const RULE: &str = "A mode is usable if at least 99 % of its stacks are complete, overall and in every \
+    process with at least 100 samples and 1 % of the target's samples; if at most 0.1 % of the samples are lost or \
+    dropped; and if the balance holds in every run where it can be checked. The verdict is the usable mode with the \
+    fewest bytes per sample. A slow-down counts only if its 95 % interval excludes none. A complete stack reached \
+    its root; a complete frame-pointer stack can still miss the caller of its leaf.";
 
 /// The sentences, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
@@ -75,7 +75,7 @@ impl<'a> Candidate<'a> {
         match self.lost_share().map(|lost| lost * 100.0) {
             Some(lost) if lost > MAX_LOST => faults.push(format!("{} % lost", number(lost))),
             Some(_) => {}
-            None => faults.push("losses unknown".to_owned()),
+            None => faults.push("lost samples unknown".to_owned()),
         }
         if self.row.aggregate.balance.value().is_some_and(|balance| balance.exact < balance.runs) {
             faults.push("the balance does not hold".to_owned());
@@ -118,8 +118,8 @@ fn headline(experiment: &Experiment) -> Finding {
         let lost = best.lost_share().map_or("–".to_owned(), |lost| number(lost * 100.0));
         let ends = &best.stacks.all;
         return Finding::new(Judgement::Good).name(&best.row.mode).words(format!(
-            " is the cheapest usable mode for this workload: {} of the stacks complete, {lost} % of the samples lost, \
-             {} a sample.",
+            " is the cheapest usable mode for this workload: {} of the stacks complete, {lost} % of the samples \
+             lost, {} per sample.",
             share(ends.complete, ends.samples),
             best.bytes_per_sample.map_or("–".to_owned(), bytes),
         ));
@@ -128,14 +128,14 @@ fn headline(experiment: &Experiment) -> Finding {
         .reduce(|best, next| if complete(next.stacks) > complete(best.stacks) { next } else { best });
     match best {
         Some(best) => Finding::new(Judgement::Bad)
-            .words("No mode is usable for this workload. The most complete stacks, ")
-            .words(share(best.stacks.all.complete, best.stacks.all.samples))
-            .words(", come from ")
+            .words("No mode is usable for this workload. ")
             .name(&best.row.mode)
-            .words("; against it: ")
+            .words(" has the most complete stacks (")
+            .words(share(best.stacks.all.complete, best.stacks.all.samples))
+            .words("), but: ")
             .words(best.faults().join(", "))
             .words("."),
-        None => Finding::new(Judgement::Bad).words("There are no stacks to judge."),
+        None => Finding::new(Judgement::Bad).words("There are no stacks."),
     }
 }
 
@@ -155,7 +155,7 @@ fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     let worst = stacks.all.truncated.iter().chain(&stacks.all.broken).max_by_key(|&(_, &n)| n);
     Some(match worst {
         Some((reason, &n)) if n > 0 => finding
-            .words("; the commonest other end is ")
+            .words("; the most common other end is ")
             .name(reason)
             .words(format!(" ({}).", share(n, stacks.all.samples))),
         _ => finding.words("."),
@@ -170,7 +170,7 @@ fn unusable(experiment: &Experiment) -> Option<Finding> {
         .filter(|(_, faults)| !faults.is_empty())
         .map(|(mode, faults)| (mode, format!(" ({})", faults.join(", "))))
         .collect();
-    let finding = Finding::new(Judgement::Bad).words("Copied stacks that are not usable: ");
+    let finding = Finding::new(Judgement::Bad).words("Not usable: ");
     (!failing.is_empty()).then(|| finding.list(failing).words("."))
 }
 
@@ -186,7 +186,7 @@ fn against_perf(experiment: &Experiment) -> Option<Finding> {
     let ends = |candidate: &Candidate<'_>| share(candidate.stacks.all.complete, candidate.stacks.all.samples);
     let finding = Finding::new(Judgement::Neutral)
         .name(&ours.row.mode)
-        .words(format!(" takes {} a sample and completes {} of its stacks; ", bytes(our_size), ends(&ours)))
+        .words(format!(" takes {} per sample and completes {} of its stacks; ", bytes(our_size), ends(&ours)))
         .name(&perf.row.mode)
         .words(format!(" takes {} and completes {}: ", bytes(perf_size), ends(&perf)));
     Some(if perf_size >= our_size {
@@ -215,17 +215,22 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let n = ratios.iter().map(|(_, ratio)| ratio.n).max()?;
     let finding = Finding::new(Judgement::Neutral).words("Slow-down by ").name(by).words(": ");
     if n < 2 {
-        return Some(finding.words("unknown, since a single run has no interval; repeat at least three times."));
+        return Some(finding.words("unknown, as a single run has no interval; use --repeat 3 or more."));
     }
     let by_ratio = |a: &&&(&Row, &RatioEstimate), b: &&&(&Row, &RatioEstimate)| a.1.ratio.total_cmp(&b.1.ratio);
     let told: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
     let rest: Vec<_> = ratios.iter().filter(|(_, ratio)| !ratio.differs()).collect();
     let mut finding = if told.is_empty() {
-        finding.words("no mode can be told from none")
+        finding.words("no mode was measurably slower")
     } else if told.len() <= MAX_LISTED {
         finding.list(told.iter().map(|(row, ratio)| (row.mode.as_str(), format!(" {}", change_with_interval(ratio)))))
     } else {
-        let finding = finding.words(format!("{} of {} modes can be told from none, from ", told.len(), ratios.len()));
+        let differ = if told.iter().all(|(_, ratio)| ratio.ratio > 1.0) {
+            "were measurably slower"
+        } else {
+            "differed measurably"
+        };
+        let finding = finding.words(format!("{} of {} modes {differ}, from ", told.len(), ratios.len()));
         let ends = [told.iter().min_by(by_ratio), told.iter().max_by(by_ratio)];
         ends.into_iter().flatten().enumerate().fold(finding, |finding, (index, (row, ratio))| {
             let finding = if index > 0 { finding.words(" to ") } else { finding };
@@ -233,13 +238,13 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
         })
     };
     if !rest.is_empty() && !told.is_empty() {
-        finding = finding.words("; all others cannot be told from none");
+        finding = finding.words("; no other mode differed measurably");
     }
     let mdes = || rest.iter().filter_map(|(_, ratio)| ratio.mde);
     if let (Some(least), Some(most)) = (mdes().reduce(f64::min), mdes().reduce(f64::max)) {
         let (least, most) = (change(1.0 + least), change(1.0 + most));
         let size = if least == most { least } else { format!("{least} to {most}") };
-        finding = finding.words(format!(" (n = {n}; these runs would have shown {size} with a chance of 80 %)"));
+        finding = finding.words(format!(" (n = {n}, detectable: {size})"));
     }
     Some(finding.words("."))
 }
@@ -253,14 +258,13 @@ fn attribution(experiment: &Experiment) -> Option<Finding> {
     let finding = Finding::new(if disagreeing.is_empty() { Judgement::Good } else { Judgement::Neutral });
     match (seen.len(), disagreeing.is_empty()) {
         (0, _) => None,
-        (_, true) => Some(finding.words(
-            "The slow-downs, as well as these runs know them, agree with what the recordings attribute to themselves.",
-        )),
-        (_, false) => {
-            Some(finding.words("Slow-down and attribution disagree: ").list(disagreeing).words(
-                ". More than attributed is what cold caches cost; less, a target that does not wait for its CPU.",
-            ))
-        }
+        (_, true) => Some(finding.words("The measured slow-downs agree with the attributed cost.")),
+        (_, false) => Some(
+            finding
+                .words("Measured slow-down and attributed cost disagree: ")
+                .list(disagreeing)
+                .words(". Cold caches can make the slow-down larger; a target that often waits can make it smaller."),
+        ),
     }
 }
 
@@ -284,11 +288,20 @@ fn again(experiment: &Experiment) -> Option<Finding> {
     let row = experiment.rows.iter().filter(|row| row.method == Method::None).nth(1)?;
     let ratio = slow_down(experiment, row).value()?;
     let (judgement, words) = if ratio.differs() {
-        (Judgement::Bad, "differs from itself, so the slow-downs above cannot be trusted: ")
+        (Judgement::Bad, "differs measurably, so do not trust the slow-downs above: ")
     } else {
-        (Judgement::Good, "cannot be told from itself, as it should be: ")
+        (Judgement::Good, "shows no measurable difference, as expected: ")
     };
-    Some(Finding::new(judgement).words("The command alone ").words(words).words(change_with_interval(ratio)).words("."))
+    Some(
+        Finding::new(judgement)
+            .words(
+                "The command without a profiler, run twice, \
+        ",
+            )
+            .words(words)
+            .words(change_with_interval(ratio))
+            .words("."),
+    )
 }
 
 fn balance(experiment: &Experiment) -> Option<Finding> {
@@ -299,11 +312,10 @@ fn balance(experiment: &Experiment) -> Option<Finding> {
         return None;
     }
     let judgement = if exact == runs { Judgement::Good } else { Judgement::Bad };
-    let every = if exact == runs { "every one of" } else { "only" };
     let words = if exact == runs {
-        format!("fired = recorded + lost + skipped + dropped holds exactly in {every} {runs} recordings.")
+        format!("fired = recorded + lost + skipped + dropped holds exactly in all {runs} recordings.")
     } else {
-        format!("fired = recorded + lost + skipped + dropped holds in {every} {exact} of {runs} recordings.")
+        format!("fired = recorded + lost + skipped + dropped holds in only {exact} of {runs} recordings.")
     };
     Some(Finding::new(judgement).words(words))
 }

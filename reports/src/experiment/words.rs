@@ -36,13 +36,14 @@ pub(super) fn method(experiment: &Experiment) -> String {
         None => "wall time".to_owned(),
     };
     format!(
-        "Every round ran every mode once, in an order of its own ({} rounds). Bytes, CPU and {metric} are means over \
-         runs; samples, lost chunks and stacks are sums over runs. Ratios are geometric means of ratios taken within \
-         a round, [in brackets] with their 95 % t interval. “× fp” is the size against the same tool's frame-pointer \
-         row. CPU is the collector's, from its start to its end (after the last sample in parentheses), over the \
-         wall time, in per cent of one CPU. Attributed is what our recordings count of their own cost in per cent of the \
-         target's CPU time: interrupts and BPF, which hit the target itself, to those with the collector's threads. Lost chunks count runs of lost samples, as perf does; the samples themselves stand \
-         beside recorded, by cause.",
+        "Each of the {} rounds ran every mode once, in random order. Bytes, CPU and {metric} are means over runs; \
+         samples, gaps and stacks are sums over runs. Ratios are geometric means of the ratios within each round, \
+         with their 95 % t interval [in brackets]. “Detectable” is the slow-down that these runs would find with a \
+         chance of 80 %. “× fp” is the size relative to the same tool's frame-pointer row. CPU is the collector's \
+         CPU time, from its start to its end (in parentheses: after the last sample), in % of one CPU. “Attributed” \
+         is the cost that fpprof's recordings count themselves, in % of the target's CPU time: from interrupts and \
+         BPF alone, which slow the target itself, to those plus the collector's threads. A gap is a run of \
+         consecutive lost samples (perf's “lost chunks”).",
         experiment.repeats
     )
 }

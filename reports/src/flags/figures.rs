@@ -164,7 +164,7 @@ pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
     let (environment, method) = (&evaluation.environment, &evaluation.method);
     let copies = match method.copies {
         0 | 1 => String::new(),
-        n => format!(", of each {n} equal copies, which count as one"),
+        n => format!(", {n} copies of each, counted as one"),
     };
     let rounds: Vec<_> =
         evaluation.results.iter().flat_map(|result| &result.programs).map(|program| program.rounds).collect();
@@ -179,12 +179,12 @@ pub(super) fn method(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
         ),
         (
             "rounds",
-            format!("{fewest} to {most} of {} wished for; every binary once a round, in random order", method.rounds),
+            format!("{fewest} to {most} of {} planned; each runs every binary once, in random order", method.rounds),
         ),
         (
             "times",
-            "user and system CPU time; differences of logarithms to the round's mean, 20 % trimmed over rounds; \
-             intervals of 95 % over layouts (Welch), p adjusted over programs (Holm)"
+            "user and system CPU time; log differences to the round's mean, 20 % trimmed over rounds; 95 % intervals \
+             over layouts (Welch), p adjusted over programs (Holm)"
                 .to_owned(),
         ),
         ("seed", method.seed.to_string()),
@@ -197,7 +197,7 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
     let effects: Vec<_> =
         again.flat_map(|result| &result.programs).filter_map(|program| program.effect.as_ref().ok()).collect();
     if effects.is_empty() {
-        return "no A/A comparison has times yet".to_owned();
+        return "no A/A comparison was timed yet".to_owned();
     }
     let differ = effects.iter().filter(|effect| effect.differs()).count() as u64;
     let largest = effects.iter().map(|effect| effect.log_ratio.abs()).fold(0.0, f64::max);
@@ -205,8 +205,8 @@ pub(super) fn noise(evaluation: &Evaluation) -> String {
     mdes.sort_by(f64::total_cmp);
     let median = mdes.get(mdes.len() / 2).copied().unwrap_or(f64::NAN);
     format!(
-        "equal flags (A/A) are told apart in {differ} of {} comparisons (5 % of them would be by chance), by at most \
-         {} %; a program's slow-down of {} % would be found with a chance of 80 % (median)",
+        "equal flags (A/A) differ measurably in {differ} of {} comparisons (5 % are expected by chance), by at most \
+         {} %; detectable slow-down of a program: {} % (median, with a chance of 80 %)",
         effects.len(),
         change(largest).trim_start_matches('+'),
         change(median).trim_start_matches('+')
@@ -264,7 +264,7 @@ pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
                 "candidates: frame pointers in functions that call only (-momit-leaf-frame-pointer where the compiler \
                  heeds it), __attribute__((optimize)) on the hottest functions, or an opt-out"
             } else {
-                "faster: look at layout before you believe it"
+                "faster, possibly by chance of code layout; check"
             };
             lines.push(format!("{name}: {} %; {remedy}", effect(found)));
         }
@@ -272,8 +272,8 @@ pub(super) fn outliers(result: &FlagSetResult) -> Vec<String> {
         if let Some(fp) = fp.filter(|fp| fp.samples > 0 && as_f64(fp.reach_main) < 0.95 * as_f64(fp.samples)) {
             let reason = fp.reasons.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| shown(reason).into_owned());
             lines.push(format!(
-                "{name}: frame-pointer stacks reach main in {} of {} samples only, mostly {}; candidate: build the \
-                 libraries it calls (libc first) with the flag, too",
+                "{name}: frame-pointer stacks reach main in only {} of {} samples, mostly {}; candidate: also build \
+                 the libraries it calls (libc first) with the flag",
                 share(fp.reach_main, fp.samples),
                 count(fp.samples),
                 reason.unwrap_or_default()

@@ -31,7 +31,7 @@ pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
                 style { (PreEscaped(include_str!("../audit/style.css"))) (PreEscaped(include_str!("style.css"))) }
             }
             body {
-                header { p.over { "fpprof flags" } h1 { "What build flags cost and give" } }
+                header { p.over { "fpprof flags" } h1 { "Cost and benefit of build flags" } }
                 main {
                     (verdicts(evaluation))
                     (decisions(evaluation))
@@ -39,7 +39,7 @@ pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
                     @for result in &evaluation.results { (programs(evaluation, result)) }
                     (gains(evaluation))
                     @for result in evaluation.results.iter().filter(|result| !result.arm.again) { (details(result)) }
-                    h2 { "To repeat it" }
+                    h2 { "To repeat" }
                     p { code { (shown(&evaluation.method.repeat)) } }
                 }
             }
@@ -67,7 +67,7 @@ fn verdicts(evaluation: &Evaluation) -> Markup {
 
 fn decisions(evaluation: &Evaluation) -> Markup {
     html! {
-        h2 { "Change against the baseline, per cent, mean over programs" }
+        h2 { "Change against the baseline in %, mean over programs" }
         table {
             thead { tr {
                 th { "flags" } th { "CPU time [95 %]" } th { "worst program [95 %]" }
@@ -80,7 +80,8 @@ fn decisions(evaluation: &Evaluation) -> Markup {
                 @for (_, figure) in FIGURES { td.n { (mean_change(result, figure)) } }
             } } }
         }
-        p.soft { "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: a screening figure, not a cost." }
+        p.soft { "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: instructions executed, which is not a \
+            cost." }
     }
 }
 
@@ -141,7 +142,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
     let chunks = chunk_order(rows.iter().flat_map(|(_, gain)| gain.strategies.keys().cloned()));
     html! {
         @if !rows.is_empty() {
-            h2 { "What profilers get: stacks that reach main, all programs" }
+            h2 { "Stacks that reach main, all programs" }
             table.wide {
                 thead { tr {
                     th { "flags" } th.n { "FP" } th.n { "exact" } th.n { "caller dropped" }
@@ -175,11 +176,11 @@ fn details(result: &FlagSetResult) -> Markup {
         h3 { "Bytes of the stripped files, against before" }
         (bytes(result))
         h3 { "CPU time against instructions" }
-        p.soft { "Instructions are counted, not timed: they hardly vary, and are no cost. On the dashed line both change alike." }
+        p.soft { "Instruction counts hardly vary, but are not a cost. On the dashed line, both change alike." }
         (scatter(result))
         h3 { "Stacks that reach main, against the size of the chunk" }
         (curves(result))
-        @for (title, rows) in [("Why frame-pointer stacks end", &broke.reasons), ("Behind whose code they go wrong", &broke.files)] {
+        @for (title, rows) in [("Why frame-pointer stacks end", &broke.reasons), ("Where they go wrong", &broke.files)] {
             @if !rows.is_empty() {
                 h3 { (title) }
                 ul { @for (what, n) in rows { li { (shown(what)) ": " (share(*n, broke.samples)) " of the samples" } } }

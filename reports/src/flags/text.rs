@@ -21,7 +21,7 @@ const TABLE: Style = Style { width: None, colors: false };
 /// # Errors
 /// Those of the writer.
 pub fn text(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "What build flags cost and give")?;
+    writeln!(out, "Cost and benefit of build flags")?;
     verdicts(evaluation, out)?;
     decisions(evaluation, out)?;
     how(evaluation, out)?;
@@ -32,7 +32,7 @@ pub fn text(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     for result in evaluation.results.iter().filter(|result| !result.arm.again) {
         details(result, out)?;
     }
-    PROSE.heading("To repeat it", out)?;
+    PROSE.heading("To repeat", out)?;
     writeln!(out, "  {}", shown(&evaluation.method.repeat))
 }
 
@@ -54,7 +54,7 @@ fn verdicts(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn decisions(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
-    PROSE.heading("Change against the baseline, per cent, mean over programs", out)?;
+    PROSE.heading("Change against the baseline in %, mean over programs", out)?;
     let mut columns =
         vec![Column::left("flags"), Column::left("CPU time [95 %]"), Column::left("worst program [95 %]")];
     columns.extend(FIGURES.iter().map(|(name, _)| Column::right(name)));
@@ -67,7 +67,12 @@ fn decisions(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
         table.row(cells);
     }
     table.write(&TABLE, out)?;
-    prose("", "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: a screening figure, not a cost.", out)
+    prose(
+        "",
+        "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: instructions executed, which is not a \
+        cost.",
+        out,
+    )
 }
 
 fn mean_of(result: &FlagSetResult) -> String {
@@ -141,7 +146,7 @@ fn gains(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    PROSE.heading("What profilers get: stacks that reach main, all programs", out)?;
+    PROSE.heading("Stacks that reach main, all programs", out)?;
     let chunks = chunk_order(rows.iter().flat_map(|(_, gain)| gain.strategies.keys().cloned()));
     let mut columns =
         vec![Column::left("flags"), Column::right("FP"), Column::right("exact"), Column::right("caller dropped")];

@@ -46,7 +46,7 @@ pub fn svg_difference(before: Side<'_>, after: Side<'_>, out: &mut impl Write) -
     let mut drawing = flamegraph::Options::default();
     drawing.title = format!("{} compared with {}", shown(after.label), shown(before.label));
     drawing.subtitle = Some(format!(
-        "before: {} ({} samples) · after: {} ({} samples), both taken as 100 % · width: after · red: grew · blue: shrank",
+        "before: {} ({} samples) · after: {} ({} samples), each 100 % · width: after · red: grew · blue: shrank",
         shown(before.label),
         count(n_before),
         shown(after.label),

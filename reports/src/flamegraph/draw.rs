@@ -27,7 +27,7 @@ pub struct Options {
 #[non_exhaustive]
 pub enum Error {
     /// There is nothing to draw.
-    #[error("no samples, so there is nothing to draw")]
+    #[error("no samples to draw")]
     NoSamples,
     /// More samples than a graph can be exact for.
     #[error("more than 2^53 samples in one flame graph")]

@@ -46,10 +46,10 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
         line.part(Tone::Plain, format!("· one in {}", count(run.every)));
     }
     if run.skipped > 0 {
-        line.part(Tone::Plain, format!("· none of the first {}", count(run.skipped)));
+        line.part(Tone::Plain, format!("· without the first {}", count(run.skipped)));
     }
     if let (Some(window), Some(leap)) = (run.window, run.leap) {
-        let words = format!("· in windows of {}, some {} turns apart", count(window), count(leap));
+        let words = format!("· in windows of {}, about {} calls, returns and jumps apart", count(window), count(leap));
         line.part(Tone::Plain, words);
     }
     if let Some(seed) = run.seed {
@@ -70,7 +70,7 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
 }
 
 fn strategies(verification: &Verification, style: &Style, out: &mut impl Write) -> io::Result<()> {
-    style.heading("Against the true stack", out)?;
+    style.heading("Compared with the true stack", out)?;
     let mut table = Table::new(vec![
         Column::left("strategy"),
         Column::right("exact"),
@@ -93,8 +93,8 @@ fn strategies(verification: &Verification, style: &Style, out: &mut impl Write) 
     }
     table.write(style, out)?;
     let mut legend = Paragraph::new("", 2);
-    let words = "truncated: right as far as it goes, and says why it ends; flagged: not right, and says so; wrong: not \
-                 right, and nothing says so";
+    let words = "truncated: right, but ends early, with a reason; flagged: not right, and marked so; wrong: not \
+        right, and not marked";
     legend.words(Tone::Dim, words);
     legend.write(style, out)
 }
@@ -129,7 +129,7 @@ fn reasons(verdicts: &StrategyVerdicts, checked: u64) -> Vec<Paragraph> {
         let real = fine_share(skips.real, checked);
         let flagged = fine_share(skips.flagged, checked);
         let both = fine_share(skips.both, checked);
-        let words = format!("caller of the leaf missing in {real}, flagged as missing in {flagged}, rightly in {both}");
+        let words = format!("caller of the leaf missing in {real}, flagged in {flagged}, correctly in {both}");
         note.words(Tone::Dim, &words);
         notes.push(note);
     }
@@ -220,7 +220,7 @@ fn culprits(verification: &Verification, style: &Style, out: &mut impl Write) ->
     if n_rows == 0 {
         return Ok(());
     }
-    style.heading("What led astray, or where it ended", out)?;
+    style.heading("Causes of wrong and early ends", out)?;
     table.write(style, out)
 }
 

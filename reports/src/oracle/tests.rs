@@ -81,11 +81,11 @@ fn the_text_says_everything() {
     let text = String::from_utf8(out).unwrap();
     for words in [
         "2,500 instructions · exited with status 0",
-        "one in 2 · none of the first 500 · in windows of 300, some 2,000 turns apart · seed 4294967295 · 4 excluded: between_stacks",
+        "one in 2 · without the first 500 · in windows of 300, about 2,000 calls, returns and jumps apart · seed 4294967295 · 4 excluded: between_stacks",
         "12 calls · 3 stack switches",
         "99.700 %",
         "wrong_frame 0.100 % (1)",
-        "caller of the leaf missing in 0.100 %, flagged as missing in 0.200 %, rightly in 0.100 %",
+        "caller of the leaf missing in 0.100 %, flagged in 0.200 %, correctly in 0.100 %",
         "root not recognised in 0.300 % (3)",
         "GNU C17 12.2.0",
         "Instruction 1,234: dwarf",

@@ -22,7 +22,7 @@ pub(super) fn filters() -> Markup {
 pub(super) fn figure(id: &str) -> Markup {
     html! {
         figure.card id=(id) {
-            div.plot-here { p.nothing.script-only { "This figure needs scripts." } }
+            div.plot-here { p.nothing.script-only { "This figure needs JavaScript." } }
         }
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn flames(case: &Case<'_>) -> Markup {
                 div #panel-left { h3 #title-left {} div.flame #flame-left role="group" aria-label=(KEYS) {} }
                 div #panel-right { h3 #title-right {} div.flame #flame-right role="group" aria-label=(KEYS) {} }
             }
-            p.nothing.script-only { "Flame graphs need scripts." }
+            p.nothing.script-only { "Flame graphs need JavaScript." }
             p.details #flame-details role="status" aria-live="polite" { (KEYS) }
             (legend(case))
         }
@@ -68,7 +68,7 @@ fn legend(case: &Case<'_>) -> Markup {
         ("leaf-0", "the sampled instruction"),
         ("inlined-0", "inlined"),
         ("kernel-0", "kernel"),
-        ("heuristic-0", "a rule of thumb"),
+        ("heuristic-0", "heuristic"),
     ];
     let (reference, other) = (strategy_words(case.reference), case.other.map(strategy_words).unwrap_or_default());
     let agreement = [
@@ -87,7 +87,7 @@ fn legend(case: &Case<'_>) -> Markup {
             @for (color, words) in origins { span.origin { (swatch(color)) (words) } }
             @for (color, words) in agreement { span.agreement hidden { (swatch(color)) (shown(&words)) } }
             @for (color, words) in difference { span.diff hidden { (swatch(color)) (shown(&words)) } }
-            span.diff hidden { "width: mean of the two; both unwound the same samples" }
+            span.diff hidden { "width: mean of the two, over the same samples" }
         }
     }
 }

@@ -58,8 +58,13 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
         tiles.push(Tile {
             is_good: case.other_is_right(),
             what: strategy_words(other).to_owned(),
-            figure: if is_known { share(right, compared) } else { "not known".to_owned() },
-            words: if is_known { "of the stacks are right, by " } else { "how many are right, by " }.to_owned()
+            figure: if is_known { share(right, compared) } else { "unknown".to_owned() },
+            words: if is_known {
+                "of the stacks are right, compared with "
+            } else {
+                "share of right stacks, compared with "
+            }
+            .to_owned()
                 + strategy_words(case.reference),
         });
     }
@@ -76,10 +81,10 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
         let copied = chunk.map(|chunk| case.copied(chunk));
         tiles.push(Tile {
             is_good: Some(chunk.is_some()),
-            what: "chunk for 99 % in every process".to_owned(),
-            figure: chunk.map_or("not known".to_owned(), chunk_words),
-            words: copied.map_or("by this recording".to_owned(), |(sample, minute)| {
-                format!("copies {} a sample, {} a minute", bytes(sample), bytes(minute))
+            what: "chunk size for 99 % in every process".to_owned(),
+            figure: chunk.map_or("unknown".to_owned(), chunk_words),
+            words: copied.map_or("from this recording".to_owned(), |(sample, minute)| {
+                format!("copies {} per sample, {} per minute", bytes(sample), bytes(minute))
             }),
         });
     }
@@ -112,14 +117,14 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
         (
             "n",
             format!(
-                "{} samples in {} ({} a second)",
+                "{} samples in {} ({} per second)",
                 count(summary.recorded),
                 seconds(summary.duration_s),
                 number(rate)
             ),
         ),
         ("processes", count(summary.processes.len() as u64)),
-        ("strategies", format!("{}: the same samples through each", strategies.join(", "))),
+        ("strategies", format!("{}, on the same samples", strategies.join(", "))),
         ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),
         ("system", system),
         ("overhead", summary.cost.as_ref().map_or_else(String::new, |cost| overhead_words(&cost.overhead))),

@@ -44,7 +44,7 @@ pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
             body {
                 header {
                     p.over { "fpprof report" }
-                    h1 { "Which stacks can be trusted, and what they cost" }
+                    h1 { "Quality and cost of stacks" }
                     p.command { code { (shown(&analysis.summary.environment.target)) } }
                 }
                 main { (body(&case, &data)) }
@@ -63,14 +63,14 @@ fn body(case: &Case<'_>, data: &Data) -> Markup {
         (first_screen(case))
         (filters())
         @if case.all.sizes.samples > 0 { (chunks(case)) }
-        h2 { "Samples by time" }
+        h2 { "Samples over time" }
         p.lead { (text(LOSSES)) }
         (figure("timeline"))
-        h2 { "Where the time goes, and what each way sees of it" }
+        h2 { "Flame graphs" }
         (flames(case))
         (left_out(data))
         h2 { "Strategies" }
-        p.lead { "The same samples, unwound in every way: what differs is the way alone." }
+        p.lead { "The same samples, unwound with each strategy." }
         (tables::strategies(case))
         (broken_chains(case))
         h2 { "Processes" }
@@ -79,23 +79,24 @@ fn body(case: &Case<'_>, data: &Data) -> Markup {
     }
 }
 
-const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Losses stand below where they were, \
-     on each CPU; point at one for its cause.";
+const LOSSES: &str = "Each bar is a slice of time, coloured by how its stacks ended. Below are the gaps on each CPU; \
+    point at one for its cause.";
 
 fn chunks(case: &Case<'_>) -> Markup {
     html! {
         div.figures {
             div {
-                h2 { "What chunks of other sizes would have given" }
+                h2 { "Other chunk sizes" }
                 p.lead {
-                    "Solid: stacks that would reach their root. Dashed: bytes copied for a sample and in a minute at "
-                    "this rate, before compression, on the right. From this one recording; no other run is needed."
+                    "Solid: stacks that would reach their root. Dashed, on the right: bytes copied per sample and \
+                     per minute at "
+                    "this rate, before compression. Computed from this recording."
                 }
                 (figure("what-if"))
             }
             div {
-                h2 { "How deep stacks really are" }
-                p.lead { "From the stack pointer to the end of the stack. Dashed: the recorded chunk." }
+                h2 { "Stack depth" }
+                p.lead { "From the stack pointer to the end of the stack. Dashed: chunk size of this recording." }
                 (figure("depth"))
                 h2 { "Smallest chunk that completes …" }
                 (tables::sizes(case))
@@ -108,8 +109,9 @@ fn left_out(data: &Data) -> Markup {
     html! {
         @if data.left_out_below > 0 {
             p.lead {
-                "Frames in fewer than " (count(data.left_out_below)) " samples are left out of the flame graphs, which "
-                "hold " (count(data.n_nodes as u64)) " frames; their samples are counted at their callers."
+                "The flame graphs omit frames in fewer than \
+                 " (count(data.left_out_below)) " samples, whose time counts at their callers, and "
+                "hold " (count(data.n_nodes as u64)) " frames."
             }
         }
     }
@@ -122,9 +124,9 @@ fn broken_chains(case: &Case<'_>) -> Markup {
     let agreement = case.other.and_then(|other| Some((other, pair(other)?)));
     html! {
         @if let Some((other, agreement)) = agreement.filter(|(_, agreement)| !agreement.functions.is_empty()) {
-            h2 { "What broke the chain" }
+            h2 { "Where the caller is missing" }
             p.lead {
-                "Functions whose caller " (strategy_words(other)) " missed first, against "
+                "Functions whose caller " (strategy_words(other)) " misses first, compared with "
                 (strategy_words(case.reference)) "."
             }
             (tables::culprits(agreement))
@@ -137,7 +139,7 @@ fn warnings(case: &Case<'_>) -> Markup {
     let notes: Vec<&String> = summary.damage.iter().chain(&summary.warnings).collect();
     html! {
         @if !notes.is_empty() {
-            h2 { "Left out, missing or damaged" }
+            h2 { "Warnings" }
             ul.notes { @for note in notes { li { (shown(note)) } } }
         }
     }
@@ -147,8 +149,8 @@ fn footer() -> Markup {
     html! {
         footer {
             p {
-                "Written by fpprof " (env!("CARGO_PKG_VERSION")) ". This file needs nothing else and asks for nothing: it "
-                "may be kept, sent and opened offline."
+                "Written by fpprof " (env!("CARGO_PKG_VERSION")) ". This page loads nothing else "
+                "and opens offline."
             }
             details {
                 summary { "Libraries in this page" }

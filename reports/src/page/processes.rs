@@ -17,7 +17,7 @@ pub(super) fn processes(case: &Case<'_>) -> Markup {
         @if !rest.is_empty() {
             p.lead {
                 (text(&format!(
-                    "{} more process names with {} of the samples have no section; the filter above finds them.",
+                    "{} more process names with {} of the samples have no section; use the filter above.",
                     rest.len(),
                     share(samples, case.all.samples)
                 )))
@@ -35,7 +35,7 @@ fn section(case: &Case<'_>, named: &Named) -> Markup {
             }
             div.wrap {
                 table {
-                    thead { tr { th { "strategy" } th { "stacks" } th.n { "complete" } th { "why not" } } }
+                    thead { tr { th { "strategy" } th { "stacks" } th.n { "complete" } th { "reason" } } }
                     tbody {
                         @for (strategy, ends) in &named.ends {
                             tr {
@@ -62,8 +62,8 @@ fn lines(case: &Case<'_>, named: &Named) -> Vec<String> {
     if let Some(other) = case.other.filter(|_| named.compared() > 0) {
         let n = |relation| share(named.n(relation), named.compared());
         lines.push(format!(
-            "{} against {}: same frames {}, caller of the leaf missing {}, frame missing {}, ends early {}, wrong frame {}, frame too many {}, \
-             goes on further {}",
+            "{} against {}: same frames {}, caller of the leaf missing {}, frame missing {}, ends early {}, wrong \
+             frame {}, extra frame {}, longer {}",
             strategy_words(other),
             strategy_words(case.reference),
             n(Relation::Same),
@@ -79,9 +79,8 @@ fn lines(case: &Case<'_>, named: &Named) -> Vec<String> {
         let part =
             |percent: u8| smallest(&named.sizes, percent).map(|size| format!("{percent} % {}", chunk_words(size)));
         let parts: Vec<String> = PERCENTS.into_iter().filter_map(part).collect();
-        let words =
-            if parts.is_empty() { "no recorded size completes half of them".to_owned() } else { parts.join(", ") };
-        lines.push(format!("chunk that completes: {words}"));
+        let words = if parts.is_empty() { "more than recorded".to_owned() } else { parts.join(", ") };
+        lines.push(format!("chunk size to complete: {words}"));
     }
     lines
 }

@@ -20,8 +20,8 @@ pub(super) fn strategies(case: &Case<'_>) -> Markup {
             table {
                 thead { tr {
                     th { "strategy" } th { "process" } th.n { "samples" } th { "stacks" } th.n { "complete" }
-                    th.n { "truncated" } th.n { "broken" } th.n { "frames a stack" } th.n { "same as reference" }
-                    th { "why not complete" }
+                    th.n { "truncated" } th.n { "broken" } th.n { "frames/stack" } th.n { "same as reference" }
+                    th { "reasons" }
                 } }
                 @for strategy in case.all.ends.keys() {
                     tbody {
@@ -111,7 +111,7 @@ fn key() -> Markup {
         div.key {
             @for (class, words) in [
                 ("complete", "complete: reached the outermost frame"),
-                ("truncated", "truncated: there is more, but it cannot be seen"),
+                ("truncated", "truncated: there are more frames, which cannot be seen"),
                 ("broken", "broken: what was found cannot be right"),
             ] {
                 span { svg viewBox="0 0 1 1" aria-hidden="true" { rect class=(class) width="1" height="1" {} } (words) }

@@ -17,15 +17,15 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
     let Some(all) = summary.chunk_sizes.first().filter(|all| all.samples > 0) else { return Ok(()) };
     let is_large = |needs: &&ChunkNeeds| is_large(needs.samples, all.samples);
     let shown: Vec<&ChunkNeeds> = summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(is_large).collect();
-    style.heading("How large a chunk would do: bytes for so many per cent of the stacks", out)?;
+    style.heading("Chunk size needed to complete a share of the stacks, in bytes", out)?;
     smallest(&shown).write(style, out)?;
     hidden(summary.chunk_sizes.len().saturating_sub(shown.len()), all, style, out)?;
-    style.heading("What a chunk of a size gives and takes", out)?;
+    style.heading("Volume and complete stacks by chunk size", out)?;
     curve(&shown, all).write(style, out)?;
     let mut note = Paragraph::new("", 2);
     note.words(
         Tone::Dim,
-        "Complete stacks, by process. Bytes as handed over, before compression; a chunk ends where the stack does.",
+        "Percentages: complete stacks. Bytes: before compression; a chunk ends where the stack ends.",
     );
     note.write(style, out)?;
     depths(&shown, style, out)?;
@@ -38,20 +38,20 @@ fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Wr
     let n = |reason: &str| dwarf.truncated.get(reason).copied().unwrap_or(0);
     let mut note = Paragraph::new("", 2);
     if n("chunk_end") > 0 {
-        note.words(Tone::Warn, &format!("{} stacks end with their chunk (chunk_end):", count(n("chunk_end"))));
+        note.words(Tone::Warn, &format!("{} stacks end at the end of their chunk (chunk_end):", count(n("chunk_end"))));
         let mode = if summary.environment.mode.starts_with("dwarf") { "dwarf" } else { "both" };
         let larger = all.depth_bytes.map(|depth| depth.max.clamp(1 << 10, LARGEST_CHUNK).next_power_of_two());
         let words = match larger {
-            Some(larger) => format!("--call-graph {mode},{} holds the deepest.", binary(larger)),
-            None => "a larger chunk may hold them.".to_owned(),
+            Some(larger) => format!("use --call-graph {mode},{}.", binary(larger)),
+            None => "record larger chunks.".to_owned(),
         };
         note.words(Tone::Warn, &words);
-        note.words(Tone::Dim, "Frame pointers, where compiled in, go on behind it: --strategies fp.");
+        note.words(Tone::Dim, "Frame pointers, where compiled in, reach further: --strategies fp.");
     }
     if n("stack_switch") > 0 {
         let switched = count(n("stack_switch"));
-        note.words(Tone::Warn, &format!("{switched} stacks end where their thread changed stacks (stack_switch):"));
-        note.words(Tone::Dim, "the one it was on was copied to its end, the one it came from is not in the sample.");
+        note.words(Tone::Warn, &format!("{switched} stacks end where the thread switched stacks (stack_switch):"));
+        note.words(Tone::Dim, "a sample has the current stack only.");
     }
     if n("chunk_end") > 0 || n("stack_switch") > 0 { note.write(style, out) } else { Ok(()) }
 }
@@ -75,7 +75,7 @@ fn smallest(shown: &[&ChunkNeeds]) -> Table {
 fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut note = Paragraph::new("", 2);
     if all.smallest_bytes.values().any(Option::is_none) {
-        let words = "–: more stacks than that end early for other reasons, or need more than was copied.";
+        let words = "–: too many stacks end early for other reasons, or need more than was copied.";
         note.words(Tone::Dim, words);
     }
     if n_more > 0 {
@@ -86,7 +86,7 @@ fn hidden(n_more: usize, all: &ChunkNeeds, style: &Style, out: &mut impl Write) 
 
 /// One row for each size, sizes beyond the one that all processes need left out.
 fn curve(shown: &[&ChunkNeeds], all: &ChunkNeeds) -> Table {
-    let mut columns = vec![Column::left("chunk"), Column::right("a sample"), Column::right("a minute")];
+    let mut columns = vec![Column::left("chunk"), Column::right("per sample"), Column::right("per minute")];
     columns.extend(shown.iter().map(|needs| Column::right(&name(needs)).shrinking(7)));
     let mut table = Table::new(columns);
     for point in &all.curve {
@@ -116,8 +116,8 @@ fn complete(at: &ChunkPoint, needs: &ChunkNeeds) -> Cell {
 }
 
 fn depths(shown: &[&ChunkNeeds], style: &Style, out: &mut impl Write) -> io::Result<()> {
-    style.heading("How deep the stacks are, to the end of their memory", out)?;
-    let titles = ["least", "median", "90 %", "99 %", "most"];
+    style.heading("Stack depth, to the end of the stack's memory", out)?;
+    let titles = ["min", "median", "90 %", "99 %", "max"];
     let mut columns = vec![Column::left("process").shrinking(8)];
     columns.extend(titles.map(Column::right));
     columns.push(Column::right("unknown"));

@@ -140,7 +140,7 @@ fn balance(closing: &Closing<'_>) -> Paragraph {
     }
     if closing.sideband_lost > 0 {
         let events = count(closing.sideband_lost);
-        line.part(Tone::Warn, format!("· {events} process events lost: mappings may be missing"));
+        line.part(Tone::Warn, format!("· {events} process events lost; some mappings may be unknown"));
     }
     line
 }
@@ -159,14 +159,14 @@ fn volume(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("volume", INDENT);
     line.part(Tone::Plain, byte_count(closing.file_bytes));
     if let Some(per_sample) = closing.file_bytes_per_sample {
-        line.part(Tone::Plain, format!("· {} a sample", bytes(per_sample)));
+        line.part(Tone::Plain, format!("· {} per sample", bytes(per_sample)));
     }
     if closing.duration_s > 0.0 {
         let per_minute = closing.file_bytes as f64 * 60.0 / closing.duration_s;
-        line.part(Tone::Plain, format!("· {} a minute", bytes(per_minute)));
+        line.part(Tone::Plain, format!("· {} per minute", bytes(per_minute)));
     }
     if let Some(ring) = closing.ring_bytes_per_sample {
-        line.part(Tone::Plain, format!("· {} a sample before compression", bytes(ring)));
+        line.part(Tone::Plain, format!("· {} per sample before compression", bytes(ring)));
     }
     line
 }
@@ -174,16 +174,16 @@ fn volume(closing: &Closing<'_>) -> Paragraph {
 fn own_cost(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("own cost", INDENT);
     let Some(cost) = closing.cost else {
-        line.words(Tone::Warn, "unknown: the recording has no end block");
+        line.words(Tone::Warn, "unknown: the recording ends early");
         return line;
     };
     line.part(Tone::Plain, format!("{} CPU while sampling", seconds(cost.collector_cpu_s)))
         .part(Tone::Plain, format!("({:.1} % of one CPU)", cost.collector_cpu_percent))
         .part(Tone::Plain, format!("· {} after the last sample", seconds(cost.stop_cpu_s)))
-        .part(Tone::Plain, format!("· {} resident at most", byte_count(cost.max_rss_bytes)));
+        .part(Tone::Plain, format!("· max RSS {}", byte_count(cost.max_rss_bytes)));
     match cost.bpf_ns_per_tick {
-        Some(ns) => line.part(Tone::Plain, format!("· {} in BPF a tick", nanoseconds(ns))),
-        None if closing.is_ebpf => line.part(Tone::Dim, "· BPF time unknown: record --stats measures it"),
+        Some(ns) => line.part(Tone::Plain, format!("· BPF {} per tick", nanoseconds(ns))),
+        None if closing.is_ebpf => line.part(Tone::Dim, "· BPF time unknown (record with --stats)"),
         None => &mut line,
     };
     line

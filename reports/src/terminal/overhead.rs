@@ -13,7 +13,7 @@ pub(super) fn overhead(overhead: &Overhead, style: &Style, out: &mut impl Write)
     match (overhead.written_bytes, overhead.to_disk_bytes) {
         (Some(written), Some(to_disk)) => {
             line.part(Tone::Plain, byte_count(written))
-                .part(Tone::Plain, format!("· {} of it to a disk, by whole pages", byte_count(to_disk)));
+                .part(Tone::Plain, format!("· {} to disk, in whole pages", byte_count(to_disk)));
             line.write(style, out)
         }
         _ => Ok(()),

@@ -49,7 +49,7 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
     }
     table.write(style, out)?;
     let mut note = Paragraph::new("", 2);
-    note.words(Tone::Dim, "frames of a stack, bytes a complete stack needed: median / 99 % / most");
+    note.words(Tone::Dim, "frames per stack, bytes needed by a complete stack: median / 99 % / max");
     note.write(style, out)
 }
 
@@ -140,7 +140,7 @@ fn quality_cells(quality: &Quality) -> [Cell; 4] {
 fn no_call_before(n: u64, samples: u64) -> Paragraph {
     let mut note = Paragraph::new("", 4);
     let text = format!(
-        "no_call_before in {} ({}): a return address without a call before it, marked _[?] in folded stacks",
+        "no_call_before in {} ({}): a return address does not follow a call, marked _[?] in folded stacks",
         share(n, samples),
         count(n)
     );
@@ -162,7 +162,7 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
         let mut note = Paragraph::new("", 4);
         let n = quality.leaf_skip_suspects;
         let text = format!(
-            "leaf_skip_suspect in {} ({}): the leaf's caller is missing, whatever the end",
+            "leaf_skip_suspect in {} ({}): the leaf's caller is missing, even in complete stacks",
             share(n, quality.samples),
             count(n)
         );
@@ -173,7 +173,7 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
         let mut note = Paragraph::new("", 4);
         let n = total(&quality.no_stack);
         let names: Vec<&str> = quality.no_stack.keys().map(String::as_str).collect();
-        let text = format!("{} sample{} without a user stack ({}) left out", count(n), plural(n), names.join(", "));
+        let text = format!("{} sample{} without a user stack ({}) not counted", count(n), plural(n), names.join(", "));
         note.words(Tone::Dim, &text);
         notes.push(note);
     }

@@ -19,14 +19,14 @@ pub fn row(row: &ExplainedRow, style: &Style, out: &mut impl Write) -> io::Resul
         }
         line.write(style, out)
     };
-    let place = row.place.as_deref().unwrap_or("in no named function");
+    let place = row.place.as_deref().unwrap_or("in an unnamed function");
     line("address", Tone::Strong, &[&format!("{:#x}", row.svma), place])?;
     let entry = format!("{:#x}..{:#x}", row.entry_start, row.entry_end);
     let signal = if row.is_signal_frame { "signal frame" } else { "" };
     line("entry", Tone::Plain, &[&entry, "in", &row.section, &row.arch, signal])?;
     line("row", Tone::Plain, &[&format!("{:#x}..{:#x}", row.row_start, row.row_end)])?;
     line("CFA", Tone::Plain, &[&row.cfa])?;
-    let end = if row.return_address == "undefined" { "(there is no caller)" } else { "" };
+    let end = if row.return_address == "undefined" { "(no caller)" } else { "" };
     line("return address", Tone::Plain, &[&row.return_address, end])?;
     for register in &row.registers {
         line(&shown(&register.name), Tone::Plain, &[&register.rule])?;

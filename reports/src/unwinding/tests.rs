@@ -42,7 +42,7 @@ as readelf      CFA=rbp+16, rbp=c-16, ra=c-8
     assert_eq!(text(|out| row(&explained, &Style::default(), out)), expected);
     let root = ExplainedRow { return_address: "undefined".to_owned(), is_signal_frame: true, ..explained };
     let told = text(|out| row(&root, &Style::default(), out));
-    assert!(told.contains("undefined (there is no caller)") && told.contains("signal frame"), "{told}");
+    assert!(told.contains("undefined (no caller)") && told.contains("signal frame"), "{told}");
 }
 
 /// Check the words for threads, and that JSON gives the same model back.

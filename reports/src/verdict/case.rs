@@ -3,7 +3,6 @@
 use super::doubts::doubts;
 use super::names::Named;
 use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
-use crate::figures::number;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes};
 use fpprof_analysis::detail::Detail;
@@ -88,16 +87,16 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A chunk size as people ask for it.
+/// A chunk size as it is typed: in units of 1024 bytes, rounded up.
 pub(crate) fn chunk_words(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} B") } else { format!("{} KiB", number(bytes as f64 / 1024.0)) }
+    if bytes < 1024 { format!("{bytes} B") } else { format!("{}K", bytes.div_ceil(1024)) }
 }
 
 /// A strategy in words.
 pub(crate) fn strategy_words(name: &str) -> &str {
     match name {
         "fp" => "frame pointers",
-        "dwarf" => "call frame information",
+        "dwarf" => "DWARF",
         other => other,
     }
 }

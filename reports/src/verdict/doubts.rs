@@ -26,14 +26,12 @@ fn ends_early(case: &Case<'_>) -> Option<String> {
         .min_by(|(_, a), (_, b)| percent(a.complete, a.samples).total_cmp(&percent(b.complete, b.samples)))?;
     let reason = ends.truncated.iter().chain(&ends.broken).filter(|&(_, &n)| n > 0).max_by_key(|&(_, &n)| n);
     let mostly = match reason {
-        Some((reason, _)) if reason == "chunk_end" => {
-            ", mostly because their chunk ends: record larger chunks".to_owned()
-        }
-        Some((reason, _)) => format!(", mostly by {reason}"),
+        Some((reason, _)) if reason == "chunk_end" => " (mostly chunk_end: record larger chunks)".to_owned(),
+        Some((reason, _)) => format!(" (mostly {reason})"),
         None => String::new(),
     };
     Some(format!(
-        "{} brings only {} of {} to their root{mostly}",
+        "with {}, only {} of {} reach their root{mostly}",
         strategy_words(case.reference),
         share(ends.complete, ends.samples),
         whose(named)
@@ -50,7 +48,7 @@ fn no_call_before(case: &Case<'_>) -> Option<String> {
     let samples = case.ends(case.reference)?.samples;
     (!is_good(samples.saturating_sub(n), samples)).then(|| {
         format!(
-            "in {} of the stacks by {} a return address has no call before it",
+            "in {} of the stacks with {}, a return address does not follow a call",
             share(n, samples),
             strategy_words(case.reference)
         )

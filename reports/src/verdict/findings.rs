@@ -9,15 +9,16 @@ use fpprof_analysis::accuracy::Relation;
 /// Functions named as those behind which chains break.
 const MAX_CULPRITS: usize = 3;
 /// Where a share holds, by the rule.
-const EVERYWHERE: &str = "overall and in every process name with 100 samples";
+const EVERYWHERE: &str = "overall and in every process with 100 or more samples";
 
 /// The rule in words.
-pub(crate) const RULE: &str = "A way to take stacks is good enough when at least 99 % of them reach their root, \
-     overall and in every process name that has 1 % of the samples and 100 of them; frame pointers only if as many also \
-     have every frame that the reference has, and no wrong one. The verdict is the cheapest that is good enough: frame \
-     pointers, or else the smallest chunk of copied stack. The reference is unwinding by call frame information over all \
-     that was copied. Where more than 1 % of its own stacks do not reach their root or have a return address without a \
-     call before it, or another unwinder finds other frames in as many, there is no verdict and no chunk size.";
+pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach their root, overall and in every \
+    process with at least 100 samples and 1 % of all samples. At least 99 % of frame-pointer stacks must also have \
+    every frame of the reference, and no wrong one. The verdict is the cheapest choice that is good enough: frame \
+    pointers, or else the smallest chunk of copied stack. The reference is DWARF unwinding of all that was copied. \
+    There is no verdict and no chunk size if more than 1 % of the reference's stacks do not reach their root, if a \
+    return address does not follow a call in more than 1 %, or if another unwinder finds other frames in more than 1 \
+    %.";
 
 /// The sentences, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
@@ -40,7 +41,7 @@ fn capital(words: &str) -> String {
 /// The verdict in a few sentences.
 pub(crate) fn headline(case: &Case<'_>) -> Finding {
     if case.all.samples == 0 {
-        return Finding::new(Judgement::Bad).words("There are no samples to judge.");
+        return Finding::new(Judgement::Bad).words("There are no samples.");
     }
     if !case.doubts.is_empty() {
         return unknown(case);
@@ -48,22 +49,22 @@ pub(crate) fn headline(case: &Case<'_>) -> Finding {
     let other = case.other.map(strategy_words).unwrap_or_default();
     match (case.other_is_right(), case.chunk()) {
         (Some(true), _) => Finding::new(Judgement::Good).words(format!(
-            "{} are enough for this workload: {} of their stacks have every frame, and no wrong one.",
+            "{} are enough for this workload: {} of their stacks have every frame and no wrong one.",
             capital(other),
             share(case.all.compared().saturating_sub(case.all.worse()), case.all.compared())
         )),
         (Some(false), chunk) => {
             let instead = chunk.map_or_else(
-                || format!("By {} {} do.", strategy_words(case.reference), reaching(case, case.reference)),
+                || format!("With {}, {} do.", strategy_words(case.reference), reaching(case, case.reference)),
                 |chunk| {
                     format!(
-                        "Copy {} of stack instead: at least {MIN_GOOD} % of the stacks then reach their root, {EVERYWHERE}.",
+                        "Copy {} of stack instead: then at least {MIN_GOOD} % reach their root, {EVERYWHERE}.",
                         chunk_words(chunk)
                     )
                 },
             );
             Finding::new(Judgement::Good).words(format!(
-                "Of the stacks by {other} {} lack frames or have wrong ones, and {} reach their root. {instead}",
+                "With {other}, {} of the stacks have missing or wrong frames, and {} reach their root. {instead}",
                 share(case.all.worse(), case.all.compared()),
                 reaching(case, case.other.unwrap_or_default())
             ))
@@ -81,15 +82,14 @@ fn unknown(case: &Case<'_>) -> Finding {
     let why = case.doubts.join("; ");
     let words = match case.other {
         Some(other) => format!(
-            "How many stacks by {} are right is not known, nor which chunk of stack would be enough: {why}. By {} {} of \
-             the stacks reach their root, by {} {}.",
+            "No verdict on {} and no chunk size: {why}. With {}, {} of the stacks reach their root; with {}, {}.",
             strategy_words(other),
             strategy_words(other),
             reaching(case, other),
             strategy_words(case.reference),
             reaching(case, case.reference)
         ),
-        None => format!("Which chunk of stack would be enough is not known: {why}."),
+        None => format!("No verdict on the chunk size: {why}."),
     };
     Finding::new(Judgement::Bad).words(words)
 }
@@ -104,13 +104,13 @@ fn alone(case: &Case<'_>) -> Finding {
     let ends = case.ends(case.reference).cloned().unwrap_or_default();
     let is_good = is_good(ends.complete, ends.samples);
     let finding = Finding::new(if is_good { Judgement::Neutral } else { Judgement::Bad }).words(format!(
-        "{} of the stacks by {} reach their root.",
+        "{} of the stacks reach their root with {}.",
         share(ends.complete, ends.samples),
         strategy_words(case.reference)
     ));
     match case.reference {
         "fp" => finding
-            .words(" Whether their frames are right, this recording cannot tell: record with ")
+            .words(" This recording cannot show whether their frames are right; record with ")
             .name("--call-graph both")
             .words("."),
         _ => finding,
@@ -123,7 +123,7 @@ fn by_process(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let each = case.large().map(|named| (named.name.as_str(), format!(" {}", share(named.worse(), named.compared()))));
-    let start = format!("Stacks by {} that lack frames or have wrong ones, by process: ", strategy_words(other));
+    let start = format!("Missing or wrong frames with {}, by process: ", strategy_words(other));
     Some(Finding::new(Judgement::Bad).words(start).list(each).words("."))
 }
 
@@ -131,7 +131,7 @@ fn how_it_differs(case: &Case<'_>) -> Option<Finding> {
     let kinds = [
         (Relation::LeafCallerMissing, "the caller of the sampled function is missing in"),
         (Relation::WrongFrame, "there is a wrong frame in"),
-        (Relation::ExtraFrame, "there is a frame too many in"),
+        (Relation::ExtraFrame, "there is an extra frame in"),
         (Relation::FrameMissing, "frames further out are missing in"),
         (Relation::Prefix, "the chain ends early in"),
     ];
@@ -140,7 +140,7 @@ fn how_it_differs(case: &Case<'_>) -> Option<Finding> {
     parts.sort_by_key(|&(n, _)| std::cmp::Reverse(n));
     let words: Vec<String> =
         parts.iter().map(|(n, words)| format!("{words} {}", share(*n, case.all.compared()))).collect();
-    let against = if case.doubts.is_empty() { "How" } else { "Against that reference" };
+    let against = if case.doubts.is_empty() { "Errors" } else { "Compared with that reference" };
     (!words.is_empty()).then(|| Finding::new(Judgement::Bad).words(format!("{against}: {}.", words.join("; "))))
 }
 
@@ -154,7 +154,7 @@ fn where_it_differs(case: &Case<'_>) -> Option<Finding> {
         let module = if culprit.module.is_empty() { String::new() } else { format!(" in {}", culprit.module) };
         (culprit.name.as_str(), format!("{module} ({})", share(culprit.samples, agreement.samples)))
     });
-    Some(Finding::new(Judgement::Neutral).words("Where: the caller is missed first after ").list(each).words("."))
+    Some(Finding::new(Judgement::Neutral).words("Missing first: the caller of ").list(each).words("."))
 }
 
 fn reference_ends(case: &Case<'_>) -> Option<Finding> {
@@ -162,15 +162,16 @@ fn reference_ends(case: &Case<'_>) -> Option<Finding> {
     case.other?;
     let good = is_good(ends.complete, ends.samples);
     let finding = Finding::new(if good { Judgement::Good } else { Judgement::Bad }).words(format!(
-        "{} brings {} of the stacks to their root over chunks as recorded",
-        capital(strategy_words(case.reference)),
+        "With {} and chunks as recorded, {} of the stacks reach their root",
+        strategy_words(case.reference),
         share(ends.complete, ends.samples)
     ));
     let worst = ends.truncated.iter().chain(&ends.broken).max_by_key(|&(_, &n)| n).filter(|&(_, &n)| n > 0);
     Some(match worst {
-        Some((reason, &n)) => {
-            finding.words("; the commonest other end is ").name(reason).words(format!(" ({}).", share(n, ends.samples)))
-        }
+        Some((reason, &n)) => finding
+            .words("; the most common other end is ")
+            .name(reason)
+            .words(format!(" ({}).", share(n, ends.samples))),
         None => finding.words("."),
     })
 }
@@ -180,11 +181,11 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let part = |percent: u8| {
-        let size = smallest(&case.all.sizes, percent).map_or("no size recorded here".to_owned(), chunk_words);
+        let size = smallest(&case.all.sizes, percent).map_or("more than recorded".to_owned(), chunk_words);
         format!("{percent} % of all stacks: {size}")
     };
     let parts: Vec<String> = PERCENTS.into_iter().map(part).collect();
-    let finding = Finding::new(Judgement::Neutral).words(format!("The chunk that completes {}.", parts.join("; ")));
+    let finding = Finding::new(Judgement::Neutral).words(format!("Chunk size to complete {}.", parts.join("; ")));
     let Some(advice) = advice(case) else { return Some(finding) };
     let all = finding.words(" ");
     Some(Finding { pieces: [all.pieces, advice.pieces].concat(), ..all })
@@ -194,29 +195,25 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
     let (sample, minute) = case.copied(chunk);
-    let takes = format!(
-        "Chunks of {} copy {} a sample, {} a minute at this rate and before compression: ",
-        chunk_words(chunk),
-        bytes(sample),
-        bytes(minute)
-    );
+    let takes =
+        format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));
     let option = format!("--call-graph dwarf,{}K", chunk.div_ceil(1024).max(1));
-    Some(Finding::new(Judgement::Neutral).words(takes).name(&option).words("."))
+    Some(Finding::new(Judgement::Neutral).name(&option).words(takes))
 }
 
 fn cost(case: &Case<'_>) -> Finding {
     let summary = &case.analysis.summary;
     let volume = &summary.volume;
     let finding = Finding::new(Judgement::Neutral).words(format!(
-        "This recording took {} a sample and {} a minute ({} a sample before compression)",
+        "This recording took {} per sample and {} per minute ({} per sample before compression)",
         bytes(volume.bytes_per_sample),
         bytes(volume.bytes_per_minute),
         bytes(volume.ring_bytes_per_sample)
     ));
-    let Some(cost) = &summary.cost else { return finding.words("; what it cost in CPU is not known.") };
-    let bpf = cost.bpf_ns_per_tick.map_or_else(String::new, |ns| format!(" and {} in BPF a tick", nanoseconds(ns)));
+    let Some(cost) = &summary.cost else { return finding.words("; its CPU cost is unknown.") };
+    let bpf = cost.bpf_ns_per_tick.map_or_else(String::new, |ns| format!(", {} of BPF per tick", nanoseconds(ns)));
     finding.words(format!(
-        ", {} % of one CPU for collecting{bpf}, and {} of memory at most.",
+        ", {} % of one CPU for the collector{bpf}, and at most {} of memory.",
         number(cost.collector_cpu_percent),
         byte_count(cost.max_rss_bytes)
     ))
