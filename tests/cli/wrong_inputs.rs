@@ -163,7 +163,7 @@ fn what_cannot_be_unwound_is_named() {
     for (file, words) in [
         ("nothing", "not found"),
         ("", "not a regular file"),
-        ("empty", "not an ELF file"),
+        ("empty", "not a valid ELF file"),
         ("object", "not a core dump, but an object file"),
         ("program", "not a core dump, but an executable or a library"),
         ("core", "the core dump is truncated"),
@@ -173,7 +173,7 @@ fn what_cannot_be_unwound_is_named() {
     for (file, pc, words) in [
         ("nothing", "1", "not found"),
         ("", "1", "not a regular file"),
-        ("text", "1", "not an ELF file"),
+        ("text", "1", "not a valid ELF file"),
         ("program", "nothing+4", "no function `nothing`"),
         (
             "program",
@@ -188,8 +188,8 @@ fn what_cannot_be_unwound_is_named() {
     }
     assert_refused(&run(["cfi", "--elf", &at("program"), "--pc", "12x"]), 2, &["`12x` is not an address"]);
     for (registers, words) in [
-        ("rip=zz,rsp=8", "`rip=zz` is not a register and its value"),
-        ("x30=8,rsp=8", "x86-64 has no register x30, but rax, rdx"),
+        ("rip=zz,rsp=8", "`rip=zz`: expected NAME=VALUE"),
+        ("x30=8,rsp=8", "x86-64 has no register x30; it has rax, rdx"),
         ("rsp=8", "the instruction pointer and the stack pointer"),
     ] {
         let stack = format!("0:{}", at("empty"));

@@ -187,7 +187,7 @@ fn refusals_name_the_capability() {
     let line = doctor.stdout.lines().find(|line| line.contains("without BPF")).expect("a line");
     assert!(line.contains("own processes, user space only"), "{line}");
     let end = doctor.stdout.split("possible").last().expect("the end");
-    assert!(end.contains("without eBPF: own processes, user space only"), "{end}");
+    assert!(end.contains("without eBPF: your own processes, user space only"), "{end}");
     let program = place.path("fpprof");
     for command in ["chown root:fpprof", "chmod 0750", "setcap cap_bpf,cap_perfmon+ep"] {
         assert!(end.contains(&format!("{command} {}", program.display())), "{command}: {end}");
@@ -250,7 +250,7 @@ fn what_leaves_a_recording_is_said() {
     assert!(recorded.stderr.contains("events removed by setuid exec: 1 processes"), "{}", recorded.stderr);
     let summary = report(&file, &[]);
     assert_balance(&summary);
-    assert!(summary["warnings"].to_string().contains("events removed by setuid exec: of 1 processes"), "{summary}");
+    assert!(summary["warnings"].to_string().contains("events removed by setuid exec: 1 processes were"), "{summary}");
     std::fs::set_permissions(&built, std::fs::Permissions::from_mode(0o755)).expect("its rights");
     let plain = place.as_nobody(&["record", "-F", "499", "-o", name, "--", "sh", "-c", &script]);
     assert!(!plain.stderr.contains("setuid"), "{}", plain.stderr);

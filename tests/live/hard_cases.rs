@@ -161,7 +161,7 @@ fn what_would_help_is_said_and_helps() {
     recorded("big_frame", "both,65536");
     assert!(complete(&[]) < 10);
     let words = said();
-    let larger = words.split("--call-graph ").find_map(|rest| rest.split_once(". ")).map(|(at, _)| at);
+    let larger = words.split_once("use --call-graph ").and_then(|(_, rest)| rest.split_once(". ")).map(|(at, _)| at);
     recorded("big_frame", larger.unwrap_or_else(|| panic!("{words}")));
     assert!(complete(&[]) > 90, "{larger:?}: {}", said());
     recorded("too_deep", "dwarf,262144");

@@ -165,7 +165,7 @@ fn threads_and_control_groups() {
     assert_eq!(report["environment"]["target"], format!("threads {tid}"));
     assert!(number(&report, "skipped") > 0 && number(&report, "recorded") > 0, "{report}");
     let gone = ran(fpprof().args(["record", "-t", &tid, "-o"]).arg(&file));
-    assert!(gone.status == 1 && gone.stderr.contains(&format!("no thread {tid}")), "{}", gone.stderr);
+    assert!(gone.status == 1 && gone.stderr.contains(&format!("no thread with TID {tid}")), "{}", gone.stderr);
     let no_group = ran(fpprof().args(["record", "-G", "no-such-group", "-o"]).arg(&file));
     assert!(no_group.status == 1 && no_group.stderr.contains("/sys/fs/cgroup"), "{}", no_group.stderr);
     for both in [["-G", "x", "-p", "1"], ["-G", "x", "-t", "1"], ["-t", "1", "-p", "1"]] {
@@ -193,7 +193,7 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             .args(["record", "-q", "-m", "1", "--call-graph", &format!("both,{chunk}"), "-o"])
             .arg(&file)
             .args(["--", "true"]));
-        let smallest = too_small.stderr.split("at least ").nth(1).and_then(|rest| rest.split(' ').next());
+        let smallest = too_small.stderr.split("pass -m ").nth(1).and_then(|rest| rest.split(' ').next());
         let smallest = smallest.unwrap_or_else(|| panic!("the smallest ring is not said: {}", too_small.stderr));
         let mut recorder = Ended(
             fpprof()

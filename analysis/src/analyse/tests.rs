@@ -412,7 +412,7 @@ fn unsupported_strategies_are_refused() {
         }
     };
     assert!(refused(CaptureMode::Fp, "dwarf").contains("needs copied stacks"));
-    assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "dwarf@8K").contains("at most 4096 bytes"));
+    assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "dwarf@8K").contains("the 4096 bytes"));
     #[cfg(not(feature = "libdw"))]
     assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "elfutils").contains("cargo feature `libdw`"));
     let file = record(CaptureMode::Fp, &[], &[], 1, true);

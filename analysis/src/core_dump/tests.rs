@@ -144,7 +144,7 @@ fn files_are_found_and_verified() {
     let wrong = unwind(&core, Some(&other), None);
     let died = wrong.threads.iter().find(|thread| thread.signal == 11).unwrap();
     assert_eq!((died.reason.as_str(), died.frames.len()), ("build_id_mismatch", 1));
-    assert!(wrong.warnings.iter().any(|text| text.contains("another build id")), "{:?}", wrong.warnings);
+    assert!(wrong.warnings.iter().any(|text| text.contains("its build id is not the one")), "{:?}", wrong.warnings);
 
     let root = dir.path("root");
     std::fs::create_dir(&root).unwrap();

@@ -281,7 +281,7 @@ impl Import {
             Taken::Sideband(event) => sink.sideband(event)?,
             Taken::Counted => {}
             Taken::LeftOut => self.leave_out(1, format!("{:?}", record.record_type)),
-            Taken::Damaged => self.leave_out(1, format!("damaged {:?}", record.record_type)),
+            Taken::Damaged => self.leave_out(1, format!("corrupt {:?}", record.record_type)),
         }
         self.sample = sample;
         Ok(())

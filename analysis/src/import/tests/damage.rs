@@ -78,7 +78,7 @@ fn killed_perfs_leave_their_samples() {
     assert_eq!(word(&bytes, 48), 0, "a perf that was killed has not written the size of its data");
     let (imported, _) = import(&bytes).unwrap();
     assert!(imported.samples * 16384 > bytes.len() as u64 / 2, "{imported:?} of {} bytes", bytes.len());
-    assert!(imported.damage[0].contains("not finished"), "{imported:?}");
+    assert!(imported.damage[0].contains("incomplete"), "{imported:?}");
 }
 
 /// Check that single bytes changed anywhere, in the header, or in the heads of records give an error, or samples and
@@ -130,7 +130,7 @@ fn damaged_records_are_counted() {
     let (imported, _) = import(&with_records(file, &records_with_damage)).unwrap();
     assert_eq!(imported.samples, whole.samples);
     assert_eq!(imported.left_out.get("corrupt SAMPLE"), Some(&1), "{imported:?}");
-    assert_eq!(imported.left_out.get("damaged MMAP2"), Some(&1), "{imported:?}");
+    assert_eq!(imported.left_out.get("corrupt MMAP2"), Some(&1), "{imported:?}");
     assert_eq!(imported.left_out.get("type 124"), Some(&1), "{imported:?}");
 }
 
