@@ -22,10 +22,10 @@ begun=$(date +%s%N)
 fpprof --version > /dev/null
 cd /tmp
 fpprof record -q -o r -- sh -c "i=0; while [ \$i -lt 1000000 ]; do i=\$((i+1)); done"
-fpprof flamegraph r -o r.svg > /dev/null
+fpprof flamegraph r -o r.svg 2> /dev/null
 grep -q "</svg>" r.svg
 ended=$(date +%s%N)
-[ "$(fpprof report --json r | grep -o "\"ended_in_order\":true")" ]
+fpprof report --json r | grep -q "\"ended_in_order\": true"
 prefix=/usr
 [ "$install" != tarball ] || prefix=/usr/local
 [ -e $prefix/share/man/man1/fpprof-record.1.gz ]
