@@ -45,7 +45,9 @@ for suite; do
         case $install in
         deb) set -- dpkg -i "/root/fpprof_*_$(dpkg --print-architecture).deb" ;;
         tarball) set -- tar -C /usr/local --strip-components=1 -xf "/root/fpprof-*-$(uname -m)-linux.tar.xz" ;;
-        rpm) set -- rpm --install --force-debian --nodeps "/root/fpprof-[0-9]*.$(uname -m).rpm" ;;
+        rpm) # Until Debian 12 rpm installs nothing without that option; later ones do not know it.
+            file="/root/fpprof-[0-9]*.$(uname -m).rpm"
+            set -- rpm --install --nodeps --force-debian "$file" '2> /dev/null ||' rpm --install --nodeps "$file" ;;
         esac
         # The mounts go with the namespace.
         unshare -m sh -ec 'mount --rbind /proc "$1/proc"; mount --rbind /sys "$1/sys"; root=$1; shift; exec chroot "$root" "$@"' \
