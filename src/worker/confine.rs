@@ -5,7 +5,7 @@
 
 use anyhow::Context as _;
 use nix::libc;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -97,6 +97,8 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     }
     // As ps shows it, which else shows the name it was started by.
     rustix::thread::set_name(c"fpprof-worker").context("naming the process")?;
+    // Nobody is left to hand over files, or to take the result.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("following the first process")?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("giving up capabilities")?;
