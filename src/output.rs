@@ -200,7 +200,7 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
     pending.commit()
 }
 
-/// A file that gets its name when it is whole, and goes without.
+/// A file that gets its final name when it is complete, and is removed otherwise.
 #[derive(Debug)]
 pub(crate) struct Pending {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Reading strangers' files without privileges.
+//! Parses files of other users without privileges.
 //!
 //! ```text
 //! fpprof (root) ──▶ worker: no capabilities, no new files, no programs
@@ -27,7 +27,7 @@ use std::process::{Command, Stdio};
 pub(crate) use client::{Modules, client, open_input, standard_input};
 pub(crate) use confine::confine;
 
-/// Set for a worker. Whoever sets it by hand gets a worker that nobody answers.
+/// Environment variable that makes a process a worker; refused unless standard input is a socket.
 const WORKER: &str = "FPPROF_WORKER";
 
 /// What a command may ask for besides ELF files.
@@ -64,7 +64,7 @@ impl Files {
 /// Those of `work`; if the worker cannot be started, confined or was ended.
 pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
     if std::env::var_os(WORKER).is_some() {
-        let stdin = rustix::fs::fstat(std::io::stdin()).context("looking at standard input")?;
+        let stdin = rustix::fs::fstat(std::io::stdin()).context("cannot examine standard input")?;
         let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
         anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
         client::connect();
@@ -78,22 +78,22 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     }
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("making a socket")?;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("cannot make a socket")?;
     let mut worker = {
         // By this path even if the file was replaced.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("fpprof").args(std::env::args_os().skip(1)).env(WORKER, "1").stdin(Stdio::from(theirs));
-        command.spawn().context("starting a process without privileges")?
+        command.spawn().context("cannot start a process without privileges")?
     };
     let served = broker::serve(&ours, files);
     drop(ours);
-    let status = worker.wait().context("waiting for the process without privileges")?;
-    served.context("answering the process without privileges")?;
+    let status = worker.wait().context("cannot wait for the process without privileges")?;
+    served.context("cannot answer the process without privileges")?;
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(crate::exit::FAILED)),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            say(&format!("fpprof: the process that reads the files was ended by signal {signal}"));
+            say(&format!("fpprof: the process that parses files was killed by signal {signal}"));
             Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(crate::exit::FAILED))
         }
     }

@@ -18,7 +18,7 @@ const KERNEL: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osr
 /// Answers until the worker has ended.
 ///
 /// # Errors
-/// If the worker says what no worker says.
+/// If a request cannot be parsed or answered.
 pub(super) fn serve(socket: &OwnedFd, files: &Files) -> io::Result<()> {
     let modules = FileModules::new();
     let mut pending = None;

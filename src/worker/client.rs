@@ -14,18 +14,18 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
 
-/// The way to the broker: standard input. One thread at a time asks.
+/// The connection to the broker: standard input. One thread at a time asks.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     one: Mutex<()>,
 }
 
-/// This process is a worker.
+/// Makes this process a worker, whose broker is at standard input.
 pub(super) fn connect() {
     CLIENT.get_or_init(Client::default);
 }
 
-/// The way to the broker, in a worker.
+/// The connection to the broker, in a worker.
 pub(crate) fn client() -> Option<&'static Client> {
     CLIENT.get()
 }
@@ -35,7 +35,7 @@ impl Client {
         let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         send(io::stdin(), request, None)?;
         let answered = receive(io::stdin())?;
-        answered.ok_or_else(|| anyhow::anyhow!("the process with the privileges is gone"))
+        answered.ok_or_else(|| anyhow::anyhow!("the process that opens files has ended"))
     }
 
     /// A file that [`Client::commit`] gives its name.
@@ -46,10 +46,10 @@ impl Client {
         self.file(&Request::Create(bytes_of(path)))
     }
 
-    /// What was created is whole.
+    /// Gives the created file, now complete, its name.
     ///
     /// # Errors
-    /// If it cannot have its name.
+    /// If it cannot be renamed.
     pub(crate) fn commit(&self) -> anyhow::Result<()> {
         match self.ask(&Request::Commit)? {
             (Reply::Done, _) => Ok(()),
@@ -60,7 +60,7 @@ impl Client {
     /// The file of a new recording.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub(crate) fn create_recording(&self, path: &Path) -> anyhow::Result<(File, Made)> {
         match self.ask(&Request::Recording(bytes_of(path)))? {
             (Reply::Recording(made), Some(file)) => Ok((file.into(), made)),
@@ -80,7 +80,7 @@ fn error_of(reply: Reply) -> anyhow::Error {
     match reply {
         Reply::Failed(Some(code), _) => io::Error::from_raw_os_error(code).into(),
         Reply::Failed(None, words) => anyhow::Error::msg(words),
-        other => anyhow::anyhow!("an answer to something else: {other:?}"),
+        other => anyhow::anyhow!("unexpected answer of the process that opens files: {other:?}"),
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn open_input(path: &Path) -> anyhow::Result<File> {
 /// The standard input that the command was given.
 ///
 /// # Errors
-/// If it cannot be had.
+/// If the broker does not hand it over.
 pub(crate) fn standard_input() -> anyhow::Result<Box<dyn Read>> {
     Ok(match client() {
         Some(_) => Box::new(open_input(Path::new("-"))?),

@@ -1,4 +1,4 @@
-//! Giving up everything that reading and computing do not need, for good.
+//! Drops, for good, everything that reading and computing do not need.
 //!
 //! # Sources
 //! capabilities(7), seccomp(2), prctl(2) `PR_SET_NO_NEW_PRIVS`.
@@ -86,26 +86,26 @@ pub(super) fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() || capabilities(None).is_ok_and(|sets| !sets.effective.is_empty())
 }
 
-/// Gives up all capabilities, new programs, and every system call but those of [`ALLOWED`]; files can be opened only if
-/// `reads`, and then for reading. To be called before there are threads.
+/// Drops all capabilities, the right to run programs, and every system call but those of [`ALLOWED`]. Files can be opened
+/// only if `reads`, and then for reading. Call it before there are threads.
 ///
 /// # Errors
-/// If the kernel refuses; then nothing may be parsed.
+/// If the kernel refuses. Nothing may be parsed then.
 pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     if super::client().is_none() {
         return Ok(());
     }
-    // As ps shows it, which else shows the name it was started by.
-    rustix::thread::set_name(c"fpprof-worker").context("naming the process")?;
-    // Nobody is left to hand over files, or to take the result.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("following the first process")?;
+    // ps and top show this name; without it they would show `exe`.
+    rustix::thread::set_name(c"fpprof-worker").context("cannot name the process")?;
+    // Ends with the first process, which hands over the files and waits for the result.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot ask to end with the first process")?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        .context("giving up capabilities")?;
-    rustix::thread::set_no_new_privs(true).context("giving up new privileges")?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("giving up cores")?;
-    let filter = filter(reads).context("making the filter of system calls")?;
-    apply_filter(&filter).context("setting the filter of system calls")
+        .context("cannot drop capabilities")?;
+    rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot switch off core dumps")?;
+    let filter = filter(reads).context("cannot make the seccomp filter")?;
+    apply_filter(&filter).context("cannot set the seccomp filter")
 }
 
 fn filter(reads: bool) -> anyhow::Result<BpfProgram> {

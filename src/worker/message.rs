@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most bytes of a message: a path, which the kernel limits to 4,096 bytes, each written as a number.
+/// Limit of a message in bytes: room for a path of the kernel's 4,096 bytes, each of which JSON writes as a number.
 const MAX_BYTES: usize = 32 << 10;
 
 /// What a worker asks for; paths as bytes.
@@ -48,9 +48,12 @@ pub(super) enum Reply {
 /// Sends a message.
 ///
 /// # Errors
-/// If nobody is there to receive it.
+/// If it is longer than [`MAX_BYTES`], which the paths in a hostile recording can be, or nobody receives it.
 pub(super) fn send(socket: impl AsFd, message: &impl Serialize, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(io::Error::from(rustix::io::Errno::NAMETOOLONG));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let files = file.as_slice();

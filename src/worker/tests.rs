@@ -75,3 +75,16 @@ fn messages_carry_files() {
     drop(ours);
     assert!(receive::<Request>(&theirs).unwrap().is_none());
 }
+
+/// Check that a path that no kernel takes, from a hostile recording, is an error of its own and does not break the
+/// connection.
+#[test]
+fn paths_that_are_too_long_are_not_sent() {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    for length in [8 << 10, 64 << 10, 1 << 20] {
+        let error = send(&ours, &Request::Module(vec![0xff; length]), None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()), "{length} bytes");
+    }
+    send(&ours, &Request::Commit, None).unwrap();
+    assert!(matches!(receive::<Request>(&theirs), Ok(Some((Request::Commit, None)))));
+}
