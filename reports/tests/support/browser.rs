@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// A browser that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// A browser that closes and says nothing for so long is stuck.
+const CLOSING: Duration = Duration::from_secs(10);
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// A browser with one page.
@@ -31,6 +33,9 @@ pub(crate) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // Its processes write to the profile until it has closed: killed, they would leave some of it behind.
+        let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        while self.from.recv_timeout(CLOSING).is_ok() {}
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -26,6 +26,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
     Check { name: "-a", applies: is_whole, judge: |results, _| threads(results, "all") },
     Check { name: "off-cpu", applies: is_whole, judge: off_cpu },
+    Check { name: "report", applies: is_whole, judge: report },
     Check { name: "doctor", applies: is_whole, judge: doctor },
     Check { name: "collector", applies: |_| true, judge: collector },
     Check { name: "quiet", applies: |_| true, judge: quiet },
@@ -123,6 +124,15 @@ fn off_cpu(results: &Results, expects: Expects) -> anyhow::Result<String> {
     balance(report.get("waits").context("no `waits` in the report")?)?;
     exact(&results.stacks("off-cpu", &["--event", "off-cpu", "--strategy", "dwarf"])?, WAITS).context("by dwarf")?;
     Ok(number(&report, "recorded")?.to_string())
+}
+
+/// The guest's own report, whose files are parsed in a process without privileges, finds what this machine's does.
+fn report(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let theirs: Value = serde_json::from_str(&results.succeeded("report")?.stdout).context("parsing the report")?;
+    let ours = results.report("both", &["--strategies", "dwarf"])?;
+    let (theirs, ours) = (complete(&theirs)?, complete(&ours)?);
+    ensure!(theirs == ours, "expected {ours} complete stacks as on this machine, got {theirs}");
+    Ok(theirs.to_string())
 }
 
 /// What doctor says of eBPF is what the default then did.

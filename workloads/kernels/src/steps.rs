@@ -40,6 +40,7 @@ exit $status",
     },
     Step { name: "all", script: "fpprof record -F 199 -a -- known 60 threads 20000" },
     Step { name: "off-cpu", script: "fpprof record -F 199 --off-cpu -- known 60 waits 300" },
+    Step { name: "report", script: "fpprof report --json --strategies dwarf /out/both/fpprof.fpprof" },
     AFTER,
 ];
 
