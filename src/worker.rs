@@ -20,12 +20,15 @@ use crate::output::say;
 use anyhow::Context as _;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+pub(crate) use broker::serve;
 pub(crate) use client::{Modules, client, open_input, standard_input};
-pub(crate) use confine::confine;
+pub(crate) use confine::{confine, is_privileged};
 
 /// Environment variable that makes a process a worker; refused unless standard input is a socket.
 const WORKER: &str = "FPPROF_WORKER";
@@ -58,12 +61,37 @@ impl Files {
     }
 }
 
+/// Whether this process is to be a worker.
+pub(crate) fn is_worker() -> bool {
+    std::env::var_os(WORKER).is_some()
+}
+
+/// Starts this program again with these arguments, as a worker, and gives the broker's end of its socket. It ends with the
+/// thread that calls this.
+///
+/// # Errors
+/// If there can be no more processes.
+pub(crate) fn start(
+    arguments: impl IntoIterator<Item = OsString>,
+    set_up: impl FnOnce(&mut Command),
+) -> anyhow::Result<(Child, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("cannot make a socket")?;
+    // By this path even if the file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("fpprof").args(arguments).env(WORKER, "1").stdin(Stdio::from(theirs));
+    set_up(&mut command);
+    let child = command.spawn().context("cannot start a process without privileges")?;
+    Ok((child, ours))
+}
+
 /// Runs `work`, in a process without privileges if this one has some.
 ///
 /// # Errors
 /// Those of `work`; if the worker cannot be started, confined or was ended.
 pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
-    if std::env::var_os(WORKER).is_some() {
+    if is_worker() {
         let stdin = rustix::fs::fstat(std::io::stdin()).context("cannot examine standard input")?;
         let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
         anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
@@ -73,20 +101,12 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         }
         return work();
     }
-    if !confine::is_privileged() {
+    if !is_privileged() {
         return work();
     }
-    let flags = SocketFlags::CLOEXEC;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("cannot make a socket")?;
-    let mut worker = {
-        // By this path even if the file was replaced.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("fpprof").args(std::env::args_os().skip(1)).env(WORKER, "1").stdin(Stdio::from(theirs));
-        command.spawn().context("cannot start a process without privileges")?
-    };
-    let served = broker::serve(&ours, files);
-    drop(ours);
+    let (mut worker, socket) = start(std::env::args_os().skip(1), |_| ())?;
+    let served = serve(&socket, files, &mut || None);
+    drop(socket);
     let status = worker.wait().context("cannot wait for the process without privileges")?;
     served.context("cannot answer the process without privileges")?;
     match (status.code(), status.signal()) {

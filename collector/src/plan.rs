@@ -44,18 +44,18 @@ impl Plan {
         let n_rings = u64::from(n_ring_cpus) * (1 + u64::from(request.off_cpu.is_some()));
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
-        let excluded_pid = if request.exclude_self { std::process::id() } else { 0 };
+        let excluded_pids = request.excluded_pids();
         let cgroup = match &request.target {
             Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
             _ => None,
         };
         let filter = match &request.target {
-            Target::System | Target::SystemWhile { .. } => Filter::System { excluded_pid },
+            Target::System | Target::SystemWhile { .. } => Filter::System { excluded_pids },
             Target::Command { .. } | Target::Pids(_) => Filter::Tracked,
             Target::Threads(_) => Filter::Threads,
             Target::Cgroup { .. } => {
                 let (id, subsystem) = cgroup.as_ref().map_or((0, None), |cgroup| (cgroup.id, cgroup.subsystem));
-                Filter::Cgroup { id, subsystem, excluded_pid }
+                Filter::Cgroup { id, subsystem, excluded_pids }
             }
         };
         let event = choose_event(wished, cpus.first().copied().unwrap_or(0), request.sampling)?;

@@ -32,6 +32,8 @@ pub struct Request {
     pub encoder_threads: Option<usize>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
     pub exclude_self: bool,
+    /// Another process to leave out with it: one that works for it.
+    pub worker_pid: Option<u32>,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
     /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
@@ -56,10 +58,16 @@ impl Request {
             ring_bytes: None,
             encoder_threads: None,
             exclude_self: true,
+            worker_pid: None,
             keep_raw_stacks: false,
             statistics: false,
             collector: CollectorWish::Auto,
         }
+    }
+
+    /// Processes to leave out, by number; 0 is none.
+    pub(crate) fn excluded_pids(&self) -> [u32; 2] {
+        if self.exclude_self { [std::process::id(), self.worker_pid.unwrap_or(0)] } else { [0; 2] }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::say;
 use crate::top::{self, ViewConfig};
 use crate::values;
+use crate::worker::{self, Files};
 use anyhow::Context as _;
 use fpprof_collector::{Request, StopFlag, Target};
 use fpprof_recording::model::Sampling;
@@ -55,6 +56,9 @@ pub(crate) struct Args {
 /// # Errors
 /// If there is no terminal, or nothing can be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if worker::is_worker() {
+        return worker::run(&Files::default(), top::run_worker);
+    }
     if !std::io::stdout().is_terminal() {
         say("fpprof: `top` requires a terminal; without one, use `fpprof record` and `fpprof report`");
         return Ok(FAILED);

@@ -1,17 +1,17 @@
 //! Makes counts of a second of a recording.
 
-use super::stream::{Feed, Second};
+use super::stream::Second;
 use super::table::{Counts, count};
+use crate::worker::Modules;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::num::NonZeroUsize;
-use std::sync::mpsc::Sender;
 
 /// What became of a second.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum ViewUpdate {
     /// Counts by strategy.
     Counted {
@@ -25,15 +25,16 @@ pub(crate) enum ViewUpdate {
     Failed(String),
 }
 
-/// Works until the feed ends or nobody listens. One thread: the profiled programs need the other processors.
-pub(crate) fn work(feed: &Feed, updates: &Sender<ViewUpdate>) {
-    while let Some(second) = feed.next() {
+/// Works until there is no next second or `tell` says that nobody listens. One thread: the profiled programs need the other
+/// processors.
+pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMut(ViewUpdate) -> bool) {
+    while let Some(second) = next() {
         let left_out = second.left_out;
         let told = match counted(second) {
             Ok((by_strategy, how)) => ViewUpdate::Counted { by_strategy, left_out, how },
             Err(error) => ViewUpdate::Failed(format!("{error:#}")),
         };
-        if updates.send(told).is_err() {
+        if !tell(told) {
             return;
         }
     }
@@ -41,7 +42,7 @@ pub(crate) fn work(feed: &Feed, updates: &Sender<ViewUpdate>) {
 
 fn counted(second: Second) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
     let mut recording = Recording::open(Cursor::new(second.bytes))?;
-    let modules = FileModules::new();
+    let modules = Modules(FileModules::new());
     let options = Options { n_threads: NonZeroUsize::MIN, ..Options::new(&modules) };
     let Analysis { summary, folded, .. } = analyse(&mut recording, &options)?;
     let by_strategy =

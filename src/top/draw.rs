@@ -63,7 +63,7 @@ fn head_lines(view: &View) -> Vec<Line<'_>> {
     };
     let title = format!("fpprof top  {}", shown(&view.target));
     vec![
-        Line::from(vec![Span::styled(title, warn), Span::styled(format!("  {}", view.how), dim())]),
+        Line::from(vec![Span::styled(title, warn), Span::styled(format!("  {}", shown(&view.how)), dim())]),
         Line::from(counts),
         last,
     ]
@@ -72,8 +72,13 @@ fn head_lines(view: &View) -> Vec<Line<'_>> {
 fn strategy_spans<'a>(view: &View, name: &str) -> [Span<'a>; 2] {
     let Ends { samples, complete, truncated, broken } = view.ends(name);
     let share = |part: u64| percent(part, samples);
-    let words =
-        format!("{name}: complete {}, truncated {}, broken {}", share(complete), share(truncated), share(broken));
+    let words = format!(
+        "{}: complete {}, truncated {}, broken {}",
+        shown(name),
+        share(complete),
+        share(truncated),
+        share(broken)
+    );
     let style = if view.strategy == name { Style::new().add_modifier(Modifier::REVERSED) } else { dim() };
     [Span::styled(words, style), Span::raw("   ")]
 }

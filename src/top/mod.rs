@@ -8,13 +8,17 @@
 //! samples, a second's worth at a time, which `analyst` unwinds and names like any recording and then forgets. Memory:
 //! the process events of what is alive ([`stream::MAX_EVENT_BYTES`]), one second of samples
 //! ([`stream::MAX_SAMPLE_BYTES`]), and the counts of the window ([`table::MAX_ROWS`] for each second).
+//!
+//! Started with privileges, `analyst` works in a process without any (`remote`).
 
 mod analyst;
 mod draw;
+mod remote;
 mod screen;
 mod session;
 mod stream;
 mod table;
 mod view;
 
+pub(crate) use remote::run as run_worker;
 pub(crate) use session::{ViewConfig, run};

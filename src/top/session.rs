@@ -2,16 +2,19 @@
 
 use super::analyst::{ViewUpdate, work};
 use super::draw::draw;
+use super::remote;
 use super::screen::Screen;
 use super::stream;
 use super::view::{Cost, View, Wanted};
 use crate::output::RecordingFile;
+use crate::worker::is_privileged;
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
 use ratatui::crossterm::event::{Event, KeyEventKind, poll, read};
 use std::path::Path;
+use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,10 +50,16 @@ pub(crate) fn run(
     let (tell, updates) = channel();
     let progress = Mutex::new(Progress::default());
     let fallback = Mutex::new(None);
+    let (mut worker, remote) = is_privileged().then(remote::start).transpose()?.unzip();
+    let worker_pid = worker.as_ref().map(Child::id);
+    let request = Request { worker_pid, ..config.request.clone() };
     let mut screen = Screen::take()?;
     let (shown, recorded) = std::thread::scope(|scope| {
         let analyst = feed.clone();
-        scope.spawn(move || work(&analyst, &tell));
+        scope.spawn(move || match remote {
+            Some(remote) => remote.work(&analyst, &tell),
+            None => work(|| analyst.next(), |update| tell.send(update).is_ok()),
+        });
         let recorder = scope.spawn(|| {
             let mut hear = |update: Update<'_>| match update {
                 Update::Progress(now) => *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now,
@@ -58,14 +67,21 @@ pub(crate) fn run(
                     *fallback.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.to_string());
                 }
             };
-            let outcome = fpprof_collector::record(&config.request, &mut sink, stop, &mut hear);
+            let outcome = fpprof_collector::record(&request, &mut sink, stop, &mut hear);
             feed.end();
             outcome
         });
         let mut view = View::new(config.target.clone(), config.window_seconds);
-        let shown = show(&mut view, &mut screen, &updates, &progress, || recorder.is_finished());
+        let mut meter = Meter::new(worker_pid);
+        let shown = show(&mut view, &mut screen, &mut meter, &updates, &progress, || recorder.is_finished());
         stop.stop(nix::libc::SIGTERM);
-        (shown, recorder.join())
+        let recorded = recorder.join();
+        // What it still counts is not shown any more.
+        if let Some(worker) = &mut worker {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+        (shown, recorded)
     });
     drop(screen);
     let recorded = recorded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -79,11 +95,11 @@ pub(crate) fn run(
 fn show(
     view: &mut View,
     screen: &mut Screen,
+    meter: &mut Meter,
     updates: &Receiver<ViewUpdate>,
     progress: &Mutex<Progress>,
     is_over: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
-    let mut meter = Meter::new();
     let mut drawn: Option<Instant> = None;
     while !is_over() {
         let mut is_new = drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EVERY);
@@ -114,15 +130,17 @@ fn show(
     Ok(())
 }
 
-/// What this process uses, from one look to the next.
+/// What this process and its worker use, from one look to the next.
 struct Meter {
+    worker: Option<Pid>,
     at: Instant,
-    cpu_ms: i64,
+    cpu: Duration,
 }
 
 impl Meter {
-    fn new() -> Self {
-        Self { at: Instant::now(), cpu_ms: cpu_ms() }
+    fn new(worker_pid: Option<u32>) -> Self {
+        let worker = worker_pid.and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+        Self { worker, at: Instant::now(), cpu: cpu(worker) }
     }
 
     /// Since the last look, if that is long enough ago to tell.
@@ -131,20 +149,26 @@ impl Meter {
         if elapsed < DRAW_EVERY / 2 {
             return last;
         }
-        let now_ms = cpu_ms();
-        let used_ms = u32::try_from(now_ms.saturating_sub(self.cpu_ms)).unwrap_or(0);
-        (self.at, self.cpu_ms) = (Instant::now(), now_ms);
-        Cost { cpu_percent: f64::from(used_ms) / 10.0 / elapsed.as_secs_f64(), rss_bytes: rss_bytes().unwrap_or(0) }
+        let now = cpu(self.worker);
+        let used = now.saturating_sub(self.cpu);
+        (self.at, self.cpu) = (Instant::now(), now);
+        let pids = ["self".to_owned()].into_iter().chain(self.worker.map(|pid| pid.to_string()));
+        Cost {
+            cpu_percent: 100.0 * used.as_secs_f64() / elapsed.as_secs_f64(),
+            rss_bytes: pids.filter_map(|pid| rss_bytes(&pid)).sum(),
+        }
     }
 }
 
-fn cpu_ms() -> i64 {
-    let usage = getrusage(UsageWho::RUSAGE_SELF);
-    usage.map_or(0, |usage| usage.user_time().num_milliseconds() + usage.system_time().num_milliseconds())
+/// CPU time since the start. A worker that has ended counts no more.
+fn cpu(worker: Option<Pid>) -> Duration {
+    let theirs = worker.and_then(|pid| clock_getcpuclockid(pid).ok());
+    let clocks = [Some(ClockId::CLOCK_PROCESS_CPUTIME_ID), theirs].into_iter().flatten();
+    clocks.filter_map(|clock| clock.now().ok()).map(Duration::from).sum()
 }
 
-fn rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+fn rss_bytes(pid: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -2,6 +2,7 @@
 
 use fpprof_analysis::folded::Folded;
 use fpprof_analysis::summary::Quality;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ pub(crate) struct Key {
 }
 
 /// Samples of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Count {
     /// In the function itself.
     pub(crate) own: u64,
@@ -37,7 +38,7 @@ impl std::ops::AddAssign for Count {
 }
 
 /// How stacks ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Ends {
     pub(crate) samples: u64,
     pub(crate) complete: u64,
@@ -66,15 +67,15 @@ impl std::ops::AddAssign for Ends {
     }
 }
 
-/// One second under one strategy. Owned texts, since it goes from thread to thread.
-#[derive(Debug, Clone, Default)]
+/// One second under one strategy. Owned texts, since it goes from thread to thread or from process to process.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) rows: Vec<(OwnedKey, Count)>,
     pub(crate) ends: Ends,
 }
 
 /// As [`Key`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct OwnedKey {
     pub(crate) name: String,
     pub(crate) module: String,

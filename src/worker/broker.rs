@@ -15,15 +15,18 @@ use std::path::{Path, PathBuf};
 /// Files that are no ELF files and that naming the kernel's functions needs.
 const KERNEL: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
 
+/// The next part of a recording under way: in a file, with the number of blocks that found no room. `None` at the end.
+pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
+
 /// Answers until the worker has ended.
 ///
 /// # Errors
 /// If a request cannot be parsed or answered.
-pub(super) fn serve(socket: &OwnedFd, files: &Files) -> io::Result<()> {
+pub(crate) fn serve(socket: &OwnedFd, files: &Files, parts: Parts<'_>) -> io::Result<()> {
     let modules = FileModules::new();
     let mut pending = None;
     while let Some((request, _)) = receive::<Request>(socket)? {
-        let (reply, file) = answer(request, files, &modules, &mut pending);
+        let (reply, file) = answer(request, files, &modules, &mut pending, parts);
         match send(socket, &reply, file.as_ref().map(AsFd::as_fd)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
             sent => sent?,
@@ -37,6 +40,7 @@ pub(super) fn answer(
     files: &Files,
     modules: &FileModules,
     pending: &mut Option<Pending>,
+    parts: Parts<'_>,
 ) -> (Reply, Option<OwnedFd>) {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let failed = |error: &anyhow::Error| (Reply::Failed(None, format!("{error:#}")), None);
@@ -65,6 +69,10 @@ pub(super) fn answer(
             Ok((file, made)) => (Reply::Recording(made), Some(file.into())),
             Err(error) => failed(&error),
         },
+        Request::Part => {
+            let (file, left_out) = parts().map_or((None, 0), |(file, left_out)| (Some(file.into()), left_out));
+            (Reply::Part(left_out), file)
+        }
     }
 }
 

@@ -68,6 +68,17 @@ impl Client {
         }
     }
 
+    /// The next part of a recording under way, and how many blocks found no room in it. `None` at the end.
+    ///
+    /// # Errors
+    /// If the broker is gone.
+    pub(crate) fn part(&self) -> anyhow::Result<Option<(File, u64)>> {
+        match self.ask(&Request::Part)? {
+            (Reply::Part(left_out), file) => Ok(file.map(|file| (file.into(), left_out))),
+            (other, _) => Err(error_of(other)),
+        }
+    }
+
     fn file(&self, request: &Request) -> anyhow::Result<File> {
         match self.ask(request)? {
             (Reply::Done, Some(file)) => Ok(file.into()),

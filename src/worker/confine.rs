@@ -82,7 +82,7 @@ const ALLOWED_OLD: &[libc::c_long] =
 const ALLOWED_OLD: &[libc::c_long] = &[];
 
 /// Whether this process can do more than an ordinary user's.
-pub(super) fn is_privileged() -> bool {
+pub(crate) fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() || capabilities(None).is_ok_and(|sets| !sets.effective.is_empty())
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Request {
     Commit,
     /// The file of a new recording.
     Recording(Vec<u8>),
+    /// The next part of a recording under way, once it is there.
+    Part,
 }
 
 /// The answer.
@@ -41,6 +43,8 @@ pub(super) enum Reply {
     Done,
     /// With the file.
     Recording(Made),
+    /// With a file that holds it, and the number of blocks that found no room in it. Without a file at the end.
+    Part(u64),
     /// By the number of the system's error, where it is one, or in words.
     Failed(Option<i32>, String),
 }

@@ -21,7 +21,7 @@ fn only_what_is_needed_is_opened() {
     std::fs::write(&named, "named").unwrap();
     std::fs::write(&secret, "secret").unwrap();
     let files = Files::new([named.as_path()], []);
-    let ask = |request| answer(request, &files, &FileModules::new(), &mut None);
+    let ask = |request| answer(request, &files, &FileModules::new(), &mut None, &mut || None);
     let this = std::env::current_exe().unwrap();
     for path in [&named, &this, Path::new("/proc/kallsyms")] {
         let (reply, file) = ask(Request::Module(bytes_of(path)));
@@ -51,7 +51,7 @@ fn outputs_are_whole_or_gone() {
     let path = dir.path().join("output");
     let files = Files::new([], [path.as_path()]);
     let mut pending = None;
-    let mut ask = |request| answer(request, &files, &FileModules::new(), &mut pending);
+    let mut ask = |request| answer(request, &files, &FileModules::new(), &mut pending, &mut || None);
     assert!(matches!(ask(Request::Create(bytes_of(&path))).0, Reply::Done));
     assert!(!path.exists());
     assert!(matches!(ask(Request::Commit).0, Reply::Done));

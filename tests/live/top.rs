@@ -1,5 +1,6 @@
 //! `fpprof top` in a real terminal.
 
+use super::worker::{assert_confined, children, status};
 use crate::support::{fpprof, ran};
 use fpprof_workloads::{build, programs};
 use std::path::{Path, PathBuf};
@@ -175,6 +176,33 @@ fn shows_the_hot_function_and_obeys_keys() {
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("the directory").flatten().collect();
     let names: Vec<_> = left.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     assert_eq!(names, ["leaf_with_frame"], "no recording without -o");
+}
+
+/// Check that what `top` parses is parsed without privileges, by a process that is not sampled itself; and that the
+/// recording goes on, which is said, if that process dies.
+#[test]
+fn files_are_parsed_without_privileges() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("kept");
+    let marker = file.to_str().expect("a path");
+    let terminal = Terminal::new();
+    terminal.type_line(&format!("{} top -F 999 -a -o {marker}", env!("CARGO_BIN_EXE_fpprof")));
+    terminal.wait("functions", |screen| screen.contains("dwarf: complete"));
+    let pid = u32::try_from(fpprof_pid(marker).expect("it runs")).expect("a process number");
+    let [worker] = children(pid)[..] else { panic!("one worker: {:?}", children(pid)) };
+    assert_confined(&status(worker));
+    let killed = Command::new("kill").args(["-KILL", &worker.to_string()]).status().expect("kill");
+    assert!(killed.success());
+    terminal.wait("that it died", |screen| screen.contains("recording goes on"));
+    terminal.press("q");
+    terminal.wait("the end", |screen| screen.contains("ready>") && screen.contains("recorded"));
+    terminal.assert_restored();
+    let summary = crate::support::report(&file, &[]);
+    crate::support::assert_balance(&summary);
+    let processes = summary["processes"].as_array().expect("processes");
+    let is_worker = |process: &&serde_json::Value| process["comm"] == "fpprof-worker";
+    let of_workers: Vec<_> = processes.iter().filter(is_worker).collect();
+    assert!(of_workers.iter().all(|process| process["pid"] != worker), "the worker is not sampled: {of_workers:?}");
 }
 
 /// Check that SIGTERM gives the terminal back like `q` does, and that with -o the recording is there and whole.

@@ -5,16 +5,26 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 /// The fields of a process's `status`.
-fn status(pid: u32) -> BTreeMap<String, String> {
+pub(crate) fn status(pid: u32) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
 }
 
-fn children(pid: u32) -> Vec<u32> {
+/// Processes that the main thread of a process started.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Check that a process of this status can do nothing but compute and write to what is open.
+pub(crate) fn assert_confined(status: &BTreeMap<String, String>) {
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(u64::from_str_radix(&status[set], 16), Ok(0), "{status:?}");
+    }
+    let fields = ["NoNewPrivs", "Seccomp", "Name"].map(|field| status[field].as_str());
+    assert_eq!(fields, ["1", "2", "fpprof-worker"]);
 }
 
 /// Check that the process that reads has no capabilities, cannot gain any, and can call few system calls.
@@ -30,10 +40,7 @@ fn files_are_parsed_without_privileges() {
         worker = children(import.id()).first().map(|&pid| status(pid)).unwrap_or_default();
         worker.get("Seccomp").is_some_and(|mode| mode == "2")
     });
-    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-        assert_eq!(u64::from_str_radix(&worker[set], 16), Ok(0), "{worker:?}");
-    }
-    assert_eq!((worker["NoNewPrivs"].as_str(), worker["Name"].as_str()), ("1", "fpprof-worker"));
+    assert_confined(&worker);
     let pid = children(import.id())[0];
     import.kill().unwrap();
     import.wait().unwrap();

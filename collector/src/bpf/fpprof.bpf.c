@@ -33,6 +33,11 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 	return process->start_boottime == start_boottime;
 }
 
+static __always_inline bool is_excluded(__u32 pid)
+{
+	return pid == excluded_pids[0] || pid == excluded_pids[1];
+}
+
 /* Whether a thread is to be profiled. */
 static __always_inline bool is_target(struct task_struct *task)
 {
@@ -41,9 +46,9 @@ static __always_inline bool is_target(struct task_struct *task)
 	if (!tid)
 		return false;
 	if (filter == FILTER_SYSTEM)
-		return pid != excluded_pid;
+		return !is_excluded(pid);
 	if (filter == FILTER_CGROUP)
-		return pid != excluded_pid && is_in_cgroup(task);
+		return !is_excluded(pid) && is_in_cgroup(task);
 	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
 }
 
@@ -56,7 +61,7 @@ static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid
 		return true;
 	if (!pid_tid)
 		control->counters[COUNT_SKIPPED_IDLE]++;
-	else if (has_self && pid_tid >> 32 == excluded_pid)
+	else if (has_self && is_excluded(pid_tid >> 32))
 		control->counters[COUNT_SKIPPED_SELF]++;
 	else
 		control->counters[COUNT_SKIPPED_UNTRACKED]++;

@@ -14,15 +14,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Whom to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// Everything but this process.
-    System { excluded_pid: u32 },
+    /// Everything but these processes; 0 is none.
+    System { excluded_pids: [u32; 2] },
     /// Processes that are tracked.
     Tracked,
     /// Threads that are tracked.
     Threads,
-    /// A control group, but not this process: by the number of the group, and in version 1 of a controller of its
+    /// A control group, but not these processes: by the number of the group, and in version 1 of a controller of its
     /// hierarchy.
-    Cgroup { id: u64, subsystem: Option<u32>, excluded_pid: u32 },
+    Cgroup { id: u64, subsystem: Option<u32>, excluded_pids: [u32; 2] },
 }
 
 /// What the programs are to do.
@@ -233,14 +233,14 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     if config.kernel_stacks {
         rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
     }
-    (rodata.filter, rodata.excluded_pid) = match config.filter {
-        Filter::System { excluded_pid } => (types::filter::FILTER_SYSTEM.0, excluded_pid),
-        Filter::Tracked => (types::filter::FILTER_TRACKED.0, 0),
-        Filter::Threads => (types::filter::FILTER_THREADS.0, 0),
-        Filter::Cgroup { id, subsystem, excluded_pid } => {
+    (rodata.filter, rodata.excluded_pids) = match config.filter {
+        Filter::System { excluded_pids } => (types::filter::FILTER_SYSTEM.0, excluded_pids),
+        Filter::Tracked => (types::filter::FILTER_TRACKED.0, [0; 2]),
+        Filter::Threads => (types::filter::FILTER_THREADS.0, [0; 2]),
+        Filter::Cgroup { id, subsystem, excluded_pids } => {
             rodata.cgroup_id = id;
             rodata.cgroup_subsystem = subsystem.unwrap_or(CGROUP_UNIFIED);
-            (types::filter::FILTER_CGROUP.0, excluded_pid)
+            (types::filter::FILTER_CGROUP.0, excluded_pids)
         }
     };
     rodata.n_ring_cpus = config.n_ring_cpus;

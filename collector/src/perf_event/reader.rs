@@ -41,7 +41,7 @@ pub(super) struct Options {
     pub(super) sampling: Sampling,
     pub(super) keeps_raw_stacks: bool,
     /// Its samples are skipped.
-    pub(super) excluded_pid: Option<u32>,
+    pub(super) excluded_pids: [u32; 2],
 }
 
 /// What a CPU's ring said so far.
@@ -148,7 +148,7 @@ impl<W: Write> Reader<W> {
             self.ring_bytes += record_bytes;
             match decode(record, self.options.layout, &mut self.sample) {
                 // The idle task, or what is not to be profiled.
-                Ok(()) if self.sample.tid == 0 || self.options.excluded_pid == Some(self.sample.pid) => {
+                Ok(()) if self.sample.tid == 0 || self.options.excluded_pids.contains(&self.sample.pid) => {
                     counts.skipped += 1;
                 }
                 Ok(()) => {

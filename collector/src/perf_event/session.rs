@@ -80,9 +80,8 @@ fn options(request: &Request, plan: &Plan) -> Options {
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
         return_address_mask: crate::arch::return_address_mask(),
     };
-    let excludes_self = plan.is_system && request.exclude_self;
-    let excluded_pid = excludes_self.then(std::process::id);
-    Options { layout, sampling: request.sampling, keeps_raw_stacks: request.keep_raw_stacks, excluded_pid }
+    let excluded_pids = if plan.is_system { request.excluded_pids() } else { [0; 2] };
+    Options { layout, sampling: request.sampling, keeps_raw_stacks: request.keep_raw_stacks, excluded_pids }
 }
 
 fn notes_of(plan: &Plan, events: &Events) -> Vec<Note> {

@@ -1,0 +1,104 @@
+//! The analyst in a process without privileges, which parses the files of the profiled programs.
+//!
+//! It asks for a second of the recording and for ELF files over the worker's socket, and writes what it counted to its
+//! standard output, one JSON line for each second.
+
+use super::analyst::{ViewUpdate, work};
+use super::stream::{Feed, Second};
+use crate::worker::{self, Files};
+use anyhow::Context as _;
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::Sender;
+
+/// Most bytes of a line: rows of three strategies, with the longest names that are kept.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// The connection to the process.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    socket: OwnedFd,
+    updates: ChildStdout,
+}
+
+/// Starts the process, which ends with this thread.
+///
+/// # Errors
+/// If there can be no more processes.
+pub(crate) fn start() -> anyhow::Result<(Child, Remote)> {
+    let (mut child, socket) = worker::start(["top".into()], |command| {
+        // The terminal is taken.
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+    })?;
+    let updates = child.stdout.take().context("no pipe from the process without privileges")?;
+    Ok((child, Remote { socket, updates }))
+}
+
+impl Remote {
+    /// Hands over seconds and passes on what comes back, until the process has ended.
+    pub(crate) fn work(self, feed: &Feed, updates: &Sender<ViewUpdate>) {
+        let Self { socket, updates: lines } = self;
+        let failed = |words: String| _ = updates.send(ViewUpdate::Failed(words));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut parts = || feed.next().and_then(|second| second.into_file().ok());
+                if let Err(error) = worker::serve(&socket, &Files::default(), &mut parts) {
+                    failed(format!("cannot answer the process that parses files: {error}"));
+                }
+            });
+            match pass_on(lines, updates) {
+                Ok(()) => failed("the process that parses files has ended; recording goes on".to_owned()),
+                Err(error) => failed(format!("the process that parses files: {error:#}; recording goes on")),
+            }
+        });
+    }
+}
+
+fn pass_on(lines: ChildStdout, updates: &Sender<ViewUpdate>) -> anyhow::Result<()> {
+    let mut lines = BufReader::new(lines);
+    loop {
+        let mut line = Vec::new();
+        if (&mut lines).take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let update = serde_json::from_slice(&line).context("unexpected answer")?;
+        if updates.send(update).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+impl Second {
+    /// In a file without a name, and the number of blocks left out.
+    fn into_file(self) -> io::Result<(File, u64)> {
+        let mut file = File::from(rustix::fs::memfd_create("fpprof-second", MemfdFlags::CLOEXEC)?);
+        file.write_all(&self.bytes)?;
+        file.rewind()?;
+        Ok((file, self.left_out))
+    }
+}
+
+/// What the process without privileges does.
+///
+/// # Errors
+/// If its standard output is gone.
+pub(crate) fn run() -> anyhow::Result<u8> {
+    let client = worker::client().context("no connection to the process that opens files")?;
+    let next = || {
+        let (mut file, left_out) = client.part().ok()??;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        Some(Second { bytes, left_out })
+    };
+    let mut out = io::stdout().lock();
+    let mut line = |update: &ViewUpdate| -> io::Result<()> {
+        serde_json::to_writer(&mut out, update)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    };
+    work(next, |update| line(&update).is_ok());
+    Ok(crate::exit::DONE)
+}
