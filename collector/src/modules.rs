@@ -4,6 +4,7 @@
 //! soon does not any more (deleted, replaced, memfd, another mount namespace), are put into the recording: the saver, a
 //! thread of its own, looks for them, so that who reads the rings never waits for it.
 
+mod reduce;
 mod saver;
 
 use crate::error::Error;

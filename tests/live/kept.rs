@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 /// Uses the CPU in `spin`, for some tenths of a second, or for ever if it is told so.
 const SPIN: &str = "
 volatile unsigned long sink;
+char secret[] = \"a key in the data\", *pointer = secret;
 __attribute__((noinline)) void spin(void) { for (long i = 0; i < 300000000; i++) sink += i; }
 int main(int argc, char **argv) { (void)argv; do spin(); while (argc > 1); return 0; }
 ";
@@ -29,6 +30,27 @@ fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf 
     compile(compiler, flags, &program, &file);
     program
 }
+
+/// Executes code in memory that is no ELF file, beside data.
+const MEMFD: &str = "
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    /* mov $300000000,%ecx; 1: dec %ecx; jnz 1b; ret */
+    static const unsigned char code[] = { 0xb9, 0x00, 0xa3, 0xe1, 0x11, 0xff, 0xc9, 0x75, 0xfc, 0xc3 };
+    char bytes[4096] = \"\";
+    int fd = memfd_create(\"compiled\", 0);
+    memcpy(bytes, code, sizeof(code));
+    strcpy(bytes + 64, \"a key in the file\");
+    if (write(fd, bytes, sizeof(bytes)) < 0) return 1;
+    void *memory = mmap(0, sizeof(bytes), PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return 1;
+    ((void (*)(void))memory)();
+    return 0;
+}
+";
 
 /// The modules whose bytes a recording holds whose path ends so.
 fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
@@ -126,6 +148,20 @@ impl Drop for Process {
     }
 }
 
+/// Check that nothing is kept of a file in memory that is no ELF file but that it was there.
+#[test]
+fn files_that_are_no_programs_are_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), MEMFD, "gcc", &["-O1"]);
+    let file = dir.path().join("recording");
+    let ran = ran(fpprof().args(["record", "-q", "-o"]).arg(&file).arg(&program));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let kept = modules(&file, "/memfd:compiled (deleted)");
+    assert!(kept.len() == 1 && kept[0].bytes.is_empty(), "{kept:?}");
+    let report = report(&file, &[]);
+    assert!(report["hottest"][0]["name"].as_str().unwrap().contains("memfd:compiled"), "{}", report["hottest"]);
+}
+
 /// Check that the file of a program that is deleted while it runs is in the recording soon, so that a recorder that is
 /// killed leaves stacks that are complete.
 #[test]
@@ -140,7 +176,9 @@ fn deleted_programs_are_kept_before_the_end() {
     wait_until("the program is kept", || !modules(&file, "/program").is_empty());
     kill(recorder);
     let kept = modules(&file, "/program");
-    assert!(kept.len() == 1 && kept[0].bytes == bytes, "{} times", kept.len());
+    assert!(kept.len() == 1 && kept[0].bytes.len() == bytes.len(), "{} times", kept.len());
+    let holds_the_secret = |bytes: &[u8]| bytes.windows(17).any(|window| window == b"a key in the data");
+    assert!(holds_the_secret(&bytes) && !holds_the_secret(&kept[0].bytes), "data is not kept");
     let report = report(&file, &[]);
     assert_eq!(report["ended_in_order"], false, "{report}");
     assert_eq!(report["hottest"][0]["name"], "spin", "{report}");

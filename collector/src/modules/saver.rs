@@ -1,6 +1,7 @@
 //! The thread that looks for files that are gone.
 
 use super::NotKept;
+use super::reduce::without_data;
 use crate::jit_dumps::{JitDump, JitDumps};
 use crate::perf_maps::{Directory, PerfMaps};
 use crate::proc::{Opened, still_at};
@@ -148,6 +149,8 @@ impl Work {
         let bytes = kept.opened.as_ref().filter(|opened| opened.bytes <= room).and_then(read_all);
         let Some(bytes) = bytes else { return self.n_lost += 1 };
         self.total = self.total.saturating_add(bytes.len() as u64);
+        // Of what is no ELF file the recording says that it was there.
+        let bytes = without_data(bytes).unwrap_or_default();
         let module = ModuleBytes { path: kept.path, identity: kept.identity, bytes };
         self.n_lost += u64::from(!hand_on(&self.emit, module));
     }

@@ -1,6 +1,6 @@
 //! Whose samples are taken, and what is said of processes.
 
-use crate::support::{Ended, Taken, build, cpu_time, directory, run, take, take_until};
+use crate::support::{Ended, Taken, build, cpu_time, directory, is_without_data, run, take, take_until};
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::collections::BTreeSet;
@@ -88,7 +88,7 @@ fn mappings_carry_their_identity() {
     assert!(named, "a process that runs already has a name and a start time");
 }
 
-/// Whether there is exactly one module of this path, and its bytes are these.
+/// Whether there is exactly one module of this path, and its bytes are these without data.
 fn is_kept(taken: &Taken, path: &str, bytes: &[u8]) -> bool {
     let modules = taken.sideband.iter().filter_map(|event| match event {
         Sideband::Module(module) if module.path == path.as_bytes() => Some(module),
@@ -96,7 +96,7 @@ fn is_kept(taken: &Taken, path: &str, bytes: &[u8]) -> bool {
     });
     let modules: Vec<_> = modules.collect();
     assert!(modules.len() <= 1, "{path} is there {} times", modules.len());
-    modules.iter().any(|module| module.bytes == bytes)
+    modules.iter().any(|module| is_without_data(&module.bytes, bytes))
 }
 
 /// Check that the bytes of a program that deletes itself are in the recording, those of one that has no file, and those

@@ -185,3 +185,11 @@ pub(crate) fn n_in<'a>(taken: &'a Taken, name: &str, is_meant: impl Fn(&Sample) 
     };
     taken.samples.iter().filter(|sample| !sample.in_kernel && is_meant(sample)).filter(is_in).count()
 }
+
+/// Whether these are the bytes of a file without its data: in its place are zeros, and code is not all of them.
+pub(crate) fn is_without_data(kept: &[u8], whole: &[u8]) -> bool {
+    kept.len() == whole.len()
+        && kept.starts_with(b"\x7fELF")
+        && kept.iter().zip(whole).all(|(&ours, &theirs)| ours == theirs || ours == 0)
+        && kept.iter().filter(|&&byte| byte != 0).count() >= 500
+}
