@@ -3,7 +3,7 @@
 mod support;
 
 use fpprof_analysis::accuracy::{Agreement, Relation};
-use fpprof_analysis::experiment::{Measured, ProcessStacks, StackEnds};
+use fpprof_analysis::experiment::{Measured, Method, ProcessStacks, Right, StackEnds};
 use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
 use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
 use support::{detail, golden, profile, written};
@@ -223,6 +223,33 @@ fn small_processes_have_no_say_in_an_experiment() {
     assert!(verdict([9910, 10_000], [9, 99]).contains("dwarf,65536 is the cheapest usable mode"));
     assert!(verdict([9910, 10_000], [10, 100]).contains("but: named 10.0 % complete."));
     assert!(verdict([9890, 10_000], [100, 100]).contains("but: overall 98.9 % complete."));
+}
+
+/// Check that frame pointers are usable only if they are right and not merely complete, and that this is not guessed.
+#[test]
+fn complete_frame_pointers_are_not_enough() {
+    let verdict = |right: Option<u64>, dwarf: u64| {
+        let mut sample = support::experiment::experiment();
+        sample.rows.retain(|row| row.mode == "fp" || right.is_some() && row.method == Method::Both);
+        for row in &mut sample.rows {
+            let Measured::Value(strategies) = &mut row.aggregate.stacks else { panic!("it has stacks") };
+            for stacks in strategies {
+                let complete = if stacks.strategy == "dwarf" { dwarf } else { 1000 };
+                stacks.all = StackEnds { samples: 1000, complete, ..StackEnds::default() };
+                stacks.processes.clear();
+            }
+            let frame_pointers = right.map(|right| Right { compared: 1000, right });
+            row.aggregate.frame_pointers = Measured::or_missing(frame_pointers, "no mode both");
+        }
+        String::from_utf8(written(|out| experiment::terminal(&sample, &PLAIN, out))).unwrap()
+    };
+    let usable = "fp is the cheapest usable mode";
+    assert!(verdict(Some(995), 1000).contains(usable));
+    let wrong = verdict(Some(720), 1000);
+    assert!(!wrong.contains(usable) && wrong.contains("28.0 % have missing or wrong frames"), "{wrong}");
+    for unknown in [verdict(None, 1000), verdict(Some(1000), 980)] {
+        assert!(!unknown.contains(usable) && unknown.contains("not compared with complete DWARF"), "{unknown}");
+    }
 }
 
 /// Check that the page takes the two pictures it asks for, and no others.

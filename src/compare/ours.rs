@@ -6,7 +6,8 @@ use crate::cmd::flamegraph::draw;
 use crate::output;
 use crate::recordings::Source;
 use fpprof_analysis::Analysis;
-use fpprof_analysis::experiment::{Attributed, Measured, Run, StackEnds, Stacks};
+use fpprof_analysis::accuracy::Agreement;
+use fpprof_analysis::experiment::{Attributed, Measured, Right, Run, StackEnds, Stacks};
 use fpprof_recording::model::CaptureMode;
 use fpprof_reports::page;
 use std::collections::BTreeMap;
@@ -51,6 +52,12 @@ pub(crate) fn fill(
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     let strategies = strategies(mode).iter().map(|strategy| stacks(config, &analysis, strategy, name, run.repeat));
     run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);
+    let is_pair = |pair: &&Agreement| (pair.reference.as_str(), pair.other.as_str()) == ("dwarf", "fp");
+    let right = summary.agreements.iter().find(is_pair).map(|pair| {
+        let worse = pair.relations.iter().filter(|(relation, _)| relation.is_worse()).map(|(_, &n)| n).sum();
+        Right { compared: pair.samples, right: pair.samples.saturating_sub(worse) }
+    });
+    run.frame_pointers = Measured::or_missing(right, "needs both kinds of stack in the same samples");
     Ok(())
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
     run.attributed = Measured::missing("perf does not say what it costs");
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     run.stacks = Measured::Value(vec![judged(mode, recording, &converted)?]);
+    run.frame_pointers = Measured::missing("needs both kinds of stack in the same samples");
     fs::remove_file(&converted).with_context(|| format!("removing {}", converted.display()))
 }
 

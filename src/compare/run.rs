@@ -84,24 +84,7 @@ fn bare(config: &RunConfig, repeat: u32, watched: &Watched, printed: &str) -> Ru
         Some(finder) => finder.find(printed).map_or_else(Measured::missing, Measured::Value),
         None => Measured::missing("no --metric was given"),
     };
-    Run {
-        repeat,
-        wall_s: watched.wall_s(),
-        metric,
-        bytes: Measured::missing(NO_PROFILER),
-        fired: Measured::missing(NO_PROFILER),
-        recorded: Measured::missing(NO_PROFILER),
-        lost: Measured::missing(NO_PROFILER),
-        skipped: Measured::missing(NO_PROFILER),
-        dropped: Measured::missing(NO_PROFILER),
-        lost_chunks: Measured::missing(NO_PROFILER),
-        collector_cpu_s: Measured::missing(NO_PROFILER),
-        collector_stop_cpu_s: Measured::missing(NO_PROFILER),
-        bpf_ns_per_sample: Measured::missing(NO_PROFILER),
-        attributed: Measured::missing(NO_PROFILER),
-        max_rss_bytes: Measured::missing(NO_PROFILER),
-        stacks: Measured::missing(NO_PROFILER),
-    }
+    Run::unrecorded(repeat, watched.wall_s(), metric, NO_PROFILER)
 }
 
 fn last_line(text: &str) -> &str {

@@ -35,6 +35,14 @@ pub enum Relation {
     Same,
 }
 
+impl Relation {
+    /// Whether the other lacks frames of the reference, or has wrong ones.
+    #[must_use]
+    pub const fn is_worse(self) -> bool {
+        !matches!(self, Self::Longer | Self::Same)
+    }
+}
+
 /// Frame by frame, leaf not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Difference {

@@ -1,10 +1,11 @@
 //! What the runs of a mode say together.
 
 use super::combine::{
-    as_f64, balance, bytes_of, bytes_per_sample, cpu_percent, mean_of, metric_of, stacks, total, total_by_cause, versus,
+    as_f64, balance, bytes_of, bytes_per_sample, cpu_percent, mean_of, metric_of, right, stacks, total, total_by_cause,
+    versus,
 };
 use super::model::sum;
-use super::{BetterWhen, Experiment, Measured, Method, Row, Run, StackEnds, Tool};
+use super::{BetterWhen, Experiment, Measured, Method, Right, Row, Run, StackEnds, Tool};
 use crate::statistics::{Estimate, RatioEstimate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub struct Aggregate {
     pub max_rss_bytes: Measured<Estimate>,
     /// How the stacks of the target's processes ended, by strategy, over all runs.
     pub stacks: Measured<Vec<StrategyStacks>>,
+    /// How many frame-pointer stacks are right, by the DWARF stacks of the same samples, over all runs.
+    pub frame_pointers: Measured<Right>,
 }
 
 /// Samples over all runs; a count is missing when a single run does not give it.
@@ -213,6 +216,7 @@ impl Aggregate {
             attributed_percent: mean_of(runs, |run| run.attributed.as_ref().map(|part| part.all_percent)),
             max_rss_bytes: mean_of(runs, |run| as_f64(&run.max_rss_bytes)),
             stacks: stacks(runs),
+            frame_pointers: right(runs),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Means and ratios take the runs that give a figure (their `n` tells how many); sums need all of them.
 
 use super::model::add_counts;
-use super::{BalanceCheck, Measured, ProcessStacks, Run, StackEnds, Stacks, StrategyStacks};
+use super::{BalanceCheck, Measured, ProcessStacks, Right, Run, StackEnds, Stacks, StrategyStacks};
 use crate::statistics::{self, Estimate, RatioEstimate};
 use std::collections::BTreeMap;
 
@@ -87,6 +87,20 @@ pub(super) fn total(runs: &[Run], count: impl Fn(&Run) -> &Measured<u64>) -> Mea
     for run in runs {
         match count(run) {
             Measured::Value(n) => sum = sum.saturating_add(*n),
+            Measured::Missing(reason) => return Measured::Missing(reason.clone()),
+        }
+    }
+    if runs.is_empty() { Measured::missing("no runs") } else { Measured::Value(sum) }
+}
+
+pub(super) fn right(runs: &[Run]) -> Measured<Right> {
+    let mut sum = Right::default();
+    for run in runs {
+        match &run.frame_pointers {
+            Measured::Value(Right { compared, right }) => {
+                sum.compared = sum.compared.saturating_add(*compared);
+                sum.right = sum.right.saturating_add(*right);
+            }
             Measured::Missing(reason) => return Measured::Missing(reason.clone()),
         }
     }

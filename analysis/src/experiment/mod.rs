@@ -15,5 +15,6 @@ mod tests;
 pub use aggregate::{Aggregate, BalanceCheck, Baselines, ProcessStacks, SampleCounts, StrategyStacks};
 pub use measured::Measured;
 pub use model::{
-    Attributed, BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, StackEnds, Stacks, Tool, Version,
+    Attributed, BetterWhen, Environment, Experiment, Method, Metric, Right, Row, Run, SCHEMA, StackEnds, Stacks, Tool,
+    Version,
 };

@@ -165,6 +165,17 @@ pub struct Run {
     pub max_rss_bytes: Measured<u64>,
     /// How the stacks of the target's processes ended, one entry for each strategy.
     pub stacks: Measured<Vec<Stacks>>,
+    /// How many frame-pointer stacks are right, by the DWARF stacks of the same samples.
+    pub frame_pointers: Measured<Right>,
+}
+
+/// Stacks that were compared with those of a better strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Right {
+    /// Stacks compared.
+    pub compared: u64,
+    /// Those with every frame of the better one, and no wrong one.
+    pub right: u64,
 }
 
 impl Run {
@@ -192,6 +203,7 @@ impl Run {
             attributed: none(reason),
             max_rss_bytes: none(reason),
             stacks: none(reason),
+            frame_pointers: none(reason),
         }
     }
 }

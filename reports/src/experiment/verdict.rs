@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! usable(mode)  = all samples, and every process name with >= 1 % and 100 of them, have >= 99 % complete stacks,
+//!                 of frame pointers alone >= 99 % have every frame of DWARF's and no wrong one (in the mode `both`),
 //!                 lost and dropped samples <= 0.1 % of those that should be there,
 //!                 and the balance holds in every run that can be checked
 //! verdict       = the usable mode with the fewest bytes a sample
@@ -12,15 +13,16 @@ use super::cells::change_with_interval;
 use crate::figures::{bytes, change, number, share};
 use crate::finding::{Finding, Judgement};
 use crate::verdict::{MAX_LOST, is_good, is_judged, is_large};
-use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks, Tool};
+use fpprof_analysis::experiment::{Experiment, Measured, Method, Right, Row, StackEnds, StrategyStacks, Tool};
 use fpprof_analysis::statistics::RatioEstimate;
 
 /// The rule in words.
 pub(super) const RULE: &str = "A mode is usable if at least 99 % of its stacks are complete, overall and in every \
     process with at least 100 samples and 1 % of the target's samples; if at most 0.1 % of the samples are lost or \
     dropped; and if the balance holds in every run where it can be checked. The verdict is the usable mode with the \
-    fewest bytes per sample. A slow-down counts only if its 95 % interval excludes none. A complete stack reached \
-    its root; a complete frame-pointer stack can still miss the caller of its leaf.";
+    fewest bytes per sample. A complete frame-pointer stack can still miss the caller of its leaf, so frame pointers are \
+    usable only if, where both kinds of stack were taken in the same samples, at least 99 % of their stacks have every \
+    frame of DWARF's and no wrong one. A slow-down counts only if its 95 % interval excludes none.";
 
 /// The sentences, the most important first.
 pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
@@ -41,16 +43,18 @@ struct Candidate<'a> {
     row: &'a Row,
     stacks: &'a StrategyStacks,
     bytes_per_sample: Option<f64>,
+    /// Of frame-pointer stacks: how many are right, if a mode tells.
+    right: Option<Right>,
 }
 
 impl<'a> Candidate<'a> {
     /// The strategy of `row` that completes most.
-    fn of(row: &'a Row) -> Option<Self> {
+    fn of(experiment: &Experiment, row: &'a Row) -> Option<Self> {
         let strategies = row.aggregate.stacks.value()?;
         let stacks =
             strategies.iter().reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
         let bytes_per_sample = row.aggregate.bytes_per_sample.value().map(|size| size.mean);
-        Some(Self { row, stacks, bytes_per_sample })
+        Some(Self { row, stacks, bytes_per_sample, right: frame_pointers_right(experiment) })
     }
 
     fn lost_share(&self) -> Option<f64> {
@@ -72,6 +76,16 @@ impl<'a> Candidate<'a> {
         if faults.is_empty() && !is_complete(all) {
             faults.push(format!("overall {} complete", share(all.complete, all.samples)));
         }
+        if self.stacks.strategy == "fp" {
+            match self.right {
+                Some(Right { compared, right }) if !is_good(right, compared) => {
+                    let wrong = compared.saturating_sub(right);
+                    faults.push(format!("{} with missing or wrong frames", share(wrong, compared)));
+                }
+                Some(_) => {}
+                None => faults.push("not compared with complete DWARF stacks, as mode both does".to_owned()),
+            }
+        }
         match self.lost_share().map(|lost| lost * 100.0) {
             Some(lost) if lost > MAX_LOST => faults.push(format!("{} % lost", number(lost))),
             Some(_) => {}
@@ -88,8 +102,18 @@ fn complete(stacks: &StrategyStacks) -> f64 {
     crate::figures::percent(stacks.all.complete, stacks.all.samples)
 }
 
+/// How many frame-pointer stacks are right, by the mode with the most of both kinds of stack; `None` where there is none,
+/// or where its DWARF stacks are no reference.
+fn frame_pointers_right(experiment: &Experiment) -> Option<Right> {
+    let both = experiment.rows.iter().filter(|row| row.method == Method::Both).max_by_key(|row| row.stack_bytes)?;
+    let dwarf = both.aggregate.stacks.value()?.iter().find(|stacks| stacks.strategy == "dwarf")?;
+    let right = both.aggregate.frame_pointers.value().filter(|right| right.compared > 0);
+    right.copied().filter(|_| is_good(dwarf.all.complete, dwarf.all.samples))
+}
+
 fn candidates(experiment: &Experiment) -> impl Iterator<Item = Candidate<'_>> {
-    experiment.rows.iter().filter(|row| row.method != Method::None).filter_map(Candidate::of)
+    let rows = experiment.rows.iter().filter(|row| row.method != Method::None);
+    rows.filter_map(|row| Candidate::of(experiment, row))
 }
 
 /// Mode, ends and file of the flame graphs worth a picture: frame pointers first, then the most complete other mode.
@@ -142,8 +166,8 @@ fn headline(experiment: &Experiment) -> Finding {
 /// What frame pointers alone give.
 fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     let row = experiment.rows.iter().find(|row| row.method == Method::Fp && row.tool == Tool::Fpprof)?;
-    let stacks = Candidate::of(row)?.stacks;
-    let usable = Candidate::of(row)?.faults().is_empty();
+    let candidate = Candidate::of(experiment, row)?;
+    let (stacks, usable) = (candidate.stacks, candidate.faults().is_empty());
     let by_process = stacks
         .processes
         .iter()
@@ -152,6 +176,13 @@ fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
     let finding = Finding::new(if usable { Judgement::Good } else { Judgement::Bad })
         .words(format!("Frame pointers complete {} of the stacks: ", share(stacks.all.complete, stacks.all.samples)))
         .list(by_process);
+    let finding = match candidate.right {
+        Some(Right { compared, right }) => finding.words(format!(
+            "; {} have missing or wrong frames, complete or not",
+            share(compared.saturating_sub(right), compared)
+        )),
+        None => finding,
+    };
     let worst = stacks.all.truncated.iter().chain(&stacks.all.broken).max_by_key(|&(_, &n)| n);
     Some(match worst {
         Some((reason, &n)) if n > 0 => finding

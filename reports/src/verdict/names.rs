@@ -38,14 +38,8 @@ impl Named {
 
     /// Samples in which the other lacks frames of the reference, or has wrong ones.
     pub(crate) fn worse(&self) -> u64 {
-        let worse = [
-            Relation::WrongFrame,
-            Relation::ExtraFrame,
-            Relation::LeafCallerMissing,
-            Relation::FrameMissing,
-            Relation::Prefix,
-        ];
-        worse.iter().fold(0, |sum, &relation| sum.saturating_add(self.n(relation)))
+        let worse = self.relations.iter().filter(|(relation, _)| relation.is_worse());
+        worse.fold(0, |sum, (_, &n)| sum.saturating_add(n))
     }
 
     fn add(&mut self, other: &Self) {

@@ -2,8 +2,8 @@
 
 use super::profile::counts;
 use fpprof_analysis::experiment::{
-    Attributed, BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds, Stacks,
-    Tool, Version,
+    Attributed, BetterWhen, Environment, Experiment, Measured, Method, Metric, Right, Row, Run, SCHEMA, StackEnds,
+    Stacks, Tool, Version,
 };
 use std::collections::BTreeMap;
 
@@ -96,6 +96,11 @@ fn run(mode: &Mode, repeat: usize) -> Run {
         },
         max_rss_bytes: Measured::Value(40_000_000),
         stacks: Measured::Value(all),
+        frame_pointers: if mode.method == Method::Both {
+            Measured::Value(Right { compared: recorded, right: 7 })
+        } else {
+            Measured::missing("needs both kinds of stack in the same samples")
+        },
     }
 }
 
