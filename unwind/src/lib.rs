@@ -77,7 +77,7 @@ pub use arch::{Arch, CALL_BYTES};
 pub use cache::SharedRules;
 pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};
 pub use error::Error;
-pub use memory::{Chunk, Memory, ReadFault};
+pub use memory::{Chunk, Chunks, Memory, ReadFault};
 pub use module::{Module, ModuleSections, Section, SectionKind};
 pub use regs::Regs;
 pub use space::{Mapping, ModuleId, Modules, Space};

@@ -50,9 +50,9 @@ pub trait Memory {
         true
     }
 
-    /// First address above the stack, where that is known.
+    /// First address above the stack that a stack pointer lies in, where that is known.
     #[inline]
-    fn stack_end(&self) -> Option<u64> {
+    fn stack_end(&self, _sp: u64) -> Option<u64> {
         None
     }
 
@@ -78,8 +78,8 @@ impl<Y: Memory + ?Sized> Memory for &Y {
     }
 
     #[inline]
-    fn stack_end(&self) -> Option<u64> {
-        (**self).stack_end()
+    fn stack_end(&self, sp: u64) -> Option<u64> {
+        (**self).stack_end(sp)
     }
 
     #[inline]
@@ -94,6 +94,10 @@ impl<Y: Memory + ?Sized> Memory for &Y {
 /// # Sources
 /// `_STK_LIM` in the kernel's `include/uapi/linux/resource.h`: 8 MiB, which pthreads take over as well.
 const USUAL_STACK_BYTES: u64 = 8 << 20;
+
+/// How far above its end a stack pointer still belongs to a stack: `ld.so` takes its own arguments off. Further up lies
+/// another stack.
+const MAX_ARGUMENT_BYTES: u64 = 1 << 19;
 
 /// The usual memory: one copied chunk of one stack, from the stack pointer up or from some bytes below it, which hold
 /// what a function keeps in its red zone.
@@ -163,8 +167,8 @@ impl Memory for Chunk<'_> {
     }
 
     #[inline]
-    fn stack_end(&self) -> Option<u64> {
-        self.stack_end
+    fn stack_end(&self, sp: u64) -> Option<u64> {
+        self.stack_end.filter(|end| sp.saturating_sub(*end) <= MAX_ARGUMENT_BYTES)
     }
 
     #[inline]
@@ -172,5 +176,71 @@ impl Memory for Chunk<'_> {
         if let Ok(offset) = usize::try_from(avma.wrapping_sub(self.start)) {
             fpprof_prefetch::prefetch(self.bytes, offset);
         }
+    }
+}
+
+/// A chunk, and that of the stack which a signal has interrupted when its handler runs on a stack of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunks<'a> {
+    /// Of the current stack.
+    pub current: Chunk<'a>,
+    /// Of the interrupted one.
+    pub interrupted: Option<Chunk<'a>>,
+}
+
+impl<'a> Chunks<'a> {
+    /// The interrupted stack's chunk, if an address may belong to that stack and not to the current one. The current one
+    /// may lie within it.
+    fn elsewhere(&self, avma: u64) -> Option<&Chunk<'a>> {
+        let Chunk { start, stack_end, .. } = self.current;
+        let is_current = (start..stack_end.unwrap_or(u64::MAX)).contains(&avma);
+        self.interrupted.as_ref().filter(|interrupted| avma >= interrupted.start && !is_current)
+    }
+
+    #[cold]
+    fn read_elsewhere<T>(
+        &self,
+        avma: u64,
+        fault: ReadFault,
+        read: impl FnOnce(&Chunk<'a>) -> Result<T, ReadFault>,
+    ) -> Result<T, ReadFault> {
+        match self.elsewhere(avma) {
+            // What there was to copy did not fit in.
+            Some(interrupted) if interrupted.bytes.is_empty() => Err(ReadFault::AboveChunk),
+            Some(interrupted) => read(interrupted),
+            None => Err(fault),
+        }
+    }
+}
+
+impl Memory for Chunks<'_> {
+    #[inline]
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault> {
+        match self.current.read_u64(avma) {
+            Err(fault) => self.read_elsewhere(avma, fault, |chunk| chunk.read_u64(avma)),
+            word => word,
+        }
+    }
+
+    #[inline]
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+        match self.current.read(avma, buf) {
+            Err(fault) => self.read_elsewhere(avma, fault, |chunk| chunk.read(avma, buf)),
+            done => done,
+        }
+    }
+
+    fn is_same_stack(&self, one: u64, other: u64) -> bool {
+        self.elsewhere(one).is_some() == self.elsewhere(other).is_some()
+    }
+
+    #[inline]
+    fn stack_end(&self, sp: u64) -> Option<u64> {
+        self.elsewhere(sp).unwrap_or(&self.current).stack_end(sp)
+    }
+
+    #[inline]
+    fn prefetch(&self, avma: u64) {
+        self.current.prefetch(avma);
     }
 }

@@ -157,7 +157,7 @@ impl Lane {
     /// Ends a walk at a frame, which is a frame unless it is a return address to nowhere.
     fn stop<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
         let mut stop = rule.stop_reason();
-        if stop == NO_CFI && memory.stack_end().is_some_and(|end| self.sp >= end) {
+        if stop == NO_CFI && memory.stack_end(self.sp).is_some_and(|end| self.sp >= end) {
             stop = StopReason::Complete(if rule.is_at_entry() { Root::Start } else { Root::StackEnd });
         }
         let is_nowhere = stop == StopReason::Broken(BrokenReason::RaNotExec);

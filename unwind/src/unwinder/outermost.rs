@@ -38,7 +38,7 @@ pub(super) enum Above {
 
 /// The end of the stack, if `sp` is right below it.
 pub(super) fn near_end<Y: Memory>(spec: &Spec, memory: &Y, sp: u64) -> Option<u64> {
-    match memory.stack_end() {
+    match memory.stack_end(sp) {
         // Above the end are the arguments of `ld.so` that it has taken off.
         Some(end) => (end.saturating_sub(sp) <= MAX_START_BYTES).then_some(end.max(sp)),
         None => (sp..sp.saturating_add(MAX_START_BYTES))

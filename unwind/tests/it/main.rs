@@ -22,4 +22,5 @@ mod roots;
 mod rows;
 mod rules;
 mod truncated;
+mod two_stacks;
 mod words;
