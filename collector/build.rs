@@ -4,7 +4,7 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
@@ -12,6 +12,7 @@ const SOURCES: [&str; 12] = [
     "cgroup.bpf.h",
     "compat.bpf.h",
     "fpprof.bpf.c",
+    "interrupted.bpf.h",
     "maps.bpf.h",
     "off_cpu.bpf.h",
     "stack_end.bpf.h",

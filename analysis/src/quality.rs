@@ -6,7 +6,7 @@ use crate::fold::shown_comm;
 use crate::replay::{Collect, Seen};
 use crate::spread::{Histogram, Spread, count, merge};
 use crate::summary::{ProcessSummary, Quality};
-use fpprof_recording::model::UserRegs;
+use fpprof_recording::model::Sample;
 use fpprof_unwind::{StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -38,13 +38,13 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, stack: &StackRef<'_>, sp: Option<u64>) {
+    fn add(&mut self, sample: &Sample, stack: &StackRef<'_>) {
         *self.stops.entry(stack.stop).or_default() += 1;
         if matches!(stack.stop, StopReason::NoStack(_)) {
             return;
         }
         count(&mut self.depths, stack.frames.len() as u64);
-        if let Some(needed) = sp.filter(|_| !stack.frames.is_empty()).and_then(|sp| needed_bytes(sp, *stack)) {
+        if let Some(needed) = needed_bytes(sample, *stack).filter(|_| !stack.frames.is_empty()) {
             count(&mut self.needed_bytes, needed);
         }
         self.frames = self.frames.saturating_add(stack.frames.len() as u64);
@@ -91,9 +91,8 @@ impl Collect for QualityCounter {
     fn add(&mut self, seen: &Seen<'_>) {
         let who = who(seen.place, seen.sample.pid);
         *self.samples.entry(who).or_default() += 1;
-        let sp = seen.sample.user_regs.as_ref().map(UserRegs::sp);
         for (strategy, stack) in (0..).zip(seen.stacks) {
-            self.counts.entry((who, strategy)).or_default().add(stack, sp);
+            self.counts.entry((who, strategy)).or_default().add(seen.sample, stack);
         }
     }
 

@@ -49,7 +49,7 @@ impl Collect for Totals {
     fn add(&mut self, seen: &Seen<'_>) {
         let sample = seen.sample;
         self.pass(sample);
-        self.stack_bytes = self.stack_bytes.saturating_add(sample.stack_from_sp().len() as u64);
+        self.stack_bytes = self.stack_bytes.saturating_add(sample.copied_bytes());
         self.shed += u64::from(sample.shed_from.is_some());
         self.last_ns = self.last_ns.max(sample.time_ns);
         self.losses_seen.insert(((sample.event, sample.cpu), sample.cpu_lost));

@@ -5,7 +5,7 @@ use crate::bpf::types;
 use crate::ring::Lane;
 use crate::sys::read_pod;
 use fpprof_recording::model::{
-    Abi, ChunkHole, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
+    Abi, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
 };
 use std::mem::size_of;
 
@@ -56,6 +56,8 @@ pub(crate) fn decode(
     let mut rest = Parts(record.get(parts_at..).ok_or(BadRecord)?);
     let chunk = rest.take(head.chunk_bytes as usize)?;
     let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
+    let has_interrupted = has(head.flags, types::sample_flag::SAMPLE_HAS_INTERRUPTED);
+    sample.interrupted = if has_interrupted { Some(interrupted(&mut rest)?) } else { None };
     let frames = rest.take(usize::from(head.n_frames) * size_of::<types::fp_frame>())?;
     let kernel = rest.take(usize::from(head.n_kernel) * 8)?;
     let lost = rest.take(usize::from(head.n_gaps) * size_of::<types::gap>())?;
@@ -88,6 +90,19 @@ pub(crate) fn decode(
     sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
     gaps.extend(lost_in(lane, self::words(lost)));
     Ok(())
+}
+
+/// The stack that a thread on its alternate signal stack was on before.
+fn interrupted(rest: &mut Parts<'_>) -> Result<Interrupted, BadRecord> {
+    let head = rest.take(size_of::<types::interrupted>())?;
+    let head: types::interrupted = read_pod(head).ok_or(BadRecord)?;
+    let stack = rest.take(head.chunk_bytes as usize)?.to_vec();
+    let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
+    let bytes_below_sp = if stack.is_empty() { 0 } else { NATIVE.red_zone_bytes() };
+    let stack_end = stack_end(head.stack_end, head.stack_end_source);
+    let mut own = Interrupted { sp: head.sp, stack, bytes_below_sp, stack_holes: Vec::new(), stack_end };
+    append_holes(holes, own.stack_start(), head.chunk_bytes, &mut own.stack_holes);
+    Ok(own)
 }
 
 /// The gaps of a ring as its CPU notes them, one of three words for each cause.

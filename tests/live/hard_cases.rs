@@ -166,8 +166,8 @@ fn what_would_help_is_said_and_helps() {
     assert!(complete(&[]) > 90, "{larger:?}: {}", said());
     recorded("too_deep", "dwarf,262144");
     assert!(complete(&[]) < 10 && complete(&["--max-depth", "2000"]) > 90, "{}", said());
-    recorded("sigaltstack", "both,65536");
-    let words = "(stack_switch): a sample has the current stack only";
+    recorded("sigaltstack_disarmed", "both,65536");
+    let words = "(stack_switch): a sample has the current stack, and the one that a signal interrupted";
     assert!(said().contains(words), "{}", said());
 }
 

@@ -13,6 +13,7 @@ mod nbdkit_fio;
 mod off_cpu;
 mod processes;
 mod recordings;
+mod signals;
 mod storms;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,8 +1,11 @@
 /*
  * main < outer < interrupted, and on a stack of its own: (signal frame) < on_illegal < burn. `interrupted` runs into an
- * illegal instruction.
+ * illegal instruction. With `disarmed` the kernel forgets the stack while the handler runs on it.
  */
 #include "program.h"
+
+/* SS_AUTODISARM in include/uapi/linux/signal.h. */
+#define AUTODISARM (1 << 31)
 
 static char alternate[1 << 16];
 
@@ -31,7 +34,8 @@ NOINLINE void outer(void)
 
 int main(int argc, char **argv)
 {
-	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof(alternate) };
+	int is_disarmed = argc == 3 && !strcmp(argv[2], "disarmed");
+	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof(alternate), .ss_flags = is_disarmed ? AUTODISARM : 0 };
 	int is_alternate = argc < 3 || strcmp(argv[2], "same-stack");
 	struct sigaction illegal = { .sa_handler = on_illegal, .sa_flags = is_alternate ? SA_ONSTACK : 0 };
 

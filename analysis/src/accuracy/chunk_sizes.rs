@@ -8,6 +8,7 @@ use crate::address_space::{ProcessIx, Timeline};
 use crate::fold::shown_comm;
 use crate::replay::{Collect, Seen};
 use crate::spread::{count, merge};
+use fpprof_recording::model::Sample;
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -57,12 +58,12 @@ impl ChunkSizes {
         if self.samples == 0 { 0.0 } else { all / self.samples as f64 }
     }
 
-    fn add(&mut self, seen: &Seen<'_>, sp: u64, stack: StackRef<'_>) {
+    fn add(&mut self, sample: &Sample, stack: StackRef<'_>) {
         self.samples += 1;
-        if let Some(needed) = needed_bytes(sp, stack) {
+        if let Some(needed) = needed_bytes(sample, stack) {
             count(&mut self.needed_bytes, needed);
         }
-        match seen.sample.stack_end.and_then(|end| end.address.checked_sub(sp)) {
+        match depth(sample) {
             Some(depth) => count(&mut self.depth_bytes, grain(depth)),
             None => self.without_depth += 1,
         }
@@ -126,9 +127,9 @@ impl ChunkSizeCounter {
 
 impl Collect for ChunkSizeCounter {
     fn add(&mut self, seen: &Seen<'_>) {
-        let (Some(regs), Some(&stack)) = (&seen.sample.user_regs, seen.stacks.get(self.strategy)) else { return };
+        let Some(&stack) = seen.stacks.get(self.strategy).filter(|_| seen.sample.user_regs.is_some()) else { return };
         let who = (seen.place.process, seen.sample.pid);
-        self.processes.entry(who).or_default().add(seen, regs.sp(), stack);
+        self.processes.entry(who).or_default().add(seen.sample, stack);
     }
 
     fn merge(&mut self, other: Self) {
@@ -138,14 +139,32 @@ impl Collect for ChunkSizeCounter {
     }
 }
 
+/// Bytes from the stack pointer to the end of the stack, with those of an interrupted one.
+fn depth(sample: &Sample) -> Option<u64> {
+    let current = sample.stack_end?.address.checked_sub(sample.user_regs?.sp())?;
+    let interrupted = match &sample.interrupted {
+        Some(own) => own.stack_end?.address.checked_sub(own.sp)?,
+        None => 0,
+    };
+    current.checked_add(interrupted)
+}
+
 /// Bytes from the stack pointer up that a stack needed to reach its root, to the grain of all such counts; `None` if it
-/// did not, or where a frame's place is not known.
-pub(crate) fn needed_bytes(sp: u64, stack: StackRef<'_>) -> Option<u64> {
+/// did not, or where a frame's place is not known. A frame of an interrupted stack needs all of the current one, too.
+pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> {
     if !matches!(stack.stop, StopReason::Complete(_)) {
         return None;
     }
     let callees = stack.frames.split_last().map_or(&[][..], |(_, callees)| callees);
-    let needed = |frame: &Frame| (frame.cfa != 0).then(|| frame.cfa.saturating_sub(sp));
+    let sp = sample.user_regs?.sp();
+    let current = sp..=sample.stack_end.map_or(u64::MAX, |end| end.address);
+    let needed = |frame: &Frame| match &sample.interrupted {
+        _ if frame.cfa == 0 => None,
+        Some(own) if !current.contains(&frame.cfa) => {
+            Some((current.end() - sp).saturating_add(frame.cfa.saturating_sub(own.sp)))
+        }
+        _ => Some(frame.cfa.saturating_sub(sp)),
+    };
     let most = callees.iter().try_fold(0, |most, frame| Some(needed(frame)?.max(most)));
     most.map(grain)
 }

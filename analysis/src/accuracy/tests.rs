@@ -1,4 +1,5 @@
-use super::{Comparison, Difference, Relation};
+use super::{Comparison, Difference, Relation, needed_bytes};
+use fpprof_recording::model::{Abi, Arch, Interrupted, Sample, StackEnd, StackEndSource, UserRegs};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, StackRef, StopReason, TruncatedReason};
 
 const ROOT: StopReason = StopReason::Complete(Root::Start);
@@ -25,6 +26,29 @@ fn compare(
 }
 
 const REFERENCE: &[(u64, u64)] = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 0)];
+
+/// Check that a stack which goes on behind an alternate signal stack needs all of that, whichever of them lies higher.
+#[test]
+fn both_stacks_count() {
+    let stack_end = |address| Some(StackEnd { address, source: StackEndSource::AltStack });
+    for other in [0x1000, 0x9000] {
+        let mut values = [0; 17];
+        values[7] = 0x5000;
+        let mut sample = Sample {
+            user_regs: Some(UserRegs::new(Arch::X86_64, Abi::Bits64, &values)),
+            stack_end: stack_end(0x5100),
+            interrupted: Some(Interrupted { sp: other, stack_end: stack_end(other + 0x200), ..Interrupted::default() }),
+            ..Sample::default()
+        };
+        let needed = |sample: &Sample, places: &[(u64, u64)]| {
+            needed_bytes(sample, StackRef { frames: &frames(places), stop: ROOT })
+        };
+        assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0)]), Some(0x10));
+        assert_eq!(needed(&sample, &[(1, 0x5010), (2, other), (3, other + 0x40), (4, 0)]), Some(0x140));
+        sample.interrupted = None;
+        assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x5040), (3, 0)]), Some(0x40));
+    }
+}
 
 /// Check every relation against one reference: the same, the leaf's caller skipped, a frame skipped further out, an
 /// early end, a wrong frame.

@@ -1,12 +1,12 @@
 //! Other people's unwinders over the same samples.
 
-use super::walker::user_regs;
+use super::walker::{Holes, memory, user_regs};
 use super::{Item, Strategy};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
 use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};
 use fpprof_recording::model::{Abi, UserRegs};
-use fpprof_unwind::{Chunk, Stack, StopReason, TruncatedReason};
+use fpprof_unwind::{Stack, StopReason, TruncatedReason};
 use std::collections::BTreeMap;
 
 /// Most frames asked for, as of our own unwinder.
@@ -30,7 +30,7 @@ impl ExternalUnwinders {
         strategy: Strategy,
         modules: &ModuleTable<'_>,
         item: &Item<'_>,
-        holes: &[(u32, u32)],
+        holes: &Holes,
         out: &mut Stack,
     ) {
         let sample = item.sample;
@@ -43,13 +43,14 @@ impl ExternalUnwinders {
         let Some(values) = regs.own().first_chunk() else {
             return out.stop = StopReason::Truncated(TruncatedReason::Budget);
         };
-        let stack_end = sample.stack_end.map(|end| end.address);
         let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();
+        let memory = memory(sample, holes, usize::MAX);
         let request = Request {
             modules: &refs,
             modules_id: item.space.space.id().into(),
             regs: values,
-            stack: Chunk { start: sample.stack_start(), bytes: &sample.stack, stack_end, holes },
+            stack: memory.current,
+            interrupted: memory.interrupted,
             max_depth: MAX_DEPTH,
         };
         let answer = match strategy {

@@ -3,10 +3,10 @@
 use super::Strategy;
 use crate::modules::ModuleTable;
 use crate::replay::PlacedSpace;
-use fpprof_recording::model::{self, Abi, CaptureMode, FpEnd, Sample, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, ChunkHole, FpEnd, Sample, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunk, Job, NoStackReason, Options, Regs, Root, SharedRules, Stack, StackRef,
-    Stacks, StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Chunks, Job, Memory as _, NoStackReason, Options, Regs, Root,
+    SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,11 @@ impl Unwound {
 /// What the copied bytes of one sample give to start from.
 struct Start<'a> {
     regs: Regs,
-    chunk: Chunk<'a>,
+    memory: Chunks<'a>,
 }
+
+/// Holes as the unwinder has them: those of the chunk, and of the interrupted stack's.
+pub(super) type Holes = [Vec<(u32, u32)>; 2];
 
 /// Unwinds samples under any strategy. One for each thread: it remembers rules, not samples.
 #[derive(Debug)]
@@ -125,15 +128,15 @@ impl<'a> Walker<'a> {
 
     /// Call frame information over at most `max_bytes` of each chunk, from the stack pointer up.
     fn unwind(&mut self, items: &[Item<'_>], max_bytes: usize, out: &mut Unwound) {
-        let holes: Vec<Vec<(u32, u32)>> = items.iter().map(|item| holes(item.sample)).collect();
+        let holes: Vec<Holes> = items.iter().map(|item| holes(item.sample)).collect();
         let starts: Vec<Result<Start<'_>, StopReason>> =
             items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
-        let jobs: Vec<Job<'_, Chunk<'_>>> = items
+        let jobs: Vec<Job<'_, Chunks<'_>>> = items
             .iter()
             .zip(&starts)
             .filter_map(|(item, start)| {
-                let Start { regs, chunk } = start.as_ref().ok()?;
-                Some(Job { space: &item.space.space, regs, memory: *chunk })
+                let Start { regs, memory } = start.as_ref().ok()?;
+                Some(Job { space: &item.space.space, regs, memory: *memory })
             })
             .collect();
         self.unwinder.unwind_batch(self.modules, &jobs, &mut out.batch);
@@ -154,8 +157,8 @@ impl<'a> Walker<'a> {
         for item in items {
             let holes = holes(item.sample);
             out.add(|stack| match start(item, &holes, usize::MAX) {
-                Ok(Start { regs, chunk }) => {
-                    self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &chunk, stack);
+                Ok(Start { regs, memory }) => {
+                    self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &memory, stack);
                 }
                 Err(stop) => stack.stop = stop,
             });
@@ -195,7 +198,8 @@ impl<'a> Walker<'a> {
             model::Arch::Aarch64 => Arch::Aarch64,
         };
         let arch = regs.as_ref().map_or(native, Regs::arch);
-        let stack_end = sample.stack_end.map(|end| end.address);
+        let last = sample.user_fp.last().map_or(0, |frame| frame.frame_address);
+        let stack_end = memory(sample, &Holes::default(), usize::MAX).stack_end(last);
         let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref(), stack_end };
         self.unwinder.judge_chain(self.modules, &space.space, &chain, out);
         // Of a single address that perf took, nothing says that there was a return address, or which.
@@ -256,16 +260,34 @@ pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason>
 }
 
 /// What to walk over, or what the stack is without a walk.
-fn start<'a>(item: &Item<'a>, holes: &'a [(u32, u32)], max_bytes: usize) -> Result<Start<'a>, StopReason> {
+fn start<'a>(item: &Item<'a>, holes: &'a Holes, max_bytes: usize) -> Result<Start<'a>, StopReason> {
     let (sample, regs) = (item.sample, user_regs(item)?);
-    let max_bytes = max_bytes.saturating_add(usize::from(sample.bytes_below_sp));
-    let bytes = sample.stack.get(..max_bytes).unwrap_or(&sample.stack);
-    let stack_end = sample.stack_end.map(|end| end.address);
-    Ok(Start { regs: unwind_regs(regs)?, chunk: Chunk { start: sample.stack_start(), bytes, stack_end, holes } })
+    Ok(Start { regs: unwind_regs(regs)?, memory: memory(sample, holes, max_bytes) })
 }
 
-fn holes(sample: &Sample) -> Vec<(u32, u32)> {
-    sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect()
+/// What a collector that takes at most `max_bytes` from the stack pointers up would have copied: the interrupted stack gets
+/// what the current one leaves.
+pub(super) fn memory<'a>(sample: &'a Sample, [here, there]: &'a Holes, max_bytes: usize) -> Chunks<'a> {
+    let left = max_bytes.saturating_sub(sample.stack_from_sp().len());
+    let up_to = |bytes: &'a [u8], below: u8, n: usize| bytes.get(..n.saturating_add(below.into())).unwrap_or(bytes);
+    let current = Chunk {
+        start: sample.stack_start(),
+        bytes: up_to(&sample.stack, sample.bytes_below_sp, max_bytes),
+        stack_end: sample.stack_end.map(|end| end.address),
+        holes: here,
+    };
+    let interrupted = sample.interrupted.as_ref().map(|own| Chunk {
+        start: own.stack_start(),
+        bytes: if left == 0 { &[] } else { up_to(&own.stack, own.bytes_below_sp, left) },
+        stack_end: own.stack_end.map(|end| end.address),
+        holes: there,
+    });
+    Chunks { current, interrupted }
+}
+
+fn holes(sample: &Sample) -> Holes {
+    let pairs = |holes: &[ChunkHole]| holes.iter().map(|hole| (hole.offset, hole.len)).collect();
+    [pairs(&sample.stack_holes), sample.interrupted.as_ref().map_or(Vec::new(), |own| pairs(&own.stack_holes))]
 }
 
 /// The registers as the unwinder numbers them; 32-bit code has its own numbers, and of ARM's nothing is known.

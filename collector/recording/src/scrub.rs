@@ -78,6 +78,8 @@ impl FromIterator<(u64, u64)> for MappingRanges {
 pub(crate) struct Scrubber<'a> {
     ranges: Option<&'a MappingRanges>,
     chunk: (u64, u64),
+    /// The other chunk, empty where there is none.
+    other: (u64, u64),
     /// Of a chunk that begins below it, from the stack pointer to the end of the stack, or of the chunk where that is not known.
     above: (u64, u64),
     four_byte_words: bool,
@@ -88,7 +90,12 @@ pub(crate) struct Scrubber<'a> {
 impl<'a> Scrubber<'a> {
     /// `chunk` is the address range of the sample's own chunk.
     pub(crate) fn new(ranges: Option<&'a MappingRanges>, chunk: (u64, u64), abi: Option<Abi>, mask: u64) -> Self {
-        Self { ranges, chunk, above: (0, 0), four_byte_words: abi == Some(Abi::Bits32), mask }
+        Self { ranges, chunk, other: (0, 0), above: (0, 0), four_byte_words: abi == Some(Abi::Bits32), mask }
+    }
+
+    /// The same of a sample with two chunks, of which this is the other.
+    pub(crate) fn with_other(self, other: (u64, u64)) -> Self {
+        Self { other, ..self }
     }
 
     /// The same of a chunk that begins below the stack pointer.
@@ -103,9 +110,10 @@ impl<'a> Scrubber<'a> {
     /// The word if it may be kept, else zero.
     pub(crate) fn word(&self, word: u64) -> u64 {
         let Some(ranges) = self.ranges else { return word };
-        let (start, end) = self.chunk;
         let address = word & self.mask;
-        if address != 0 && ((start <= address && address < end) || ranges.contains(address)) { word } else { 0 }
+        let is_in = |(start, end): (u64, u64)| start <= address && address < end;
+        let points = is_in(self.chunk) || is_in(self.other) || ranges.contains(address);
+        if address != 0 && points { word } else { 0 }
     }
 
     /// The 8 bytes at `address`, a multiple of 8, of which `covered` (a mask of bytes) belong to the chunk. Words the chunk holds

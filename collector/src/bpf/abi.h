@@ -117,7 +117,9 @@ enum limit {
 	/* its end and its length, with nothing behind the head. */ \
 	X(SAMPLE_WAIT_ENDED, 64) \
 	/* The chunk begins RED_ZONE_BYTES below the stack pointer. */ \
-	X(SAMPLE_HAS_RED_ZONE, 128)
+	X(SAMPLE_HAS_RED_ZONE, 128) \
+	/* A struct interrupted follows the holes. */ \
+	X(SAMPLE_HAS_INTERRUPTED, 256)
 
 /* Whose samples a ring holds. */
 #define FPPROF_EVENTS(X)     \
@@ -160,6 +162,7 @@ enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
  * A sample in a ring. Behind it and n_skipped bytes, each part padded to 8 bytes:
  *   chunk_bytes of stack, from the stack pointer or RED_ZONE_BYTES below it up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
+ *   with SAMPLE_HAS_INTERRUPTED a struct interrupted and what follows it;
  *   n_frames of struct fp_frame, leaf first;
  *   n_kernel of u64, leaf first;
  *   n_gaps of struct gap, by enum gap_cause: what this CPU lost since its sample before.
@@ -193,6 +196,22 @@ struct sample_head {
 	__u64 start_boottime;
 	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
 	struct user_regs regs;
+};
+
+/*
+ * Of a thread on its alternate signal stack, the stack it was on before. Behind it, padded to 8 bytes:
+ *   chunk_bytes of that stack, from RED_ZONE_BYTES below the stack pointer up;
+ *   n_hole_words of u64, as of the other chunk.
+ */
+struct interrupted {
+	/* Stack pointer when the signal came. */
+	__u64 sp;
+	/* First address above the stack, 0 when it is not known. */
+	__u64 stack_end;
+	__u32 chunk_bytes;
+	__u16 n_hole_words;
+	__u8 stack_end_source;
+	__u8 pad;
 };
 
 /* Samples lost one after the other for one cause, with none recorded between. */
@@ -236,6 +255,19 @@ struct page_copy {
 	__u64 readable_bytes;
 	__u64 holes[HOLE_WORDS];
 	__u64 n_holes;
+};
+
+/* A search under way for the frame that the kernel has left on an alternate stack, see interrupted.bpf.h. */
+struct signal_frame {
+	/* The alternate stack. */
+	__u64 stack;
+	__u64 bytes;
+	/* The thread's stack pointer: no frame lies below. */
+	__u64 sp;
+	/* The highest place of the frame's uc_stack. */
+	__u64 first;
+	/* What is looked for, 0 until it is found. */
+	__u64 interrupted_sp;
 };
 
 /* Where the next record goes. */
@@ -293,6 +325,7 @@ struct cpu_control {
 	struct place place;
 	struct fp_walk walk;
 	struct page_copy copy;
+	struct signal_frame signal_frame;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
 	/* What was lost since the last sample. */
 	struct gap gaps[N_GAP_CAUSES];
@@ -300,7 +333,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[7];
+	__u64 pad0[2];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -356,6 +389,7 @@ struct abi {
 	struct fp_frame fp_frame;
 	struct cpu_control cpu_control;
 	struct gap gap;
+	struct interrupted interrupted;
 	struct stack_hint stack_hint;
 	struct tracked tracked;
 	struct wait wait;
@@ -373,6 +407,7 @@ struct abi {
 
 _Static_assert(sizeof(struct sample_head) == 80 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
+_Static_assert(sizeof(struct interrupted) == 24, "no hidden padding");
 _Static_assert(sizeof(struct open_wait) == 48 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
 _Static_assert(__builtin_offsetof(struct cpu_control, pad0) + sizeof(((struct cpu_control *)0)->pad0) ==

@@ -37,6 +37,17 @@ struct thread_struct {
 /* Where the C library has a thread's control block; its stack ends below. */
 #define THREAD_BASE(task) ((task)->thread.uw.tp_value)
 
+/*
+ * Where the kernel puts struct rt_sigframe on a stack that it goes over to: below a frame record, on a multiple of 16 bytes,
+ * and further down where the state of SVE or SME has no room in it. get_sigframe and struct rt_sigframe in
+ * arch/arm64/kernel/signal.c, struct sigcontext in arch/arm64/include/uapi/asm/sigcontext.h.
+ */
+#define SIGNAL_FRAME_STEP 16
+#define SIGNAL_FRAME_PLACES 1024
+#define FIRST_UC_STACK(end) ((((end) - 16) & ~15ULL) - 4688 + 144)
+/* From uc_stack to uc_mcontext's sp. */
+#define UC_STACK_TO_SP 416
+
 /* 32-bit code has no frame records that it could be relied on. */
 #define WALKS_32 false
 

@@ -47,6 +47,17 @@ struct thread_struct {
 /* Where the C library has a thread's control block; its stack ends below. */
 #define THREAD_BASE(task) ((task)->thread.fsbase)
 
+/*
+ * Where the kernel puts struct rt_sigframe on a stack that it goes over to: below the extended state, which lies at a
+ * multiple of 64 bytes and takes from 512 bytes (fxsave) to some 11 KiB (AMX). get_sigframe in
+ * arch/x86/kernel/signal.c, struct rt_sigframe in arch/x86/include/asm/sigframe.h, struct sigcontext_64.
+ */
+#define SIGNAL_FRAME_STEP 64
+#define SIGNAL_FRAME_PLACES 256
+#define FIRST_UC_STACK(end) (((end) & ~63ULL) - 512 - 456 + 24)
+/* From uc_stack to uc_mcontext's sp. */
+#define UC_STACK_TO_SP 144
+
 /* 32-bit code has frames as 64-bit code has, of 4-byte words. */
 #define WALKS_32 true
 

@@ -134,6 +134,7 @@ static __always_inline __u64 append_holes(struct loop_context *context, __u64 at
 	barrier_var(n_words);
 	if (at > part_room || n_words > HOLE_WORDS)
 		return 0;
+	barrier_var(at);
 	bpf_probe_read_kernel(context->part + at, n_words * 8, copy->holes);
 	return n_words;
 }
@@ -148,6 +149,8 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 
 	if (at > part_room)
 		return 0;
+	/* verifier: as in write_record */
+	barrier_var(at);
 	*(struct fp_frame *)(context->part + at) = leaf;
 	walk->fp = REGS_FP(head->regs);
 	walk->last_fp = 0;
@@ -181,6 +184,8 @@ static __always_inline __u64 next_line(__u64 at)
 {
 	return (at + CACHE_LINE_BYTES - 1) & ~(CACHE_LINE_BYTES - 1ULL);
 }
+
+#include "interrupted.bpf.h"
 
 /* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
 static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head,
@@ -263,6 +268,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 			head->n_hole_words = append_holes(context, at + used, chunk_bytes);
 			used += head->n_hole_words * 8;
 		}
+		if (head->stack_end_source == STACK_END_ALT_STACK && !(head->flags & SAMPLE_ABI32))
+			used += append_interrupted(context, head, at + used, task, mm, asked, bytes);
 	}
 	if (collect & COLLECT_FRAMES)
 		used += append_frames(context, head, at + used, chunk_at + red_zone, is_copied ? bytes : 0);
@@ -277,6 +284,8 @@ static __always_inline __u64 append_kernel(void *ctx, struct loop_context *conte
 
 	if (at > part_room)
 		return 0;
+	/* verifier: as in write_record */
+	barrier_var(at);
 	bytes = bpf_get_stack(ctx, context->part + at, KERNEL_ROOM, 0);
 	if (bytes <= 0) {
 		head->flags |= SAMPLE_KERNEL_CHAIN_FAILED;
@@ -388,6 +397,7 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 	/* verifier: as in read_pair */
 	if (at > part_room)
 		return 0;
+	barrier_var(at);
 	__builtin_memcpy(context->part + at, control->gaps, sizeof(control->gaps));
 	__builtin_memset(control->gaps, 0, sizeof(control->gaps));
 	head->n_gaps = N_GAP_CAUSES;

@@ -8,7 +8,7 @@
 //!   | record | record | ...       | rest of the last  |   page   |
 //! ```
 
-use super::types::{fp_frame, gap, gap_cause, limit, sample_head};
+use super::types::{fp_frame, gap, gap_cause, interrupted, limit, sample_head};
 use fpprof_recording::model::CaptureMode;
 use std::mem::size_of;
 
@@ -19,6 +19,8 @@ const GAPS_ROOM: u64 = (gap_cause::GAP_NO_RING.0 as u64 + 1) * size_of::<gap>() 
 const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
 /// Up to where a chunk lies as its stack does in a cache line, and the rest of its own; and its red zone.
 const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64 + limit::RED_ZONE_BYTES.0 as u64;
+/// What else the chunk of an interrupted stack takes: both chunks together have the bytes of one.
+const INTERRUPTED_ROOM: u64 = size_of::<interrupted>() as u64 + limit::RED_ZONE_BYTES.0 as u64 + HOLES_ROOM + 8;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
@@ -72,8 +74,8 @@ impl Layout {
         let head = size_of::<sample_head>() as u64;
         let (chunk, room) = match mode {
             CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
-            CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM),
-            CaptureMode::Both { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + FRAMES_ROOM),
+            CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
+            CaptureMode::Both { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM),
         };
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {
             return Err(LayoutError::ChunkBytes { asked: chunk, max: MAX_CHUNK_BYTES });

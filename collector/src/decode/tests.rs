@@ -105,6 +105,7 @@ fn paired_sample() {
         bytes_below_sp: 0,
         stack_holes: vec![],
         stack_end: Some(StackEnd { address: 0x9000, source: StackEndSource::ThreadBase }),
+        interrupted: None,
         shed_from: None,
     };
     assert_eq!(sample, expected);
@@ -145,6 +146,30 @@ fn chunks_that_begin_below_the_stack_pointer() {
     assert_eq!((sample.bytes_below_sp, sample.stack_start()), (red_zone, 0x8ff0 - u64::from(red_zone)));
     let sample = paired().decode(true).expect("a good record");
     assert_eq!((sample.bytes_below_sp, sample.stack_start()), (0, 0x8ff0));
+}
+
+/// Check that the stack a handler has interrupted comes with its holes and its end, and that one of which nothing fitted in is
+/// known all the same.
+#[test]
+fn interrupted_stacks() {
+    let record = |chunk_bytes: u32, n_hole_words: u32| {
+        let mut record = Fixture::new().set(at!(flags), &258u16.to_ne_bytes());
+        record.bytes.splice(at!(chunk_bytes)..at!(chunk_bytes) + 4, 5u32.to_ne_bytes());
+        let sizes = u64::from(chunk_bytes) | u64::from(n_hole_words) << 32 | 1 << 48;
+        record.part(b"five!").words(&[0x7f80, 0x9000, sizes])
+    };
+    let red_zone = NATIVE.red_zone_bytes();
+    let stack_end = Some(StackEnd { address: 0x9000, source: StackEndSource::StartStack });
+    let sample = record(200, 1).part(&[7; 200]).words(&[1]).decode(true).expect("a good record");
+    assert_eq!(sample.stack, b"five!");
+    let own = sample.interrupted.expect("another stack");
+    let hole = ChunkHole { offset: 0, len: 0x80 + u32::from(red_zone) };
+    let expected =
+        Interrupted { sp: 0x7f80, stack: vec![7; 200], bytes_below_sp: red_zone, stack_holes: vec![hole], stack_end };
+    assert_eq!(own, Interrupted { stack_holes: vec![ChunkHole { len: hole.len.min(200), ..hole }], ..expected });
+    let sample = record(0, 0).decode(true).expect("a good record");
+    assert_eq!(sample.interrupted, Some(Interrupted { sp: 0x7f80, stack_end, ..Interrupted::default() }));
+    assert_eq!(record(200, 1).part(&[7; 200]).decode(true), Err(BadRecord));
 }
 
 /// Check that a thread between two programs has a kernel chain and nothing of the user's.

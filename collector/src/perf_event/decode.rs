@@ -67,7 +67,7 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
     sample.bytes_below_sp = 0;
     sample.stack.clear();
     sample.stack_holes.clear();
-    (sample.stack_end, sample.shed_from) = (None, None);
+    (sample.stack_end, sample.interrupted, sample.shed_from) = (None, None, None);
     if layout.regs != 0 {
         sample.user_regs = user_regs(&mut fields, layout.regs)?;
     }

@@ -62,7 +62,8 @@ impl WaitHalves {
 }
 
 fn bytes_of(sample: &Sample) -> usize {
-    size_of::<Sample>() + sample.stack.len() + 16 * sample.user_fp.len() + 8 * sample.kernel.len()
+    let interrupted = sample.interrupted.as_ref().map_or(0, |interrupted| interrupted.stack.len());
+    size_of::<Sample>() + sample.stack.len() + interrupted + 16 * sample.user_fp.len() + 8 * sample.kernel.len()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub(crate) fn read_pod<T: Pod>(bytes: &[u8]) -> Option<T> {
 // SAFETY: `repr(C)`, integers only, without padding (`_Static_assert` in abi.h).
 unsafe impl Pod for crate::bpf::types::sample_head {}
 // SAFETY: likewise.
+unsafe impl Pod for crate::bpf::types::interrupted {}
+// SAFETY: likewise.
 unsafe impl Pod for crate::bpf::types::open_wait {}
 
 /// Keeps the kernel's run-time statistics of BPF programs switched on while it lives.

@@ -51,7 +51,7 @@ fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Wr
     if n("stack_switch") > 0 {
         let switched = count(n("stack_switch"));
         note.words(Tone::Warn, &format!("{switched} stacks end where the thread switched stacks (stack_switch):"));
-        note.words(Tone::Dim, "a sample has the current stack only.");
+        note.words(Tone::Dim, "a sample has the current stack, and the one that a signal interrupted, no others.");
     }
     if n("chunk_end") > 0 || n("stack_switch") > 0 { note.write(style, out) } else { Ok(()) }
 }

@@ -257,7 +257,7 @@ impl sys::Walk for Sample<'_> {
     }
 
     fn read(&self, address: u64) -> Option<u64> {
-        match read_u64(&self.request.stack, self.request.regs[7], address) {
+        match read_u64(&self.request.memory(), self.request.regs[7], address) {
             Ok(word) => {
                 self.last_read.set(Some(word));
                 Some(word)

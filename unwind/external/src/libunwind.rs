@@ -190,7 +190,7 @@ impl Target for Sample<'_> {
             return None;
         }
         self.reads.set(reads);
-        let reason = match read_u64(&self.request.stack, self.request.regs[7], address) {
+        let reason = match read_u64(&self.request.memory(), self.request.regs[7], address) {
             Ok(word) => return Some(word),
             Err(reason) => reason,
         };

@@ -1,6 +1,6 @@
 //! What is asked, and of whom.
 
-use fpprof_unwind::{Chunk, Stack, TruncatedReason};
+use fpprof_unwind::{Chunk, Chunks, Stack, TruncatedReason};
 use std::path::Path;
 
 /// One recorded sample and the address space it was taken in.
@@ -17,8 +17,17 @@ pub struct Request<'a> {
     pub regs: &'a [u64; 17],
     /// The copied stack bytes.
     pub stack: Chunk<'a>,
+    /// Those of the stack that a signal has interrupted whose handler runs on a stack of its own.
+    pub interrupted: Option<Chunk<'a>>,
     /// The most frames to return, the leaf included.
     pub max_depth: u32,
+}
+
+impl<'a> Request<'a> {
+    /// All that was copied.
+    pub(crate) fn memory(&self) -> Chunks<'a> {
+        Chunks { current: self.stack, interrupted: self.interrupted }
+    }
 }
 
 /// One loaded ELF file.

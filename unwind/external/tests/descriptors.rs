@@ -36,7 +36,8 @@ fn address_spaces_are_given_back() {
             before = open_descriptors_and_mappings();
         }
         let bytes = Chunk { start: regs[7], bytes: &[0; 64], stack_end: None, holes: &[] };
-        let request = Request { modules: &modules, modules_id, regs: &regs, stack: bytes, max_depth: 10 };
+        let request =
+            Request { modules: &modules, modules_id, regs: &regs, stack: bytes, interrupted: None, max_depth: 10 };
         for unwinder in &mut unwinders {
             unwinder.unwind(&request, &mut stack).unwrap();
             assert_eq!(stack.stop, StopReason::Complete(fpprof_unwind::Root::UndefinedRa), "{}", unwinder.name());

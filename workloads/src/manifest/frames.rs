@@ -70,8 +70,16 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "sigaltstack",
-        about: "a signal handler on a stack of its own: the interrupted stack was not copied",
+        about: "a signal handler on a stack of its own: both stacks are copied",
         parts: &[one(&["altstack.c"], &[])],
+        chains: &[nearly_all(SIGNAL, &[], &[begins(SIGNAL, COMPLETE)])],
+        ..USUAL
+    },
+    Program {
+        name: "sigaltstack_disarmed",
+        about: "the same with SS_AUTODISARM: that the stack is an alternate one, nothing tells",
+        parts: &[one(&["altstack.c"], &[])],
+        arguments: &["disarmed"],
         chains: &[nearly_all(
             SIGNAL,
             &[],

@@ -33,11 +33,11 @@ macro_rules! columns {
         pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
 
         impl<'a> Cursors<'a> {
-            /// `None` if there are more or fewer than a block of any version has. The last but one came with version 2, the
-            /// last with version 4; before, there was nothing to say in them.
+            /// `None` if there are more or fewer than a block of any version has. The last three came with versions 2, 4
+            /// and 5; before, there was nothing to say in them.
             pub(crate) fn new(mut columns: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Self> {
                 let n_columns = Columns::NAMES.len();
-                if !(n_columns - 2..=n_columns).contains(&columns.len()) {
+                if !(n_columns - 3..=n_columns).contains(&columns.len()) {
                     return None;
                 }
                 Some(Self { $($name: Cursor::new(columns.next().unwrap_or(&[])),)* })
@@ -104,4 +104,7 @@ columns! {
     shed,
     /// Bytes of a chunk below the stack pointer. Not before version 4.
     below_sp,
+    /// Samples of threads on their alternate signal stacks, with what is known of the stacks they have left. Not before
+    /// version 5.
+    interrupted,
 }

@@ -7,8 +7,9 @@ use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
     PredictedChain, RUN_BITS, STACK_END_SOURCES, ThreadState, flag, value_bytes,
 };
+use super::varint::Cursor;
 use super::words::Words;
-use crate::model::{Abi, ChunkHole, FpFrame, Machine, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
 
 /// Fills `sample` with one sample of the payload after the other, whatever `visit` left in it, and calls `visit`. `Err` is the number of samples
@@ -25,7 +26,7 @@ pub(crate) fn decode_samples(
         decoder.next(sample).ok_or(item)?;
         visit(sample);
     }
-    if decoder.columns.all_read() && decoder.next_shed.is_none() { Ok(()) } else { Err(u64::from(items)) }
+    if decoder.is_done() { Ok(()) } else { Err(u64::from(items)) }
 }
 
 struct Decoder<'a> {
@@ -42,6 +43,8 @@ struct Decoder<'a> {
     tells_below_sp: bool,
     /// Samples up to the next one whose chunk was cut by load shedding, and what would have been its bytes.
     next_shed: Option<(u64, u32)>,
+    /// Samples up to the next one with an interrupted stack.
+    next_interrupted: Option<u64>,
 }
 
 impl<'a> Decoder<'a> {
@@ -59,7 +62,12 @@ impl<'a> Decoder<'a> {
             predicted: Vec::new(),
             value_bytes: 0,
             next_shed: None,
+            next_interrupted: None,
         })
+    }
+
+    fn is_done(&self) -> bool {
+        self.columns.all_read() && self.next_shed.is_none() && self.next_interrupted.is_none()
     }
 
     /// `None` where the payload makes no sense.
@@ -79,6 +87,7 @@ impl<'a> Decoder<'a> {
         sample.user_regs = if has(flag::REGS) { Some(self.registers(thread, abi)?) } else { None };
         self.holes(sample, has(flag::HOLES))?;
         self.stack(sample, has(flag::STACK))?;
+        sample.interrupted = self.interrupted(sample)?;
         self.user_fp(sample, has(flag::FP))?;
         let id = self.columns.kernel_chain.varint()?;
         sample.kernel.clear();
@@ -139,14 +148,8 @@ impl<'a> Decoder<'a> {
 
     fn stack_end(&mut self, thread: usize) -> Option<()> {
         let state = self.threads.get_mut(thread)?;
-        state.stack_end = match self.columns.stack_end.len()?.checked_sub(1) {
-            None => None,
-            Some(source) => {
-                let source = *STACK_END_SOURCES.get(source)?;
-                let old = state.stack_end.map_or(0, |old| old.address);
-                Some(StackEnd { address: self.columns.stack_end.delta(old)?, source })
-            }
-        };
+        let old = state.stack_end.map_or(0, |old| old.address);
+        state.stack_end = stack_end(&mut self.columns.stack_end, old)?;
         Some(())
     }
 
@@ -170,13 +173,7 @@ impl<'a> Decoder<'a> {
         if !has_holes {
             return Some(());
         }
-        let n_holes = self.columns.holes.len().filter(|&n| n <= MAX_HOLES)?;
-        for _ in 0..n_holes {
-            let offset = self.columns.holes.u32()?;
-            let len = self.columns.holes.u32()?;
-            sample.stack_holes.push(ChunkHole { offset, len });
-        }
-        Some(())
+        holes(&mut self.columns.holes, &mut sample.stack_holes)
     }
 
     fn stack(&mut self, sample: &mut Sample, has_stack: bool) -> Option<()> {
@@ -190,10 +187,36 @@ impl<'a> Decoder<'a> {
             sample.bytes_below_sp = self.columns.below_sp.byte()?;
         }
         let start = sample.stack_start();
-        let end = self.columns.stack_len.delta(sample.stack_end.map_or(start, |end| end.address))?;
-        let len = usize::try_from(end.wrapping_sub(start))
-            .ok()
-            .filter(|&len| len <= MAX_STACK_BYTES + usize::from(sample.bytes_below_sp))?;
+        let most = MAX_STACK_BYTES + usize::from(sample.bytes_below_sp);
+        let len = stack_len(&mut self.columns.stack_len, start, sample.stack_end, most)?;
+        self.copied(sample.pid, start, len, &sample.stack_holes, &mut sample.stack)
+    }
+
+    /// The inner `None` for a sample that has none.
+    fn interrupted(&mut self, sample: &Sample) -> Option<Option<Interrupted>> {
+        if self.next_interrupted.is_none() && !self.columns.interrupted.is_empty() {
+            self.next_interrupted = Some(self.columns.interrupted.varint()?);
+        }
+        let Some(before) = self.next_interrupted else { return Some(None) };
+        self.next_interrupted = before.checked_sub(1);
+        if before > 0 {
+            return Some(None);
+        }
+        let column = &mut self.columns.interrupted;
+        let mut own =
+            Interrupted { sp: column.delta(sample.user_regs.map_or(0, |regs| regs.sp()))?, ..Default::default() };
+        own.bytes_below_sp = column.byte()?;
+        own.stack_end = stack_end(column, own.sp)?;
+        let start = own.stack_start();
+        let most = (MAX_STACK_BYTES + usize::from(own.bytes_below_sp)).checked_sub(sample.stack_from_sp().len())?;
+        let len = stack_len(column, start, own.stack_end, most)?;
+        holes(column, &mut own.stack_holes)?;
+        self.copied(sample.pid, start, len, &own.stack_holes, &mut own.stack)?;
+        Some(Some(own))
+    }
+
+    /// A chunk: what its process had there before, and the words that have changed.
+    fn copied(&mut self, pid: u32, start: u64, len: usize, holes: &[ChunkHole], bytes: &mut Vec<u8>) -> Option<()> {
         let mut address = start & !7;
         for _ in 0..self.columns.n_runs.varint()? {
             let run = self.columns.runs.varint()?;
@@ -204,16 +227,16 @@ impl<'a> Decoder<'a> {
             }
             for _ in 0..=longer {
                 let word = self.words.get(&mut self.columns.stack_words, &mut self.columns.literals, address)?;
-                self.memory.set_word(sample.pid, address, word)?;
+                self.memory.set_word(pid, address, word)?;
                 address = address.wrapping_add(8);
             }
         }
         // Not cleared before: every byte is written, and a chunk is large.
-        sample.stack.resize(len, 0);
-        self.memory.read(sample.pid, start, &mut sample.stack);
+        bytes.resize(len, 0);
+        self.memory.read(pid, start, bytes);
         let mut from = 0;
-        for part in super::memory::readable(len, &sample.stack_holes).chain(std::iter::once(len..len)) {
-            if let Some(hole) = sample.stack.get_mut(from..part.start) {
+        for part in super::memory::readable(len, holes).chain(std::iter::once(len..len)) {
+            if let Some(hole) = bytes.get_mut(from..part.start) {
                 hole.fill(0);
             }
             from = part.end;
@@ -285,4 +308,27 @@ impl<'a> Decoder<'a> {
         self.chains.push(chain.into_iter().chain(tail));
         Some(())
     }
+}
+
+/// The end of a stack, told against another address.
+fn stack_end(column: &mut Cursor<'_>, other: u64) -> Option<Option<StackEnd>> {
+    let Some(source) = column.len()?.checked_sub(1) else { return Some(None) };
+    let source = *STACK_END_SOURCES.get(source)?;
+    Some(Some(StackEnd { address: column.delta(other)?, source }))
+}
+
+/// Bytes of a chunk, `None` if they are more than `most`.
+fn stack_len(column: &mut Cursor<'_>, start: u64, stack_end: Option<StackEnd>, most: usize) -> Option<usize> {
+    let end = column.delta(stack_end.map_or(start, |end| end.address))?;
+    usize::try_from(end.wrapping_sub(start)).ok().filter(|&len| len <= most)
+}
+
+/// Adds the holes of a chunk.
+fn holes(column: &mut Cursor<'_>, holes: &mut Vec<ChunkHole>) -> Option<()> {
+    let n_holes = column.len().filter(|&n| n <= MAX_HOLES)?;
+    for _ in 0..n_holes {
+        let (offset, len) = (column.u32()?, column.u32()?);
+        holes.push(ChunkHole { offset, len });
+    }
+    Some(())
 }

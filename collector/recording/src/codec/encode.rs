@@ -10,7 +10,7 @@ use super::state::{
 use super::varint::{put, put_delta};
 use super::words::{Place, WordNumbers};
 use crate::error::Error;
-use crate::model::{Abi, FpFrame, Machine, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::scrub::{MappingRanges, Scrubber};
 use rustc_hash::FxHashMap;
 
@@ -36,7 +36,23 @@ pub(crate) struct SampleEncoder {
     items: u32,
     /// Items up to the last one whose chunk was cut by load shedding, that one included.
     shed_items: u32,
+    /// Items up to the last one with an interrupted stack, likewise.
+    interrupted_items: u32,
     value_bytes: u64,
+}
+
+/// One chunk of a sample.
+struct Copied<'a> {
+    pid: u32,
+    start: u64,
+    bytes: &'a [u8],
+    holes: &'a [ChunkHole],
+}
+
+impl Copied<'_> {
+    fn range(&self) -> (u64, u64) {
+        (self.start, self.start.saturating_add(self.bytes.len() as u64))
+    }
 }
 
 impl SampleEncoder {
@@ -55,6 +71,7 @@ impl SampleEncoder {
             changes: Vec::new(),
             items: 0,
             shed_items: 0,
+            interrupted_items: 0,
             value_bytes: 0,
         }
     }
@@ -81,7 +98,8 @@ impl SampleEncoder {
 
     /// Whether the block has to be cut before `sample`.
     pub(crate) fn is_full_for(&self, sample: &Sample) -> bool {
-        self.memory.len() + sample.stack.len() / PAGE_BYTES + 2 > MAX_PAGES
+        let interrupted_bytes = sample.interrupted.as_ref().map_or(0, |interrupted| interrupted.stack.len());
+        self.memory.len() + (sample.stack.len() + interrupted_bytes) / PAGE_BYTES + 4 > MAX_PAGES
             || (self.items > 0 && self.value_bytes + value_bytes(sample) > MAX_VALUE_BYTES)
             || self.thread_states.len() >= MAX_THREADS
             || self.cpu_states.len() >= MAX_THREADS
@@ -104,6 +122,7 @@ impl SampleEncoder {
         self.chains.clear();
         self.items = 0;
         self.shed_items = 0;
+        self.interrupted_items = 0;
         self.value_bytes = 0;
     }
 
@@ -115,12 +134,15 @@ impl SampleEncoder {
         let stack_bytes = if has_regs_alone { NEAR_STACK_BYTES } else { sample.stack.len() as u64 };
         let chunk = (start, start.saturating_add(stack_bytes));
         let mask = self.machine.return_address_mask;
-        let scrubber = Scrubber::new(ranges, chunk, sample.user_regs.map(|regs| regs.abi), mask);
-        let sp = sample.user_regs.map_or(0, |regs| regs.sp());
-        let scrubber = match sample.bytes_below_sp {
-            0 => scrubber,
-            _ => scrubber.with_red_zone(sp, sample.stack_end.map(|end| end.address)),
+        let interrupted = sample.interrupted.as_ref();
+        let other = interrupted.map_or((0, 0), |interrupted| copied_of(sample.pid, interrupted).range());
+        let of_chunk = |chunk, other, sp, below, end: Option<StackEnd>| {
+            let abi = sample.user_regs.map(|regs| regs.abi);
+            let scrubber = Scrubber::new(ranges, chunk, abi, mask).with_other(other);
+            if below == 0 { scrubber } else { scrubber.with_red_zone(sp, end.map(|end| end.address)) }
         };
+        let sp = sample.user_regs.map_or(0, |regs| regs.sp());
+        let scrubber = of_chunk(chunk, other, sp, sample.bytes_below_sp, sample.stack_end);
         let regs = sample.user_regs.map(|mut regs| {
             scrubber.regs(&mut regs);
             regs
@@ -143,6 +165,10 @@ impl SampleEncoder {
             self.registers(thread, regs, chunk);
         }
         self.stack(sample, &scrubber);
+        if let Some(own) = interrupted {
+            let scrubber = of_chunk(other, chunk, own.sp, own.bytes_below_sp, own.stack_end);
+            self.interrupted(sample, own, &scrubber);
+        }
         self.user_fp(sample, regs, &scrubber);
         self.chain.clear();
         self.chain.extend_from_slice(&sample.kernel);
@@ -202,15 +228,7 @@ impl SampleEncoder {
         let Some(state) = self.thread_states.get_mut(thread).filter(|state| state.stack_end != end) else {
             return false;
         };
-        let column = &mut self.columns.stack_end;
-        match end {
-            None => put(column, 0),
-            Some(end) => {
-                let source = STACK_END_SOURCES.iter().position(|&s| s == end.source).unwrap_or(0);
-                put(column, source as u64 + 1);
-                put_delta(column, end.address, state.stack_end.map_or(0, |old| old.address));
-            }
-        }
+        put_stack_end(&mut self.columns.stack_end, end, state.stack_end.map_or(0, |old| old.address));
         state.stack_end = end;
         true
     }
@@ -234,33 +252,48 @@ impl SampleEncoder {
 
     fn stack(&mut self, sample: &Sample, scrubber: &Scrubber<'_>) {
         if !sample.stack_holes.is_empty() {
-            put(&mut self.columns.holes, sample.stack_holes.len() as u64);
-            for hole in &sample.stack_holes {
-                put(&mut self.columns.holes, u64::from(hole.offset));
-                put(&mut self.columns.holes, u64::from(hole.len));
-            }
+            put_holes(&mut self.columns.holes, &sample.stack_holes);
         }
         if sample.stack.is_empty() {
             return;
         }
-        let start = sample.stack_start();
-        let end = start.wrapping_add(sample.stack.len() as u64);
-        put_delta(&mut self.columns.stack_len, end, sample.stack_end.map_or(start, |end| end.address));
+        let Sample { pid, stack: bytes, stack_holes: holes, .. } = sample;
+        let part = Copied { pid: *pid, start: sample.stack_start(), bytes, holes };
+        put_len(&mut self.columns.stack_len, &part, sample.stack_end);
         self.columns.below_sp.push(sample.bytes_below_sp);
+        self.copied(&part, scrubber);
+    }
+
+    /// For the few samples that have one.
+    fn interrupted(&mut self, sample: &Sample, own: &Interrupted, scrubber: &Scrubber<'_>) {
+        let column = &mut self.columns.interrupted;
+        put(column, u64::from(self.items - self.interrupted_items) - 1);
+        self.interrupted_items = self.items;
+        let part = copied_of(sample.pid, own);
+        put_delta(column, own.sp, sample.user_regs.map_or(0, |regs| regs.sp()));
+        column.push(own.bytes_below_sp);
+        put_stack_end(column, own.stack_end, own.sp);
+        put_len(column, &part, own.stack_end);
+        put_holes(column, part.holes);
+        self.copied(&part, scrubber);
+    }
+
+    /// The words of a chunk that are not what its process had there before.
+    fn copied(&mut self, chunk: &Copied<'_>, scrubber: &Scrubber<'_>) {
         self.changes.clear();
-        for part in readable(sample.stack.len(), &sample.stack_holes) {
-            let address = start.wrapping_add(part.start as u64);
-            let bytes = sample.stack.get(part).unwrap_or(&[]);
+        for part in readable(chunk.bytes.len(), chunk.holes) {
+            let address = chunk.start.wrapping_add(part.start as u64);
+            let bytes = chunk.bytes.get(part).unwrap_or(&[]);
             for (address, range) in by_page(address, bytes.len()) {
                 let (number, offset) = split(address);
                 let bytes = bytes.get(range).unwrap_or(&[]);
-                if let Some(page) = self.memory.page_mut(sample.pid, number) {
+                if let Some(page) = self.memory.page_mut(chunk.pid, number) {
                     let base = address.wrapping_sub(offset as u64);
                     diff(page, base, offset, bytes, scrubber, &mut self.changes);
                 }
             }
         }
-        self.put_changes((start, end));
+        self.put_changes((chunk.start, chunk.start.wrapping_add(chunk.bytes.len() as u64)));
     }
 
     fn put_changes(&mut self, chunk: (u64, u64)) {
@@ -344,15 +377,45 @@ impl SampleEncoder {
     }
 }
 
+/// `other`: the address that the end is told against.
+fn put_stack_end(column: &mut Vec<u8>, end: Option<StackEnd>, other: u64) {
+    match end {
+        None => put(column, 0),
+        Some(end) => {
+            let source = STACK_END_SOURCES.iter().position(|&s| s == end.source).unwrap_or(0);
+            put(column, source as u64 + 1);
+            put_delta(column, end.address, other);
+        }
+    }
+}
+
+fn put_len(column: &mut Vec<u8>, chunk: &Copied<'_>, stack_end: Option<StackEnd>) {
+    let end = chunk.start.wrapping_add(chunk.bytes.len() as u64);
+    put_delta(column, end, stack_end.map_or(chunk.start, |end| end.address));
+}
+
+fn put_holes(column: &mut Vec<u8>, holes: &[ChunkHole]) {
+    put(column, holes.len() as u64);
+    for hole in holes {
+        put(column, u64::from(hole.offset));
+        put(column, u64::from(hole.len));
+    }
+}
+
+fn copied_of(pid: u32, own: &Interrupted) -> Copied<'_> {
+    Copied { pid, start: own.stack_start(), bytes: &own.stack, holes: &own.stack_holes }
+}
+
 fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {
     if let Some(regs) = sample.user_regs.filter(|regs| regs.arch != machine.arch) {
         return Err(Error::ForeignRegisters { found: regs.arch, expected: machine.arch });
     }
     let limits = [
-        ("stack bytes", sample.stack_from_sp().len(), MAX_STACK_BYTES),
+        ("stack bytes", usize::try_from(sample.copied_bytes()).unwrap_or(usize::MAX), MAX_STACK_BYTES),
         ("frame-pointer frames", sample.user_fp.len(), MAX_CHAIN_FRAMES),
         ("kernel frames", sample.kernel.len(), MAX_CHAIN_FRAMES),
         ("stack holes", sample.stack_holes.len(), MAX_HOLES),
+        ("stack holes", sample.interrupted.as_ref().map_or(0, |own| own.stack_holes.len()), MAX_HOLES),
     ];
     match limits.into_iter().find(|&(_, value, limit)| value > limit) {
         Some((what, value, limit)) => Err(Error::TooLarge { what, value: value as u64, limit: limit as u64 }),

@@ -71,8 +71,11 @@ pub(crate) const STACK_END_SOURCES: [StackEndSource; 4] =
 
 /// Bytes of a sample as a value: what a reader has to fill for it.
 pub(crate) fn value_bytes(sample: &Sample) -> u64 {
+    let interrupted = sample.interrupted.as_ref();
     let elements = [
         sample.stack.len(),
+        interrupted.map_or(0, |interrupted| interrupted.stack.len()),
+        interrupted.map_or(0, |interrupted| size_of_val(interrupted.stack_holes.as_slice())),
         size_of_val(sample.user_fp.as_slice()),
         size_of_val(sample.kernel.as_slice()),
         size_of_val(sample.stack_holes.as_slice()),

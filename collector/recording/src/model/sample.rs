@@ -46,8 +46,10 @@ pub struct Sample {
     pub stack_holes: Vec<ChunkHole>,
     /// Where the stack really ends, so that truncation is a fact.
     pub stack_end: Option<StackEnd>,
+    /// Of a thread on its alternate signal stack: the stack that the signal has interrupted.
+    pub interrupted: Option<Interrupted>,
     /// How many bytes from the stack pointer up the chunk would have had, if the collector took fewer because its ring was filling up (load
-    /// shedding). What it took is the chunk; an unwinder finds it cut off.
+    /// shedding). What it took is the chunk; an unwinder finds it cut off. An interrupted stack's bytes count with them.
     pub shed_from: Option<u32>,
 }
 
@@ -59,6 +61,45 @@ impl Sample {
     }
 
     /// The chunk from the stack pointer up.
+    #[must_use]
+    pub fn stack_from_sp(&self) -> &[u8] {
+        self.stack.get(usize::from(self.bytes_below_sp)..).unwrap_or(&[])
+    }
+
+    /// Bytes of stack that were copied, of both stacks from their stack pointers up.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        let interrupted = self.interrupted.as_ref().map_or(0, |interrupted| interrupted.stack_from_sp().len());
+        self.stack_from_sp().len() as u64 + interrupted as u64
+    }
+}
+
+/// What was copied of the stack that a signal has interrupted, if its handler runs on a stack of its own (`sigaltstack`).
+///
+/// Both chunks together have no more bytes from their stack pointers up than were asked for. This one gets what the other
+/// has left, which may be nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interrupted {
+    /// The stack pointer when the signal came, from what the kernel has left at the upper end of the alternate stack.
+    pub sp: u64,
+    /// Bytes from [`Self::bytes_below_sp`] below the stack pointer up. Bytes of holes are zero.
+    pub stack: Vec<u8>,
+    /// As [`Sample::bytes_below_sp`].
+    pub bytes_below_sp: u8,
+    /// What of them could not be read, ascending.
+    pub stack_holes: Vec<ChunkHole>,
+    /// Where this stack ends.
+    pub stack_end: Option<StackEnd>,
+}
+
+impl Interrupted {
+    /// Address of the first byte.
+    #[must_use]
+    pub fn stack_start(&self) -> u64 {
+        self.sp.wrapping_sub(u64::from(self.bytes_below_sp))
+    }
+
+    /// The bytes from the stack pointer up.
     #[must_use]
     pub fn stack_from_sp(&self) -> &[u8] {
         self.stack.get(usize::from(self.bytes_below_sp)..).unwrap_or(&[])

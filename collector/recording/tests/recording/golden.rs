@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
-    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Mmap, ModuleBytes, Sample,
-    Sideband, StackEnd, StackEndSource,
+    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Interrupted, Mmap,
+    ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -84,6 +84,27 @@ fn samples_with_red_zone() -> Vec<Sample> {
     vec![with_red_zone(17, 128), fixed_sample(18), with_red_zone(19, 128), with_red_zone(20, 8)]
 }
 
+/// What versions before 5 could not say.
+fn samples_with_interrupted_stack() -> Vec<Sample> {
+    let with_interrupted = |number, n_bytes: usize| {
+        let sample = fixed_sample(number);
+        let sp = 0x7ffe_0000_0ff0 + number * 16;
+        let mut interrupted = Interrupted {
+            sp,
+            stack: sample.stack.iter().copied().take(n_bytes).collect(),
+            bytes_below_sp: 8,
+            stack_holes: vec![],
+            stack_end: Some(StackEnd { address: sp + 0x100, source: StackEndSource::StartStack }),
+        };
+        if number == 23 {
+            interrupted.stack[8..16].fill(0);
+            (interrupted.stack_holes, interrupted.stack_end) = (vec![ChunkHole { offset: 8, len: 8 }], None);
+        }
+        Sample { interrupted: Some(interrupted), ..sample }
+    };
+    vec![with_interrupted(21, 64), fixed_sample(22), with_interrupted(23, 48), with_interrupted(24, 0)]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -94,6 +115,7 @@ fn file() -> Vec<u8> {
     writer.sample(&fixed_sample(9), Some(&ranges)).unwrap();
     newer_samples().iter().chain(&samples_in_exec()).for_each(|sample| writer.sample(sample, None).unwrap());
     samples_with_red_zone().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    samples_with_interrupted_stack().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -116,9 +138,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version4.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version5.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version4.txt line {}", number + 1);
+        assert_eq!(found, golden, "version5.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -127,8 +149,10 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version4.bin", &file()));
-    assert_eq!((its_gaps, samples.split_off(14)), (gaps.clone(), samples_with_red_zone()));
+    let (its_gaps, mut samples) = read(compare_or_bless("version5.bin", &file()));
+    assert_eq!((its_gaps, samples.split_off(18)), (gaps.clone(), samples_with_interrupted_stack()));
+    assert_eq!(read(std::fs::read(path("version4.bin")).unwrap()), (gaps.clone(), samples.clone()));
+    assert_eq!(samples.split_off(14), samples_with_red_zone());
     assert_eq!(read(std::fs::read(path("version3.bin")).unwrap()), (gaps.clone(), samples.clone()));
     assert_eq!(samples.split_off(11), samples_in_exec());
     assert_eq!(read(std::fs::read(path("version2.bin")).unwrap()), (gaps, samples.clone()));
@@ -164,12 +188,15 @@ fn golden_file_of_aarch64() {
     writer.finish(&end()).unwrap();
     let file = writer.into_inner();
     let found = layout::dump(&file);
-    assert_eq!(found, String::from_utf8(compare_or_bless("version4-aarch64.txt", found.as_bytes())).unwrap());
-    let mut recording = Recording::open(Cursor::new(compare_or_bless("version4-aarch64.bin", &file))).unwrap();
-    assert_eq!(recording.meta(), &aarch64_meta());
-    let mut read = Vec::new();
-    recording.samples(|sample| read.push(sample.clone())).unwrap();
-    assert_eq!(read, samples);
+    assert_eq!(found, String::from_utf8(compare_or_bless("version5-aarch64.txt", found.as_bytes())).unwrap());
+    let older = std::fs::read(path("version4-aarch64.bin")).unwrap();
+    for golden in [compare_or_bless("version5-aarch64.bin", &file), older] {
+        let mut recording = Recording::open(Cursor::new(golden)).unwrap();
+        assert_eq!(recording.meta(), &aarch64_meta());
+        let mut read = Vec::new();
+        recording.samples(|sample| read.push(sample.clone())).unwrap();
+        assert_eq!(read, samples);
+    }
     let blocks = layout::blocks(&file);
     let predicted = &blocks.iter().find(|block| block.kind == 3).unwrap().parts[17];
     assert_eq!(predicted[0], 6 * 2 + 1, "both frames follow, and the end is a zero");

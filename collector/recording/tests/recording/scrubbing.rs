@@ -1,11 +1,14 @@
 //! Scrubbing: pointers stay, everything else goes.
 
 use crate::values::{arbitrary_sample, end, meta};
-use fpprof_recording::model::{Abi, Arch, FpEnd, FpFrame, Sample, StackEnd, StackEndSource, UserRegs};
+use fpprof_recording::model::{
+    Abi, Arch, ChunkHole, FpEnd, FpFrame, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
+};
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
+use std::ops::Range;
 
 const SECRET: u64 = 0x7465_7263_6553_7365;
 const SP: u64 = 0x7ffd_0000_1000;
@@ -91,10 +94,33 @@ fn parts_of_words_do_not_pass() {
     let mut odd = sample(&[SECRET; 6], Abi::Bits64);
     odd.user_regs.as_mut().unwrap().values[7] = SP + 3;
     odd.stack.truncate(43);
-    odd.stack_holes = vec![fpprof_recording::model::ChunkHole { offset: 16, len: 3 }];
+    odd.stack_holes = vec![ChunkHole { offset: 16, len: 3 }];
     let read = written(&[odd.clone()], Some(&ranges()));
     assert_eq!(read[0].stack, [0; 43]);
     assert_eq!(read[0].stack_holes, odd.stack_holes);
+}
+
+/// Check that the two stacks of a thread in a signal handler are scrubbed by one rule: words that point from one into the
+/// other stay, and below each stack pointer only what points from there up to the end of the same stack.
+#[test]
+fn both_stacks_of_a_handler_are_scrubbed() {
+    const OTHER: u64 = 0x6000_0000_1000;
+    let own = |words: &[u64]| Interrupted {
+        sp: OTHER,
+        stack: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        bytes_below_sp: 16,
+        ..Interrupted::default()
+    };
+    let interrupted = Some(own(&[SECRET, OTHER + 8, SP, CODE, SECRET, OTHER]));
+    let read = written(
+        &[Sample { interrupted, ..sample(&[OTHER + 8, SECRET, OTHER + 0x1000], Abi::Bits64) }],
+        Some(&ranges()),
+    );
+    assert_eq!(words(&read[0]), [OTHER + 8, 0, 0]);
+    assert_eq!(read[0].interrupted, Some(own(&[0, OTHER + 8, SP, CODE, 0, OTHER])));
+    let interrupted = Some(own(&[CODE, SP, 0, 0, 0, 0]));
+    let read = written(&[Sample { interrupted, ..sample(&[0], Abi::Bits64) }], Some(&ranges()));
+    assert_eq!(read[0].interrupted, Some(own(&[0; 6])));
 }
 
 /// Check that garbage in a frame-pointer chain goes too, and that the sampled instruction stays.
@@ -134,41 +160,28 @@ struct Rule {
 impl Rule {
     fn apply(&mut self, sample: &Sample, ranges: &MappingRanges) -> Sample {
         let mut expected = sample.clone();
-        let start = sample.stack_start();
-        let sp = sample.user_regs.filter(|_| sample.bytes_below_sp > 0).map_or(0, |regs| regs.sp());
-        let stack_end = sample.stack_end.map_or(start.saturating_add(sample.stack.len() as u64), |end| end.address);
-        let end = start.saturating_add(sample.stack.len() as u64);
-        let keep = |word: u64| if (start <= word && word < end) || ranges.contains(word) { word } else { 0 };
+        let range = |start: u64, bytes: &[u8]| start..start.saturating_add(bytes.len() as u64);
+        let chunk = range(sample.stack_start(), &sample.stack);
+        let other = sample.interrupted.as_ref().map_or(0..0, |own| range(own.stack_start(), &own.stack));
+        let keep = |word: u64| {
+            if chunk.contains(&word) || other.contains(&word) || ranges.contains(word) { word } else { 0 }
+        };
         let n_bytes = sample.user_regs.map_or(8, |regs| if regs.abi == Abi::Bits32 { 4 } else { 8 });
-        let in_hole = |at: u64| {
-            let holes = &sample.stack_holes;
-            holes
-                .iter()
-                .any(|hole| (u64::from(hole.offset)..u64::from(hole.offset) + u64::from(hole.len)).contains(&at))
+        let own = Copied {
+            range: chunk.clone(),
+            sp: sample.user_regs.filter(|_| sample.bytes_below_sp > 0).map_or(0, |regs| regs.sp()),
+            stack_end: sample.stack_end.map_or(chunk.end, |end| end.address),
+            holes: &sample.stack_holes,
         };
-        let readable = |address: u64| {
-            let at = address.wrapping_sub(start);
-            usize::try_from(at).ok().filter(|&at| at < sample.stack.len() && !in_hole(at as u64))
-        };
-        let n_granules = sample.stack.len() as u64 / 8 + 2;
-        for granule in (0..n_granules).map(|number| (start & !7).wrapping_add(number * 8)) {
-            let places: Vec<_> = (0..8).map(|byte| readable(granule.wrapping_add(byte))).collect();
-            let old = self.written.entry((sample.pid, granule)).or_default();
-            for run in (0..8).collect::<Vec<_>>().chunk_by(|&a, &b| places[a].is_some() == places[b].is_some()) {
-                if places[run[0]].is_some() {
-                    let raw = |byte: usize| sample.stack[places[byte].unwrap()];
-                    *old = match granule < sp {
-                        true => rule(*old, run, raw, 8, |word| if (sp..stack_end).contains(&word) { word } else { 0 }),
-                        false => rule(*old, run, raw, n_bytes, keep),
-                    };
-                }
-            }
-            let bytes = old.to_le_bytes();
-            for (byte, place) in places.iter().enumerate() {
-                if let Some(at) = place {
-                    expected.stack[*at] = bytes[byte];
-                }
-            }
+        self.chunk(sample.pid, &own, n_bytes, keep, &mut expected.stack);
+        if let (Some(own), Some(expected)) = (&sample.interrupted, &mut expected.interrupted) {
+            let copied = Copied {
+                range: other.clone(),
+                sp: if own.bytes_below_sp > 0 { own.sp } else { 0 },
+                stack_end: own.stack_end.map_or(other.end, |end| end.address),
+                holes: &own.stack_holes,
+            };
+            self.chunk(sample.pid, &copied, n_bytes, keep, &mut expected.stack);
         }
         if let Some(regs) = &mut expected.user_regs {
             let (ip, sp) = (regs.ip(), regs.sp());
@@ -179,6 +192,52 @@ impl Rule {
             frame.frame_address = keep(frame.frame_address);
         }
         expected
+    }
+}
+
+/// A chunk and its stack pointer, 0 where nothing below it was copied.
+struct Copied<'a> {
+    range: Range<u64>,
+    sp: u64,
+    stack_end: u64,
+    holes: &'a [ChunkHole],
+}
+
+impl Rule {
+    fn chunk(&mut self, pid: u32, copied: &Copied<'_>, n_bytes: usize, keep: impl Fn(u64) -> u64, bytes: &mut [u8]) {
+        let Copied { range, sp, stack_end, holes } = copied;
+        let in_hole = |at: u64| {
+            holes
+                .iter()
+                .any(|hole| (u64::from(hole.offset)..u64::from(hole.offset) + u64::from(hole.len)).contains(&at))
+        };
+        let len = bytes.len();
+        let readable = |address: u64| {
+            let at = address.wrapping_sub(range.start);
+            usize::try_from(at).ok().filter(|&at| at < len && !in_hole(at as u64))
+        };
+        let n_granules = len as u64 / 8 + 2;
+        for granule in (0..n_granules).map(|number| (range.start & !7).wrapping_add(number * 8)) {
+            let places: Vec<_> = (0..8).map(|byte| readable(granule.wrapping_add(byte))).collect();
+            let old = self.written.entry((pid, granule)).or_default();
+            for run in (0..8).collect::<Vec<_>>().chunk_by(|&a, &b| places[a].is_some() == places[b].is_some()) {
+                if places[run[0]].is_some() {
+                    let raw = |byte: usize| bytes[places[byte].unwrap()];
+                    *old = match granule < *sp {
+                        true => {
+                            rule(*old, run, raw, 8, |word| if (*sp..*stack_end).contains(&word) { word } else { 0 })
+                        }
+                        false => rule(*old, run, raw, n_bytes, &keep),
+                    };
+                }
+            }
+            let kept = old.to_le_bytes();
+            for (byte, place) in places.iter().enumerate() {
+                if let Some(at) = place {
+                    bytes[*at] = kept[byte];
+                }
+            }
+        }
     }
 }
 

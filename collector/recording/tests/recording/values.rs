@@ -2,8 +2,8 @@
 
 use fpprof_recording::model::{
     Abi, Arch, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit,
-    FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost, Sample,
-    Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
+    FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost,
+    Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -135,6 +135,13 @@ fn stack_end() -> impl Strategy<Value = StackEnd> {
     (word(), source).prop_map(|(address, source)| StackEnd { address, source })
 }
 
+fn interrupted() -> impl Strategy<Value = Interrupted> {
+    (word(), chunk(), any::<u8>(), prop::option::of(stack_end())).prop_map(|(sp, chunk, bytes_below_sp, stack_end)| {
+        let (stack, stack_holes) = chunk;
+        Interrupted { sp, stack, bytes_below_sp, stack_holes, stack_end }
+    })
+}
+
 /// The chain that follows from registers and stack in part, and then anything.
 fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sample {
     if let Some(regs) = sample.user_regs {
@@ -164,12 +171,13 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
         chunk(),
         prop_oneof![Just(0u8), Just(128), any::<u8>()],
         prop::option::of(stack_end()),
+        prop::option::weighted(0.2, interrupted()),
         prop::collection::vec(word(), 0..6),
     );
     let chain = (fp_end(), 0..6usize, prop::collection::vec((word(), prop_oneof![Just(0), word()]), 0..4));
     (head, counters, stacks, chain).prop_map(|(head, counters, stacks, chain)| {
         let (time_ns, cpu, pid, tid, event, weight, (in_kernel, in_exec)) = head;
-        let (user_regs, (stack, stack_holes), bytes_below_sp, stack_end, kernel) = stacks;
+        let (user_regs, (stack, stack_holes), bytes_below_sp, stack_end, interrupted, kernel) = stacks;
         let (fp_end, n_true, rest) = chain;
         let sample = Sample {
             time_ns,
@@ -190,6 +198,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             stack,
             stack_holes,
             stack_end,
+            interrupted,
             shed_from: counters.2,
         };
         with_chain(sample, n_true, rest)
@@ -279,6 +288,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         bytes_below_sp: 0,
         stack_holes: Vec::new(),
         stack_end: Some(StackEnd { address: 0x7ffd_0000_1100, source: StackEndSource::StartStack }),
+        interrupted: None,
         shed_from: None,
     }
 }

@@ -67,6 +67,7 @@ impl Capture {
                 stack_end: Some(self.regs[7] + self.stack.len() as u64),
                 holes: &[],
             },
+            interrupted: None,
             max_depth: 1024,
         }
     }

@@ -33,8 +33,14 @@ impl Engine for Asked<'_> {
         for one in &input.samples {
             let id = one.space.space.id();
             let modules = refs.entry(id).or_insert_with(|| module_refs(&self.modules, &one.space));
-            let request =
-                Request { modules, modules_id: id.into(), regs: &one.regs, stack: one.chunk(), max_depth: MAX_DEPTH };
+            let request = Request {
+                modules,
+                modules_id: id.into(),
+                regs: &one.regs,
+                stack: one.chunk(),
+                interrupted: None,
+                max_depth: MAX_DEPTH,
+            };
             self.library.unwind(&request, &mut stack)?;
             let is_complete = matches!(stack.stop, StopReason::Complete(_));
             out.add(stack.frames.iter().map(|frame| frame.address), is_complete);
