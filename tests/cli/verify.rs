@@ -1,5 +1,6 @@
 //! `fpprof verify` on programs whose every oddity is known: what the oracle must see, and what it must not claim.
 
+mod go;
 mod pace;
 mod stacks;
 

@@ -57,10 +57,38 @@ impl<'a> Checker<'a> {
         for (&strategy, unwound) in self.strategies.iter().zip(&mut self.unwound) {
             self.walker.walk(strategy, &item, unwound);
         }
-        let stacks: Vec<StackRef<'_>> = self.unwound.iter().filter_map(|unwound| unwound.get(0)).collect();
+        let mut stacks: Vec<StackRef<'_>> = self.unwound.iter().filter_map(|unwound| unwound.get(0)).collect();
+        if let Some(n_frames) = judged_frames(self.modules, &self.space, &self.truth) {
+            tally.count_partly_judged();
+            end_at(n_frames, &mut self.truth, &mut stacks);
+        }
         let place = |address: u64| place(&self.space, address);
         let row = |site: Site| row(self.modules, site);
         tally.count(instruction, &self.truth, &stacks, place, row);
+    }
+}
+
+/// How many frames of a stack are judged, if not all: those up to where a run-time library ends it by its own rule. Go's goes
+/// over from a goroutine's stack to its scheduler's and back by ways of its own, and its tracebacks stop there, too
+/// (`runtime/traceback.go`). Who goes on is neither right nor wrong.
+fn judged_frames(modules: &ModuleTable<'_>, space: &PlacedSpace, truth: &[TrueFrame]) -> Option<usize> {
+    let is_root = |(index, frame): (usize, &TrueFrame)| {
+        let Site { file, svma } = place(space, frame.address.wrapping_sub(u64::from(index > 0)));
+        let module = file.and_then(|file| modules.module(ModuleId(file.0)).ok());
+        module.is_some_and(|module| module.root_at(svma).is_some())
+    };
+    let n_frames = truth.iter().enumerate().position(is_root)?.checked_add(1)?;
+    (n_frames < truth.len()).then_some(n_frames)
+}
+
+/// Leaves out all but the first frames of every stack.
+fn end_at(n_frames: usize, truth: &mut Vec<TrueFrame>, stacks: &mut [StackRef<'_>]) {
+    truth.truncate(n_frames);
+    if let Some(last) = truth.last_mut() {
+        last.cfa = None;
+    }
+    for stack in stacks {
+        stack.frames = stack.frames.get(..n_frames).unwrap_or(stack.frames);
     }
 }
 

@@ -10,6 +10,10 @@ pub struct Verification {
     pub run: Run,
     /// Instructions at which every strategy was compared with the true stack.
     pub checked: u64,
+    /// Those of them whose stacks were judged only up to where Go's run-time library ends a stack: how its scheduler's stack
+    /// and the goroutine's belong together, it alone knows.
+    #[serde(default)]
+    pub partly_judged: u64,
     /// Instructions that were to be checked, whose true stack is not known, by reason.
     pub excluded: BTreeMap<String, u64>,
     /// Each strategy over all checked instructions, in the order they were asked for.

@@ -47,6 +47,7 @@ pub fn summarise(run: Run, tally: &Tally, modules: &ModuleTable<'_>, n_threads: 
     Verification {
         run,
         checked: tally.checked,
+        partly_judged: tally.partly_judged,
         excluded: tally.unknown.iter().map(|(why, &n)| (why.name().to_owned(), n)).collect(),
         strategies: (0..n).filter_map(|index| strategy(tally, index)).collect(),
         functions: functions.finish(),

@@ -71,6 +71,8 @@ pub struct Wanted {
 pub struct Tally {
     pub(super) strategies: Vec<Strategy>,
     pub(super) checked: u64,
+    /// Those of them whose stacks were judged up to a root of the program's own.
+    pub(super) partly_judged: u64,
     pub(super) unknown: BTreeMap<Unknown, u64>,
     pub(super) totals: Vec<BTreeMap<Verdict, u64>>,
     pub(super) leaf_skips: Vec<LeafSkips>,
@@ -91,6 +93,7 @@ impl Tally {
         Self {
             strategies: strategies.to_vec(),
             checked: 0,
+            partly_judged: 0,
             unknown: BTreeMap::new(),
             totals: strategies.iter().map(|_| BTreeMap::new()).collect(),
             roots_missed: vec![0; strategies.len()],
@@ -114,6 +117,11 @@ impl Tally {
     pub(super) fn count_unknown(&mut self, why: Unknown) {
         let n = self.unknown.entry(why).or_default();
         *n = n.saturating_add(1);
+    }
+
+    /// An instruction whose stacks are judged up to a root of the program's own.
+    pub(super) fn count_partly_judged(&mut self) {
+        self.partly_judged = self.partly_judged.saturating_add(1);
     }
 
     /// What every strategy saw at an instruction. `place` gives the site of an address, for a look-up.

@@ -56,6 +56,10 @@ fn head(verification: &Verification, style: &Style, out: &mut impl Write) -> io:
         // As it is typed, without commas.
         line.part(Tone::Plain, format!("· seed {seed}"));
     }
+    if verification.partly_judged > 0 {
+        let words = "of them only up to where Go's run-time library ends the stack";
+        line.part(Tone::Plain, format!("· {} {words}", count(verification.partly_judged)));
+    }
     for (why, &n) in &verification.excluded {
         line.part(Tone::Warn, format!("· {} excluded: {}", count(n), shown(why)));
     }

@@ -205,8 +205,9 @@ impl Module {
                 .all(|index| index.next_start(entry).is_none_or(|next| svma < next))
     }
 
-    /// The root that an address is said to be.
-    pub(crate) fn root_at(&self, svma: u64) -> Option<Root> {
+    /// The root that an address is said to be ([`ModuleSections::roots`]).
+    #[must_use]
+    pub fn root_at(&self, svma: u64) -> Option<Root> {
         self.sections.roots.iter().find_map(|(range, root)| range.contains(&svma).then_some(*root))
     }
 
