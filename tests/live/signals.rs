@@ -21,11 +21,12 @@ fn samples<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> u64 {
 
 /// Records the program with chunks of so many bytes, until there are enough samples.
 fn recorded(program: &Path, file: &Path, call_graph: &str) -> Vec<Stack> {
+    let in_burn = |stack: &Stack| stack.names.first().is_some_and(|name| name == "burn");
     until_enough(call_graph, |seconds| {
-        let command = [program.to_str().unwrap(), &seconds.to_string()];
+        let command = [program.to_str().expect("a path of plain characters"), &seconds.to_string()];
         record(file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
-        let in_burn: Vec<_> = stacks(file, "dwarf").into_iter().filter(|stack| stack.names[0] == "burn").collect();
-        (samples(&in_burn) >= 500).then_some(in_burn)
+        let found: Vec<_> = stacks(file, "dwarf").into_iter().filter(in_burn).collect();
+        (samples(&found) >= 500).then_some(found)
     })
 }
 

@@ -52,7 +52,10 @@ fn the_limit_is_kept() {
         };
         let long: Vec<_> = taken.samples.iter().filter(long).collect();
         assert_most(long.len(), taken.samples.len(), "samples above the pattern");
-        assert!(long.iter().all(|sample| sample.stack_from_sp().len() as u64 == u64::from(stack_bytes)));
+        // A stack that the kernel is just growing may have no page yet.
+        let is_growing = |sample: &Sample| sample.in_kernel && sample.stack.is_empty();
+        let is_cut = |sample: &&Sample| sample.stack_from_sp().len() as u64 == u64::from(stack_bytes);
+        assert!(long.iter().all(|sample| is_cut(sample) || is_growing(sample)));
     }
 }
 
