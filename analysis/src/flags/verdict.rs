@@ -14,11 +14,12 @@ const MIN_REACH: f64 = 0.95;
 const MIN_USE: f64 = 0.5;
 
 /// The rule, in words.
-pub const RULE: &str = "adopt: the upper end of the mean's 95 % interval is at most 2 %, no program costs more than 5 % \
-    for sure, and frame-pointer stacks reach main in 95 % of all samples. With opt-outs: as before, but for programs \
-    that cost more than 5 % for sure. Reject: the lower end of the mean's interval is above 2 %, or stacks reach main \
-    in less than 50 %. Inconclusive: anything else; below 95 % it may be libraries, libc first, that were not built \
-    with the flags. For sure: the lower end is above 5 % and Holm's p below 0.05.";
+pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or below 2 %, no program clearly costs more than \
+    5 %, and frame-pointer stacks reach main in at least 95 % of all samples. Adopt with opt-outs: the same, but for \
+    programs that clearly cost more than 5 %. Reject: that interval begins above 2 %, or stacks reach main in less than \
+    50 %. Inconclusive: anything else; between 50 % and 95 % the cause may be libraries that were not built with the \
+    flags, libc first. A program clearly costs more than 5 % if its interval begins above 5 % and its p, adjusted by \
+    Holm's method, is below 0.05.";
 
 /// A verdict, with the figures that gave it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
