@@ -20,7 +20,9 @@ pub(super) fn without_data(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     kept.sort_unstable_by_key(|range| range.start);
     let mut at = 0;
     for range in kept {
-        if let Some(data) = bytes.get_mut(at..range.start) {
+        // Also where a header points behind the end of the file.
+        let start = range.start.min(bytes.len());
+        if let Some(data) = bytes.get_mut(at..start) {
             data.fill(0);
         }
         at = at.max(range.end);
@@ -144,7 +146,7 @@ mod tests {
             let range = |name| file.section_by_name(name).unwrap().file_range().unwrap();
             (range(".text"), range(".eh_frame"), range(".data"))
         };
-        // e_shoff, e_shnum and e_shstrndx.
+        // Section headers are gone: e_shoff, e_shnum and e_shstrndx.
         whole[0x28..0x30].fill(0);
         whole[0x3c..0x40].fill(0);
         let reduced = without_data(whole.clone()).unwrap();
@@ -155,6 +157,22 @@ mod tests {
             assert_eq!(at(&reduced, range), at(&whole, range));
         }
         assert!(at(&reduced, data).iter().all(|&byte| byte == 0));
+    }
+
+    /// Check that a header that points behind the end of the file keeps no data.
+    #[test]
+    fn headers_that_point_nowhere_keep_nothing() {
+        let mut whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let data = {
+            let file = object::File::parse(whole.as_slice()).unwrap();
+            file.section_by_name(".data").unwrap().file_range().unwrap()
+        };
+        // The section headers, behind the data, are said to be behind the end.
+        let len = whole.len() as u64;
+        whole[0x28..0x30].copy_from_slice(&(len + 1).to_le_bytes());
+        let reduced = without_data(whole).unwrap();
+        let (start, len) = (usize::try_from(data.0).unwrap(), usize::try_from(data.1).unwrap());
+        assert!(reduced[start..start + len].iter().all(|&byte| byte == 0));
     }
 
     /// Check that nothing is kept of other files, and that no cut or changed file is a panic.
