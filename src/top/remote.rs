@@ -44,7 +44,10 @@ impl Remote {
         let failed = |words: String| _ = updates.send(ViewUpdate::Failed(words));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut parts = || feed.next().and_then(|second| second.into_file().ok());
+                let mut parts = || {
+                    let file = feed.next()?.into_file();
+                    file.inspect_err(|error| failed(format!("cannot hand over a second: {error}"))).ok()
+                };
                 if let Err(error) = worker::serve(&socket, &Files::default(), &mut parts) {
                     failed(format!("cannot answer the process that parses files: {error}"));
                 }
