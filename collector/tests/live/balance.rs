@@ -5,7 +5,7 @@ use fpprof_collector::{Note, Request, StopFlag, TargetStatus, Update, record};
 use fpprof_recording::model::{CaptureMode, EndReason, LossCause, Sample, Sampling};
 use fpprof_recording::{Recording, Tally, balance};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::thread::sleep;
@@ -195,10 +195,14 @@ impl Write for Shared {
 fn samples_encoded_by_threads_balance() {
     let directory = directory();
     let program = build("threads", &["-pthread"], directory.path());
-    let request = run(&program, &[], CaptureMode::Both { stack_bytes: 65_536 });
+    let truth = directory.path().join("truth");
+    let arguments = ["400", truth.to_str().expect("a path of ours")];
+    let request = run(&program, &arguments, CaptureMode::Both { stack_bytes: 65_536 });
     let taken = take(&Request { encoder_threads: Some(2), ..request });
-    assert!(!taken.samples.is_empty(), "{:?}", taken.outcome);
-    let mut last = std::collections::BTreeMap::new();
+    assert_eq!(taken.outcome.target_status, Some(TargetStatus::Exited(0)));
+    let threads: BTreeSet<u32> = taken.samples.iter().map(|sample| sample.tid).collect();
+    assert!(threads.len() >= 3, "each of the three burns for more than a tick: {:?}", taken.outcome);
+    let mut last = BTreeMap::new();
     for sample in &taken.samples {
         let before = last.insert((sample.tid, sample.cpu), sample.time_ns).unwrap_or(0);
         assert!(before < sample.time_ns, "thread {} on CPU {}", sample.tid, sample.cpu);

@@ -1,6 +1,6 @@
 //! Building programs, recording them, reading recordings.
 
-use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, Update, record};
+use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, TargetStatus, Update, record};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, Gap, Meta, Sample, Sampling, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +79,11 @@ pub(crate) fn take_with(request: &Request, stop: &StopFlag, progress: &mut dyn F
         }
     });
     let outcome = outcome.expect("recording works here");
+    let crashed = Some(TargetStatus::Killed(libc::SIGSEGV));
+    assert_ne!(
+        outcome.target_status, crashed,
+        "the program is called wrongly, or what was recorded is not what is meant"
+    );
     assert_balanced(&outcome);
     let mut recording = Recording::open(&file).expect("the recording can be read");
     assert_eq!(recording.end(), Some(&outcome.end));
