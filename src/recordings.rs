@@ -4,6 +4,7 @@ use crate::exit::Usage;
 use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
+use fpprof_analysis::filter::{Filter, TimeRange};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::symbols::Detail;
@@ -13,6 +14,7 @@ use fpprof_recording::model::Meta;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which recording, and where its modules are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,7 +35,60 @@ pub(crate) struct Source {
     #[arg(long, conflicts_with = "no_inline")]
     pub(crate) lines: bool,
     #[command(flatten)]
+    pub(crate) only: Only,
+    #[command(flatten)]
     pub(crate) unwinding: Unwinding,
+}
+
+/// Heading of these options in the help.
+const FILTERS: &str = "Filters";
+
+/// Which samples.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Only {
+    /// Only threads with this name when they were sampled; repeat for more names
+    #[arg(long, value_name = "NAME", help_heading = FILTERS)]
+    comm: Vec<String>,
+    /// Only these processes
+    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = FILTERS)]
+    pid: Vec<u32>,
+    /// Only these threads
+    #[arg(long, value_name = "TID", value_delimiter = ',', help_heading = FILTERS)]
+    tid: Vec<u32>,
+    /// Only samples between these seconds after the start: 2.5..10, 2.5.. or ..10
+    #[arg(long, value_name = "FROM..TO", value_parser = time_range, help_heading = FILTERS)]
+    time: Option<TimeRange>,
+}
+
+impl Only {
+    /// Which samples.
+    pub(crate) fn filter(&self) -> Filter {
+        let Self { comm, pid, tid, time } = self;
+        Filter { comms: comm.clone(), pids: pid.clone(), tids: tid.clone(), time: time.unwrap_or_default() }
+    }
+
+    /// Whether times are asked for.
+    pub(crate) fn has_time(&self) -> bool {
+        self.time.is_some()
+    }
+}
+
+fn time_range(text: &str) -> Result<TimeRange, String> {
+    let wrong = || "expected seconds after the start, such as 2.5..10, 2.5.. or ..10".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let seconds = |text: &str| match text {
+        "" => Ok(None),
+        text => {
+            let duration = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(wrong)?;
+            u64::try_from(duration.as_nanos()).map(Some).map_err(|_| wrong())
+        }
+    };
+    let range = TimeRange { from_ns: seconds(from)?, to_ns: seconds(to)? };
+    match (range.from_ns, range.to_ns) {
+        (None, None) => Err(wrong()),
+        (Some(from), Some(to)) if from >= to => Err("the range is empty: FROM must be less than TO".to_owned()),
+        _ => Ok(range),
+    }
 }
 
 impl Source {
@@ -45,6 +100,7 @@ impl Source {
             symfs: None,
             no_inline: false,
             lines: false,
+            only: Only::default(),
             unwinding: Unwinding::default(),
         }
     }
@@ -69,6 +125,7 @@ impl Source {
         options.detail = self.detail();
         options.page = page;
         options.event = self.event.clone();
+        options.filter = self.only.filter();
         options.unwinding = self.unwinding.options();
         options.is_this_machine = self.is_this_machine(recording.meta());
         analyse(&mut recording, &options).with_context(|| self.file.display().to_string())

@@ -4,6 +4,8 @@ use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
 use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
+use crate::events::Selection;
+use crate::filter::Filter;
 use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
@@ -32,6 +34,8 @@ pub struct Options<'a> {
     /// The event whose samples are looked at; none asks for those that
     /// [`Selection::new`](crate::events::Selection::new) takes then.
     pub event: Option<String>,
+    /// Which of those samples; the balance is of all.
+    pub filter: Filter,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
     /// The recording was made on this machine: names of the running kernel may be right, if it is the same still.
@@ -54,6 +58,7 @@ impl<'a> Options<'a> {
         Self {
             strategies: Vec::new(),
             event: None,
+            filter: Filter::default(),
             resolver,
             is_this_machine: true,
             detail: Detail::default(),
@@ -88,7 +93,7 @@ pub struct Analysis {
 pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording.meta(), options)?;
     let names: Vec<String> = strategies.iter().map(Strategy::to_string).collect();
-    let recorded = Recorded::read(recording, options.event.as_deref())?;
+    let recorded = Recorded::read(recording, options.event.as_deref())?.only(options.filter.clone());
     let modules = recorded.modules(options.resolver);
     let Recorded { meta, timeline, selection } = &recorded;
     let strategies = strategies.as_slice();
@@ -102,6 +107,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     })?;
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
+    check_filter(selection, totals.shown, timeline)?;
     let symbols = symbolizer(&folder, &replay, meta, options);
     let without_call = WithoutCall::new(&folder, &modules);
     let labels = Labels::new(&folder, &modules, &symbols, &without_call);
@@ -151,6 +157,20 @@ fn around_chunks(summary: &Summary) -> Around {
     let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
     let other_bytes_per_sample = (summary.volume.ring_bytes_per_sample - copied).max(0.0);
     Around { other_bytes_per_sample, duration_s: summary.duration_s }
+}
+
+/// A filter that leaves nothing is a mistake: what it may be compared with is said.
+fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timeline) -> Result<(), Error> {
+    /// Names that are said.
+    const MAX_NAMES: usize = 20;
+    if n_shown > 0 || selection.filter().is_all() {
+        return Ok(());
+    }
+    let names: BTreeSet<_> = timeline.comms().map(String::from_utf8_lossy).collect();
+    let more = if names.len() > MAX_NAMES { " and others" } else { "" };
+    let names: Vec<&str> = names.iter().take(MAX_NAMES).map(|name| &**name).collect();
+    let there = format!("the recording has threads named {}{more}", names.join(", "));
+    Err(Error::NoneMatch { filter: selection.filter().to_string(), there })
 }
 
 fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

@@ -24,6 +24,14 @@ pub enum Error {
         /// The names of those there are.
         there: String,
     },
+    /// A filter left nothing.
+    #[error("no sample matches {filter}; {there}")]
+    NoneMatch {
+        /// The filter, as it is typed.
+        filter: String,
+        /// What is there, in words.
+        there: String,
+    },
     /// Two strategies of the same name were asked for.
     #[error("strategy {0} is given twice")]
     StrategyTwice(String),

@@ -1,15 +1,19 @@
 //! Which events of a recording are looked at. What is counted is never mixed: samples of a timer stand for one another,
 //! waits for the time they took.
 
+use crate::address_space::{Place, Timeline};
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::folded::Unit;
-use fpprof_recording::model::{Measure, Meta};
+use fpprof_recording::model::{Measure, Meta, Sample};
 
-/// Events of a recording that are looked at together.
+/// Events of a recording that are looked at together, and which of their samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     events: Vec<u16>,
     unit: Unit,
+    filter: Filter,
+    start_ns: u64,
 }
 
 impl Selection {
@@ -37,7 +41,26 @@ impl Selection {
             return Err(Error::NoSuchEvent { asked: name.to_owned(), there: there.join(", ") });
         }
         let unit = if chosen.iter().any(|&(_, measure)| is_blocked(measure)) { Unit::BlockedNs } else { Unit::Samples };
-        Ok(Self { events: chosen.into_iter().map(|(n, _)| n).collect(), unit })
+        let events = chosen.into_iter().map(|(n, _)| n).collect();
+        Ok(Self { events, unit, filter: Filter::default(), start_ns: meta.start_ns })
+    }
+
+    /// Of their samples only those that `filter` lets through.
+    #[must_use]
+    pub fn only(self, filter: Filter) -> Self {
+        Self { filter, ..self }
+    }
+
+    /// Which of their samples.
+    #[must_use]
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Whether a sample of one of these events is looked at.
+    #[must_use]
+    pub fn takes(&self, sample: &Sample, place: &Place, timeline: &Timeline) -> bool {
+        self.filter.is_all() || self.filter.has(sample, place, timeline, self.start_ns)
     }
 
     /// Whether this one is among them: an index into [`Meta::events`].

@@ -3,7 +3,7 @@
 use crate::events::Selection;
 use crate::folded::Unit;
 use crate::overhead::{Overhead, Setting, Ticks};
-use crate::summary::{Cost, Environment, Summary, Volume, Waits, lost_by_cause};
+use crate::summary::{Cost, Environment, Filtered, Summary, Volume, Waits, lost_by_cause};
 use crate::totals::Totals;
 use fpprof_recording::model::{
     CaptureMode, Collector, CpuCounters, End, EndReason, Event, LossCause, Measure, Meta, NotCounted, OwnCost,
@@ -17,6 +17,7 @@ use std::io::{Read, Seek};
 ///
 /// `strategies`, `processes`, `chunk_sizes`, `agreements`, `hottest` and `warnings` of the result are empty but for warnings of the balance.
 pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals, selection: &Selection) -> Summary {
+    let is_blocked = selection.unit() == Unit::BlockedNs;
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
     let all = balance(end, checkpoint, &totals.tally);
     let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
@@ -58,7 +59,12 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
 
         no_call_before: BTreeMap::new(),
         waits,
-        blocked_ns: (selection.unit() == Unit::BlockedNs).then_some(totals.blocked_ns),
+        blocked_ns: is_blocked.then_some(totals.blocked_ns),
+        filtered: (!selection.filter().is_all()).then(|| Filtered {
+            filter: selection.filter().to_string(),
+            samples: totals.shown,
+            blocked_ns: is_blocked.then_some(totals.shown_blocked_ns),
+        }),
         hottest: Vec::new(),
         warnings: warnings(meta, &cpus, totals),
     }

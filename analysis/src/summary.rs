@@ -68,10 +68,40 @@ pub struct Summary {
     /// Time of all samples together, nanoseconds, where they are waits; then shares are shares of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_ns: Option<u64>,
+    /// Which samples `strategies`, `processes`, `chunk_sizes`, `agreements` and `hottest` are of, where they are not of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<Filtered>,
     /// Hottest functions of the default strategy, by self samples; of waits by time.
     pub hottest: Vec<HotFunction>,
     /// What was left out or went wrong during the analysis, in words.
     pub warnings: Vec<String>,
+}
+
+/// The samples that a filter let through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filtered {
+    /// The filter, as it is typed.
+    pub filter: String,
+    /// How many there are.
+    pub samples: u64,
+    /// Their time, nanoseconds, where they are waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_ns: Option<u64>,
+}
+
+impl Summary {
+    /// Samples that stacks and functions are counted in: all, or those that a filter let through.
+    #[must_use]
+    pub fn n_shown(&self) -> u64 {
+        self.filtered.as_ref().map_or(self.recorded, |filtered| filtered.samples)
+    }
+
+    /// What shares of functions are shares of: samples, or of waits the time they took.
+    #[must_use]
+    pub fn shown_amount(&self) -> u64 {
+        let blocked_ns = self.filtered.as_ref().map_or(self.blocked_ns, |filtered| filtered.blocked_ns);
+        blocked_ns.unwrap_or_else(|| self.n_shown())
+    }
 }
 
 /// How often profiled threads left their CPUs, and what became of that. `fired = recorded + Σ lost + skipped + dropped`.

@@ -20,6 +20,10 @@ pub struct Totals {
     pub shed: u64,
     /// Time of the last sample.
     pub last_ns: u64,
+    /// Samples that no filter left out.
+    pub shown: u64,
+    /// Their weights where they are waits, nanoseconds.
+    pub shown_blocked_ns: u64,
     /// Every value of [`fpprof_recording::model::Sample::cpu_lost`] by event and CPU: it only grows, so that each value but 0 is
     /// a run of losses that a recorded sample ended.
     losses_seen: FxHashSet<((u16, u32), u64)>,
@@ -47,7 +51,15 @@ impl Totals {
 
 impl Collect for Totals {
     fn add(&mut self, seen: &Seen<'_>) {
-        let sample = seen.sample;
+        self.leave(seen.sample);
+        self.shown = self.shown.saturating_add(1);
+        if Some(seen.sample.event) == self.waits {
+            self.shown_blocked_ns = self.shown_blocked_ns.saturating_add(seen.sample.weight);
+        }
+    }
+
+    // What a filter leaves out was recorded all the same.
+    fn leave(&mut self, sample: &Sample) {
         self.pass(sample);
         self.stack_bytes = self.stack_bytes.saturating_add(sample.copied_bytes());
         self.shed += u64::from(sample.shed_from.is_some());
@@ -69,6 +81,8 @@ impl Collect for Totals {
         self.stack_bytes = self.stack_bytes.saturating_add(other.stack_bytes);
         self.shed = self.shed.saturating_add(other.shed);
         self.last_ns = self.last_ns.max(other.last_ns);
+        self.shown = self.shown.saturating_add(other.shown);
+        self.shown_blocked_ns = self.shown_blocked_ns.saturating_add(other.shown_blocked_ns);
         self.losses_seen.extend(other.losses_seen);
     }
 }

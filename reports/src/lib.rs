@@ -7,6 +7,7 @@
 
 pub mod agreement;
 pub mod audit;
+pub mod calls;
 pub mod changes;
 pub mod escape;
 pub mod experiment;

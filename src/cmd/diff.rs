@@ -172,6 +172,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         other,
         max_examples: args.examples,
         event: args.source.event.as_deref(),
+        filter: args.source.only.filter(),
         resolver: &modules,
         unwinding: args.source.unwinding.options(),
         n_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -1,7 +1,7 @@
 //! `fpprof export`: the stacks of a recording for other tools.
 
 use super::import;
-use crate::exit::DONE;
+use crate::exit::{DONE, Usage};
 use crate::output::{self, say};
 use crate::positioned::Positioned;
 use crate::recordings::Source;
@@ -82,6 +82,10 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
         bail!("{}: perf wrote this into a pipe, so it must be converted first: `fpprof import`", context());
     }
     let positioned = || anyhow::Ok(Positioned::new(import::open(&source.file)?));
+    if source.only.has_time() {
+        let words = "--time needs a recording: convert the file first with `fpprof import`";
+        return Err(Usage(words.to_owned()).into());
+    }
     // Of the samples only the heads are read here.
     let events = perf_events(BufReader::with_capacity(EVENT_BYTES, positioned()?));
     let events = events.with_context(context)?;
@@ -89,6 +93,7 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     let mut options = Options::new(&modules);
     options.strategies = strategies;
     options.event = source.event.clone();
+    options.filter = source.only.filter();
     options.detail = source.detail();
     options.unwinding = source.unwinding.options();
     options.is_this_machine = source.is_this_machine(&events.0);

@@ -6,7 +6,6 @@ use crate::recordings::Source;
 use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::Analysis;
-use fpprof_analysis::folded::Folded;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_reports::flamegraph;
 use std::io;
@@ -27,9 +26,6 @@ pub(crate) struct Args {
     /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, elfutils or libunwind
     #[arg(long, value_name = "S")]
     strategy: Option<Strategy>,
-    /// Only threads and processes of this name
-    #[arg(long, value_name = "NAME")]
-    comm: Option<String>,
     /// Output file, `-` for stdout [default: the recording's name with .svg]
     #[arg(short, long, value_name = "SVG")]
     output: Option<PathBuf>,
@@ -54,35 +50,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
     let analysis = args.source.analyse(&wanted)?;
     let output = args.output();
-    let subject = args.source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    draw(&analysis, &analysis.default_strategy, args.comm.as_deref(), &subject, &output)?;
+    let mut subject = args.source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    if let Some(filtered) = &analysis.summary.filtered {
+        subject.push_str(&format!(" {}", filtered.filter));
+    }
+    draw(&analysis, &analysis.default_strategy, &subject, &output)?;
     if output != Path::new("-") {
         say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", output.display()));
     }
     Ok(DONE)
 }
 
-/// Draws the stacks of one strategy, of all processes or of those of one name.
+/// Draws the stacks of one strategy.
 ///
 /// # Errors
-/// If there are none, or the picture cannot be written.
-pub(crate) fn draw(
-    analysis: &Analysis,
-    strategy: &str,
-    comm: Option<&str>,
-    subject: &str,
-    output: &Path,
-) -> anyhow::Result<()> {
+/// If the picture cannot be written.
+pub(crate) fn draw(analysis: &Analysis, strategy: &str, subject: &str, output: &Path) -> anyhow::Result<()> {
     let folded = analysis.folded.get(strategy).context("the strategy was analysed")?;
-    let only;
-    let folded = match comm {
-        Some(comm) => {
-            only = of_comm(folded, comm);
-            anyhow::ensure!(!only.stacks.is_empty(), "no samples of `{comm}`; recorded: {}", comms(folded));
-            &only
-        }
-        None => folded,
-    };
     let options = flamegraph::Options {
         title: subject.to_owned(),
         event: analysis.summary.environment.event.clone(),
@@ -90,16 +74,4 @@ pub(crate) fn draw(
         width: None,
     };
     output::write_whole(output, |mut out| flamegraph::svg(folded, &options, &mut out).map_err(io::Error::other))
-}
-
-fn of_comm(folded: &Folded, comm: &str) -> Folded {
-    let stacks = folded.stacks.iter().filter(|stack| stack.comm == comm).cloned().collect();
-    Folded { frames: folded.frames.clone(), stacks, unit: folded.unit }
-}
-
-fn comms(folded: &Folded) -> String {
-    let mut comms: Vec<_> = folded.stacks.iter().map(|stack| stack.comm.as_str()).collect();
-    comms.sort_unstable();
-    comms.dedup();
-    comms.join(", ")
 }

@@ -6,9 +6,9 @@ use crate::output::{self, say};
 use crate::recordings::Source;
 use crate::worker::Files;
 use anyhow::Context as _;
-use fpprof_analysis::Analysis;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_reports::{json, page, terminal};
+use fpprof_analysis::{Analysis, callers};
+use fpprof_reports::{calls, json, page, terminal};
 use std::path::{Path, PathBuf};
 
 /// Show a recording: hottest functions, lost samples, how stacks end, cost
@@ -19,6 +19,8 @@ Examples:
   fpprof report run.fpprof
   fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
+  fpprof report run.fpprof --comm fio --time 2..5
+  fpprof report run.fpprof --function malloc   # who calls it, and what it calls
   fpprof report run.fpprof --html run.html     # also flame graphs and lost samples over time
   fpprof report run.fpprof --event off-cpu     # recorded with --off-cpu: what blocked longest
   fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
@@ -29,7 +31,10 @@ pub(crate) struct Args {
     /// Strategies to unwind with [default: fp and dwarf, as recorded]
     #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
-    /// Print the summary as JSON
+    /// Print only the callers and callees of this function
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["html", "fail_below", "max_lost"])]
+    function: Option<String>,
+    /// Print JSON
     #[arg(long)]
     json: bool,
     /// Write an HTML page instead, which opens offline in any browser; `-` for stdout
@@ -56,6 +61,9 @@ impl Args {
 /// # Errors
 /// If the recording cannot be read.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if let Some(function) = &args.function {
+        return around(args, function);
+    }
     let analysis = match args.html.is_some() {
         true => args.source.analyse_counted(&args.strategies, true)?,
         false => args.source.analyse_for(&args.strategies, !args.json)?,
@@ -75,7 +83,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             false => {
                 let style = output::style();
                 terminal::verdict(&analysis, &style, &mut out)?;
-                terminal::summary(summary, &style, &mut out)
+                terminal::summary(summary, &style, &mut out)?;
+                terminal::rule(&analysis, &style, &mut out)
             }
         })?;
     }
@@ -83,6 +92,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         say(&format!("fpprof: {failure}"));
     }
     Ok(if failures.is_empty() { DONE } else { FAILED })
+}
+
+/// Prints the callers and callees of a function.
+fn around(args: &Args, function: &str) -> anyhow::Result<u8> {
+    /// Names that are suggested.
+    const MAX_NAMES: usize = 10;
+    let analysis = args.source.analyse(&args.strategies)?;
+    let folded = analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?;
+    let Some(found) = callers::calls(folded, function) else {
+        let like = callers::names_with(folded, function, MAX_NAMES);
+        let like = if like.is_empty() { String::new() } else { format!("; similar: {}", like.join(", ")) };
+        anyhow::bail!("{}: no stack has a function named {function}{like}", args.source.file.display());
+    };
+    output::write_whole(Path::new("-"), |mut out| match args.json {
+        true => json::value(&found, &mut out),
+        false => calls::terminal(&found, &output::style(), &mut out),
+    })?;
+    Ok(DONE)
 }
 
 /// Writes the page, and says how large it is.

@@ -74,7 +74,7 @@ fn stacks(config: &RunConfig, analysis: &Analysis, strategy: &str, name: &str, r
     let flame_graph = if repeat == 0 && analysis.summary.recorded > 0 {
         let file = format!("{name}-{strategy}.svg");
         let subject = config.command.join(" ");
-        draw(analysis, strategy, None, &subject, &config.dir.join(&file))?;
+        draw(analysis, strategy, &subject, &config.dir.join(&file))?;
         Measured::Value(file)
     } else {
         Measured::missing("drawn for the first round only")

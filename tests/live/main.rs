@@ -5,6 +5,7 @@
 mod curve;
 mod endings;
 mod events;
+mod filters;
 mod hard_cases;
 mod jit;
 mod jitdump;

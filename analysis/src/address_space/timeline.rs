@@ -112,6 +112,11 @@ impl Timeline {
         self.comms.get(ix.0 as usize).map_or(&[], Vec::as_slice)
     }
 
+    /// All names.
+    pub fn comms(&self) -> impl Iterator<Item = &[u8]> {
+        self.comms.iter().map(Vec::as_slice)
+    }
+
     /// The pid of a process.
     #[must_use]
     pub fn pid(&self, process: ProcessIx) -> u32 {

@@ -6,6 +6,7 @@ use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
 use crate::address_space::FileIx;
+use crate::filter::Filter;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Recorded;
@@ -22,7 +23,7 @@ use std::num::NonZeroUsize;
 const FRAME_POINTER_ROW: &str = "CFA=rbp+16, rbp=c-16, ra=c-8";
 
 /// What to compare, and with what.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options<'a> {
     /// The strategy taken for the reference.
     pub reference: Strategy,
@@ -32,6 +33,8 @@ pub struct Options<'a> {
     pub max_examples: usize,
     /// The event whose samples are compared, as in [`crate::Options::event`].
     pub event: Option<&'a str>,
+    /// Which of those samples.
+    pub filter: Filter,
     /// Where modules are found.
     pub resolver: &'a dyn Resolver,
     /// Limits and options of strategies by call frame information.
@@ -54,7 +57,7 @@ pub fn disagreement<R: Read + Seek + Send>(
         return Err(Error::StrategyTwice(options.other.to_string()));
     }
     strategies.iter().try_for_each(|strategy| strategy.check(recording.meta()))?;
-    let recorded = Recorded::read(recording, options.event)?;
+    let recorded = Recorded::read(recording, options.event)?.only(options.filter.clone());
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;

@@ -1,6 +1,7 @@
 use super::{Disagreement, Evidence, Options, Verdict, disagreement};
 use crate::Error;
 use crate::accuracy::Relation;
+use crate::filter::Filter;
 use crate::modules::FileModules;
 use crate::strategy::Strategy;
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
@@ -57,6 +58,7 @@ fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreemen
         other: Strategy::Fp,
         max_examples,
         event: None,
+        filter: Filter::default(),
         resolver: &files,
         unwinding: fpprof_unwind::Options::default(),
         n_threads,
@@ -138,6 +140,7 @@ fn equal_strategies_agree() {
         other: Strategy::DwarfAt(64),
         max_examples: 3,
         event: None,
+        filter: Filter::default(),
         resolver: &files,
         unwinding: fpprof_unwind::Options::default(),
         n_threads: NonZeroUsize::MIN,

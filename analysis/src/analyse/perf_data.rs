@@ -1,6 +1,6 @@
 //! The way from a perf.data file to folded stacks, without a recording in between.
 
-use super::{Options, checked_strategies, default_strategy, symbolizer, timeline_warnings};
+use super::{Options, check_filter, checked_strategies, default_strategy, symbolizer, timeline_warnings};
 use crate::Error;
 use crate::address_space::Timeline;
 use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots};
@@ -36,7 +36,7 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     samples: R,
     options: &Options<'_>,
 ) -> Result<PerfStacks, Error> {
-    let recorded = Recorded::new(meta, timeline, options.event.as_deref())?;
+    let recorded = Recorded::new(meta, timeline, options.event.as_deref())?.only(options.filter.clone());
     let Recorded { meta, timeline, selection } = &recorded;
     let asked = checked_strategies(meta, options)?;
     let names: Vec<String> = asked.iter().map(Strategy::to_string).collect();
@@ -48,6 +48,7 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
     let imported = samples.finish()?;
     let folder = replayed.collected;
+    check_filter(selection, folder.counts().map(|(_, amount)| amount.samples).sum(), timeline)?;
     let symbols = symbolizer(&folder, &replay, meta, options);
     let labels = Labels::new(&folder, &modules, &symbols, &WithoutCall::new(&folder, &modules));
     let mut folded = fold(&folder, &labels, timeline, selection.unit(), 1);

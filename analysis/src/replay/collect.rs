@@ -28,6 +28,11 @@ pub trait Collect: Send {
     /// Passes by a sample of an event that is not looked at, which is not unwound.
     fn pass(&mut self, _sample: &Sample) {}
 
+    /// Passes by a sample that a filter leaves out, which is not unwound.
+    fn leave(&mut self, sample: &Sample) {
+        self.pass(sample);
+    }
+
     /// Takes in what another collector has.
     fn merge(&mut self, other: Self);
 }
@@ -41,6 +46,11 @@ impl<A: Collect, B: Collect> Collect for (A, B) {
     fn pass(&mut self, sample: &Sample) {
         self.0.pass(sample);
         self.1.pass(sample);
+    }
+
+    fn leave(&mut self, sample: &Sample) {
+        self.0.leave(sample);
+        self.1.leave(sample);
     }
 
     fn merge(&mut self, other: Self) {
@@ -59,6 +69,12 @@ impl<A: Collect> Collect for Option<A> {
     fn pass(&mut self, sample: &Sample) {
         if let Some(own) = self {
             own.pass(sample);
+        }
+    }
+
+    fn leave(&mut self, sample: &Sample) {
+        if let Some(own) = self {
+            own.leave(sample);
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Replay<'a> {
     pub mode: CaptureMode,
     /// Whose registers they have.
     pub arch: Arch,
-    /// Samples of which events; others are passed over.
+    /// Which samples; others are not unwound.
     pub selection: &'a Selection,
     /// Ways to unwind each of them.
     pub strategies: &'a [Strategy],
@@ -191,6 +191,9 @@ impl<'a, C: Collect> Worker<'a, C> {
             return self.collected.pass(sample);
         }
         let place = self.replay.timeline.place(sample.pid, sample.tid, sample.time_ns);
+        if !self.replay.selection.takes(sample, &place, self.replay.timeline) {
+            return self.collected.leave(sample);
+        }
         let space = self.space(place.space);
         let n = self.batch.places.len();
         if n == self.batch.samples.len() {

@@ -4,6 +4,7 @@ use super::Replay;
 use crate::Error;
 use crate::address_space::{Builder, Timeline};
 use crate::events::Selection;
+use crate::filter::Filter;
 use crate::modules::{ModuleTable, Resolver};
 use crate::strategy::Strategy;
 use fpprof_recording::Recording;
@@ -39,6 +40,12 @@ impl Recorded {
         let mut builder = Builder::default();
         recording.sideband(|event| builder.add(event))?;
         Self::new(recording.meta().clone(), builder.finish(), event)
+    }
+
+    /// Of those, only the samples that `filter` lets through.
+    #[must_use]
+    pub fn only(self, filter: Filter) -> Self {
+        Self { selection: self.selection.only(filter), ..self }
     }
 
     /// The modules that were mapped, found by `resolver`. Nothing is opened yet.

@@ -163,7 +163,9 @@ impl UnitNames<'_> {
     ) -> Result<Vec<String>, Stop> {
         // The first is the function itself, which all others are inlined into.
         let mut functions: At<'_> = functions;
-        let symbol = self.symbols.find(svma).filter(|symbol| is_mangled(symbol));
+        // Callers write the name that is exported; of a static function in Rust or C++ only the symbol has the path.
+        let mangled = || self.symbols.find(svma).filter(|symbol| is_mangled(symbol));
+        let symbol = self.symbols.find_exported(svma).or_else(mangled);
         if let (Some(function), Some(symbol)) = (functions.first_mut(), symbol)
             && !function.name.is_some_and(is_mangled)
         {

@@ -16,6 +16,8 @@ const MAX_SYMBOLS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 32 << 20;
 /// So many symbols that begin at or below an address are looked at for one that reaches it. Real tables nest two deep.
 const MAX_LOOK_BACK: usize = 64;
+/// The rank of a weak symbol of a function; that of a global one is 0.
+const WEAK_FUNCTION: u8 = 1;
 /// Tables of one kind looked at in a file; real files have one.
 const MAX_TABLES: usize = 4;
 
@@ -82,6 +84,16 @@ impl<'a> SymbolMap<'a> {
 
     /// The symbol of the function that holds an address, which must be one of those wanted.
     pub(super) fn find(&self, svma: u64) -> Option<&[u8]> {
+        self.best(svma).map(|(_, name)| name)
+    }
+
+    /// The same if others can link to it by that name, as they cannot to the parts of a function, or to an alias of the
+    /// library's own, such as `__GI___libc_read` for `read`.
+    pub(super) fn find_exported(&self, svma: u64) -> Option<&[u8]> {
+        self.best(svma).filter(|(symbol, _)| symbol.rank <= WEAK_FUNCTION).map(|(_, name)| name)
+    }
+
+    fn best(&self, svma: u64) -> Option<(&Symbol, &[u8])> {
         let above = self.symbols.partition_point(|symbol| symbol.svma <= svma);
         let below = self.symbols.get(..above)?.iter().rev().take(MAX_LOOK_BACK);
         let nearest = self.search.nearest_to(svma);
@@ -94,7 +106,7 @@ impl<'a> SymbolMap<'a> {
                 best = Some((symbol, name));
             }
         }
-        best.map(|(_, name)| name)
+        best
     }
 
     fn add<E: FileHeader<Endian = Endianness>>(
@@ -224,7 +236,7 @@ fn function<E: FileHeader<Endian = Endianness>>(
     let end = if bytes > 0 { svma.checked_add(bytes)? } else { home?.svma.checked_add(home?.bytes)? };
     let binding = match symbol.st_bind() {
         elf::STB_GLOBAL => 0,
-        elf::STB_WEAK => 1,
+        elf::STB_WEAK => WEAK_FUNCTION,
         _ => 2,
     };
     let rank = binding + if kind == elf::STT_NOTYPE { 3 } else { 0 };

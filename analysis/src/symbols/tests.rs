@@ -66,6 +66,20 @@ fn inline_frames_are_found() {
     assert!(found.iter().all(|names| names == &["hidden"]), "{found:?}");
 }
 
+/// Check that a function with a hidden name for its own library's callers, as glibc's have, goes by the exported one.
+#[test]
+fn exported_names_come_first() {
+    let dir = TestDir::new();
+    let source = r#"
+__attribute__((visibility("hidden"), noinline)) int __GI_work(int n) { return n * 7; }
+extern int work(int n) __attribute__((alias("__GI_work"), visibility("default")));
+int twice(int n) { return __GI_work(n) + __GI_work(n + 1); }
+"#;
+    let path = dir.compile("lib.so", "a.c", source, &["-O2", "-g", "-shared", "-fPIC"]);
+    let found = names(&path, &addresses(&path, "work"));
+    assert!(found.iter().all(|names| names == &["work"]), "{found:?}");
+}
+
 /// Check that a program without debug information is named by its symbol table, and a stripped one by what its dynamic
 /// symbols say: functions it does not export have no name rather than that of a neighbour.
 #[test]

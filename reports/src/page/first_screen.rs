@@ -1,10 +1,10 @@
-//! What one sees first: the verdict, four figures, and what was measured how.
+//! The verdict with its four figures, what speaks for it, and what was measured how.
 
 use crate::escape::shown;
 use crate::figures::{bytes, count, number, percent, seconds, share};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
-use crate::verdict::{Case, RULE, chunk_words, findings, per_minute, strategy_words};
+use crate::verdict::{Case, RULE, chunk_words, findings, headline, per_minute, strategy_words};
 use maud::{Markup, html};
 
 /// A figure that is read at a glance.
@@ -15,18 +15,27 @@ struct Tile {
     words: String,
 }
 
-/// The first screen.
-pub(super) fn first_screen(case: &Case<'_>) -> Markup {
-    let findings = findings(case);
+/// The verdict and its figures.
+pub(super) fn verdict(case: &Case<'_>) -> Markup {
+    let headline = headline(case);
+    html! {
+        section.card.verdict aria-labelledby="verdict" {
+            h2 #verdict { "Verdict" }
+            p class={ "headline " (class(headline.judgement)) } { (sentence(&headline)) }
+            div.tiles { @for tile in tiles(case) { (drawn(&tile)) } }
+        }
+    }
+}
+
+/// What speaks for the verdict, and what was measured how.
+pub(super) fn evidence(case: &Case<'_>) -> Markup {
     html! {
         div.first {
-            section.card aria-labelledby="verdict" {
-                h2 #verdict { "Verdict" }
-                @if let Some((headline, rest)) = findings.split_first() {
-                    p class={ "headline " (class(headline.judgement)) } { (sentence(headline)) }
-                    div.tiles { @for tile in tiles(case) { (drawn(&tile)) } }
-                    ul.findings {
-                        @for finding in rest { li class=(class(finding.judgement)) { (sentence(finding)) } }
+            section.card aria-labelledby="evidence" {
+                h2 #evidence { "Why" }
+                ul.findings {
+                    @for finding in findings(case).iter().skip(1) {
+                        li class=(class(finding.judgement)) { (sentence(finding)) }
                     }
                 }
                 p.rule { b { "Rule. " } (text(RULE)) }
@@ -98,6 +107,12 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
     tiles
 }
 
+/// Which samples the page is of, where it is not of all.
+fn filtered(case: &Case<'_>) -> String {
+    let filtered = case.analysis.summary.filtered.as_ref();
+    filtered.map_or_else(String::new, |only| format!("{}: {} samples", shown(&only.filter), count(only.samples)))
+}
+
 fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
     let summary = &case.analysis.summary;
     let environment = &summary.environment;
@@ -123,6 +138,7 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
                 number(rate)
             ),
         ),
+        ("filter", filtered(case)),
         ("processes", count(summary.processes.len() as u64)),
         ("strategies", format!("{}, on the same samples", strategies.join(", "))),
         ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),

@@ -3,7 +3,7 @@
 use super::assets::{SCRIPT, STYLE, bundled, policy};
 use super::data::{Data, data};
 use super::figures::{figure, filters, flames};
-use super::first_screen::first_screen;
+use super::first_screen::{evidence, verdict};
 use super::{processes, tables};
 use crate::escape::shown;
 use crate::figures::count;
@@ -60,15 +60,21 @@ pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
 
 fn body(case: &Case<'_>, data: &Data) -> Markup {
     html! {
-        (first_screen(case))
+        (verdict(case))
         (filters())
+        div.look {
+            (tables::functions(case))
+            section aria-labelledby="flame-graphs" {
+                h2.hidden #flame-graphs { "Flame graphs" }
+                (flames(case))
+            }
+        }
+        (left_out(data))
+        (evidence(case))
         @if case.all.sizes.samples > 0 { (chunks(case)) }
         h2 { "Samples over time" }
         p.lead { (text(LOSSES)) }
         (figure("timeline"))
-        h2 { "Flame graphs" }
-        (flames(case))
-        (left_out(data))
         h2 { "Strategies" }
         p.lead { "The same samples, unwound with each strategy." }
         (tables::strategies(case))

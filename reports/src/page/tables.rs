@@ -10,8 +10,33 @@ use maud::{Markup, html};
 
 /// Process names with rows of their own.
 pub(super) const MAX_NAMES: usize = 12;
+/// Functions in the table of the hottest.
+const MAX_FUNCTIONS: usize = 16;
 /// Functions listed as those behind which chains break.
 const MAX_CULPRITS: usize = 15;
+
+/// The hottest functions, as under the strategy that is the reference.
+pub(super) fn functions(case: &Case<'_>) -> Markup {
+    let summary = &case.analysis.summary;
+    let all = summary.shown_amount();
+    html! {
+        section.card.functions aria-labelledby="functions" {
+            h2 #functions { "Hottest functions" }
+            div.wrap { table {
+                thead { tr { th.n { "self" } th.n { "total" } th { "function" } } }
+                tbody {
+                    @for function in summary.hottest.iter().take(MAX_FUNCTIONS) {
+                        tr title={ (shown(&function.name)) " in " (shown(&function.module)) } {
+                            td.n { (text(&share(function.self_samples, all))) }
+                            td.n { (text(&share(function.total_samples, all))) }
+                            td.cut { (shown(&function.name)) }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
 
 /// Every strategy over all processes, and over each of the larger ones.
 pub(super) fn strategies(case: &Case<'_>) -> Markup {

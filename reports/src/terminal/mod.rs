@@ -17,7 +17,7 @@ pub use checks::{Check, CheckStatus, checks};
 pub use closing::{Closing, closing, waits_line};
 pub use paint::Style;
 pub use summary::summary;
-pub use verdict::verdict;
+pub use verdict::{rule, verdict};
 
 pub(crate) use overhead::overhead_words;
 pub(crate) use paint::{Paragraph, Tone};

@@ -72,7 +72,7 @@ pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) 
     ]);
     let n_listed = (MAX_ROWS / summary.strategies.len().max(1)).clamp(3, MAX_PROCESSES);
     for process in summary.processes.iter().take(n_listed) {
-        process_rows(process, summary.recorded, &mut table);
+        process_rows(process, summary.n_shown(), &mut table);
     }
     table.write(style, out)?;
     let rest = summary.processes.get(n_listed..).unwrap_or_default();
@@ -93,9 +93,9 @@ fn ordered(strategies: &BTreeMap<String, Quality>) -> Vec<(&String, &Quality)> {
     all
 }
 
-fn process_rows(process: &ProcessSummary, recorded: u64, table: &mut Table) {
+fn process_rows(process: &ProcessSummary, all: u64, table: &mut Table) {
     let mut head =
-        vec![process.pid.to_string().into(), shown(&process.comm).into(), share(process.samples, recorded).into()];
+        vec![process.pid.to_string().into(), shown(&process.comm).into(), share(process.samples, all).into()];
     for (name, quality) in ordered(&process.strategies) {
         let mut cells = std::mem::replace(&mut head, vec![Cell::default(); 3]);
         cells.push(shown(name).into());

@@ -12,12 +12,14 @@ use std::io::{self, Write};
 /// Functions that are listed; the JSON has more.
 const MAX_HOTTEST: usize = 20;
 
-/// Writes what a recording says: what was recorded, balance, volume, own cost, quality by strategy and by process,
-/// how strategies agree, what chunks of other sizes would have given, the hottest functions, and every warning.
+/// Writes what a recording says: the hottest functions, what was recorded, balance, volume, own cost, quality by strategy
+/// and by process, how strategies agree, what chunks of other sizes would have given, and every warning.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    hottest(summary, style, out)?;
+    style.heading("Recording", out)?;
     recorded(summary, style, out)?;
     closing(&Closing::from(summary), style, out)?;
     summary.waits.as_ref().map_or(Ok(()), |waits| waits_line(waits, style, out))?;
@@ -25,13 +27,12 @@ pub fn summary(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Re
     processes(summary, style, out)?;
     pairs(&summary.agreements, style, out)?;
     super::chunks::chunks(summary, style, out)?;
-    hottest(summary, style, out)?;
     warnings(summary, style, out)
 }
 
 fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let environment = &summary.environment;
-    let mut line = Paragraph::new("recorded", INDENT);
+    let mut line = Paragraph::new("target", INDENT);
     line.part(Tone::Strong, shown(&environment.target))
         .part(Tone::Plain, format!("· {} in {}", amount(summary), seconds(summary.duration_s)))
         .part(Tone::Plain, format!("· {}", shown(&environment.mode)))
@@ -46,6 +47,14 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
         line.part(Tone::Plain, format!("· {}", shown(&environment.distribution)));
     }
     line.write(style, out)?;
+    if let Some(filtered) = &summary.filtered {
+        let mut line = Paragraph::new("filter", INDENT);
+        let all = share(filtered.samples, summary.recorded);
+        line.part(Tone::Strong, shown(&filtered.filter))
+            .part(Tone::Plain, format!("· {} samples ({all})", count(filtered.samples)))
+            .part(Tone::Plain, "· functions, stacks and chunk sizes are of these only");
+        line.write(style, out)?;
+    }
     let mut line = Paragraph::new("ended", INDENT);
     let tone = if summary.ended_in_order { Tone::Plain } else { Tone::Bad };
     line.words(tone, &shown(&summary.ended));
@@ -76,7 +85,7 @@ fn hottest(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Result
             Some((own, total)) => (own, total),
             None => (function.self_samples, function.total_samples),
         };
-        let all = summary.blocked_ns.unwrap_or(summary.recorded);
+        let all = summary.shown_amount();
         let mut row: Vec<Cell> = vec![share(own, all).into(), share(total, all).into()];
         row.extend(summary.blocked_ns.map(|_| blocked(total).into()));
         row.extend([shown(&function.name).into(), Cell::new(Tone::Dim, shown(&function.module))]);

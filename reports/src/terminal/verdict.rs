@@ -8,7 +8,7 @@ use crate::verdict::{Case, RULE, advice, headline, names};
 use fpprof_analysis::Analysis;
 use std::io::{self, Write};
 
-/// Writes which way to take stacks is good enough for the workload, and by which rule; nothing for an analysis without
+/// Writes which way to take stacks is good enough for the workload; nothing for an analysis without
 /// [`Analysis::detail`].
 ///
 /// # Errors
@@ -23,7 +23,19 @@ pub fn verdict(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::
     if let Some(advice) = advice(&case) {
         line("", Tone::Plain, &advice).write(style, out)?;
     }
-    let mut rule = Paragraph::new("rule", INDENT);
+    Ok(())
+}
+
+/// Writes the rule of [`verdict`], where that writes anything.
+///
+/// # Errors
+/// Those of the writer.
+pub fn rule(analysis: &Analysis, style: &Style, out: &mut impl Write) -> io::Result<()> {
+    if analysis.detail.is_none() {
+        return Ok(());
+    }
+    style.heading("Rule of the verdict", out)?;
+    let mut rule = Paragraph::new("  ", 2);
     rule.words(Tone::Dim, RULE).write(style, out)
 }
 

@@ -1,0 +1,106 @@
+//! Which samples of a recording are looked at.
+
+use crate::address_space::{Place, Timeline};
+use fpprof_recording::model::Sample;
+use std::fmt;
+
+/// Only the samples of some processes, threads, thread names or times. The default lets all samples through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Processes; empty for all.
+    pub pids: Vec<u32>,
+    /// Threads; empty for all.
+    pub tids: Vec<u32>,
+    /// Names that a thread has when it is sampled; empty for all.
+    pub comms: Vec<String>,
+    /// Times.
+    pub time: TimeRange,
+}
+
+/// A part of a recording, in nanoseconds after its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeRange {
+    /// First of them; `None` for the recording's first.
+    pub from_ns: Option<u64>,
+    /// First that is not part of it any more; `None` for no end.
+    pub to_ns: Option<u64>,
+}
+
+impl Filter {
+    /// Whether it lets every sample through.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it lets through a sample of a recording that started at `start_ns`.
+    #[must_use]
+    pub fn has(&self, sample: &Sample, place: &Place, timeline: &Timeline, start_ns: u64) -> bool {
+        let any = |list: &[u32], id| list.is_empty() || list.contains(&id);
+        any(&self.pids, sample.pid)
+            && any(&self.tids, sample.tid)
+            && (self.comms.is_empty() || place.comm.is_some_and(|comm| self.has_comm(timeline.comm(comm))))
+            && self.time.has(sample.time_ns.saturating_sub(start_ns))
+    }
+
+    fn has_comm(&self, name: &[u8]) -> bool {
+        self.comms.iter().any(|comm| comm.as_bytes() == name)
+    }
+}
+
+impl TimeRange {
+    fn has(self, ns: u64) -> bool {
+        self.from_ns.is_none_or(|from| ns >= from) && self.to_ns.is_none_or(|to| ns < to)
+    }
+}
+
+/// As it is typed: `--comm fio --time 2..5`.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pids, tids, comms, time } = self;
+        let seconds = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns as f64 / 1e9).to_string());
+        let mut words: Vec<String> = comms.iter().map(|comm| format!("--comm {comm}")).collect();
+        words.extend(pids.iter().map(|pid| format!("--pid {pid}")));
+        words.extend(tids.iter().map(|tid| format!("--tid {tid}")));
+        if *time != TimeRange::default() {
+            words.push(format!("--time {}..{}", seconds(time.from_ns), seconds(time.to_ns)));
+        }
+        f.write_str(&words.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::{Comm, Sideband};
+
+    fn sample(pid: u32, tid: u32, time_ns: u64) -> Sample {
+        Sample { pid, tid, time_ns, ..Sample::default() }
+    }
+
+    /// Check that every condition must hold, that a list needs one of its values, that a thread's name is the one it has
+    /// when it is sampled, and that a range ends before its last moment.
+    #[test]
+    fn samples_are_chosen() {
+        let named = |tid, time_ns, name: &str| {
+            Sideband::Comm(Comm { pid: 7, tid, time_ns, comm: name.into(), exec: false, start_ticks: 0 })
+        };
+        let timeline = Timeline::new([named(7, 100, "main"), named(8, 100, "worker"), named(8, 150, "fio")]);
+        let has = |filter: &Filter, sample: Sample| {
+            let place = timeline.place(sample.pid, sample.tid, sample.time_ns);
+            filter.has(&sample, &place, &timeline, 100)
+        };
+        let all = Filter::default();
+        assert!(all.is_all() && has(&all, sample(9, 9, 0)));
+        let of_pids = Filter { pids: vec![7, 5], ..Filter::default() };
+        assert!(has(&of_pids, sample(7, 8, 120)) && !has(&of_pids, sample(8, 7, 120)));
+        let named = Filter { comms: vec!["worker".to_owned(), "x".to_owned()], ..Filter::default() };
+        assert!(has(&named, sample(7, 8, 149)) && !has(&named, sample(7, 8, 150)) && !has(&named, sample(7, 7, 120)));
+        let both = Filter { tids: vec![8], time: TimeRange { from_ns: Some(20), to_ns: Some(50) }, ..named };
+        assert!(has(&both, sample(7, 8, 120)) && has(&both, sample(7, 8, 149)));
+        assert!(!has(&both, sample(7, 8, 119)) && !has(&both, sample(7, 8, 150)));
+        let unnamed = Filter { comms: Vec::new(), ..both };
+        assert!(has(&unnamed, sample(7, 8, 149)) && !has(&unnamed, sample(7, 8, 150)));
+        assert_eq!(unnamed.to_string(), "--tid 8 --time 0.00000002..0.00000005");
+    }
+}
