@@ -37,7 +37,8 @@ const MEMFD: &str = "
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
     /* mov $300000000,%ecx; 1: dec %ecx; jnz 1b; ret */
     static const unsigned char code[] = { 0xb9, 0x00, 0xa3, 0xe1, 0x11, 0xff, 0xc9, 0x75, 0xfc, 0xc3 };
     char bytes[4096] = \"\";
@@ -47,7 +48,7 @@ int main(void) {
     if (write(fd, bytes, sizeof(bytes)) < 0) return 1;
     void *memory = mmap(0, sizeof(bytes), PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) return 1;
-    ((void (*)(void))memory)();
+    do ((void (*)(void))memory)(); while (argc > 1);
     return 0;
 }
 ";
@@ -154,9 +155,13 @@ fn files_that_are_no_programs_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), MEMFD, "gcc", &["-O1"]);
     let file = dir.path().join("recording");
-    let ran = ran(fpprof().args(["record", "-q", "-o"]).arg(&file).arg(&program));
-    assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let kept = modules(&file, "/memfd:compiled (deleted)");
+    let mut recorder = recorder(&file, &[program.to_str().unwrap(), "endless"]);
+    let process = process_of(&program);
+    let kept = || modules(&file, "/memfd:compiled (deleted)");
+    wait_until("the file is noted", || !kept().is_empty());
+    drop(process);
+    recorder.wait().expect("its end");
+    let kept = kept();
     assert!(kept.len() == 1 && kept[0].bytes.is_empty(), "{kept:?}");
     let report = report(&file, &[]);
     assert!(report["hottest"][0]["name"].as_str().unwrap().contains("memfd:compiled"), "{}", report["hottest"]);
