@@ -85,8 +85,8 @@ pub(crate) fn file(sections: &[Section]) -> Vec<u8> {
 pub(crate) fn symbols(number: u32) -> [Section; 2] {
     let mut table = vec![0; 24];
     table.extend(1_u32.to_le_bytes());
-    // STB_GLOBAL, STT_FUNC; section 0xfff1 would be absolute, 1 is the first.
-    table.extend([0x12, 0, 1, 0]);
+    // STB_LOCAL, so that it names only what nothing else does, STT_FUNC; section 0xfff1 would be absolute, 1 is the first.
+    table.extend([0x02, 0, 1, 0]);
     table.extend(0x1000_u64.to_le_bytes());
     table.extend((CODE_BYTES as u64).to_le_bytes());
     let strings = b"\0symbol\0".to_vec();
