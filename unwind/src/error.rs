@@ -1,8 +1,8 @@
-//! What can be wrong with call frame information.
+//! What can be wrong with call frame information, and with the file it is in.
 
 use core::fmt;
 
-/// Why call frame information gave no row.
+/// Why call frame information gave no row, or a file no module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,11 +22,24 @@ pub enum Error {
     NoState,
     /// What the parser said.
     Parse(gimli::Error),
+    /// The file is for a processor that is not supported.
+    #[cfg(feature = "object")]
+    Architecture(object::Architecture),
+    /// A section of the file cannot be read.
+    #[cfg(feature = "object")]
+    Object(object::Error),
 }
 
 impl From<gimli::Error> for Error {
     fn from(error: gimli::Error) -> Self {
         Self::Parse(error)
+    }
+}
+
+#[cfg(feature = "object")]
+impl From<object::Error> for Error {
+    fn from(error: object::Error) -> Self {
+        Self::Object(error)
     }
 }
 
@@ -41,6 +54,10 @@ impl fmt::Display for Error {
             Self::DeepRemember(limit) => write!(f, "a CFI program with more than {limit} remembered states"),
             Self::NoState => f.write_str("a CFI instruction without a state to change"),
             Self::Parse(error) => write!(f, "cannot parse call frame information: {error}"),
+            #[cfg(feature = "object")]
+            Self::Architecture(architecture) => write!(f, "{architecture:?} is not supported"),
+            #[cfg(feature = "object")]
+            Self::Object(error) => write!(f, "cannot read a section: {error}"),
         }
     }
 }
@@ -49,6 +66,8 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Parse(error) => Some(error),
+            #[cfg(feature = "object")]
+            Self::Object(error) => Some(error),
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! The unwinder: registers, a memory reader and section bytes in; frames, each with its origin, and one stop reason out.
 //!
 //! You provide
-//! - the unwind sections of the modules ([`Module`]), decompressed;
+//! - the unwind sections of the modules ([`Module`]), decompressed, or with the feature `object` whole ELF files
+//!   ([`Module::from_object`]);
 //! - which of them is mapped where in the sampled process at the time of the sample ([`Space`]), executable or not;
-//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`]);
+//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`], or a
+//!   closure: [`ReadWith`]);
 //! - the code of modules, if you have it ([`Modules::code`]): where a walk ends it tells what it has ended in.
 //!
 //! In turn you get a [`Stack`]: its frames, leaf first, each saying how it was found, and exactly one [`StopReason`].
@@ -32,7 +34,7 @@
 //! # Example
 //!
 //! ```
-//! use fpprof_unwind::{Chunk, Mapping, Module, ModuleId, ModuleSections, Regs, Section, Space, Stack, Unwinder};
+//! use fpprof_unwind::{Arch, Chunk, Mapping, Module, ModuleId, ModuleSections, Regs, Section, Space, Stack, Unwinder};
 //!
 //! // CIE: CFA = rsp + 8, return address at CFA − 8. FDE: 0x1000..0x1100. FDE: 0x1100..0x1200, which has no caller.
 //! let eh_frame = [
@@ -45,16 +47,14 @@
 //! let code = Mapping { start: 0x7000_1000, end: 0x7000_2000, executable: true, module: Some(ModuleId(0)), bias: 0x7000_0000 };
 //! let space = Space::new(0, vec![code]);
 //!
-//! let mut registers = [0; 17];
-//! registers[7] = 0x7ffc_0000; // rsp
-//! registers[16] = 0x7000_1010; // rip
+//! let regs = Regs::new(Arch::X86_64).with_ip(0x7000_1010).with_sp(0x7ffc_0000);
 //! let words: Vec<u8> = [0x7000_1150_u64, 0].into_iter().flat_map(u64::to_le_bytes).collect();
 //! let memory = Chunk { start: 0x7ffc_0000, bytes: &words, stack_end: Some(0x7ffc_0010), holes: &[] };
 //!
 //! let mut stack = Stack::default();
-//! Unwinder::default().unwind(&modules, &space, &Regs::x86_64(&registers), &memory, &mut stack);
+//! Unwinder::default().unwind(&modules, &space, &regs, &memory, &mut stack);
 //! assert_eq!(stack.frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x7000_1010, 0x7000_1150]);
-//! assert_eq!((stack.stop.class(), stack.stop.name()), ("complete", "undefined_ra"));
+//! assert_eq!(stack.stop.to_string(), "complete (undefined_ra)");
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -66,6 +66,8 @@ mod cfi;
 mod error;
 mod memory;
 mod module;
+#[cfg(feature = "object")]
+mod object_file;
 mod regs;
 mod rule;
 mod space;
@@ -77,7 +79,7 @@ pub use arch::{Arch, CALL_BYTES};
 pub use cache::SharedRules;
 pub use cfi::{CfaRule, ExpressionBytes, RegisterRule, Row, row_at};
 pub use error::Error;
-pub use memory::{Chunk, Chunks, Memory, ReadFault};
+pub use memory::{Chunk, Chunks, Memory, ReadFault, ReadWith};
 pub use module::{Module, ModuleSections, Section, SectionKind};
 pub use regs::Regs;
 pub use space::{Mapping, ModuleId, Modules, Space};

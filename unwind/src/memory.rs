@@ -88,6 +88,40 @@ impl<Y: Memory + ?Sized> Memory for &Y {
     }
 }
 
+/// Memory that a closure reads: it fills the buffer from an address on, or says why it cannot.
+///
+/// ```
+/// use fpprof_unwind::{Memory, ReadFault, ReadWith};
+///
+/// let words = [7_u64, 8];
+/// let memory = ReadWith(|avma: u64, buf: &mut [u8]| {
+///     let word = words.get(usize::try_from(avma / 8).unwrap()).ok_or(ReadFault::OtherStack)?;
+///     buf.copy_from_slice(&word.to_le_bytes());
+///     Ok(())
+/// });
+/// assert_eq!((memory.read_u64(8), memory.read_u64(16)), (Ok(8), Err(ReadFault::OtherStack)));
+/// ```
+#[derive(Clone, Copy)]
+pub struct ReadWith<F>(pub F);
+
+impl<F> core::fmt::Debug for ReadWith<F> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ReadWith")
+    }
+}
+
+impl<F: Fn(u64, &mut [u8]) -> Result<(), ReadFault>> Memory for ReadWith<F> {
+    fn read_u64(&self, avma: u64) -> Result<u64, ReadFault> {
+        let mut word = [0; 8];
+        self.read(avma, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+        (self.0)(avma, buf)
+    }
+}
+
 /// How far above the chunk an address is still taken for the same stack when its end is not known: the usual
 /// size of a whole stack.
 ///

@@ -9,6 +9,13 @@ pub(crate) const MAX_REGISTERS: usize = 33;
 ///
 /// x86-64: rax rdx rcx rbx rsi rdi rbp rsp r8–r15, 16 is rip. aarch64: x0–x30, 31 is sp, 32 is pc.
 /// i386: eax ecx edx ebx esp ebp esi edi, 8 is eip.
+///
+/// ```
+/// use fpprof_unwind::{Arch, Regs};
+///
+/// let regs = Regs::new(Arch::X86_64).with_ip(0x40_1136).with_sp(0x7ffc_0000).with_fp(0x7ffc_0010);
+/// assert_eq!((regs.get(16), regs.get(7), regs.get(0)), (Some(0x40_1136), Some(0x7ffc_0000), None));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Regs {
     arch: Arch,
@@ -32,6 +39,27 @@ impl Regs {
         }
         regs.known = (1 << 17) - 1;
         regs
+    }
+
+    /// The same, with this instruction pointer.
+    #[must_use]
+    pub fn with_ip(mut self, ip: u64) -> Self {
+        self.set(self.arch.spec().ip, ip);
+        self
+    }
+
+    /// The same, with this stack pointer.
+    #[must_use]
+    pub fn with_sp(mut self, sp: u64) -> Self {
+        self.set(self.arch.spec().sp, sp);
+        self
+    }
+
+    /// The same, with this frame pointer: rbp, x29, ebp.
+    #[must_use]
+    pub fn with_fp(mut self, fp: u64) -> Self {
+        self.set(self.arch.spec().fp, fp);
+        self
     }
 
     /// Whose registers these are.

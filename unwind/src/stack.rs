@@ -1,6 +1,7 @@
 //! What an unwound stack is.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 /// Frames of one sample, leaf first, and why there are no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,16 @@ impl Default for Stack {
     /// No frame yet, as of a chunk of which nothing was copied.
     fn default() -> Self {
         Self { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::ChunkEmpty) }
+    }
+}
+
+impl<'a> IntoIterator for &'a Stack {
+    type Item = &'a Frame;
+    type IntoIter = core::slice::Iter<'a, Frame>;
+
+    /// Its frames, leaf first.
+    fn into_iter(self) -> Self::IntoIter {
+        self.frames.iter()
     }
 }
 
@@ -179,6 +190,13 @@ named! {
         BadCfi = "bad_cfi",
         /// A DWARF expression over its limit of steps.
         ExprLimit = "expr_limit",
+    }
+}
+
+/// `complete (_start)`, `truncated (chunk_end)`.
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.class(), self.name())
     }
 }
 
