@@ -6,12 +6,21 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
-/// Writes `report --json`, with a line feed at the end.
+/// Version of `report --json`: it grows when a key goes or changes its meaning, and not when one comes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Writes `report --json`, with a line feed at the end: [`SCHEMA_VERSION`] and the fields of the model.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
-    value(summary, out)
+    #[derive(Serialize)]
+    struct Versioned<'a> {
+        schema_version: u32,
+        #[serde(flatten)]
+        summary: &'a Summary,
+    }
+    value(&Versioned { schema_version: SCHEMA_VERSION, summary }, out)
 }
 
 /// Writes any model of ours as JSON, with a line feed at the end.
