@@ -166,7 +166,7 @@ export function path(d) {
 
 const ORIGIN_WORDS = {
   leaf: "the sampled instruction", cfi: "found by call frame information", fp: "found by frame pointer", kernel: "kernel",
-  heuristic: "found by a rule of thumb", inlined: "inlined",
+  heuristic: "found by a heuristic", inlined: "inlined",
 };
 const MARK_WORDS = { missing: "missing in the other", wrong: "wrong", beyond: "beyond the other's end" };
 
