@@ -60,6 +60,10 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+#[cfg(all(doctest, feature = "object"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod arch;
 mod cache;
 mod cfi;

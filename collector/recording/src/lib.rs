@@ -36,6 +36,10 @@
 //! # Ok::<(), fpprof_recording::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod compiled;
 pub mod model;
 
