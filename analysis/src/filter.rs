@@ -54,12 +54,12 @@ impl TimeRange {
     }
 }
 
-/// As it is typed: `--comm fio --time 2..5`.
+/// As it is typed: `--comm fio --comm 'other name' --time 2..5`.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pids, tids, comms, time } = self;
         let seconds = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns as f64 / 1e9).to_string());
-        let mut words: Vec<String> = comms.iter().map(|comm| format!("--comm {comm}")).collect();
+        let mut words: Vec<String> = comms.iter().map(|comm| format!("--comm {}", quoted(comm))).collect();
         words.extend(pids.iter().map(|pid| format!("--pid {pid}")));
         words.extend(tids.iter().map(|tid| format!("--tid {tid}")));
         if *time != TimeRange::default() {
@@ -67,6 +67,15 @@ impl fmt::Display for Filter {
         }
         f.write_str(&words.join(" "))
     }
+}
+
+/// A name as a shell takes it for one word.
+fn quoted(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,@".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -102,5 +111,7 @@ mod tests {
         let unnamed = Filter { comms: Vec::new(), ..both };
         assert!(has(&unnamed, sample(7, 8, 149)) && !has(&unnamed, sample(7, 8, 150)));
         assert_eq!(unnamed.to_string(), "--tid 8 --time 0.00000002..0.00000005");
+        let names = ["fio", "it's one"].map(str::to_owned).to_vec();
+        assert_eq!(Filter { comms: names, ..all }.to_string(), r"--comm fio --comm 'it'\''s one'");
     }
 }

@@ -57,7 +57,7 @@ fn parts_make_the_whole() {
     let samples = folded.stdout.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
     assert_eq!(samples.sum::<u64>(), of_other);
     let words = ran(fpprof().arg("report").arg(&file).args(["--comm", "other one"])).stdout;
-    assert!(words.contains("--comm other one"), "{words}");
+    assert!(words.contains("--comm 'other one'"), "{words}");
 
     for (options, said) in [
         (["--comm", "nobody"], "no sample matches --comm nobody; the recording has threads named"),

@@ -46,6 +46,9 @@ pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
                     p.over { "fpprof report" }
                     h1 { "Quality and cost of stacks" }
                     p.command { code { (shown(&analysis.summary.environment.target)) } }
+                    @if let Some(filtered) = &analysis.summary.filtered {
+                        p.command { "only " code { (shown(&filtered.filter)) } }
+                    }
                 }
                 main { (body(&case, &data)) }
                 (footer())
