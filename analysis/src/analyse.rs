@@ -160,7 +160,10 @@ fn around_chunks(summary: &Summary) -> Around {
 }
 
 /// A filter that leaves nothing is a mistake: what it may be compared with is said.
-fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timeline) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::NoneMatch`].
+pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timeline) -> Result<(), Error> {
     /// Names that are said.
     const MAX_NAMES: usize = 20;
     if n_shown > 0 || selection.filter().is_all() {

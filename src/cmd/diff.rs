@@ -86,7 +86,9 @@ fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     let [before, after] = sources.each_ref().map(|source| source.analyse_counted(&args.strategies, false));
     let (before, after) = (before?, after?);
     let strategy = common_strategy(&before, &after)?;
-    let labels = sources.each_ref().map(|source| source.file.display().to_string());
+    let filter = args.source.only.filter();
+    let only = if filter.is_all() { String::new() } else { format!(" {filter}") };
+    let labels = sources.each_ref().map(|source| format!("{}{only}", source.file.display()));
     let [old, new] = &labels;
     let sides = (view(&before, &strategy, old)?, view(&after, &strategy, new)?);
     let mut report = changes(sides.0.clone(), sides.1.clone(), false);

@@ -6,12 +6,14 @@ use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
 use crate::address_space::FileIx;
+use crate::analyse::check_filter;
 use crate::filter::Filter;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use crate::symbols::{Detail, Symbolizer};
+use crate::totals::Totals;
 use fpprof_recording::Recording;
 use fpprof_unwind::{ModuleId, Modules as _, StopReason, row_at};
 use rustc_hash::FxHashMap;
@@ -47,7 +49,7 @@ pub struct Options<'a> {
 ///
 /// # Errors
 /// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
-/// [`Error::Recording`] if the file cannot be read.
+/// [`Error::Recording`] if the file cannot be read, [`Error::NoneMatch`].
 pub fn disagreement<R: Read + Seek + Send>(
     recording: &mut Recording<R>,
     options: &Options<'_>,
@@ -60,8 +62,14 @@ pub fn disagreement<R: Read + Seek + Send>(
     let recorded = Recorded::read(recording, options.event)?.only(options.filter.clone());
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
-    let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;
-    let mut report = Report::new(&replayed.collected, &modules, options).make();
+    let collectors = || (Collector::new(options.max_examples), Totals::new(&recorded.meta));
+    let replayed = replay.run(recording, options.n_threads, collectors)?;
+    let (collected, totals) = &replayed.collected;
+    check_filter(&recorded.selection, totals.shown, &recorded.timeline)?;
+    let mut report = Report::new(collected, &modules, options).make();
+    if !options.filter.is_all() {
+        report.warnings.push(format!("only the samples of {} are compared", options.filter));
+    }
     report.warnings.extend(replayed.malformed.iter().map(ToString::to_string));
     report.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     report.warnings.extend(modules.warnings());
