@@ -156,7 +156,7 @@ fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Optio
 fn around_chunks(summary: &Summary) -> Around {
     let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
     let other_bytes_per_sample = (summary.volume.ring_bytes_per_sample - copied).max(0.0);
-    Around { other_bytes_per_sample, duration_s: summary.duration_s }
+    Around { other_bytes_per_sample, duration_s: summary.shown_duration_s() }
 }
 
 /// A filter that leaves nothing is a mistake: what it may be compared with is said.

@@ -49,6 +49,11 @@ impl Filter {
 }
 
 impl TimeRange {
+    /// How long a part it is of a recording that is `all_ns` long.
+    pub(crate) fn length(self, all_ns: u64) -> u64 {
+        self.to_ns.unwrap_or(all_ns).min(all_ns).saturating_sub(self.from_ns.unwrap_or(0))
+    }
+
     fn has(self, ns: u64) -> bool {
         self.from_ns.is_none_or(|from| ns >= from) && self.to_ns.is_none_or(|to| ns < to)
     }
@@ -108,6 +113,9 @@ mod tests {
         let both = Filter { tids: vec![8], time: TimeRange { from_ns: Some(20), to_ns: Some(50) }, ..named };
         assert!(has(&both, sample(7, 8, 120)) && has(&both, sample(7, 8, 149)));
         assert!(!has(&both, sample(7, 8, 119)) && !has(&both, sample(7, 8, 150)));
+        let range = |from_ns, to_ns| TimeRange { from_ns, to_ns }.length(40);
+        assert_eq!([range(None, None), range(Some(10), Some(30)), range(Some(10), Some(50))], [40, 20, 30]);
+        assert_eq!([range(Some(50), None), range(None, Some(15))], [0, 15]);
         let unnamed = Filter { comms: Vec::new(), ..both };
         assert!(has(&unnamed, sample(7, 8, 149)) && !has(&unnamed, sample(7, 8, 150)));
         assert_eq!(unnamed.to_string(), "--tid 8 --time 0.00000002..0.00000005");

@@ -63,6 +63,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         filtered: (!selection.filter().is_all()).then(|| Filtered {
             filter: selection.filter().to_string(),
             samples: totals.shown,
+            duration_s: seconds(selection.filter().time.length(duration_ns)),
             blocked_ns: is_blocked.then_some(totals.shown_blocked_ns),
         }),
         hottest: Vec::new(),

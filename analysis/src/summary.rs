@@ -78,12 +78,15 @@ pub struct Summary {
 }
 
 /// The samples that a filter let through.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Filtered {
     /// The filter, as it is typed.
     pub filter: String,
     /// How many there are.
     pub samples: u64,
+    /// Length of the part of the recording that they are of, seconds.
+    #[serde(default)]
+    pub duration_s: f64,
     /// Their time, nanoseconds, where they are waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_ns: Option<u64>,
@@ -94,6 +97,12 @@ impl Summary {
     #[must_use]
     pub fn n_shown(&self) -> u64 {
         self.filtered.as_ref().map_or(self.recorded, |filtered| filtered.samples)
+    }
+
+    /// How long they were taken for, seconds.
+    #[must_use]
+    pub fn shown_duration_s(&self) -> f64 {
+        self.filtered.as_ref().map_or(self.duration_s, |filtered| filtered.duration_s)
     }
 
     /// What shares of functions are shares of: samples, or of waits the time they took.

@@ -47,6 +47,7 @@ fn parts_make_the_whole() {
     let (early, late) =
         (filtered(&file, &whole, &["--time", "..0.15"]), filtered(&file, &whole, &["--time", "0.15.."]));
     assert!(early > 0 && late > 0, "{early} and {late}");
+    assert_eq!(report(&file, &["--time", "0.05..0.15"])["filtered"]["duration_s"], 0.1, "rates are of that time");
     assert_eq!(early + late, all);
     assert!(filtered(&file, &whole, &["--time", "0.15..", "--comm", "other one"]) <= of_other);
 

@@ -119,7 +119,7 @@ pub(super) fn data(analysis: &Analysis, detail: &Detail, all: &Named, names: &[N
         gaps: detail.over_time.gaps.iter().map(lost).collect(),
         curves: std::iter::once(curve(all, String::new())).chain(named).collect(),
         chunk_bytes: chunk_bytes(&summary.environment.mode),
-        samples_per_minute: per_minute(summary.n_shown(), summary.duration_s),
+        samples_per_minute: per_minute(summary.n_shown(), summary.shown_duration_s()),
         left_out_below: kept.below,
     }
 }

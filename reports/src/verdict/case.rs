@@ -71,7 +71,7 @@ impl<'a> Case<'a> {
     pub(crate) fn copied(&self, chunk: u64) -> (f64, f64) {
         let summary = &self.analysis.summary;
         let mean = self.all.sizes.mean_copied_at(chunk);
-        (mean, mean * per_minute(summary.n_shown(), summary.duration_s))
+        (mean, mean * per_minute(summary.n_shown(), summary.shown_duration_s()))
     }
 
     /// Samples lost or dropped, and all that should be there.
