@@ -177,14 +177,14 @@ impl ShadowStack {
 
     /// A call was made: its return address is in `slot`.
     pub fn called(&mut self, return_address: u64, slot: u64) {
+        if self.is_undecided() {
+            // The function that changed stacks goes on, and calls from the new one.
+            self.decide(slot, Base::Previous);
+        }
         self.push(Entry::Call { return_address, slot });
         self.is_settling = false;
         if let Some(top) = self.segments.last_mut() {
             top.sp = slot;
-            if top.base == Base::Undecided {
-                // The function that changed stacks goes on, and calls from the new one.
-                top.base = Base::Previous;
-            }
         }
     }
 
@@ -278,7 +278,16 @@ impl ShadowStack {
     /// A stack that other stacks were switched to from, and that was left for good or so it seemed, goes on.
     fn resume_parked(&mut self, sp: u64) -> bool {
         let Some(index) = self.parked.iter().rposition(|segment| is_near(segment, sp)) else { return false };
-        let segment = self.parked.remove(index);
+        let mut segment = self.parked.remove(index);
+        if segment.entries.first().is_none_or(|outermost| sp > outermost.limit()) {
+            // Begun anew.
+            self.recount();
+            return false;
+        }
+        if segment.base == Base::Previous {
+            // Another stack lies below it now, or none.
+            segment.base = Base::Unseen;
+        }
         self.park_top();
         self.segments.push(segment);
         self.left_below(sp);
@@ -323,22 +332,32 @@ impl ShadowStack {
     #[inline]
     pub fn jumped(&mut self, sp: u64, first: impl FnOnce() -> Option<FirstWord>) {
         self.is_settling = false;
-        if self.segments.last().is_some_and(|top| top.base == Base::Undecided)
-            && let Some(first) = first()
-        {
-            self.begin(sp, first);
+        if !self.is_undecided() {
+            return;
+        }
+        match first() {
+            // Into the middle of a function, as Go goes back to a goroutine: who called that one was not seen.
+            None => self.decide(sp, Base::Unseen),
+            Some(first) => {
+                self.decide(sp, if first.is_after_call { Base::Unseen } else { Base::Root });
+                if first.return_address != 0 {
+                    self.push(Entry::Call { return_address: first.return_address, slot: sp });
+                }
+            }
         }
     }
 
-    fn begin(&mut self, sp: u64, first: FirstWord) {
-        // What used this memory before is gone.
+    fn is_undecided(&self) -> bool {
+        self.segments.last().is_some_and(|top| top.base == Base::Undecided)
+    }
+
+    /// Says what the present stack begins with, which is in use from here on.
+    fn decide(&mut self, sp: u64, base: Base) {
+        // What used this memory before is gone: Go begins each excursion to a thread's own stack at the same address.
         self.parked.retain(|segment| !segment.contains(sp));
         self.recount();
-        if first.return_address != 0 {
-            self.push(Entry::Call { return_address: first.return_address, slot: sp });
-        }
         if let Some(top) = self.segments.last_mut() {
-            top.base = if first.is_after_call { Base::Unseen } else { Base::Root };
+            top.base = base;
         }
     }
 

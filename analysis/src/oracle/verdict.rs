@@ -1,7 +1,7 @@
 //! A strategy's stack against the true one.
 
 use super::shadow::TrueFrame;
-use fpprof_unwind::{Frame, FrameSource, StackRef, StopReason};
+use fpprof_unwind::{Frame, FrameSource, StackRef, StopReason, TruncatedReason};
 
 /// What a stack is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,8 +108,15 @@ pub enum Match {
 /// Compares a strategy's stack with the true frames, both leaf first.
 #[must_use]
 pub fn verdict(got: StackRef<'_>, truth: &[TrueFrame], by: Match) -> Verdict {
-    let same = got.frames.iter().zip(truth).take_while(|(frame, true_frame)| is_same(frame, true_frame, by)).count();
-    let is_prefix = same == got.frames.len();
+    let n_frames = got.frames.len();
+    let is_last_unread = got.stop == StopReason::Truncated(TruncatedReason::StackSwitch);
+    let same = (got.frames.iter().zip(truth).zip(1_usize..))
+        .take_while(|((frame, true_frame), nth)| {
+            // Nothing was read at the last frame's CFA: it lies in a stack that was not copied.
+            is_same(frame, true_frame, if is_last_unread && *nth == n_frames { Match::Address } else { by })
+        })
+        .count();
+    let is_prefix = same == n_frames;
     if is_prefix && same == truth.len() {
         return Verdict::Exact;
     }

@@ -228,3 +228,37 @@ fn moved_stacks_are_not_judged() {
     shadow.called(0xa1, 0x10ff_fff8);
     assert_eq!(shadow.frames(0x310, |_| None, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
+
+/// Check that nothing is said of a stack that a jump enters in the middle of a function, as Go goes back to a goroutine: its
+/// frames are not those of the stack before.
+#[test]
+fn stacks_entered_within_a_function_are_not_judged() {
+    let mut shadow = called_twice();
+    assert_eq!(shadow.was_set(0x1100_0000), Moved::ToOtherStack);
+    shadow.jumped(0x1100_0000, || None);
+    shadow.called(0xa1, 0x10ff_fff8);
+    assert_eq!(shadow.frames(0x310, |_| None, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
+}
+
+/// Check that frames of an earlier excursion to the same stack do not come back, where the stack pointer is set near to where
+/// that one was left.
+#[test]
+fn earlier_excursions_do_not_come_back() {
+    let mut shadow = called_twice();
+    let (goroutine, scheduler) = (0x1100_0000, 0x1000_8000);
+    // The first excursion calls 0xe1, and is left for another stack for good.
+    shadow.was_set(scheduler);
+    shadow.called(0xe1, scheduler - 8);
+    shadow.called(0xe2, scheduler - 296);
+    shadow.was_set(goroutine);
+    shadow.jumped(goroutine, || first(0x777));
+    shadow.was_set(0x7ffd_ffd8);
+    shadow.jumped(0x7ffd_ffd8, || None);
+    // The second is called from elsewhere, and sets the stack pointer in its own frame: `and $-16, %rsp` and back.
+    shadow.was_set(scheduler);
+    shadow.called(0xf1, scheduler - 16);
+    shadow.moved(scheduler - 312);
+    assert_eq!(shadow.was_set(scheduler - 288), Moved::Within(0));
+    shadow.called(0xf2, scheduler - 304);
+    assert_eq!(addresses(&shadow, 0x310), [0x310, 0xf2, 0xf1, 0x402, 0x401]);
+}

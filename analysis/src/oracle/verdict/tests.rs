@@ -1,5 +1,5 @@
 use super::*;
-use fpprof_unwind::{BrokenReason, FrameFlags, Root, Stack, TruncatedReason};
+use fpprof_unwind::{BrokenReason, FrameFlags, Root, Stack};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::Start);
 
@@ -40,6 +40,20 @@ fn exact_is_everything() {
     assert_eq!(dwarf(&stack(&[1, 2, 3], short), &[1, 2, 3]), Verdict::Exact);
     let broken = StopReason::Broken(BrokenReason::RaNotExec);
     assert_eq!(dwarf(&stack(&[1], broken), &[1, 2, 3]), Verdict::Truncated(broken));
+}
+
+/// Check that a stack which ends where it goes on in another one needs no right CFA for its last frame, and for no other.
+#[test]
+fn cfa_of_the_frame_before_a_stack_switch_is_not_judged() {
+    let switch = StopReason::Truncated(TruncatedReason::StackSwitch);
+    for (nth, expected) in [(1, Verdict::Truncated(switch)), (0, Verdict::Wrong(Wrong::WrongFrameAddress))] {
+        let mut got = stack(&[1, 2], switch);
+        got.frames[nth].cfa += 8;
+        assert_eq!(dwarf(&got, &[1, 2, 3]), expected, "{nth}");
+    }
+    let mut chunk_end = stack(&[1, 2], StopReason::Truncated(TruncatedReason::ChunkEnd));
+    chunk_end.frames[1].cfa += 8;
+    assert_eq!(dwarf(&chunk_end, &[1, 2, 3]), Verdict::Wrong(Wrong::WrongFrameAddress));
 }
 
 /// Check that every way to be wrong without a word has its name.
