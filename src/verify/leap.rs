@@ -100,7 +100,7 @@ impl Stepper {
             None => return false,
         };
         thread.under_way = Some(UnderWay { flow, has_signal: false, is_running: true });
-        thread.stepped(after, *pid, maps, counts);
+        thread.stepped(after, breakpoints, *pid, maps, counts);
         thread.is_moved = true;
         counts.turns_passed = counts.turns_passed.saturating_add(1);
         self.schedule.turned();
@@ -116,7 +116,7 @@ impl Stepper {
             return false;
         }
         regs.go(ip, regs.sp());
-        thread.stepped(regs, *pid, maps, counts);
+        thread.stepped(regs, breakpoints, *pid, maps, counts);
         thread.is_moved = true;
         thread.is_repeating = false;
         true
@@ -132,18 +132,18 @@ impl Stepper {
             Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let Self { threads, maps, counts, pid, .. } = self;
+        let Self { threads, maps, breakpoints, counts, pid, .. } = self;
         let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) else { return Ok(()) };
         if thread.is_in_kernel {
             thread.is_in_kernel = false;
             self.is_dirty |= super::stepper::changes_mappings(thread.before.ax);
-            thread.stepped(regs, *pid, maps, counts);
+            thread.stepped(regs, breakpoints, *pid, maps, counts);
             thread.is_repeating = false;
             return self.came_back(tid);
         }
         regs.go(regs.ip().saturating_sub(SYSCALL_BYTES), regs.sp());
         regs.ax = regs.system_call;
-        thread.stepped(regs, *pid, maps, counts);
+        thread.stepped(regs, breakpoints, *pid, maps, counts);
         thread.under_way = Some(UnderWay { flow: Flow::Syscall, has_signal: false, is_running: true });
         thread.is_in_kernel = true;
         run_on(tid)

@@ -290,7 +290,7 @@ impl Stepper {
         // A signal comes instead of the instruction, unless that was a call the signal has interrupted.
         if is_step || regs.ip() != before.ip() {
             self.is_dirty |= flow == Some(Flow::Syscall) && changes_mappings(before.ax);
-            thread.stepped(regs, self.pid, &mut self.maps, &mut self.counts);
+            thread.stepped(regs, &self.breakpoints, self.pid, &mut self.maps, &mut self.counts);
         }
         thread.under_way = None;
         thread.is_in_kernel = false;

@@ -1,5 +1,6 @@
 //! One thread: its registers before the present instruction, and what each instruction did to its shadow stack.
 
+use super::breakpoints::Breakpoints;
 use super::maps::Maps;
 use super::pace::Counts;
 use super::tracee::{self, Registers};
@@ -16,6 +17,10 @@ const FAR_BYTES: u64 = 4096;
 const RT_SIGRETURN: u64 = 15;
 /// The length of `syscall`: an interrupted call that is made again has its instruction pointer moved back by this.
 const SYSCALL_BYTES: u64 = 2;
+
+const NOP: u8 = 0x90;
+/// Most of them behind a call that are looked past: Go's compiler puts them there, and goes on after them when a panic ends.
+const MAX_NOPS: usize = 3;
 
 /// A stepped thread.
 #[derive(Debug)]
@@ -71,7 +76,14 @@ impl Thread {
     }
 
     /// Takes the registers after a step.
-    pub(super) fn stepped(&mut self, after: Registers, pid: Pid, maps: &mut Maps, counts: &mut Counts) {
+    pub(super) fn stepped(
+        &mut self,
+        after: Registers,
+        breakpoints: &Breakpoints,
+        pid: Pid,
+        maps: &mut Maps,
+        counts: &mut Counts,
+    ) {
         let before = std::mem::replace(&mut self.before, after);
         let Some(UnderWay { flow, has_signal, .. }) = self.under_way.take() else { return };
         if has_signal && self.entered_handler(before, after, pid, counts) {
@@ -98,7 +110,7 @@ impl Thread {
         }
         self.moved(before, after, flow, pid, maps, counts);
         if matches!(flow, Flow::Return | Flow::Jump) {
-            self.shadow.jumped(after.sp(), || first_word(pid, after.sp(), maps));
+            self.shadow.jumped(after.sp(), || first_word(after, breakpoints, pid, maps));
         }
     }
 
@@ -155,15 +167,28 @@ impl Thread {
 }
 
 /// What a stack begins with that is jumped into; `None` when the word is no return address, so that nobody is to return
-/// to it.
-fn first_word(pid: Pid, sp: u64, maps: &Maps) -> Option<FirstWord> {
-    let return_address = tracee::read_u64(pid, sp)?;
+/// to it, or when the jump leads into the middle of a function, where the word may be anything.
+fn first_word(after: Registers, breakpoints: &Breakpoints, pid: Pid, maps: &Maps) -> Option<FirstWord> {
+    let return_address = tracee::read_u64(pid, after.sp())?;
     let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable);
-    if return_address != 0 && !is_code {
+    if (return_address != 0 && !is_code) || is_after_call(after.ip(), MAX_NOPS, breakpoints, pid) {
         return None;
     }
-    let mut before = [0; MAX_INSTRUCTION_BYTES];
-    let start = return_address.saturating_sub(before.len() as u64);
-    let n = if is_code { tracee::read(pid, start, &mut before) } else { 0 };
-    Some(FirstWord { return_address, is_after_call: n == before.len() && ends_in_call(&before, return_address) })
+    Some(FirstWord { return_address, is_after_call: is_code && is_after_call(return_address, 0, breakpoints, pid) })
+}
+
+/// Whether a call stands before an address, with at most so many `nop`s of one byte between them.
+fn is_after_call(address: u64, n_nops: usize, breakpoints: &Breakpoints, pid: Pid) -> bool {
+    let mut before = [0; MAX_INSTRUCTION_BYTES + MAX_NOPS];
+    let start = address.saturating_sub(before.len() as u64);
+    if tracee::read(pid, start, &mut before) != before.len() {
+        return false;
+    }
+    breakpoints.restore(start, &mut before);
+    let (mut code, mut address) = (before.as_slice(), address);
+    for _ in 0..n_nops {
+        let Some(rest) = code.strip_suffix(&[NOP]) else { break };
+        (code, address) = (rest, address.saturating_sub(1));
+    }
+    ends_in_call(code, address)
 }

@@ -33,3 +33,16 @@ fn go_ends_its_stacks_itself() {
     let (checked, partly) = (number(&report, "checked"), number(&report, "partly_judged"));
     assert!(partly * 10 >= checked, "{partly} of {checked}");
 }
+
+/// Check that stacks that Go moves and jumps back into, when they grow and when a panic ends, are not held for new ones, in
+/// single steps and between leaps, where breakpoints stand in the code that is looked at.
+#[test]
+fn stacks_that_go_moves_are_no_new_ones() {
+    let source = include_str!("../../../workloads/many/walk.go");
+    let program = Program::compile("go", &["build"], "go", source);
+    for options in [["--every", "31"], ["--leap", "200"]] {
+        let report = program.verify(&options);
+        assert_sound(&report);
+        assert_ne!(number(&report["excluded"], "beginning_not_seen"), 0, "{report}");
+    }
+}
