@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
-use support::{compile, number, ran, record, report, source};
+use support::{compile, number, ran, record, report, source, until_enough};
 
 /// A program made in a directory of its own, and its recording.
 struct Recorded {
@@ -17,12 +17,18 @@ struct Recorded {
 }
 
 impl Recorded {
+    /// `SECONDS` in the arguments is how long the program runs: until there are samples enough, however busy the machine is.
     fn new(make: impl FnOnce(&Path), arguments: &[&str], call_graph: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (program, file) = (dir.path().join("program"), dir.path().join("recording"));
         make(&program);
-        let command: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
-        record(&file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
+        until_enough("samples", |seconds| {
+            let seconds = seconds.to_string();
+            let arguments = arguments.iter().map(|&argument| if argument == "SECONDS" { &*seconds } else { argument });
+            let command: Vec<&str> = [program.to_str().unwrap()].into_iter().chain(arguments).collect();
+            record(&file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
+            (number(&report(&file, &[]), "recorded") >= 200).then_some(())
+        });
         Self { dir, file }
     }
 
@@ -69,10 +75,10 @@ fn code_near_the_entry_point_is_no_root() {
 fn musl_is_unwound_to_its_entry_point() {
     let make =
         |name: &'static str| move |program: &Path| compile("musl-gcc", &["-O2", "-static"], program, &workload(name));
-    let chain = Recorded::new(make("chain.c"), &["1"], "dwarf,8192");
+    let chain = Recorded::new(make("chain.c"), &["SECONDS"], "dwarf,8192");
     let names = ["burn", "mid", "outer", "main", "libc_start_main_stage2", "_start"];
     assert_nearly_all(&chain.stacks("dwarf"), &names, "complete", "");
-    let signal = Recorded::new(make("altstack.c"), &["1", "same-stack"], "dwarf,8192");
+    let signal = Recorded::new(make("altstack.c"), &["SECONDS", "same-stack"], "dwarf,8192");
     let quality = signal.quality("dwarf");
     let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
     assert!(samples > 100 && complete * 100 >= samples * 95, "{quality:#}");
@@ -97,7 +103,7 @@ fn go_has_its_roots() {
         }
     };
     for (name, arch, arguments, root) in
-        [("cgo.go", "amd64", &[][..], "g0"), ("goroutine.go", "386", &["3"][..], "goexit")]
+        [("cgo.go", "amd64", &[][..], "g0"), ("goroutine.go", "386", &["SECONDS"][..], "goexit")]
     {
         let recorded = Recorded::new(make(name, arch), arguments, "dwarf,16384");
         let quality = recorded.quality("dwarf");
@@ -118,7 +124,7 @@ fn forged_return_addresses_are_told() {
     let export = ran(support::fpprof().arg("export").arg(&recorded.file).args(["--format", "folded"]));
     let marked = export.stdout.lines().filter(|line| line.contains(";main_[?];forge;burn")).count();
     assert!(marked > 0 && !export.stdout.contains("forge_[?]"), "{}", export.stdout);
-    for (name, arguments) in [("altstack.c", &["1", "same-stack"][..]), ("threads.c", &["1"])] {
+    for (name, arguments) in [("altstack.c", &["SECONDS", "same-stack"][..]), ("threads.c", &["SECONDS"])] {
         let make = |program: &Path| compile("gcc", &["-O2", "-pthread"], program, &workload(name));
         let sound = Recorded::new(make, arguments, "dwarf,8192");
         assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{name}");

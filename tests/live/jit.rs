@@ -1,6 +1,6 @@
 //! Code that a program compiles while it runs has names in the report. Loads the real BPF program.
 
-use crate::support::{Ended, Ran, compile, cpu_time, fpprof, number, ran, record, report, wait_until};
+use crate::support::{Ended, Ran, compile, cpu_time, fpprof, number, ran, record, report, until_enough, wait_until};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,12 @@ fn files_mounted_over_a_table_are_refused() {
         let pid = running.id().to_string();
         let comm = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         wait_until("compiled code runs", || comm() == "jit\n" && cpu_time(&pid) > Duration::from_millis(50));
-        let recorded = ran(fpprof().args(["record", "-F", "999", "-p", &pid, "--duration", "0.5", "-o"]).arg(&file));
+        let recorded = until_enough("samples", |seconds| {
+            let seconds = seconds.to_string();
+            let recorded =
+                ran(fpprof().args(["record", "-F", "999", "-p", &pid, "--duration", &seconds, "-o"]).arg(&file));
+            (number(&report(&file, &[]), "recorded") > 0).then_some(recorded)
+        });
         drop(running);
         std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
         assert!(recorded.stderr.contains("1 files with JIT symbols"), "{user}: {}", recorded.stderr);

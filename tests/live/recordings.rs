@@ -2,11 +2,13 @@
 //! recorder or the disk dies. These tests load the real BPF program and fail where that is not possible.
 
 use crate::support::{
-    Ended, assert_balance, cpu_time, fpprof, number, ran, record, report, wait_for_samples, wait_until,
+    Ended, Ran, assert_balance, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
+    wait_until,
 };
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -127,6 +129,15 @@ fn sigint_ends_in_order() {
     assert_eq!(report["ended_in_order"], true, "{report}");
 }
 
+/// `record` of something that runs, until there is a sample of it.
+fn recorded_for_a_while(target: &[&str], file: &Path) -> Ran {
+    until_enough("samples", |seconds| {
+        let seconds = seconds.to_string();
+        let ran = ran(fpprof().args(["record", "--duration", &seconds, "-o"]).arg(file).args(target));
+        (ran.status != 0 || number(&report(file, &[]), "recorded") > 0).then_some(ran)
+    })
+}
+
 /// Check that attaching to a running process finds its stacks and leaves it running.
 #[test]
 fn attaching_leaves_the_process_running() {
@@ -134,7 +145,7 @@ fn attaching_leaves_the_process_running() {
     let file = dir.path().join("attached");
     let mut busy = Ended(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
     let pid = busy.id().to_string();
-    let ran = ran(fpprof().args(["record", "--duration", "1", "-p", &pid, "-o"]).arg(&file));
+    let ran = recorded_for_a_while(&["-p", &pid], &file);
     let still_running = busy.try_wait().unwrap().is_none();
     busy.kill().unwrap();
     busy.wait().unwrap();
@@ -156,7 +167,7 @@ fn threads_and_control_groups() {
     let file = dir.path().join("thread");
     let mut busy = Ended(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
     let tid = busy.id().to_string();
-    let thread = ran(fpprof().args(["record", "--duration", "1", "-t", &tid, "-o"]).arg(&file));
+    let thread = recorded_for_a_while(&["-t", &tid], &file);
     busy.kill().unwrap();
     busy.wait().unwrap();
     assert_eq!(thread.status, 0, "{}", thread.stderr);
