@@ -59,7 +59,7 @@ check:
     cargo fmt --all --check
     shellcheck --severity=warning dev .ci/run packaging/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
-    cargo clippy --quiet --release --workspace --features {{features}} --test host --test truth --test verify_ten -- -D warnings
+    cargo clippy --quiet --release --workspace --features {{features}} --test host --test truth --test verify_many --test verify_ten -- -D warnings
 
 # Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
 unwind-sweep *PATHS="/usr/lib /usr/bin":
@@ -82,9 +82,10 @@ kernels *ARGS: build
     case " {{ARGS}} " in '  ' | *' arm64 '*) {{just_executable()}} build-arm64 ;; esac
     cargo run --quiet --release -p fpprof-kernels -- {{ARGS}}
 
-# Programs of known stacks under every strategy: one table, in target/truth.
+# Programs of known stacks, and of many languages and compilers' options, under every strategy: a table in target/truth and
+# one in target/verify-many.
 truth:
-    cargo test --quiet --release --workspace --features {{features}} --test truth -- --nocapture
+    cargo test --quiet --release --workspace --features {{features}} --no-fail-fast --test truth --test verify_many -- --nocapture
 
 # Ten real programs against their true stacks, ours beside libdw and libunwind: one table, in target/verify-ten.
 verify-ten:

@@ -1,4 +1,4 @@
-//! One table of many programs under the oracle.
+//! One table of many programs under the oracle of `fpprof verify`.
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::support::number;
@@ -9,10 +9,10 @@ use std::path::Path;
 /// What the oracle found in one program.
 #[derive(Debug)]
 pub(crate) struct Row {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// Instructions that were checked.
     pub(crate) checked: u64,
-    report: Value,
+    pub(crate) report: Value,
 }
 
 impl Row {
@@ -38,28 +38,43 @@ impl Row {
     }
 }
 
+/// What a strategy made of a stack that not all have right.
+fn stack<'a>(shown: &'a Value, strategy: &str) -> Option<&'a Value> {
+    shown["stacks"].as_array()?.iter().find(|stack| stack["strategy"] == strategy)
+}
+
 /// All programs.
-#[derive(Debug, Default)]
-pub(crate) struct Table(Vec<Row>);
+#[derive(Debug)]
+pub(crate) struct Table {
+    title: &'static str,
+    /// The name of the files, and of their folder in `target`.
+    name: &'static str,
+    rows: Vec<Row>,
+}
 
 impl Table {
-    pub(crate) fn add(&mut self, name: &'static str, report: &Value) {
-        self.0.push(Row { name, checked: number(report, "checked"), report: report.clone() });
+    pub(crate) fn new(title: &'static str, name: &'static str) -> Self {
+        Self { title, name, rows: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, name: &str, report: Value) {
+        self.rows.push(Row { name: name.to_owned(), checked: number(&report, "checked"), report });
     }
 
     pub(crate) fn rows(&self) -> &[Row] {
-        &self.0
+        &self.rows
     }
 
     fn strategies(&self) -> Vec<String> {
-        let names = self.0.first().and_then(|row| row.report["strategies"].as_array());
+        let names = self.rows.first().and_then(|row| row.report["strategies"].as_array());
         names.into_iter().flatten().filter_map(|verdicts| verdicts["name"].as_str()).map(str::to_owned).collect()
     }
 
-    /// As Markdown, which is also readable on a terminal; then every disagreement of ours that is wrong in silence.
-    fn markdown(&self) -> String {
+    /// As Markdown, which is also readable on a terminal; then where ours is not as `is_listed` wants it.
+    pub(crate) fn markdown(&self, is_listed: impl Fn(&Value) -> bool) -> String {
         let strategies = self.strategies();
-        let mut out = String::from("# Real programs against their true stacks\n\n");
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        let mut out = format!("# {}\n\n", self.title);
         out.push_str(
             "Per cent of the checked instructions at which every frame is right and none is missing, and in brackets \
              those at which\nsomething is not right and nothing says so. Without CFI: where a frame has no call frame \
@@ -68,7 +83,7 @@ impl Table {
         let titles: Vec<String> = strategies.iter().map(|name| format!("{name:^19}")).collect();
         let _ = writeln!(
             out,
-            "| {:<14} | {:>9} | {:>9} | {:>11} | {} |",
+            "| {:<width$} | {:>9} | {:>9} | {:>11} | {} |",
             "program",
             "checked",
             "turns",
@@ -76,42 +91,43 @@ impl Table {
             titles.join(" | ")
         );
         let _ = writeln!(out, "|:--|--:|--:|--:|{}", ":-:|".repeat(titles.len()));
-        for row in &self.0 {
+        for row in &self.rows {
             let turns = number(&row.report["run"]["events"], "turns_passed");
             let without_cfi = format!("{:.3}", percent(row.without_cfi(), row.checked));
-            let _ = write!(out, "| {:<14} | {:>9} | {turns:>9} | {without_cfi:>11} |", row.name, row.checked);
+            let _ = write!(out, "| {:<width$} | {:>9} | {turns:>9} | {without_cfi:>11} |", row.name, row.checked);
             for name in &strategies {
                 let wrong = percent(row.wrong(name), row.checked);
                 let _ = write!(out, " {:^19} |", format!("{:.3} ({wrong:.3})", row.exact(name)));
             }
             out.push('\n');
         }
-        for row in &self.0 {
+        for row in &self.rows {
             let shown = row.report["disagreements"].as_array().into_iter().flatten();
-            for (index, shown) in shown.enumerate() {
+            for (index, shown) in shown.filter(|shown| is_listed(shown)).enumerate() {
                 let text = |key: &str| shown[key].as_str().unwrap_or_default().to_owned();
-                let ours = shown["stacks"].as_array().into_iter().flatten().find(|stack| stack["strategy"] == "dwarf");
-                let ours = ours.map(|stack| format!("{} {}", stack["class"], stack["reason"])).unwrap_or_default();
+                let ours = stack(shown, "dwarf").map(|stack| format!("{} {}", stack["class"], stack["reason"]));
                 if index == 0 {
                     let _ = writeln!(out, "\n{}: where ours is not exact\n", row.name);
                 }
-                let _ = writeln!(out, "- {}: at {}, {}", ours.replace('"', ""), text("culprit"), text("row"));
+                let ours = ours.unwrap_or_default().replace('"', "");
+                let _ = writeln!(out, "- {ours}: at {}, {}", text("culprit"), text("row"));
             }
         }
         out
     }
 
     /// Writes the table beside the other results of the build, and prints it.
-    pub(crate) fn publish(&self) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/verify-ten");
-        let rows = self.0.iter().map(|row| json!({"program": row.name, "verification": row.report}));
+    pub(crate) fn publish(&self, is_listed: impl Fn(&Value) -> bool) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(self.name);
+        let rows = self.rows.iter().map(|row| json!({"program": row.name, "verification": row.report}));
         let json = serde_json::to_string(&rows.collect::<Vec<_>>()).expect("plain values");
+        let markdown = self.markdown(is_listed);
         std::fs::create_dir_all(&folder).expect("the folder can be made");
-        std::fs::write(folder.join("verify-ten.md"), self.markdown()).expect("the table can be written");
-        std::fs::write(folder.join("verify-ten.json"), json + "\n").expect("the table can be written");
-        #[expect(clippy::print_stdout, reason = "what `just verify-ten` is for")]
+        std::fs::write(folder.join(self.name).with_extension("md"), &markdown).expect("the table can be written");
+        std::fs::write(folder.join(self.name).with_extension("json"), json + "\n").expect("the table can be written");
+        #[expect(clippy::print_stdout, reason = "what the recipe is for")]
         {
-            println!("{}\nwritten to {}", self.markdown(), folder.display());
+            println!("{markdown}\nwritten to {}", folder.display());
         }
     }
 }

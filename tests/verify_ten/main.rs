@@ -3,6 +3,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/verify_table.rs"]
 mod table;
 
 use fpprof_workloads::{build, programs};
@@ -117,13 +118,13 @@ fn verify(subject: &Subject) -> Value {
 #[test]
 fn ten_programs_are_exact() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut table = Table::default();
+    let mut table = Table::new("Real programs against their true stacks", "verify-ten");
     for subject in subjects(dir.path()) {
         let report = verify(&subject);
         assert_eq!(report["run"]["ended"], "exited with status 0", "{}", subject.name);
-        table.add(subject.name, &report);
+        table.add(subject.name, report);
     }
-    table.publish();
+    table.publish(|_| true);
     let mut faults = Vec::new();
     for row in table.rows() {
         let (exact, wrong) = (row.exact("dwarf"), row.wrong("dwarf"));

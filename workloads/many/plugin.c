@@ -1,0 +1,9 @@
+__attribute__((noinline)) static int fib(int n)
+{
+    return n < 2 ? n : fib(n - 1) + fib(n - 2);
+}
+
+int work(int n)
+{
+    return fib(n) + 1;
+}
