@@ -82,8 +82,7 @@ kernels *ARGS: build
     case " {{ARGS}} " in '  ' | *' arm64 '*) {{just_executable()}} build-arm64 ;; esac
     cargo run --quiet --release -p fpprof-kernels -- {{ARGS}}
 
-# Programs of known stacks, and of many languages and compilers' options, under every strategy: a table in target/truth and
-# one in target/verify-many.
+# Programs of known stacks, and 79 of many languages, under every strategy: tables in target/truth and target/verify-many.
 truth:
     cargo test --quiet --release --workspace --features {{features}} --no-fail-fast --test truth --test verify_many -- --nocapture
 
