@@ -29,29 +29,27 @@ pub(super) enum Lifted {
 impl Stepper {
     /// Runs a thread to its next turn and makes that, or steps it where it cannot run. `false` when it is not stopped
     /// before its next instruction afterwards.
-    pub(super) fn run_to_turn(&mut self, index: usize) -> anyhow::Result<bool> {
+    pub(super) fn run_to_turn(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let Self { threads, maps, breakpoints, .. } = self;
-        let Some(thread) = threads.get(index) else { return Ok(false) };
+        let Some(thread) = threads.get(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
         let can_run = thread.signal.is_none() && self.lifted.is_none();
         let is_code = |address| maps.find(address).is_some_and(super::maps::Vma::is_lasting_code);
         if !can_run || !breakpoints.follow(ip, is_code)? {
-            return self.step_past_turns(index);
+            return self.step_past_turns(tid);
         }
         if breakpoints.has(ip) {
-            return if self.make_turn(index) { Ok(true) } else { self.step_past_turns(index) };
+            return if self.make_turn(tid) { Ok(true) } else { self.step_past_turns(tid) };
         }
-        let Some(thread) = self.threads.get_mut(index) else { return Ok(false) };
-        let tid = thread.tid;
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         thread.write_back()?;
         thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: true });
         run_on(tid)?;
         loop {
             let has_others = self.next_stopped().is_some();
-            let is_in_kernel = self.threads.get(index).is_some_and(|thread| thread.is_in_kernel);
+            let is_in_kernel = self.threads.get(&tid).is_some_and(|thread| thread.is_in_kernel);
             let came = self.wait(!(has_others && is_in_kernel))?;
-            let thread = self.threads.get(index).filter(|thread| thread.tid == tid);
-            let Some(thread) = thread.filter(|_| self.ended.is_none()) else { return Ok(false) };
+            let Some(thread) = self.threads.get(&tid).filter(|_| self.ended.is_none()) else { return Ok(false) };
             if thread.under_way.is_none() {
                 return Ok(true);
             }
@@ -62,9 +60,9 @@ impl Stepper {
     }
 
     /// One step without a look at the stack, which counts as a turn if it is one.
-    fn step_past_turns(&mut self, index: usize) -> anyhow::Result<bool> {
+    fn step_past_turns(&mut self, tid: Pid) -> anyhow::Result<bool> {
         let before = self.counts.calls.saturating_add(self.counts.returns);
-        let goes_on = self.step(index, None)?;
+        let goes_on = self.step(tid, None)?;
         if self.counts.calls.saturating_add(self.counts.returns) != before {
             self.schedule.turned();
         }
@@ -72,9 +70,9 @@ impl Stepper {
     }
 
     /// Makes the turn a thread stands before, if that can be done from here.
-    fn make_turn(&mut self, index: usize) -> bool {
+    fn make_turn(&mut self, tid: Pid) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
-        let Some(thread) = threads.get_mut(index) else { return false };
+        let Some(thread) = threads.get_mut(&tid) else { return false };
         let before = thread.before;
         let bytes = breakpoints.bytes(before.ip());
         let foretold = turn(&bytes, before.ip(), |n| before.by_number(n), |address| tracee::read_u64(*pid, address));
@@ -110,7 +108,7 @@ impl Stepper {
     /// Takes a stop at a breakpoint of ours. `false` if it is none.
     pub(super) fn arrived(&mut self, tid: Pid, mut regs: Registers) -> bool {
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
-        let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) else { return false };
+        let Some(thread) = threads.get_mut(&tid) else { return false };
         let Some(ip) = regs.ip().checked_sub(1) else { return false };
         if !thread.under_way.is_some_and(|step| step.is_running) || !breakpoints.has(ip) {
             return false;
@@ -133,7 +131,7 @@ impl Stepper {
             Err(error) => return Err(error),
         };
         let Self { threads, maps, breakpoints, counts, pid, .. } = self;
-        let Some(thread) = threads.iter_mut().find(|thread| thread.tid == tid) else { return Ok(()) };
+        let Some(thread) = threads.get_mut(&tid) else { return Ok(()) };
         if thread.is_in_kernel {
             thread.is_in_kernel = false;
             self.is_dirty |= super::stepper::changes_mappings(thread.before.ax);

@@ -1,6 +1,6 @@
 //! Stepping all threads of a process, one at a time.
 //!
-//! A thread runs for a while, then the next, in the order they were made; one in a system call is left alone until it
+//! A thread runs for a while, then the next, in the order of their ids; one in a system call is left alone until it
 //! comes back, so that a lock somebody holds is given back in time. Without threads the order is the program's own,
 //! and two runs on the same input give the same figures.
 
@@ -20,6 +20,8 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::time::Instant;
 
@@ -51,9 +53,10 @@ pub(super) enum Pause {
 /// A stepped process.
 pub(super) struct Stepper {
     pub(super) pid: Pid,
-    pub(super) threads: Vec<Thread>,
-    /// Whose turn it is.
-    turn: usize,
+    /// By their ids: other threads come and go while one is waited for.
+    pub(super) threads: BTreeMap<Pid, Thread>,
+    /// Whose turn it was.
+    turn: Pid,
     pace: Pace,
     pub(super) schedule: LeapSchedule,
     pub(super) counts: Counts,
@@ -83,8 +86,8 @@ impl Stepper {
     pub(super) fn new(pid: Pid, choice: &Choice, history: History, stop: &'static StopFlag) -> anyhow::Result<Self> {
         let mut stepper = Self {
             pid,
-            threads: Vec::new(),
-            turn: 0,
+            threads: BTreeMap::new(),
+            turn: Pid::from_raw(0),
             pace: Pace::new(choice),
             schedule: LeapSchedule::new(choice),
             counts: Counts { threads: 1, ..Counts::default() },
@@ -119,11 +122,11 @@ impl Stepper {
             if let Some(words) = self.ended.take() {
                 return Ok(Pause::Ended(words));
             }
-            let Some(index) = self.next_stopped() else {
+            let Some(tid) = self.next_stopped() else {
                 self.wait(true)?;
                 continue;
             };
-            self.turn = index;
+            self.turn = tid;
             for _ in 0..QUANTUM {
                 if self.is_dirty {
                     self.reread_maps()?;
@@ -136,14 +139,13 @@ impl Stepper {
                     break;
                 }
                 let goes_on = match self.schedule.is_leaping() {
-                    true => self.run_to_turn(index)?,
-                    false => self.step(index, Some((&mut *checker, &mut *tally)))?,
+                    true => self.run_to_turn(tid)?,
+                    false => self.step(tid, Some((&mut *checker, &mut *tally)))?,
                 };
                 if !goes_on {
                     break;
                 }
             }
-            self.turn = self.turn.wrapping_add(1);
         }
     }
 
@@ -152,7 +154,7 @@ impl Stepper {
         self.pid = pid;
         self.breakpoints = Breakpoints::new(pid)?;
         self.lifted = None;
-        self.threads = vec![Thread::new(pid, Registers::of(pid)?)];
+        self.threads = BTreeMap::from([(pid, Thread::new(pid, Registers::of(pid)?))]);
         self.reread_maps()?;
         if let Some(range) = self.maps.vdso() {
             let bytes = range.end.saturating_sub(range.start).min(MAX_VDSO_BYTES);
@@ -177,21 +179,21 @@ impl Stepper {
         Ok(())
     }
 
-    /// The next stopped thread, from the turn on.
-    pub(super) fn next_stopped(&self) -> Option<usize> {
-        let n = self.threads.len();
-        let order = (0..n).filter_map(|offset| self.turn.wrapping_add(offset).checked_rem(n));
-        order.into_iter().find(|&index| self.threads.get(index).is_some_and(|thread| thread.under_way.is_none()))
+    /// The next stopped thread after the one whose turn it was.
+    pub(super) fn next_stopped(&self) -> Option<Pid> {
+        let later = self.threads.range((Bound::Excluded(self.turn), Bound::Unbounded));
+        let mut order = later.chain(self.threads.range(..=self.turn));
+        order.find(|(_, thread)| thread.under_way.is_none()).map(|(&tid, _)| tid)
     }
 
     /// Checks, if `check` is given, and steps one thread. `false` when it is not stopped before its next instruction
     /// afterwards.
-    pub(super) fn step(&mut self, index: usize, check: Option<(&mut Checker<'_>, &mut Tally)>) -> anyhow::Result<bool> {
+    pub(super) fn step(&mut self, tid: Pid, check: Option<(&mut Checker<'_>, &mut Tally)>) -> anyhow::Result<bool> {
         let Self { threads, maps, code, pid, breakpoints, .. } = self;
-        let Some(thread) = threads.get_mut(index) else { return Ok(false) };
+        let Some(thread) = threads.get_mut(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
         let flow = code.at(*pid, ip, breakpoints, || maps.find(ip).is_none_or(|vma| vma.is_writable));
-        let (tid, signal) = (thread.tid, thread.signal.take());
+        let signal = thread.signal.take();
         if !thread.is_repeating {
             let n_before = self.counts.instructions;
             self.counts.instructions = n_before.saturating_add(1);
@@ -199,13 +201,13 @@ impl Stepper {
                 self.schedule.stepped();
                 if self.pace.is_checked(n_before) {
                     let Self { threads, sample, maps, pid, .. } = self;
-                    let Some(thread) = threads.get(index) else { return Ok(false) };
+                    let Some(thread) = threads.get(&tid) else { return Ok(false) };
                     fill(sample, &thread.before, &thread.shadow, *pid, maps);
                     checker.check(n_before, sample, &thread.shadow, tally);
                 }
             }
         }
-        let Some(thread) = self.threads.get_mut(index) else { return Ok(false) };
+        let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         thread.write_back()?;
         thread.under_way = Some(UnderWay { flow, has_signal: signal.is_some(), is_running: false });
         let has_breakpoint = self.lifted.is_none() && self.breakpoints.has(ip);
@@ -214,7 +216,7 @@ impl Stepper {
         }
         resume(tid, signal)?;
         let may_block = !has_breakpoint && (flow == Flow::Syscall || signal.is_some());
-        let goes_on = self.wait_for(index, tid, may_block)?;
+        let goes_on = self.wait_for(tid, may_block)?;
         if has_breakpoint && self.lifted.is_none() {
             self.breakpoints.put_back(ip);
         }
@@ -222,16 +224,13 @@ impl Stepper {
     }
 
     /// Waits until a stepped thread has stopped; not for one that may be long while others can go on.
-    fn wait_for(&mut self, index: usize, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
+    fn wait_for(&mut self, tid: Pid, may_block: bool) -> anyhow::Result<bool> {
         let has_others = self.next_stopped().is_some();
         loop {
             let is_waiting = !(may_block && has_others);
             let came = self.wait(is_waiting)?;
-            let is_same = self.threads.get(index).is_some_and(|thread| thread.tid == tid);
-            if !is_same || self.ended.is_some() {
-                return Ok(false);
-            }
-            if self.threads.get(index).is_some_and(|thread| thread.under_way.is_none()) {
+            let Some(thread) = self.threads.get(&tid).filter(|_| self.ended.is_none()) else { return Ok(false) };
+            if thread.under_way.is_none() {
                 return Ok(true);
             }
             if !came {
@@ -274,13 +273,13 @@ impl Stepper {
         if signal == Signal::SIGTRAP && is_sent(tid) && self.arrived(tid, regs) {
             return Ok(());
         }
-        let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) else {
+        let Some(thread) = self.threads.get_mut(&tid) else {
             if !self.is_thread(tid) {
                 self.strays.push(tid);
                 return Ok(());
             }
             // A new thread, which begins with a stop of its own.
-            self.threads.push(Thread::new(tid, regs));
+            self.threads.insert(tid, Thread::new(tid, regs));
             self.counts.threads = self.counts.threads.saturating_add(1);
             return Ok(());
         };
@@ -314,7 +313,7 @@ impl Stepper {
             self.code.clear();
             self.begin_image(tid)?;
             // The system call is not over yet.
-            if let Some(thread) = self.threads.first_mut() {
+            if let Some(thread) = self.threads.get_mut(&tid) {
                 thread.under_way = Some(UnderWay { flow: Flow::Other, has_signal: false, is_running: false });
             }
         } else if [
@@ -363,7 +362,7 @@ impl Stepper {
     }
 
     fn gone(&mut self, tid: Pid, how: &str) {
-        self.threads.retain(|thread| thread.tid != tid);
+        self.threads.remove(&tid);
         if tid != self.pid {
             return;
         }

@@ -505,6 +505,18 @@ fn leaping_threads_do_not_wait_for_ever() {
     assert_exact(&report, "step");
 }
 
+/// Check that threads which end while another one is stepped take nothing from it: it once went on a byte behind its place.
+#[test]
+fn leaps_survive_threads_that_end() {
+    let source = include_str!("../../workloads/many/threads.c");
+    let program = Program::compile("gcc", &["-O2", "-pthread", "-DTHREADS=1000"], "c", source);
+    let report = program.verify(&["--leap", "1000"]);
+    assert_sound(&report);
+    assert_eq!(report["run"]["ended"], "exited with status 0");
+    assert_eq!(number(&report["run"]["events"], "threads"), 1001);
+    assert_exact(&report, "fib");
+}
+
 /// Check that thunks for returns and for indirect calls, which put return addresses where no call has put them, spoil
 /// nothing but themselves, stepped or leapt over.
 #[test]
