@@ -63,9 +63,9 @@ fn coroutines_in_one_mapping_are_told_apart() {
                 *--top = (void *)entries[i];
                 there[i] = top - 2;
             }
-            for (int turn = 0; turn < 5; turn++)
+            for (int turn = 0; turn < 50; turn++)
                 for (int i = 0; i < 4; i++) change(&here, there[i]);
-            return turns != 20;
+            return turns != 200;
         }
     "#;
     let flags = ["-O1", "-fno-optimize-sibling-calls", "-fno-pie", "-no-pie"];
@@ -73,7 +73,7 @@ fn coroutines_in_one_mapping_are_told_apart() {
         let report = Program::compile("gcc", &flags, "c", source).verify(options);
         assert_sound(&report);
         assert_eq!(report["run"]["ended"], "exited with status 0");
-        assert_eq!(number(&report["run"]["events"], "stack_switches"), 40, "{}", report["run"]);
+        assert_eq!(number(&report["run"]["events"], "stack_switches"), 400, "{}", report["run"]);
         for name in ["inner", "work", "main"] {
             assert_exact(&report, name);
         }
