@@ -21,6 +21,7 @@ mod worker;
 
 use clap::FromArgMatches as _;
 use std::process::ExitCode;
+use worker::Files;
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
@@ -30,6 +31,9 @@ pub fn run() -> ExitCode {
         Err(error) => return exit::usage(&error),
     };
     let result = match cli.command {
+        cli::Command::Record(_) if worker::is_worker() => {
+            worker::run(&Files::confined_by_itself(), worker::serve_parser)
+        }
         cli::Command::Record(args) => cmd::record::run(&args),
         cli::Command::Report(args) => worker::run(&args.files(), || cmd::report::run(&args)),
         cli::Command::Flamegraph(args) => worker::run(&args.files(), || cmd::flamegraph::run(&args)),

@@ -13,11 +13,14 @@ mod broker;
 mod client;
 mod confine;
 mod message;
+mod parser;
 #[cfg(test)]
 mod tests;
 
 use crate::output::say;
 use anyhow::Context as _;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
@@ -25,10 +28,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 pub(crate) use broker::serve;
 pub(crate) use client::{Modules, client, open_input, standard_input};
 pub(crate) use confine::{confine, is_privileged};
+pub(crate) use parser::{parser, serve_parser};
 
 /// Environment variable that makes a process a worker; refused unless standard input is a socket.
 const WORKER: &str = "FPPROF_WORKER";
@@ -59,11 +64,22 @@ impl Files {
             ..Self::default()
         }
     }
+
+    /// None, for a worker that calls [`confine`] itself.
+    pub(crate) fn confined_by_itself() -> Self {
+        Self { confines_itself: true, ..Self::default() }
+    }
 }
 
 /// Whether this process is to be a worker.
 pub(crate) fn is_worker() -> bool {
     std::env::var_os(WORKER).is_some()
+}
+
+/// CPU time of a process so far; none of one that is gone.
+pub(crate) fn cpu_time(pid: u32) -> Duration {
+    let clock = i32::try_from(pid).ok().and_then(|pid| clock_getcpuclockid(Pid::from_raw(pid)).ok());
+    clock.and_then(|clock| clock.now().ok()).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Starts this program again with these arguments, as a worker, and gives the broker's end of its socket. It ends with the

@@ -3,6 +3,7 @@
 //! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
 //! in whatever container the process runs in. What is taken are names, addresses and times; the code itself is not.
 
+use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
 use crate::proc::{effective_uid, open_mapped};
 use fpprof_recording::compiled::Compiled;
@@ -10,6 +11,7 @@ use fpprof_recording::compiled::jitdump::{
     CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
 };
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -36,25 +38,18 @@ pub(crate) struct JitDump {
     pid: u32,
     /// `None` for what is not read: anyone may call a file so.
     file: Option<File>,
-    taken: Taken,
-    state: Option<State>,
+    position: JitDumpPosition,
+    /// Whether something follows that was not taken; `None` before the first look.
+    is_cut: Option<bool>,
 }
 
 /// How much of a dump was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Taken {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JitDumpPosition {
     /// The next record begins there; 0 before the header.
     offset: u64,
     records: usize,
     bytes: usize,
-}
-
-/// What follows the last record that was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Nothing,
-    /// A record that makes no sense or is not whole, or what there is no room for.
-    Something,
 }
 
 /// What became of the dumps that are not whole in the recording.
@@ -69,7 +64,7 @@ pub(crate) struct Untaken {
 impl JitDump {
     /// The dump whose mark this mapping is.
     pub(crate) fn of(mmap: &Mmap) -> Self {
-        Self { pid: mmap.pid, file: open(mmap), taken: Taken::default(), state: None }
+        Self { pid: mmap.pid, file: open(mmap), position: JitDumpPosition::default(), is_cut: None }
     }
 }
 
@@ -80,13 +75,14 @@ impl JitDumps {
     }
 
     /// Hands on what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own.
-    pub(crate) fn look(&mut self, emit: &mut impl FnMut(ModuleBytes)) {
+    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) {
         for dump in &mut self.dumps {
-            let room = MAX_DUMP_BYTES.saturating_sub(dump.taken.bytes).min(MAX_TOTAL_BYTES.saturating_sub(self.total));
-            let is_first = dump.taken.offset == 0;
-            let file = dump.file.as_ref();
-            let Some((bytes, state)) = file.and_then(|file| take(file, &mut dump.taken, room)) else { continue };
-            dump.state = Some(state);
+            let position = dump.position;
+            let room = MAX_DUMP_BYTES.saturating_sub(position.bytes).min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+            let is_first = position.offset == 0;
+            let parsed = dump.file.as_ref().and_then(|file| parser.parse(file, ParseTask::JitDump { position, room }));
+            let Some(ParsedFile { found: Found::Records { position, is_cut }, bytes }) = parsed else { continue };
+            (dump.position, dump.is_cut) = (position, Some(is_cut));
             if is_first || bytes.len() > HEADER_BYTES {
                 self.total = self.total.saturating_add(bytes.len());
                 let path = Compiled::JitDump(dump.pid).path();
@@ -97,8 +93,8 @@ impl JitDumps {
 
     /// What had not been taken at the last look.
     pub(crate) fn untaken(&self) -> Untaken {
-        let n = |state| self.dumps.iter().filter(|dump| dump.state == state).count() as u64;
-        Untaken { refused: n(None), cut: n(Some(State::Something)) }
+        let n = |is_cut| self.dumps.iter().filter(|dump| dump.is_cut == is_cut).count() as u64;
+        Untaken { refused: n(None), cut: n(Some(true)) }
     }
 }
 
@@ -118,9 +114,9 @@ fn open(mmap: &Mmap) -> Option<File> {
     is_file_of(&file, owner).then_some(file)
 }
 
-/// The records of the dump that have come, behind its header and without their code, at most `room` bytes, and what
-/// follows them; `None` if it is no dump, or has become shorter.
-fn take(file: &File, taken: &mut Taken, room: usize) -> Option<(Vec<u8>, State)> {
+/// The records of the dump that have come, behind its header and without their code, at most `room` bytes, and whether
+/// there are more that cannot be taken; `None` if it is no dump, or has become shorter.
+pub(crate) fn take(file: &File, position: &mut JitDumpPosition, room: usize) -> Option<(Vec<u8>, bool)> {
     let len = file.metadata().ok()?.len();
     let mut from = BufReader::with_capacity(BUFFER_BYTES, file);
     from.seek(SeekFrom::Start(0)).ok()?;
@@ -131,16 +127,16 @@ fn take(file: &File, taken: &mut Taken, room: usize) -> Option<(Vec<u8>, State)>
         return None;
     }
     copy.get_mut(8..12)?.copy_from_slice(&u32::try_from(HEADER_BYTES).ok()?.to_le_bytes());
-    let mut now = Taken { offset: taken.offset.max(u64::from(own_bytes)), ..*taken };
+    let mut now = JitDumpPosition { offset: position.offset.max(u64::from(own_bytes)), ..*position };
     let mut left = len.checked_sub(now.offset)?;
     from.seek(SeekFrom::Start(now.offset)).ok()?;
-    let mut state = State::Nothing;
+    let mut is_cut = false;
     while left > 0 {
         let before = copy.len();
         let copied = (now.records < MAX_RECORDS).then(|| copy_record(&mut from, left, &mut copy, room)).flatten();
         let Some(bytes) = copied else {
             copy.truncate(before);
-            state = State::Something;
+            is_cut = true;
             break;
         };
         left = left.saturating_sub(bytes);
@@ -148,8 +144,8 @@ fn take(file: &File, taken: &mut Taken, room: usize) -> Option<(Vec<u8>, State)>
         now.records += 1;
     }
     now.bytes = now.bytes.saturating_add(copy.len());
-    *taken = now;
-    Some((copy, state))
+    *position = now;
+    Some((copy, is_cut))
 }
 
 /// Appends the next record, if it is of a kind that is taken, without its code; `left` bytes of the file are to come.

@@ -34,6 +34,7 @@ mod jit_dumps;
 mod kernel_symbols;
 mod modules;
 mod note;
+pub mod parse;
 mod perf_event;
 mod perf_maps;
 mod plan;

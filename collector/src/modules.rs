@@ -10,15 +10,18 @@ mod saver;
 use crate::error::Error;
 use crate::jit_dumps::{JitDump, is_dump};
 use crate::kernel_symbols::KernelSymbols;
+use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::{open_mapped, read_build_id};
+use crate::proc::open_mapped;
 use crate::sys::read_memory;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
+pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
 use saver::{FileSaver, Job, WatchedFile};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Files kept open at a time.
 const MAX_OPEN: usize = 4096;
@@ -41,6 +44,7 @@ pub(crate) struct Modules {
     has_vdso32: bool,
     saver: FileSaver,
     kernel: KernelSymbols,
+    parser: Arc<dyn FileParser>,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -61,7 +65,7 @@ impl Modules {
     ///
     /// # Errors
     /// If there can be no more threads.
-    pub(crate) fn new(open_files: u64) -> Result<Self, Error> {
+    pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>) -> Result<Self, Error> {
         let half = usize::try_from(open_files / 2).unwrap_or(MAX_OPEN);
         Ok(Self {
             files: FxHashMap::default(),
@@ -72,7 +76,8 @@ impl Modules {
             n_over: NotKept::default(),
             has_vdso32: false,
             kernel: KernelSymbols::default(),
-            saver: FileSaver::start().map_err(Error::system("starting a thread"))?,
+            parser: Arc::clone(parser),
+            saver: FileSaver::start(Arc::clone(parser)).map_err(Error::system("starting a thread"))?,
         })
     }
 
@@ -106,10 +111,17 @@ impl Modules {
         let opened = may_open.then(|| open_mapped(mmap.pid, mmap.start, end, &mmap.path, identity)).flatten();
         self.n_open += usize::from(opened.is_some());
         if mmap.identity.build_id.is_none() {
-            mmap.identity.build_id = opened.as_ref().and_then(|opened| read_build_id(&opened.file));
+            mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(&opened.file));
         }
         self.files.insert(key, mmap.identity.build_id);
         self.saver.tell(Job::File(WatchedFile { opened, path: mmap.path.clone(), identity: mmap.identity }));
+    }
+
+    fn build_id(&self, file: &File) -> Option<BuildId> {
+        match self.parser.parse(file, ParseTask::BuildId)? {
+            ParsedFile { found: Found::Bytes, bytes } => BuildId::new(&bytes),
+            _ => None,
+        }
     }
 
     /// Takes note of a stack of the kernel's.

@@ -57,6 +57,8 @@ pub enum Note {
     TablesRefused(u64),
     /// So many dumps of compiled code were taken up to a record that makes no sense or is not whole, or up to a limit.
     DumpsCut(u64),
+    /// The parser of the request failed so many times on a file of the profiled programs.
+    ParserFailed(u64),
     /// The time in BPF programs could not be measured, though asked for: this user may not have the kernel do so.
     StatisticsRefused,
     /// Process events were given up because the recording could not be written.
@@ -102,6 +104,9 @@ impl Note {
             }
             Self::TablesRefused(n) => n_words(n, TABLES_REFUSED),
             Self::DumpsCut(n) => n_words(n, DUMPS_CUT),
+            Self::ParserFailed(n) => {
+                (None, format!("{PARSER_FAILED}: {n} times, and each time a build id or a file is missing").into())
+            }
             Self::StatisticsRefused => (None, STATISTICS_REFUSED.into()),
             Self::ProcessEventsDropped(n) => n_words(n, "process events could not be written"),
         }
@@ -127,6 +132,7 @@ const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID
     file of the process's user, too large, or not a jitdump";
 const DUMPS_CUT: &str = "jitdumps (jit-PID.dump) were read in part, up to a corrupt record or the size limit; later \
     code has no names";
+const PARSER_FAILED: &str = "the process that parses files of the profiled programs crashed or took too long";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";
 
 impl std::fmt::Display for Note {

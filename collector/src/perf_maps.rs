@@ -4,6 +4,7 @@
 //! held from the moment the process first has executable memory without a file, so that the table of a process that has
 //! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
 
+use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::proc::{effective_uid, inner_pid};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::perf_map::function;
@@ -63,16 +64,16 @@ impl PerfMaps {
     }
 
     /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`].
-    pub(crate) fn look(&mut self, emit: &mut impl FnMut(ModuleBytes)) {
+    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) {
         for (&pid, table) in &mut self.processes {
             let found = match &table.directory {
                 Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
-                None => open_path("/tmp").map_or(Found::Nothing, |tmp| open(&tmp, pid, own_uid())),
+                None => open_path("/tmp").map_or(MapFile::Missing, |tmp| open(&tmp, pid, own_uid())),
             };
             table.is_refused = match found {
-                Found::Nothing => false,
-                Found::Refused => true,
-                Found::Table(file) => !table.take(&file, &mut self.total, &mut |bytes| {
+                MapFile::Missing => false,
+                MapFile::Refused => true,
+                MapFile::Opened(file) => !table.take(&file, parser, &mut self.total, &mut |bytes| {
                     let path = Compiled::PerfMap(pid).path();
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }),
@@ -89,7 +90,7 @@ impl PerfMaps {
 impl Table {
     /// Hands on the lines that have come; says whether there was room for them. A file that is another, or has become
     /// shorter, is read from its beginning: later lines count.
-    fn take(&mut self, file: &File, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
+    fn take(&mut self, file: &File, parser: &dyn FileParser, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
         let Ok(metadata) = file.metadata() else { return false };
         let (inode, len) = (metadata.ino(), metadata.len());
         if len > MAX_MAP_BYTES {
@@ -99,7 +100,8 @@ impl Table {
             self.read = (inode, 0);
         }
         while self.read.1 < len {
-            let Some((lines, bytes)) = whole_lines(file, self.read.1) else { return false };
+            let parsed = parser.parse(file, ParseTask::PerfMap { offset: self.read.1 });
+            let Some(ParsedFile { found: Found::Lines(bytes), bytes: lines }) = parsed else { return false };
             if bytes == 0 {
                 break;
             }
@@ -136,11 +138,11 @@ fn tmp_below(root: &Path) -> Option<File> {
 
 /// What is at a table's path.
 #[derive(Debug)]
-enum Found {
-    Nothing,
+enum MapFile {
+    Missing,
     /// Something that is not read: anyone may write to `/tmp`.
     Refused,
-    Table(File),
+    Opened(File),
 }
 
 /// The user we run as; root if that cannot be found out.
@@ -153,13 +155,13 @@ pub(crate) fn own_uid() -> u32 {
 ///
 /// # Sources
 /// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, root's excepted.
-fn open(tmp: impl AsFd, pid: u32, owner: u32) -> Found {
+fn open(tmp: impl AsFd, pid: u32, owner: u32) -> MapFile {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match openat2(tmp, format!("perf-{pid}.map"), flags, Mode::empty(), resolve).map(File::from) {
-        Ok(file) if is_file_of(&file, owner) => Found::Table(file),
-        Err(rustix::io::Errno::NOENT) => Found::Nothing,
-        Ok(_) | Err(_) => Found::Refused,
+        Ok(file) if is_file_of(&file, owner) => MapFile::Opened(file),
+        Err(rustix::io::Errno::NOENT) => MapFile::Missing,
+        Ok(_) | Err(_) => MapFile::Refused,
     }
 }
 
@@ -170,7 +172,7 @@ pub(crate) fn is_file_of(file: &File, owner: u32) -> bool {
 
 /// The whole lines from a place in the table on that name a function, and how many bytes the whole lines there have: its
 /// program may be writing still.
-fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
+pub(crate) fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut filled = 0;
     while let Some(room) = piece.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -189,6 +191,7 @@ fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse::ParseHere;
     use std::io::Write;
     use std::os::unix::fs::symlink;
 
@@ -212,7 +215,7 @@ mod tests {
     fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
         let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
         pids.iter().for_each(|&pid| maps.add(pid, Directory::of(pid)));
-        maps.look(&mut |module| found.push(module));
+        maps.look(&ParseHere, &mut |module| found.push(module));
         (found, maps.n_refused())
     }
 
@@ -245,7 +248,7 @@ mod tests {
         let (mut total, mut pieces) = (0, Vec::new());
         let mut look = |file: &File| {
             let mut lines = Vec::new();
-            assert!(table.take(file, &mut total, &mut |piece| lines.extend(piece)));
+            assert!(table.take(file, &ParseHere, &mut total, &mut |piece| lines.extend(piece)));
             pieces.push(String::from_utf8(lines).unwrap());
         };
         for text in ["1000 10 f\n2000 1", "0 g", "\nnonsense\n3000 10 h\n", ""] {
@@ -264,11 +267,11 @@ mod tests {
         std::fs::write(dir.path().join("perf-7.map"), "1000 10 f\n").unwrap();
         let own = dir.path().metadata().unwrap().uid();
         let open = |pid, owner| open(open_path(dir.path()).unwrap(), pid, owner);
-        assert!(matches!(open(7, own), Found::Table(_)));
-        assert!(matches!(open(7, own + 1), Found::Refused), "not even root's");
-        assert!(matches!(open(8, own), Found::Nothing));
+        assert!(matches!(open(7, own), MapFile::Opened(_)));
+        assert!(matches!(open(7, own + 1), MapFile::Refused), "not even root's");
+        assert!(matches!(open(8, own), MapFile::Missing));
         std::fs::hard_link(dir.path().join("perf-7.map"), dir.path().join("other")).unwrap();
-        assert!(matches!(open(7, own), Found::Refused));
+        assert!(matches!(open(7, own), MapFile::Refused));
     }
 
     /// Check that a link in the place of a root directory's `/tmp` leads to a directory below that root, or nowhere.
@@ -302,7 +305,7 @@ mod tests {
         for len in [MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
             file.set_len(len).unwrap();
             let mut table = Table { directory: None, read: (0, 0), is_refused: false };
-            lens.push((table.take(&file, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
+            lens.push((table.take(&file, &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
         }
         assert_eq!(lens, [(true, 10), (false, 0)]);
     }

@@ -1,15 +1,21 @@
 //! What can be asked for, and what comes back.
 
+use crate::bpf::types;
 use crate::error::Error;
 use crate::event::EventSpec;
 use crate::note::Note;
+use crate::parse::{FileParser, ParseHere};
 use fpprof_recording::model::{CaptureMode, Collector, End, Event, Sampling};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+/// Processes that can be left out.
+pub(crate) const MAX_EXCLUDED: usize = types::limit::MAX_EXCLUDED.0 as usize;
+
 /// What to record, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Whom.
     pub target: Target,
@@ -34,6 +40,8 @@ pub struct Request {
     pub exclude_self: bool,
     /// Another process to leave out with it: one that works for it.
     pub worker_pid: Option<u32>,
+    /// Who parses the files of the profiled programs.
+    pub parser: Arc<dyn FileParser>,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
     /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
@@ -59,6 +67,7 @@ impl Request {
             encoder_threads: None,
             exclude_self: true,
             worker_pid: None,
+            parser: Arc::new(ParseHere),
             keep_raw_stacks: false,
             statistics: false,
             collector: CollectorWish::Auto,
@@ -66,8 +75,13 @@ impl Request {
     }
 
     /// Processes to leave out, by number; 0 is none.
-    pub(crate) fn excluded_pids(&self) -> [u32; 2] {
-        if self.exclude_self { [std::process::id(), self.worker_pid.unwrap_or(0)] } else { [0; 2] }
+    pub(crate) fn excluded_pids(&self) -> [u32; MAX_EXCLUDED] {
+        let mut excluded = [0; MAX_EXCLUDED];
+        if self.exclude_self {
+            let pids = [std::process::id()].into_iter().chain(self.worker_pid).chain(self.parser.pids());
+            excluded.iter_mut().zip(pids).for_each(|(slot, pid)| *slot = pid);
+        }
+        excluded
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{Patient, RecordingFile, say};
-use crate::values;
+use crate::{values, worker};
 use anyhow::Context as _;
 use clap::ArgAction;
 use fpprof_collector::{CollectorWish, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
@@ -175,7 +175,7 @@ impl From<CollectorChoice> for CollectorWish {
 /// # Errors
 /// If nothing could be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let request = request(args)?;
+    let mut request = request(args)?;
     if args.verbose {
         fpprof_collector::print_libbpf_messages();
     }
@@ -183,6 +183,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         say(&format!("{request:#?}"));
         return Ok(DONE);
     }
+    request.parser = worker::parser()?;
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
     let file = RecordingFile::until(&args.output, stop);

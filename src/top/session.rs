@@ -7,11 +7,9 @@ use super::screen::Screen;
 use super::stream;
 use super::view::{Cost, View, Wanted};
 use crate::output::RecordingFile;
-use crate::worker::is_privileged;
+use crate::worker::{self, cpu_time, is_privileged};
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
-use nix::time::{ClockId, clock_getcpuclockid};
-use nix::unistd::Pid;
 use ratatui::crossterm::event::{Event, KeyEventKind, poll, read};
 use std::path::Path;
 use std::process::Child;
@@ -52,7 +50,7 @@ pub(crate) fn run(
     let fallback = Mutex::new(None);
     let (mut worker, remote) = is_privileged().then(remote::start).transpose()?.unzip();
     let worker_pid = worker.as_ref().map(Child::id);
-    let request = Request { worker_pid, ..config.request.clone() };
+    let request = Request { worker_pid, parser: worker::parser()?, ..config.request.clone() };
     let mut screen = Screen::take()?;
     let (shown, recorded) = std::thread::scope(|scope| {
         let analyst = feed.clone();
@@ -72,7 +70,7 @@ pub(crate) fn run(
             outcome
         });
         let mut view = View::new(config.target.clone(), config.window_seconds);
-        let mut meter = Meter::new(worker_pid);
+        let mut meter = Meter::new(request.parser.pids().into_iter().chain(worker_pid).collect());
         let shown = show(&mut view, &mut screen, &mut meter, &updates, &progress, || recorder.is_finished());
         stop.stop(nix::libc::SIGTERM);
         let recorded = recorder.join();
@@ -130,17 +128,16 @@ fn show(
     Ok(())
 }
 
-/// What this process and its worker use, from one look to the next.
+/// What this process and its workers use, from one look to the next.
 struct Meter {
-    worker: Option<Pid>,
+    workers: Vec<u32>,
     at: Instant,
     cpu: Duration,
 }
 
 impl Meter {
-    fn new(worker_pid: Option<u32>) -> Self {
-        let worker = worker_pid.and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
-        Self { worker, at: Instant::now(), cpu: cpu(worker) }
+    fn new(workers: Vec<u32>) -> Self {
+        Self { at: Instant::now(), cpu: cpu(&workers), workers }
     }
 
     /// Since the last look, if that is long enough ago to tell.
@@ -149,10 +146,10 @@ impl Meter {
         if elapsed < DRAW_EVERY / 2 {
             return last;
         }
-        let now = cpu(self.worker);
+        let now = cpu(&self.workers);
         let used = now.saturating_sub(self.cpu);
         (self.at, self.cpu) = (Instant::now(), now);
-        let pids = ["self".to_owned()].into_iter().chain(self.worker.map(|pid| pid.to_string()));
+        let pids = ["self".to_owned()].into_iter().chain(self.workers.iter().map(u32::to_string));
         Cost {
             cpu_percent: 100.0 * used.as_secs_f64() / elapsed.as_secs_f64(),
             rss_bytes: pids.filter_map(|pid| rss_bytes(&pid)).sum(),
@@ -161,10 +158,8 @@ impl Meter {
 }
 
 /// CPU time since the start. A worker that has ended counts no more.
-fn cpu(worker: Option<Pid>) -> Duration {
-    let theirs = worker.and_then(|pid| clock_getcpuclockid(pid).ok());
-    let clocks = [Some(ClockId::CLOCK_PROCESS_CPUTIME_ID), theirs].into_iter().flatten();
-    clocks.filter_map(|clock| clock.now().ok()).map(Duration::from).sum()
+fn cpu(workers: &[u32]) -> Duration {
+    [std::process::id()].iter().chain(workers).copied().map(cpu_time).sum()
 }
 
 fn rss_bytes(pid: &str) -> Option<u64> {

@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
 ";
 
 /// The modules whose bytes a recording holds whose path ends so.
-fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
+pub(crate) fn modules(file: &Path, ending: &str) -> Vec<ModuleBytes> {
     let mut found = Vec::new();
     let Ok(mut recording) = Recording::open(fs::File::open(file).expect("the recording is there")) else {
         return found;

@@ -1,8 +1,13 @@
 //! What parses strangers' files has no privileges.
 
-use super::support::{fpprof, record, wait_until};
+use super::kept::modules;
+use super::support::{assert_balance, compile, fpprof, number, record, report, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 /// The fields of a process's `status`.
 pub(crate) fn status(pid: u32) -> BTreeMap<String, String> {
@@ -45,6 +50,76 @@ fn files_are_parsed_without_privileges() {
     import.kill().unwrap();
     import.wait().unwrap();
     wait_until("the worker ends with the first process", || status(pid).is_empty());
+}
+
+/// A recording of a shell that waits for a line: the recorder, and the processes that parse files for it.
+fn recording_shell(file: &Path, script: &str) -> (Child, Vec<u32>) {
+    let mut record = fpprof();
+    record.args(["record", "-o"]).arg(file).args(["--", "sh", "-c", &format!("read line; {script}")]);
+    let record = record.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut parsers = Vec::new();
+    wait_until("parsers and shell are started", || {
+        let children = children(record.id());
+        let is_confined = |pid: &u32| status(*pid).get("Seccomp").is_some_and(|mode| mode == "2");
+        parsers = children.iter().copied().filter(is_confined).collect();
+        parsers.len() == 2 && children.len() == 3
+    });
+    (record, parsers)
+}
+
+/// Check that the recorder has the files of profiled programs parsed by processes without privileges, that these have
+/// nothing of it open, and that they end with it.
+#[test]
+fn the_recorder_parses_nothing_itself() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (mut record, parsers) = recording_shell(&dir.path().join("recording"), "true");
+    for &pid in &parsers {
+        assert_confined(&status(pid));
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let open: Vec<_> = open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+        let shown = |what: &str| open.iter().any(|path| path.to_string_lossy().contains(what));
+        assert!(!shown("bpf") && !shown("perf_event") && !shown("recording"), "{open:?}");
+    }
+    record.kill().unwrap();
+    record.wait().unwrap();
+    wait_until("they end with it", || parsers.iter().all(|&pid| status(pid).is_empty()));
+}
+
+/// Check that a process that parses may die: the file it was to parse is left out, which is said, and the next one is
+/// parsed by another.
+#[test]
+fn a_parser_that_dies_costs_one_file() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("recording");
+    let source = "int main(void) { for (volatile long n; ; n++) ; }";
+    std::fs::write(dir.path().join("program.c"), source).unwrap();
+    let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+    compile("gcc", &["-O1"], &one, &dir.path().join("program.c"));
+    std::fs::copy(&one, &other).unwrap();
+    let run = |path: &Path| {
+        let path = path.to_str().unwrap();
+        // It is deleted while it runs, and not before.
+        format!("{path} & p=\"$p $!\"; until [ \"$(readlink /proc/$!/exe)\" = {path} ]; do :; done; rm {path}; ")
+    };
+    let script = format!("{}{}read line; kill $p", run(&one), run(&other));
+    let (mut record, parsers) = recording_shell(&file, &script);
+    for pid in parsers {
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
+    }
+    let mut lines = record.stdin.take().unwrap();
+    lines.write_all(b"\n").unwrap();
+    let kept = || ["/one", "/other"].map(|name| modules(&file, name).len()).iter().sum::<usize>();
+    wait_until("one of two is kept", || kept() == 1);
+    lines.write_all(b"\n").unwrap();
+    let output = record.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("the process that parses files of the profiled programs crashed"), "{words}");
+    assert!(words.contains("1 deleted or replaced files could not be saved"), "{words}");
+    let report = report(&file, &["--strategies", "dwarf"]);
+    assert_balance(&report);
+    assert!(number(&report, "recorded") > 0);
+    assert_eq!(kept(), 1, "{words}");
 }
 
 /// Check that root's report has the names of a program that only its owner may read, and is one's own only.

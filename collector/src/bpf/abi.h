@@ -34,6 +34,8 @@ enum limit {
 	 * stack.
 	 */
 	THREAD_BLOCK_BYTES = 64 << 10,
+	/* Processes of ours that are not profiled: the recorder, the one that analyses for `top`, two that parse files. */
+	MAX_EXCLUDED = 4,
 	/* Threads whose stack's mapping a CPU remembers, a power of two. */
 	STACK_MAPPINGS = 256,
 	/* Threads whose stack's mapping user space tells of, a power of two. */

@@ -35,7 +35,12 @@ static __always_inline bool is_tracked(struct tracked *process, struct task_stru
 
 static __always_inline bool is_excluded(__u32 pid)
 {
-	return pid == excluded_pids[0] || pid == excluded_pids[1];
+	bool is_excluded = false;
+
+#pragma unroll
+	for (int i = 0; i < MAX_EXCLUDED; i++)
+		is_excluded |= pid == excluded_pids[i];
+	return is_excluded;
 }
 
 /* Whether a thread is to be profiled. */

@@ -3,6 +3,7 @@
 use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
+use crate::request::MAX_EXCLUDED;
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -15,14 +16,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
     /// Everything but these processes; 0 is none.
-    System { excluded_pids: [u32; 2] },
+    System { excluded_pids: [u32; MAX_EXCLUDED] },
     /// Processes that are tracked.
     Tracked,
     /// Threads that are tracked.
     Threads,
     /// A control group, but not these processes: by the number of the group, and in version 1 of a controller of its
     /// hierarchy.
-    Cgroup { id: u64, subsystem: Option<u32>, excluded_pids: [u32; 2] },
+    Cgroup { id: u64, subsystem: Option<u32>, excluded_pids: [u32; MAX_EXCLUDED] },
 }
 
 /// What the programs are to do.
@@ -235,8 +236,8 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     }
     (rodata.filter, rodata.excluded_pids) = match config.filter {
         Filter::System { excluded_pids } => (types::filter::FILTER_SYSTEM.0, excluded_pids),
-        Filter::Tracked => (types::filter::FILTER_TRACKED.0, [0; 2]),
-        Filter::Threads => (types::filter::FILTER_THREADS.0, [0; 2]),
+        Filter::Tracked => (types::filter::FILTER_TRACKED.0, [0; MAX_EXCLUDED]),
+        Filter::Threads => (types::filter::FILTER_THREADS.0, [0; MAX_EXCLUDED]),
         Filter::Cgroup { id, subsystem, excluded_pids } => {
             rodata.cgroup_id = id;
             rodata.cgroup_subsystem = subsystem.unwrap_or(CGROUP_UNIFIED);

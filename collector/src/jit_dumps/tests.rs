@@ -29,11 +29,11 @@ fn load(name: &[u8], code: &[u8]) -> Vec<u8> {
 fn all_of(bytes: &[u8], room: usize) -> Option<(Vec<u8>, bool)> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    whole(take(&file, &mut Taken::default(), room))
+    whole(take(&file, &mut JitDumpPosition::default(), room))
 }
 
-fn whole(taken: Option<(Vec<u8>, State)>) -> Option<(Vec<u8>, bool)> {
-    taken.map(|(bytes, state)| (bytes, state == State::Nothing))
+fn whole(taken: Option<(Vec<u8>, bool)>) -> Option<(Vec<u8>, bool)> {
+    taken.map(|(bytes, is_cut)| (bytes, !is_cut))
 }
 
 /// Check that loads are taken without their code, moves whole, and nothing of other records, whatever the length of the
@@ -90,7 +90,7 @@ fn there_is_an_end_to_what_is_taken() {
 #[test]
 fn dumps_are_taken_as_they_grow() {
     let mut file = tempfile::tempfile().unwrap();
-    let mut taken = Taken::default();
+    let mut taken = JitDumpPosition::default();
     let second = load(b"second", b"code");
     let mut look = |bytes: &[u8]| {
         file.write_all(bytes).unwrap();
@@ -128,7 +128,7 @@ fn holes_are_passed_over() {
     file.write_all(&record(99, 0, &[])[..4]).unwrap();
     file.write_all(&u32::MAX.to_le_bytes()).unwrap();
     file.set_len(1 << 42).unwrap();
-    assert_eq!(whole(take(&file, &mut Taken::default(), 1 << 20)), Some((header(), false)));
+    assert_eq!(whole(take(&file, &mut JitDumpPosition::default(), 1 << 20)), Some((header(), false)));
 }
 
 /// Check that only files of the name are marks.

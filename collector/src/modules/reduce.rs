@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Kept are the headers, code, symbols, notes, relocations (which name PLT entries), call frame information and debug
 /// information. Of a file without section headers: its executable segments, notes, and what follows the header of the call
 /// frame information in its segment.
-pub(super) fn without_data(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn without_data(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     let mut kept = match FileKind::parse(bytes.as_slice()).ok()? {
         FileKind::Elf64 => needed::<FileHeader64<Endianness>>(&bytes),
         FileKind::Elf32 => needed::<FileHeader32<Endianness>>(&bytes),

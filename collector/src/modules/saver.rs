@@ -1,19 +1,17 @@
 //! The thread that looks for files that are gone.
 
 use super::NotKept;
-use super::reduce::without_data;
 use crate::jit_dumps::{JitDump, JitDumps};
+use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
 use crate::proc::{Opened, still_at};
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Largest file that is put into a recording.
-const MAX_FILE_BYTES: u64 = 40 << 20;
 /// Bytes of all files that are put into a recording.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
 /// Files whose paths are looked at each time.
@@ -48,11 +46,12 @@ pub(super) struct FileSaver {
 }
 
 impl FileSaver {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (emit, ready) = sync_channel(1);
         let work = Work {
             emit,
+            parser,
             files: Vec::new(),
             tables: PerfMaps::default(),
             dumps: JitDumps::default(),
@@ -89,6 +88,7 @@ impl FileSaver {
 /// The thread, from inside.
 struct Work {
     emit: SyncSender<PackedModule>,
+    parser: Arc<dyn FileParser>,
     /// Still where they were.
     files: Vec<WatchedFile>,
     tables: PerfMaps,
@@ -136,21 +136,22 @@ impl Work {
         for kept in self.files.drain(..n).collect::<Vec<_>>() {
             self.look_at(kept);
         }
-        let emit = &self.emit;
-        self.tables.look(&mut |module| _ = hand_on(emit, module));
-        self.dumps.look(&mut |module| _ = hand_on(emit, module));
+        let (emit, parser) = (&self.emit, self.parser.as_ref());
+        self.tables.look(parser, &mut |module| _ = hand_on(emit, module));
+        self.dumps.look(parser, &mut |module| _ = hand_on(emit, module));
     }
 
     fn look_at(&mut self, kept: WatchedFile) {
         if still_at(&kept.path, &kept.identity, kept.opened.as_ref()) {
             return self.files.push(kept);
         }
-        let room = MAX_FILE_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(self.total));
-        let bytes = kept.opened.as_ref().filter(|opened| opened.bytes <= room).and_then(read_all);
-        let Some(bytes) = bytes else { return self.n_lost += 1 };
-        self.total = self.total.saturating_add(bytes.len() as u64);
+        let room = MAX_PARSED_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+        let opened = kept.opened.as_ref().filter(|opened| opened.bytes <= room);
+        let parsed = opened
+            .and_then(|Opened { file, bytes, .. }| self.parser.parse(file, ParseTask::WithoutData { bytes: *bytes }));
         // Of what is no ELF file the recording says that it was there.
-        let bytes = without_data(bytes).unwrap_or_default();
+        let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
+        self.total = self.total.saturating_add(bytes.len() as u64);
         let module = ModuleBytes { path: kept.path, identity: kept.identity, bytes };
         self.n_lost += u64::from(!hand_on(&self.emit, module));
     }
@@ -160,11 +161,4 @@ impl Work {
 fn hand_on(emit: &SyncSender<PackedModule>, module: ModuleBytes) -> bool {
     // Nobody waits for it any more if the recording is given up.
     PackedModule::new(module).map(|packed| emit.send(packed)).is_ok()
-}
-
-/// As many bytes as the file had when it was opened; `None` if it has become shorter.
-fn read_all(opened: &Opened) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(opened.bytes).ok()?];
-    opened.file.read_exact_at(&mut bytes, 0).ok()?;
-    Some(bytes)
 }

@@ -4,6 +4,7 @@ use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::events::Events;
 use super::stack_ends::StackEnds;
 use crate::modules::{Modules, NotKept};
+use crate::request::MAX_EXCLUDED;
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
@@ -41,7 +42,7 @@ pub(super) struct Options {
     pub(super) sampling: Sampling,
     pub(super) keeps_raw_stacks: bool,
     /// Its samples are skipped.
-    pub(super) excluded_pids: [u32; 2],
+    pub(super) excluded_pids: [u32; MAX_EXCLUDED],
 }
 
 /// What a CPU's ring said so far.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::modules::{Modules, NotKept, vdso};
 use crate::note::Note;
 use crate::proc::{online_cpus, processes, read_number};
-use crate::request::{Outcome, Progress, Request, Target, Update};
+use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
 use crate::synthesis::{describe, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
@@ -48,7 +48,12 @@ pub(crate) fn record<W: Write>(
     let mut session = Session {
         request,
         notes: notes_of(&plan, &events),
-        reader: Reader::new(writer, events, Modules::new(open_files.limit())?, options(request, &plan)),
+        reader: Reader::new(
+            writer,
+            events,
+            Modules::new(open_files.limit(), &request.parser)?,
+            options(request, &plan),
+        ),
         plan: &plan,
         running,
         stop,
@@ -80,7 +85,7 @@ fn options(request: &Request, plan: &Plan) -> Options {
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
         return_address_mask: crate::arch::return_address_mask(),
     };
-    let excluded_pids = if plan.is_system { request.excluded_pids() } else { [0; 2] };
+    let excluded_pids = if plan.is_system { request.excluded_pids() } else { [0; MAX_EXCLUDED] };
     Options { layout, sampling: request.sampling, keeps_raw_stacks: request.keep_raw_stacks, excluded_pids }
 }
 
@@ -211,8 +216,9 @@ impl<W: Write> Session<'_, W> {
     fn own_cost(&self, before: &Rusage, at_stop: &Rusage) -> OwnCost {
         let now = rusage();
         let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
+        let parser_ns = u64::try_from(self.request.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
         OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.user_ns),
+            user_ns: now.user_ns.saturating_sub(before.user_ns).saturating_add(parser_ns),
             system_ns: now.system_ns.saturating_sub(before.system_ns),
             after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
             max_rss_bytes: now.max_rss_bytes,
@@ -232,6 +238,7 @@ impl<W: Write> Session<'_, W> {
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),
+            (self.request.parser.n_failed(), Note::ParserFailed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),

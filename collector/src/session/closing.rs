@@ -149,8 +149,9 @@ impl<W: Write> Session<'_, W> {
         let waits = statistics.and_then(|found| found.waits);
         let wrote = before.written.zip(written());
         let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
+        let parser_ns = u64::try_from(self.request.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
         Ok(OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.usage.user_ns),
+            user_ns: now.user_ns.saturating_sub(before.usage.user_ns).saturating_add(parser_ns),
             system_ns: now.system_ns.saturating_sub(before.usage.system_ns),
             after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
             max_rss_bytes: now.max_rss_bytes,
@@ -195,6 +196,7 @@ impl<W: Write> Session<'_, W> {
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),
+            (self.request.parser.n_failed(), Note::ParserFailed),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),

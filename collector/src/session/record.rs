@@ -87,7 +87,7 @@ impl Loaded<'_> {
             sideband: self.sideband,
             rings: Rings::new(self.memory, &plan.config),
             tracker: Tracker::new(running.follows_all()),
-            modules: Modules::new(self.open_files.limit())?,
+            modules: Modules::new(self.open_files.limit(), &request.parser)?,
             stack_hints: self.stack_hints,
         };
         let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);

@@ -145,7 +145,7 @@ pub struct SidebandLoss {
 /// What recording cost, measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OwnCost {
-    /// User CPU of the collector process, nanoseconds.
+    /// User CPU of the collector process, and all CPU of the processes that parse files for it, nanoseconds.
     pub user_ns: u64,
     /// System CPU of the collector process, nanoseconds.
     pub system_ns: u64,

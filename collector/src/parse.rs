@@ -1,0 +1,133 @@
+//! Parsing of what profiled programs control: their ELF files, and the files in which they describe compiled code.
+//!
+//! The collector opens such files and reads nothing of them itself: each goes to the [`FileParser`] of the request, with what
+//! is to be taken from it. A caller with privileges provides a parser that hands the file to a process without any, which
+//! calls [`parse`].
+
+use crate::jit_dumps::{self, JitDumpPosition};
+use crate::modules::without_data;
+use crate::perf_maps::whole_lines;
+use crate::proc::read_build_id;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+/// What is to be taken from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ParseTask {
+    /// The GNU build id of an ELF file.
+    BuildId,
+    /// An ELF file of so many bytes, with zeros for its data.
+    WithoutData {
+        /// Its length when it was opened.
+        bytes: u64,
+    },
+    /// The whole lines of a perf map from an offset on that name a function.
+    PerfMap {
+        /// In bytes.
+        offset: u64,
+    },
+    /// The records of a jitdump from a position on, without code.
+    JitDump {
+        /// Where the last call left off.
+        position: JitDumpPosition,
+        /// Most bytes to be taken.
+        room: usize,
+    },
+}
+
+/// What was found in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// Not what was asked for: no build id, no ELF file, no jitdump.
+    Nothing,
+    /// The file cannot be read, or has become shorter.
+    Unreadable,
+    /// What was asked for: [`ParsedFile::bytes`].
+    Bytes,
+    /// Lines of a perf map. So many bytes of it were looked at.
+    Lines(u64),
+    /// Records of a jitdump.
+    Records {
+        /// Where to go on.
+        position: JitDumpPosition,
+        /// A record follows that is corrupt, not whole, or beyond a limit.
+        is_cut: bool,
+    },
+}
+
+/// The result of parsing a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsedFile {
+    /// What was found.
+    pub found: Found,
+    /// What was taken; at most [`MAX_PARSED_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// Most bytes that are taken from a file at once.
+pub const MAX_PARSED_BYTES: u64 = 40 << 20;
+
+/// Parses files.
+pub trait FileParser: std::fmt::Debug + Send + Sync {
+    /// Does `task`; `None` if it crashed or took too long over this file.
+    fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile>;
+
+    /// Processes that do it, which are not to be profiled.
+    fn pids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// CPU time of these processes so far.
+    fn cpu_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How many times it crashed or took too long.
+    fn n_failed(&self) -> u64 {
+        0
+    }
+}
+
+/// Parses in the calling thread, with the rights of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ParseHere;
+
+impl FileParser for ParseHere {
+    fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile> {
+        Some(parse(file, task))
+    }
+}
+
+/// Takes from a file what `task` asks for.
+#[must_use]
+pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
+    let (found, bytes) = match task {
+        ParseTask::BuildId => match read_build_id(file) {
+            Some(build_id) => (Found::Bytes, build_id.as_bytes().to_vec()),
+            None => (Found::Nothing, Vec::new()),
+        },
+        ParseTask::WithoutData { bytes } => match read_all(file, bytes).map(without_data) {
+            Some(Some(kept)) => (Found::Bytes, kept),
+            Some(None) => (Found::Nothing, Vec::new()),
+            None => (Found::Unreadable, Vec::new()),
+        },
+        ParseTask::PerfMap { offset } => match whole_lines(file, offset) {
+            Some((lines, bytes)) => (Found::Lines(bytes), lines),
+            None => (Found::Unreadable, Vec::new()),
+        },
+        ParseTask::JitDump { mut position, room } => match jit_dumps::take(file, &mut position, room) {
+            Some((records, is_cut)) => (Found::Records { position, is_cut }, records),
+            None => (Found::Nothing, Vec::new()),
+        },
+    };
+    ParsedFile { found, bytes }
+}
+
+/// So many bytes from the start of a file; `None` if it has fewer.
+fn read_all(file: &File, bytes: u64) -> Option<Vec<u8>> {
+    let mut all = vec![0; usize::try_from(bytes.min(MAX_PARSED_BYTES)).ok()?];
+    file.read_exact_at(&mut all, 0).ok()?;
+    Some(all)
+}
