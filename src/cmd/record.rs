@@ -183,8 +183,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         say(&format!("{request:#?}"));
         return Ok(DONE);
     }
-    request.parser = worker::parser()?;
     let stop = StopFlag::on_signals().context("watching for signals")?;
+    request.parser = worker::parser()?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
     let file = RecordingFile::until(&args.output, stop);
     let undo = file.undo();

@@ -1,6 +1,7 @@
 //! Real recordings from outside: the exit status is passed on, everything adds up, and nothing is lost when the
 //! recorder or the disk dies. These tests load the real BPF program and fail where that is not possible.
 
+use super::worker::{children, status};
 use crate::support::{
     Ended, Ran, assert_balance, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
     wait_until,
@@ -249,10 +250,10 @@ fn a_stopped_recorder_accounts_for_every_tick() {
     }
 }
 
-/// The first child of a process.
+/// The first child of a process that does not parse files for it.
 fn child_of(pid: &str) -> Option<String> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next().map(str::to_owned)
+    let is_worker = |child: &u32| status(*child).get("Name").is_some_and(|name| name == "fpprof-worker");
+    children(pid.parse().ok()?).into_iter().find(|child| !is_worker(child)).map(|child| child.to_string())
 }
 
 /// Check that perf can record beside us: what we ask of the kernel must not change what others get.

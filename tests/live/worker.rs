@@ -108,6 +108,8 @@ fn a_parser_that_dies_costs_one_file() {
     }
     let mut lines = record.stdin.take().unwrap();
     lines.write_all(b"\n").unwrap();
+    let begun = || std::fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0);
+    wait_until("the recording is begun", begun);
     let kept = || ["/one", "/other"].map(|name| modules(&file, name).len()).iter().sum::<usize>();
     wait_until("one of two is kept", || kept() == 1);
     lines.write_all(b"\n").unwrap();
