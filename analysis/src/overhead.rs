@@ -3,7 +3,7 @@
 //! ```text
 //! interrupts = ticks × what one takes (measured on the recorded machine, without our program)
 //! programs   = run time of our BPF programs, by the kernel's own statistics
-//! collector  = CPU of the collector's threads, to the end of the recording
+//! collector  = CPU of the collector's processes, from the start of sampling to the end of the recording
 //! target     = ticks that hit the target ÷ rate: its CPU time as sampled
 //! ```
 //!
@@ -25,7 +25,7 @@ pub struct Overhead {
     pub interrupts_s: Option<f64>,
     /// Our BPF programs, seconds; `None` where it was not measured.
     pub programs_s: Option<f64>,
-    /// The collector's threads, the time after the last sample included, seconds.
+    /// The collector's processes, without what they took before sampling began, seconds.
     pub collector_s: f64,
     /// The parts above that are known, together, seconds.
     pub all_s: f64,
@@ -80,7 +80,7 @@ impl Overhead {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let interrupts_s = own.interrupt_ns.map(|ns| seconds(ns) * ticks.fired as f64);
         let programs_s = own.bpf_run_ns.map(seconds);
-        let collector_s = seconds(own.user_ns.saturating_add(own.system_ns));
+        let collector_s = seconds(own.cpu_ns().saturating_sub(own.before_start_ns));
         let all_s = interrupts_s.unwrap_or(0.0) + programs_s.unwrap_or(0.0) + collector_s;
         let machine_s = f64::from(setting.cpus) * setting.duration_s;
         let on_target = ticks.fired.saturating_sub(ticks.skipped) as f64;

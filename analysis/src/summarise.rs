@@ -225,13 +225,15 @@ impl Cost {
     /// What a recording says it cost.
     #[must_use]
     pub fn new(own: &OwnCost, ticks: Ticks, setting: Setting) -> Self {
-        let all_ns = own.user_ns.saturating_add(own.system_ns);
-        let collector_cpu_s = seconds(all_ns.saturating_sub(own.after_stop_ns));
+        let sampling_ns = own.cpu_ns().saturating_sub(own.before_start_ns).saturating_sub(own.after_stop_ns);
+        let collector_cpu_s = seconds(sampling_ns);
         let per_tick = own.bpf_run_ns.zip(own.bpf_runs).filter(|&(_, runs)| runs > 0);
         Self {
             collector_cpu_s,
             collector_cpu_percent: ratio(collector_cpu_s * 100.0, setting.duration_s),
+            start_cpu_s: seconds(own.before_start_ns),
             stop_cpu_s: seconds(own.after_stop_ns),
+            parser_cpu_s: seconds(own.parser_ns),
             max_rss_bytes: own.max_rss_bytes,
             bpf_ns_per_tick: per_tick.map(|(ns, runs)| ns as f64 / runs as f64),
             overhead: Overhead::new(own, ticks, setting),

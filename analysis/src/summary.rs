@@ -212,8 +212,12 @@ pub struct Cost {
     pub collector_cpu_s: f64,
     /// The same in per cent of one CPU.
     pub collector_cpu_percent: f64,
+    /// CPU seconds before sampling began: most of it is the kernel's check of our BPF programs.
+    pub start_cpu_s: f64,
     /// CPU seconds after the last sample.
     pub stop_cpu_s: f64,
+    /// Part of the three above of the processes that parse files for the recorder.
+    pub parser_cpu_s: f64,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: u64,
     /// Mean nanoseconds in our BPF program for each tick; `None` when the kernel would not say.

@@ -41,8 +41,9 @@ pub(crate) fn fill(
     run.skipped = Measured::Value(summary.skipped);
     run.dropped = Measured::Value(summary.dropped);
     run.lost_chunks = Measured::Value(summary.lost_gaps);
-    run.collector_cpu_s = Measured::Value(watched.own_cpu_s);
     let cost = summary.cost.as_ref();
+    // Processes that parse for the recorder are not among its threads.
+    run.collector_cpu_s = Measured::Value(watched.own_cpu_s + cost.map_or(0.0, |cost| cost.parser_cpu_s));
     let cut = "the recording ends early";
     run.collector_stop_cpu_s = Measured::or_missing(cost.map(|cost| cost.stop_cpu_s), cut);
     let bpf_ns = cost.and_then(|cost| cost.bpf_ns_per_tick);

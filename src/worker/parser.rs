@@ -140,10 +140,15 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Does not wait for its end: it may be stuck in a read from a network.
+    /// Waits for its end, but not for long: it may be stuck in a read from a network.
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::modules::{Modules, NotKept, vdso};
 use crate::note::Note;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, events, meta};
+use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
 use crate::synthesis::{describe, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use fpprof_recording::RecordingWriter;
@@ -58,6 +58,7 @@ pub(crate) fn record<W: Write>(
         running,
         stop,
         begun: TicksBegun::default(),
+        cpu_ns_at_start: 0,
     };
     session.start()?;
     let reason = session.run(update)?;
@@ -108,6 +109,8 @@ struct Session<'a, W> {
     running: Running,
     stop: &'a StopFlag,
     begun: TicksBegun,
+    /// CPU time of this process and its parser when sampling began.
+    cpu_ns_at_start: u64,
     notes: Vec<Note>,
 }
 
@@ -115,6 +118,7 @@ impl<W: Write> Session<'_, W> {
     /// What exists already, then samples, then the command.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_existing();
+        self.cpu_ns_at_start = cpu_ns(self.request);
         self.begun = TicksBegun::at(monotonic_ns());
         self.reader.events.enable()?;
         self.running.release(self.plan.command.as_ref())
@@ -215,12 +219,13 @@ impl<W: Write> Session<'_, W> {
 
     fn own_cost(&self, before: &Rusage, at_stop: &Rusage) -> OwnCost {
         let now = rusage();
-        let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
-        let parser_ns = u64::try_from(self.request.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
+        let parser_ns = cpu_ns(self.request).saturating_sub(now.cpu_ns());
         OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.user_ns).saturating_add(parser_ns),
+            user_ns: now.user_ns.saturating_sub(before.user_ns),
             system_ns: now.system_ns.saturating_sub(before.system_ns),
-            after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
+            parser_ns,
+            before_start_ns: self.cpu_ns_at_start.saturating_sub(before.cpu_ns()),
+            after_stop_ns: now.cpu_ns().saturating_sub(at_stop.cpu_ns()),
             max_rss_bytes: now.max_rss_bytes,
             ring_bytes: self.reader.ring_bytes,
             ..OwnCost::default()

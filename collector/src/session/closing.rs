@@ -2,7 +2,7 @@
 
 use super::balance::{Written, cpu_counters, with_open};
 use super::meta::events;
-use super::record::{Session, Spent};
+use super::record::{Session, Spent, cpu_ns};
 use super::ticks::ticks_in;
 use crate::bpf::types::counter;
 use crate::error::Error;
@@ -148,12 +148,13 @@ impl<W: Write> Session<'_, W> {
         let statistics = statistics.map_err(Error::system("reading the statistics of the BPF programs"))?;
         let waits = statistics.and_then(|found| found.waits);
         let wrote = before.written.zip(written());
-        let cpu_ns = |usage: &Rusage| usage.user_ns + usage.system_ns;
-        let parser_ns = u64::try_from(self.request.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
+        let parser_ns = cpu_ns(self.request).saturating_sub(now.cpu_ns());
         Ok(OwnCost {
-            user_ns: now.user_ns.saturating_sub(before.usage.user_ns).saturating_add(parser_ns),
+            user_ns: now.user_ns.saturating_sub(before.usage.user_ns),
             system_ns: now.system_ns.saturating_sub(before.usage.system_ns),
-            after_stop_ns: cpu_ns(&now).saturating_sub(cpu_ns(at_stop)),
+            parser_ns,
+            before_start_ns: self.cpu_ns_at_start.saturating_sub(before.usage.cpu_ns()),
+            after_stop_ns: now.cpu_ns().saturating_sub(at_stop.cpu_ns()),
             max_rss_bytes: now.max_rss_bytes,
             bpf_run_ns: statistics.map(|found| found.sampler.run_ns + found.followers_ns),
             bpf_runs: statistics.map(|found| found.sampler.runs),

@@ -101,6 +101,7 @@ impl Loaded<'_> {
             running,
             stop,
             begun: TicksBegun::default(),
+            cpu_ns_at_start: 0,
             cpus: Cpus::new(&plan.cpus),
             throttled_ticks: BTreeMap::new(),
             nested: Nested::default(),
@@ -132,6 +133,12 @@ fn hold_target(
     })
 }
 
+/// CPU time of this process and its parser so far.
+pub(crate) fn cpu_ns(request: &Request) -> u64 {
+    let parser_ns = u64::try_from(request.parser.cpu_time().as_nanos()).unwrap_or(u64::MAX);
+    rusage().cpu_ns().saturating_add(parser_ns)
+}
+
 /// What this process had used before the recording.
 pub(super) struct Spent {
     pub(super) usage: Rusage,
@@ -157,6 +164,8 @@ pub(super) struct Session<'a, W> {
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
     pub(super) begun: TicksBegun,
+    /// CPU time of this process and its parser when sampling began.
+    pub(super) cpu_ns_at_start: u64,
     pub(super) cpus: Cpus,
     /// Ticks that throttling suppressed, by CPU, as far as it is over.
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
@@ -170,6 +179,7 @@ impl<W: Write> Session<'_, W> {
     /// What exists already, then samples, then the command.
     fn start(&mut self) -> Result<(), Error> {
         self.describe_existing();
+        self.cpu_ns_at_start = cpu_ns(self.request);
         self.begun = TicksBegun::at(monotonic_ns());
         self.nested.since_ns = self.begun.time_ns;
         self.samplers.enable(self.programs.sampler())?;

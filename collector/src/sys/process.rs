@@ -42,6 +42,12 @@ pub(crate) struct Rusage {
     pub(crate) max_rss_bytes: u64,
 }
 
+impl Rusage {
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns)
+    }
+}
+
 /// What this process, all its threads together, has used so far.
 pub(crate) fn rusage() -> Rusage {
     // SAFETY: all zeroes is a value of this C struct of integers.

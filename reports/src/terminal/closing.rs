@@ -179,7 +179,10 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
     };
     line.part(Tone::Plain, format!("{} CPU while sampling", seconds(cost.collector_cpu_s)))
         .part(Tone::Plain, format!("({:.1} % of one CPU)", cost.collector_cpu_percent))
-        .part(Tone::Plain, format!("· {} after the last sample", seconds(cost.stop_cpu_s)))
+        .part(
+            Tone::Plain,
+            format!("· {} to start, {} after the last sample", seconds(cost.start_cpu_s), seconds(cost.stop_cpu_s)),
+        )
         .part(Tone::Plain, format!("· max RSS {}", byte_count(cost.max_rss_bytes)));
     match cost.bpf_ns_per_tick {
         Some(ns) => line.part(Tone::Plain, format!("· BPF {} per tick", nanoseconds(ns))),

@@ -225,7 +225,9 @@ pub(crate) fn summary() -> Summary {
         cost: Some(Cost {
             collector_cpu_s: 0.21,
             collector_cpu_percent: 2.6,
+            start_cpu_s: 0.31,
             stop_cpu_s: 0.05,
+            parser_cpu_s: 0.02,
             max_rss_bytes: 44_900_000,
             bpf_ns_per_tick: Some(1_623.0),
             overhead: overhead(),

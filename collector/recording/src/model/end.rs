@@ -145,13 +145,19 @@ pub struct SidebandLoss {
 /// What recording cost, measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OwnCost {
-    /// User CPU of the collector process, and all CPU of the processes that parse files for it, nanoseconds.
+    /// User CPU of the collector process, nanoseconds.
     pub user_ns: u64,
     /// System CPU of the collector process, nanoseconds.
     pub system_ns: u64,
-    /// Part of the two above that was spent after the last sample was taken.
+    /// CPU of the processes that parse files for it, nanoseconds; 0 in older recordings.
+    #[serde(default)]
+    pub parser_ns: u64,
+    /// Part of the three above that was spent before sampling began; 0 in older recordings.
+    #[serde(default)]
+    pub before_start_ns: u64,
+    /// Part of the first two that was spent after the last sample was taken.
     pub after_stop_ns: u64,
-    /// Largest resident set, bytes.
+    /// Largest resident set of the collector process, bytes.
     pub max_rss_bytes: u64,
     /// Time inside our BPF programs, nanoseconds; `None` when it was not measured.
     pub bpf_run_ns: Option<u64>,
@@ -176,6 +182,14 @@ pub struct OwnCost {
     /// Part of them that the kernel brings to a disk, by whole pages; `None` likewise. 0 for a file in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_disk_bytes: Option<u64>,
+}
+
+impl OwnCost {
+    /// CPU of all processes of the collector, nanoseconds.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns).saturating_add(self.parser_ns)
+    }
 }
 
 /// The balance so far, written now and then, so that a recording without an [`End`] can be balanced by cause.
