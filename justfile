@@ -82,7 +82,7 @@ kernels *ARGS: build
     case " {{ARGS}} " in '  ' | *' arm64 '*) {{just_executable()}} build-arm64 ;; esac
     cargo run --quiet --release -p fpprof-kernels -- {{ARGS}}
 
-# Programs of known stacks, and 79 of many languages, under every strategy: tables in target/truth and target/verify-many.
+# Programs of known stacks, and 80 of many languages, under every strategy: tables in target/truth and target/verify-many.
 truth:
     cargo test --quiet --release --workspace --features {{features}} --no-fail-fast --test truth --test verify_many -- --nocapture
 
