@@ -17,7 +17,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,26 +40,33 @@ pub(crate) fn parser() -> anyhow::Result<Arc<dyn FileParser>> {
     if !is_privileged() {
         return Ok(Arc::new(ParseHere));
     }
-    let slot = |limit| anyhow::Ok(Mutex::new(Slot { process: Some(Process::start(limit)?), limit, n_starts: 0 }));
-    let (build_ids, contents) = (slot(BUILD_ID_LIMIT)?, slot(CONTENTS_LIMIT)?);
+    let (build_ids, contents) = (Slot::start(BUILD_ID_LIMIT)?, Slot::start(CONTENTS_LIMIT)?);
     Ok(Arc::new(ConfinedParser { build_ids, contents, n_failed: AtomicU64::new(0), ended_ns: AtomicU64::new(0) }))
 }
 
 /// Parses in two processes without privileges.
 #[derive(Debug)]
 struct ConfinedParser {
-    build_ids: Mutex<Slot>,
-    contents: Mutex<Slot>,
+    build_ids: Slot,
+    contents: Slot,
     n_failed: AtomicU64,
     /// CPU time of processes that have ended.
     ended_ns: AtomicU64,
 }
 
-/// A process, if it runs.
+/// A process that is replaced when it fails.
 #[derive(Debug)]
 struct Slot {
-    process: Option<Process>,
+    running: Mutex<Running>,
     limit: Duration,
+    /// Number of the process, 0 for none. Beside the lock, which is held while a file is parsed.
+    pid: AtomicU32,
+}
+
+/// A process, if it runs.
+#[derive(Debug)]
+struct Running {
+    process: Option<Process>,
     /// How often it was started again.
     n_starts: u32,
 }
@@ -75,24 +82,17 @@ struct Process {
 impl FileParser for ConfinedParser {
     fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile> {
         let slot = if task == ParseTask::BuildId { &self.build_ids } else { &self.contents };
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let parsed = slot.running().and_then(|process| process.parse(file, task).ok());
+        let (parsed, ended) = slot.parse(file, task);
         if parsed.is_none() {
             self.n_failed.fetch_add(1, Ordering::Relaxed);
-            if let Some(ended) = slot.process.take() {
-                let ns = u64::try_from(cpu_time(ended.child.id()).as_nanos()).unwrap_or(u64::MAX);
-                self.ended_ns.fetch_add(ns, Ordering::Relaxed);
-            }
         }
+        self.ended_ns.fetch_add(u64::try_from(ended.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         parsed
     }
 
     fn pids(&self) -> Vec<u32> {
-        let pid = |slot: &Mutex<Slot>| {
-            let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.process.as_ref().map(|process| process.child.id())
-        };
-        [&self.build_ids, &self.contents].into_iter().filter_map(pid).collect()
+        let pids = [&self.build_ids, &self.contents].map(|slot| slot.pid.load(Ordering::Relaxed));
+        pids.into_iter().filter(|&pid| pid != 0).collect()
     }
 
     fn cpu_time(&self) -> Duration {
@@ -106,12 +106,27 @@ impl FileParser for ConfinedParser {
 }
 
 impl Slot {
-    fn running(&mut self) -> Option<&Process> {
-        if self.process.is_none() && self.n_starts < MAX_RESTARTS {
-            self.n_starts = self.n_starts.saturating_add(1);
-            self.process = Process::start(self.limit).ok();
+    fn start(limit: Duration) -> anyhow::Result<Self> {
+        let process = Process::start(limit)?;
+        let pid = AtomicU32::new(process.child.id());
+        Ok(Self { running: Mutex::new(Running { process: Some(process), n_starts: 0 }), limit, pid })
+    }
+
+    /// What was parsed, and the CPU time of a process that had to be ended for it.
+    fn parse(&self, file: &File, task: ParseTask) -> (Option<ParsedFile>, Duration) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.process.is_none() && running.n_starts < MAX_RESTARTS {
+            running.n_starts = running.n_starts.saturating_add(1);
+            running.process = Process::start(self.limit).ok();
+            self.pid.store(running.process.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
         }
-        self.process.as_ref()
+        let parsed = running.process.as_ref().and_then(|process| process.parse(file, task).ok());
+        let ended = if parsed.is_none() { running.process.take() } else { None };
+        let cpu_time = ended.as_ref().map_or(Duration::ZERO, |process| {
+            self.pid.store(0, Ordering::Relaxed);
+            cpu_time(process.child.id())
+        });
+        (parsed, cpu_time)
     }
 }
 
