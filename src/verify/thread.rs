@@ -129,7 +129,7 @@ impl Thread {
         let moved = if flow == Flow::SetStackPointer {
             self.shadow.was_set(after.sp())
         } else if before.sp().abs_diff(after.sp()) <= FAR_BYTES {
-            Moved::Within(self.shadow.moved(after.sp()))
+            Moved::Within(self.shadow.moved(after.sp(), |slot| tracee::read_u64(pid, slot)))
         } else {
             if maps.find(after.sp()).is_none() {
                 // A stack that has just grown. What cannot be read is unknown, and the stack another one.

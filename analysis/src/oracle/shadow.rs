@@ -3,6 +3,7 @@
 //! ```text
 //! call                     push (return address, its slot)
 //! any instruction          drop what lies below the stack pointer: return, longjmp, exception, pop
+//! pop of a return address  it is in a register: keep it until a jump, or until something else is in its slot
 //! signal handler entered   push the interrupted instruction, then (restorer, its slot)
 //! stack pointer elsewhere  another stack: suspend this one, begin or resume that one
 //! ```
@@ -52,6 +53,8 @@ pub enum Unknown {
     TooDeep,
     /// The beginning of the stack was not seen: a stack was entered in the middle of its calls for the first time.
     BeginningNotSeen,
+    /// The stack pointer was set to a caller's frame, as `longjmp` does, and the jump there is still to come.
+    BetweenFrames,
 }
 
 impl Unknown {
@@ -63,6 +66,7 @@ impl Unknown {
             Self::ReturnAddressOverwritten => "return_address_overwritten",
             Self::TooDeep => "too_deep",
             Self::BeginningNotSeen => "beginning_not_seen",
+            Self::BetweenFrames => "between_frames",
         }
     }
 }
@@ -81,20 +85,18 @@ enum Entry {
     Call {
         return_address: u64,
         slot: u64,
+        /// It was popped by something else than a return: `vfork` keeps it in a register, and pushes it again.
+        is_popped: bool,
     },
     /// A handler runs above this: where it was interrupted, and the stack pointer there.
-    Signal {
-        ip: u64,
-        sp: u64,
-        frame: u64,
-    },
+    Signal { ip: u64, sp: u64, frame: u64 },
 }
 
 impl Entry {
     /// With the stack pointer above this, the entry is gone.
     fn limit(self) -> u64 {
         match self {
-            Self::Call { slot, .. } => slot,
+            Self::Call { slot, is_popped, .. } => slot.saturating_add(if is_popped { 8 } else { 0 }),
             // The handler has returned, and the restorer runs, with the stack pointer one word above the frame.
             Self::Signal { frame, .. } => frame.saturating_add(8),
         }
@@ -160,6 +162,8 @@ pub struct ShadowStack {
     is_too_deep: bool,
     /// The stack was changed, and nothing was called, returned or jumped to since.
     is_settling: bool,
+    /// Frames were left by no return, and nothing was called, returned or jumped to since.
+    is_leaving: bool,
 }
 
 impl ShadowStack {
@@ -172,6 +176,7 @@ impl ShadowStack {
             n_entries: 0,
             is_too_deep: false,
             is_settling: false,
+            is_leaving: false,
         }
     }
 
@@ -181,8 +186,12 @@ impl ShadowStack {
             // The function that changed stacks goes on, and calls from the new one.
             self.decide(slot, Base::Previous);
         }
-        self.push(Entry::Call { return_address, slot });
+        if self.has_popped() && self.innermost_slot() == Some(slot) {
+            self.pop();
+        }
+        self.push(Entry::Call { return_address, slot, is_popped: false });
         self.is_settling = false;
+        self.is_leaving = false;
         if let Some(top) = self.segments.last_mut() {
             top.sp = slot;
         }
@@ -195,7 +204,7 @@ impl ShadowStack {
             self.segments.push(Segment::new(Base::Previous, frame));
         }
         self.push(Entry::Signal { ip, sp, frame });
-        self.push(Entry::Call { return_address: restorer, slot: frame });
+        self.push(Entry::Call { return_address: restorer, slot: frame, is_popped: false });
         if let Some(top) = self.segments.last_mut() {
             top.sp = frame;
         }
@@ -218,12 +227,14 @@ impl ShadowStack {
         }
         self.recount();
         self.left_below(sp);
+        self.is_leaving = false;
         true
     }
 
-    /// The stack pointer changed within the same stack. Gives the number of frames that were left.
+    /// The stack pointer changed within the same stack. Gives the number of frames that were left. `word` reads this
+    /// stack.
     #[inline]
-    pub fn moved(&mut self, sp: u64) -> usize {
+    pub fn moved(&mut self, sp: u64, word: impl FnOnce(u64) -> Option<u64>) -> usize {
         let is_alone = self.segments.len() == 1;
         let Some(top) = self.segments.last_mut() else { return 0 };
         if sp > top.first_sp && !is_alone && self.went_back(sp) {
@@ -231,8 +242,23 @@ impl ShadowStack {
         }
         let Some(top) = self.segments.last_mut() else { return 0 };
         top.sp = sp;
-        match top.entries.last() {
-            Some(entry) if sp > entry.limit() => self.left_below(sp),
+        match top.entries.last_mut() {
+            Some(Entry::Call { slot, is_popped: is_popped @ false, .. }) if slot.checked_add(8) == Some(sp) => {
+                *is_popped = true;
+                1
+            }
+            Some(Entry::Call { slot, return_address, is_popped: is_popped @ true }) if sp <= *slot => {
+                *is_popped = false;
+                // What was popped is on the stack again, or the function has thrown it away.
+                if word(*slot) != Some(*return_address) {
+                    self.pop();
+                }
+                0
+            }
+            Some(entry) if sp > entry.limit() => {
+                self.is_leaving = true;
+                self.left_below(sp)
+            }
             _ => 0,
         }
     }
@@ -250,7 +276,7 @@ impl ShadowStack {
     pub fn was_set(&mut self, sp: u64) -> Moved {
         let is_here = self.segments.last().is_some_and(|top| top.contains(sp));
         if (is_here && !self.parked.iter().any(|segment| segment.contains(sp))) || self.went_back(sp) {
-            return Moved::Within(self.moved(sp));
+            return Moved::Within(self.set(sp));
         }
         self.is_settling = true;
         if !self.resume_parked(sp) && !self.resume_suspended(sp, |segment| segment.contains(sp)) {
@@ -267,12 +293,20 @@ impl ShadowStack {
         let is_here = |segment: &Segment| here.as_ref().is_some_and(|range| range.contains(&segment.sp));
         let is_left_here = self.segments.iter().rev().skip(1).any(|segment| is_near(segment, sp));
         if !is_left_here && self.segments.last().is_some_and(is_here) {
-            return Moved::Within(self.moved(sp));
+            return Moved::Within(self.set(sp));
         }
         if !self.resume_suspended(sp, is_here) {
             self.segments.push(Segment::new(Base::Undecided, sp));
         }
         Moved::ToOtherStack
+    }
+
+    /// The stack pointer was set to another place in the same stack.
+    fn set(&mut self, sp: u64) -> usize {
+        let n_left = self.moved(sp, |_| None);
+        // That is no pop.
+        self.is_leaving |= n_left > 0;
+        n_left
     }
 
     /// A stack that other stacks were switched to from, and that was left for good or so it seemed, goes on.
@@ -332,6 +366,10 @@ impl ShadowStack {
     #[inline]
     pub fn jumped(&mut self, sp: u64, first: impl FnOnce() -> Option<FirstWord>) {
         self.is_settling = false;
+        self.is_leaving = false;
+        if self.has_popped() {
+            self.pop();
+        }
         if !self.is_undecided() {
             return;
         }
@@ -341,7 +379,7 @@ impl ShadowStack {
             Some(first) => {
                 self.decide(sp, if first.is_after_call { Base::Unseen } else { Base::Root });
                 if first.return_address != 0 {
-                    self.push(Entry::Call { return_address: first.return_address, slot: sp });
+                    self.push(Entry::Call { return_address: first.return_address, slot: sp, is_popped: false });
                 }
             }
         }
@@ -388,6 +426,9 @@ impl ShadowStack {
         if self.is_settling {
             return Err(Unknown::BetweenStacks);
         }
+        if self.is_leaving {
+            return Err(Unknown::BetweenFrames);
+        }
         let mut address = ip;
         for (depth, segment) in self.segments.iter().rev().enumerate() {
             if segment.base == Base::Undecided {
@@ -395,9 +436,9 @@ impl ShadowStack {
             }
             for entry in segment.entries.iter().rev() {
                 match *entry {
-                    Entry::Call { return_address, slot } => {
+                    Entry::Call { return_address, slot, is_popped } => {
                         // Only the present stack is at hand.
-                        if depth == 0 && word(slot).is_some_and(|present| present != return_address) {
+                        if depth == 0 && !is_popped && word(slot).is_some_and(|present| present != return_address) {
                             return Err(Unknown::ReturnAddressOverwritten);
                         }
                         out.push(TrueFrame { address, cfa: Some(slot.saturating_add(8)) });
@@ -427,6 +468,19 @@ impl ShadowStack {
         if let Some(top) = self.segments.last_mut() {
             top.entries.push(entry);
             self.n_entries = self.n_entries.saturating_add(1);
+        }
+    }
+
+    /// Whether the innermost return address is in a register.
+    fn has_popped(&self) -> bool {
+        let top = self.segments.last().and_then(|top| top.entries.last());
+        matches!(top, Some(Entry::Call { is_popped: true, .. }))
+    }
+
+    /// Drops the innermost frame of the present stack.
+    fn pop(&mut self) {
+        if self.segments.last_mut().is_some_and(|top| top.entries.pop().is_some()) {
+            self.n_entries = self.n_entries.saturating_sub(1);
         }
     }
 

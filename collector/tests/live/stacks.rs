@@ -2,7 +2,9 @@
 
 use crate::support::{assert_most, build, directory, hex_numbers, run, take};
 use fpprof_collector::Request;
-use fpprof_recording::model::{CaptureMode, LossCause, MAX_REGISTERS, Sample, Sampling, StackEnd, StackEndSource};
+use fpprof_recording::model::{
+    CaptureMode, ChunkHole, LossCause, MAX_REGISTERS, Sample, Sampling, StackEnd, StackEndSource,
+};
 
 const KEY: u64 = 0x5aa5_0000_1234_0000;
 
@@ -21,6 +23,11 @@ fn n_marked(sample: &Sample) -> usize {
     words(sample).filter(|&(address, word)| word == address ^ KEY).count()
 }
 
+/// The holes of a chunk, but for one at its start: the stack pointer was just moved to a page that is not there yet.
+fn holes(sample: &Sample) -> Vec<ChunkHole> {
+    sample.stack_holes.iter().copied().filter(|hole| hole.offset > 0).collect()
+}
+
 /// Check that a stack of more than 128 KiB is copied whole and as it is, and no further than its end.
 #[test]
 fn large_stacks_are_copied_exactly() {
@@ -35,7 +42,7 @@ fn large_stacks_are_copied_exactly() {
         assert_eq!(end.source, StackEndSource::StartStack);
         let sp = sample.user_regs.expect("registers").sp();
         assert_eq!(sample.stack_from_sp().len() as u64, end.address - sp);
-        assert!(sample.stack_holes.is_empty());
+        assert_eq!(holes(sample), []);
     }
 }
 
@@ -69,7 +76,7 @@ fn untouched_pages_are_holes() {
     let with_holes: Vec<_> = taken.samples.iter().filter(|sample| n_marked(sample) == 1024).collect();
     assert_most(with_holes.len(), taken.samples.len(), "samples with the marks of both sides");
     for sample in with_holes {
-        let [hole] = sample.stack_holes[..] else { panic!("one hole expected: {:?}", sample.stack_holes) };
+        let [hole] = holes(sample)[..] else { panic!("one hole expected: {:?}", sample.stack_holes) };
         assert_eq!((sample.stack_start() + u64::from(hole.offset)) % 4096, 0);
         assert_eq!(hole.len % 4096, 0);
         assert!((62..=64).contains(&(hole.len / 4096)), "{hole:?}");

@@ -10,14 +10,25 @@ fn vma(address: u64) -> Option<Range<u64>> {
     [MAIN, SIGNAL, HEAP].into_iter().find(|range| range.contains(&address))
 }
 
+fn unread(_: u64) -> Option<u64> {
+    None
+}
+
 fn frames(shadow: &ShadowStack, ip: u64) -> Vec<(u64, Option<u64>)> {
     let mut out = Vec::new();
-    shadow.frames(ip, |_| None, &mut out).expect("the stack is known");
+    shadow.frames(ip, unread, &mut out).expect("the stack is known");
     out.into_iter().map(|frame| (frame.address, frame.cfa)).collect()
 }
 
 fn addresses(shadow: &ShadowStack, ip: u64) -> Vec<u64> {
     frames(shadow, ip).into_iter().map(|(address, _)| address).collect()
+}
+
+/// A return, or a jump with the stack pointer elsewhere. Gives the number of frames that were left.
+fn left(shadow: &mut ShadowStack, sp: u64) -> usize {
+    let n_left = shadow.moved(sp, unread);
+    shadow.jumped(sp, || None);
+    n_left
 }
 
 /// What a new stack begins with.
@@ -29,7 +40,7 @@ fn first(return_address: u64) -> Option<FirstWord> {
 fn called_twice() -> ShadowStack {
     let mut shadow = ShadowStack::new(0x7ffe_0000);
     shadow.called(0x401, 0x7ffd_fff8);
-    shadow.moved(0x7ffd_ffe0);
+    shadow.moved(0x7ffd_ffe0, unread);
     shadow.called(0x402, 0x7ffd_ffd8);
     shadow
 }
@@ -47,14 +58,49 @@ fn calls_are_frames() {
 #[test]
 fn leaving_drops_frames() {
     let mut shadow = called_twice();
-    assert_eq!(shadow.moved(0x7ffd_ffd8), 0, "the return address is at the stack pointer");
-    assert_eq!(shadow.moved(0x7ffd_ffe0), 1);
+    assert_eq!(shadow.moved(0x7ffd_ffd8, unread), 0, "the return address is at the stack pointer");
+    assert_eq!(left(&mut shadow, 0x7ffd_ffe0), 1);
     assert_eq!(addresses(&shadow, 0x403), [0x403, 0x401]);
     let mut shadow = called_twice();
-    assert_eq!(shadow.moved(0x7ffe_0000), 2, "longjmp");
+    assert_eq!(left(&mut shadow, 0x7ffe_0000), 2, "longjmp");
     assert_eq!(addresses(&shadow, 0x403), [0x403]);
     let mut shadow = called_twice();
     assert_eq!(shadow.moved_far(0x7ffe_8000, vma), Moved::Within(2));
+}
+
+/// Check that a function whose return address is in a register has its caller still, whether it jumps there or pushes it
+/// again, and that one that throws it away has not.
+#[test]
+fn popped_return_addresses_are_kept() {
+    let popped = || {
+        let mut shadow = called_twice();
+        assert_eq!(shadow.moved(0x7ffd_ffe0, unread), 1);
+        assert_eq!(frames(&shadow, 0x500), [(0x500, Some(0x7ffd_ffe0)), (0x402, Some(0x7ffe_0000)), (0x401, None)]);
+        shadow
+    };
+    let mut shadow = popped();
+    shadow.jumped(0x7ffd_ffe0, || None);
+    assert_eq!(addresses(&shadow, 0x402), [0x402, 0x401]);
+    let mut shadow = popped();
+    shadow.moved(0x7ffd_ffd8, |slot| (slot == 0x7ffd_ffd8).then_some(0x402));
+    assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
+    let mut shadow = popped();
+    shadow.moved(0x7ffd_ffd0, |_| Some(0x999));
+    assert_eq!(addresses(&shadow, 0x500), [0x500, 0x401]);
+    let mut shadow = popped();
+    shadow.called(0x403, 0x7ffd_ffd8);
+    assert_eq!(addresses(&shadow, 0x600), [0x600, 0x403, 0x401]);
+}
+
+/// Check that nothing is said of code that has left its own frame for a caller's, until it goes there.
+#[test]
+fn frames_that_were_left_are_not_judged() {
+    let mut shadow = called_twice();
+    assert_eq!(shadow.was_set(0x7ffd_fff0), Moved::Within(1));
+    let unknown = shadow.frames(0x500, unread, &mut Vec::new());
+    assert_eq!(unknown, Err(Unknown::BetweenFrames));
+    shadow.jumped(0x7ffd_fff0, || None);
+    assert_eq!(addresses(&shadow, 0x400), [0x400, 0x401]);
 }
 
 /// Check that a tail call, which is a jump, changes nothing, and that a return nobody called for is a jump.
@@ -64,9 +110,9 @@ fn jumps_leave_no_trace() {
     shadow.jumped(0x7ffd_ffd8, || first(0x999));
     assert_eq!(addresses(&shadow, 0x600), [0x600, 0x402, 0x401]);
     // push target; ret
-    shadow.moved(0x7ffd_ffd0);
+    shadow.moved(0x7ffd_ffd0, unread);
     assert_ne!(shadow.innermost_slot(), Some(0x7ffd_ffd0));
-    shadow.moved(0x7ffd_ffd8);
+    shadow.moved(0x7ffd_ffd8, unread);
     assert_eq!(addresses(&shadow, 0x700), [0x700, 0x402, 0x401]);
 }
 
@@ -91,7 +137,7 @@ fn signals_are_two_frames() {
                 (0x401, None)
             ]
         );
-        shadow.moved(frame + 8);
+        left(&mut shadow, frame + 8);
         assert_eq!(frames(&shadow, 0x888)[..2], [(0x888, Some(0x7ffd_ffd8)), (0x500, Some(0x7ffd_ffe0))]);
         assert!(shadow.resumed(0x7ffd_ffd8));
         assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
@@ -123,7 +169,7 @@ fn coroutines_keep_their_frames() {
     let (a, b) = (0x1100_0000, 0x1200_0000);
     let switch = |shadow: &mut ShadowStack, sp| {
         assert_eq!(shadow.moved_far(sp, vma), Moved::ToOtherStack);
-        let unknown = shadow.frames(0x300, |_| None, &mut Vec::new());
+        let unknown = shadow.frames(0x300, unread, &mut Vec::new());
         assert_eq!(unknown, Err(Unknown::BetweenStacks));
         shadow.jumped(sp + 8, || first(0x777));
     };
@@ -132,7 +178,7 @@ fn coroutines_keep_their_frames() {
         shadow.called(first, stack - 24);
         assert_eq!(addresses(&shadow, 0x310), [0x310, first, 0x777]);
         // Back to the thread's own stack, where it was left.
-        shadow.moved(stack - 32);
+        shadow.moved(stack - 32, unread);
         switch(&mut shadow, 0x7ffd_ffd8);
         assert_eq!(addresses(&shadow, 0x500), [0x500, 0x402, 0x401]);
     }
@@ -173,7 +219,7 @@ fn depth_is_bounded() {
     for depth in 1..=MAX_ENTRIES as u64 + 1 {
         shadow.called(1, u64::MAX / 2 - 8 * depth);
     }
-    assert_eq!(shadow.frames(2, |_| None, &mut Vec::new()), Err(Unknown::TooDeep));
+    assert_eq!(shadow.frames(2, unread, &mut Vec::new()), Err(Unknown::TooDeep));
 }
 
 /// Check that small stacks which share a mapping with each other, and with the thread's own, are told apart where the
@@ -211,11 +257,11 @@ fn setting_within_a_stack_is_no_switch() {
     assert_eq!(shadow.was_set(0x7ffd_f000), Moved::ToOtherStack);
     shadow.called(0x403, 0x7ffd_eff8);
     assert_eq!(addresses(&shadow, 0x600), [0x600, 0x403, 0x402, 0x401]);
-    shadow.moved(0x7ffd_f000);
+    left(&mut shadow, 0x7ffd_f000);
     // lea -16(%rbp),%rsp; ret
-    assert_eq!(shadow.moved(0x7ffd_ffd0), 0);
+    assert_eq!(shadow.moved(0x7ffd_ffd0, unread), 0);
     assert_eq!(addresses(&shadow, 0x404), [0x404, 0x402, 0x401]);
-    assert_eq!(shadow.moved(0x7ffd_ffe0), 1);
+    assert_eq!(left(&mut shadow, 0x7ffd_ffe0), 1);
     assert_eq!(addresses(&shadow, 0x404), [0x404, 0x401]);
 }
 
@@ -226,7 +272,7 @@ fn moved_stacks_are_not_judged() {
     assert_eq!(shadow.was_set(0x1100_0000), Moved::ToOtherStack);
     shadow.jumped(0x1100_0000, || Some(FirstWord { return_address: 0x777, is_after_call: true }));
     shadow.called(0xa1, 0x10ff_fff8);
-    assert_eq!(shadow.frames(0x310, |_| None, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
+    assert_eq!(shadow.frames(0x310, unread, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
 
 /// Check that nothing is said of a stack that a jump enters in the middle of a function, as Go goes back to a goroutine: its
@@ -237,7 +283,7 @@ fn stacks_entered_within_a_function_are_not_judged() {
     assert_eq!(shadow.was_set(0x1100_0000), Moved::ToOtherStack);
     shadow.jumped(0x1100_0000, || None);
     shadow.called(0xa1, 0x10ff_fff8);
-    assert_eq!(shadow.frames(0x310, |_| None, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
+    assert_eq!(shadow.frames(0x310, unread, &mut Vec::new()), Err(Unknown::BeginningNotSeen));
 }
 
 /// Check that frames of an earlier excursion to the same stack do not come back, where the stack pointer is set near to where
@@ -257,7 +303,7 @@ fn earlier_excursions_do_not_come_back() {
     // The second is called from elsewhere, and sets the stack pointer in its own frame: `and $-16, %rsp` and back.
     shadow.was_set(scheduler);
     shadow.called(0xf1, scheduler - 16);
-    shadow.moved(scheduler - 312);
+    shadow.moved(scheduler - 312, unread);
     assert_eq!(shadow.was_set(scheduler - 288), Moved::Within(0));
     shadow.called(0xf2, scheduler - 304);
     assert_eq!(addresses(&shadow, 0x310), [0x310, 0xf2, 0xf1, 0x402, 0x401]);
