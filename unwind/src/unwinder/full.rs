@@ -4,7 +4,7 @@ use super::caller::{FrameRegs, Unwound};
 use super::fallback::guess_leaf;
 use super::options::Options;
 use super::outermost::{self, Above};
-use super::resolve::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code, is_after_call};
+use super::resolve::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code, has_call_before, is_after_call};
 use super::row_cache::RowCache;
 use crate::arch::Spec;
 use crate::cfi::{RegisterRule, Scratch};
@@ -78,7 +78,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
                     let mask = self.options.mask(spec);
                     let mut unwound =
                         Unwound { spec, mask, frame: &position.regs, code, row, memory, budget, is_instruction };
-                    follow_row(&mut unwound, space, &mut frame)
+                    follow_row(&mut unwound, self.modules, space, &mut frame)
                 })
             }
             Err(stop) if is_bad_jump => self.behind_bad_jump(spec, position, &mut frame).ok_or(stop),
@@ -135,8 +135,9 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
 }
 
 /// Goes to the caller by the row that covers a frame, and notes the frame's CFA.
-fn follow_row<Y: Memory>(
+fn follow_row<M: Modules + ?Sized, Y: Memory>(
     unwound: &mut Unwound<'_, '_, Y>,
+    modules: &M,
     space: &Space,
     frame: &mut Frame,
 ) -> Result<Position, StopReason> {
@@ -145,8 +146,8 @@ fn follow_row<Y: Memory>(
     }
     let cfa = unwound.cfa()?;
     let is_signal_frame = unwound.row.is_signal_frame;
-    if !is_signal_frame {
-        check_growth(unwound, space, cfa)?;
+    if !is_signal_frame && !is_above(unwound, space, cfa)? && !has_popped(unwound, modules, space, cfa)? {
+        return Err(StopReason::Broken(BrokenReason::CfaNotIncreasing));
     }
     frame.cfa = cfa;
     let return_address = unwound.return_address(cfa)?;
@@ -158,8 +159,25 @@ fn follow_row<Y: Memory>(
     Ok(Position { regs, source: FrameSource::Cfi, flags })
 }
 
-/// Refuses a CFA that is not above the frame, unless it lies in another stack.
-fn check_growth<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<(), StopReason> {
+/// Whether a leaf has popped its return address and finds it where it was, below the stack pointer. OCaml's `caml_c_call`
+/// does so while it notes it. A row that is wrong would find anything there: a call must stand before it.
+fn has_popped<M: Modules + ?Sized, Y: Memory>(
+    unwound: &mut Unwound<'_, '_, Y>,
+    modules: &M,
+    space: &Space,
+    cfa: u64,
+) -> Result<bool, StopReason> {
+    let rule = unwound.row.state.rule(unwound.row.return_address_register);
+    let is_slot = matches!(rule, RegisterRule::Offset(_)) && unwound.is_instruction;
+    if !is_slot || cfa != unwound.frame.get(unwound.spec.sp)? {
+        return Ok(false);
+    }
+    let return_address = unwound.return_address(cfa)?;
+    Ok(has_call_before(modules, space, unwound.spec, return_address) == Some(true))
+}
+
+/// Whether a CFA is above the frame, or lies in another stack.
+fn is_above<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<bool, StopReason> {
     let sp = unwound.frame.get(unwound.spec.sp)?;
     // A leaf need not touch the stack where its return address is in a register: the link register, or that into
     // which `vfork` and the end of an exception's search pop it. glibc before 2.20 called `__lll_lock_wait` from code
@@ -174,16 +192,13 @@ fn check_growth<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64
     let is_leaf_without_slot =
         unwound.is_instruction && below.is_some_and(|below| cfa >= sp.saturating_sub(below) && cfa <= sp);
     if cfa > sp || is_leaf_without_slot {
-        return Ok(());
+        return Ok(true);
     }
     let is_other_mapping = match (space.find(sp), space.find(cfa)) {
         (Some(one), Some(other)) => one.start != other.start && !other.executable && other.module.is_none(),
         _ => false,
     };
-    if is_other_mapping || !unwound.memory.is_same_stack(sp, cfa) {
-        return Ok(());
-    }
-    Err(StopReason::Broken(BrokenReason::CfaNotIncreasing))
+    Ok(is_other_mapping || !unwound.memory.is_same_stack(sp, cfa))
 }
 
 /// Finds a walk that goes round: compares with a position that is moved up at every power of two.

@@ -273,10 +273,20 @@ pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: 
 
 /// Whether an address is one that a call leaves: behind a call instruction, as far as the code can be had.
 pub(super) fn is_after_call<M: Modules + ?Sized>(modules: &M, space: &Space, spec: &Spec, address: u64) -> bool {
+    has_call_before(modules, space, spec, address) != Some(false)
+}
+
+/// Whether a call instruction stands before an address; `None` where the code cannot be had.
+pub(super) fn has_call_before<M: Modules + ?Sized>(
+    modules: &M,
+    space: &Space,
+    spec: &Spec,
+    address: u64,
+) -> Option<bool> {
     let lookup = address.wrapping_sub(1);
-    let Some(mapping) = space.find(lookup).filter(|mapping| mapping.executable) else { return false };
+    let Some(mapping) = space.find(lookup).filter(|mapping| mapping.executable) else { return Some(false) };
     let mut before = [0; ROOT_CODE_BYTES];
     let start = address.wrapping_sub(mapping.bias).wrapping_sub(ROOT_CODE_BYTES as u64) & spec.address_mask;
     let is_read = mapping.module.is_some_and(|id| modules.code(id, start, &mut before));
-    !is_read || (spec.ends_with_call)(&before)
+    is_read.then(|| (spec.ends_with_call)(&before))
 }

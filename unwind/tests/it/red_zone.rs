@@ -1,6 +1,8 @@
 //! Registers whose slots lie below the stack pointer: saved in the red zone, or popped by an epilogue.
 
-use fpprof_unwind::{Chunk, Root, StopReason};
+use fpprof_unwind::{
+    BrokenReason, Chunk, Module, ModuleId, Modules, Root, Stack, StopReason, TruncatedReason, Unwinder,
+};
 
 use crate::build::{BIAS, Cfi, Process, RA, RBP, RBX, RSP, STACK, addresses, bytes, cfa, regs};
 
@@ -110,4 +112,40 @@ fn a_callee_overwrites_the_red_zone() {
     let memory = Chunk { start: STACK, bytes: &stack, stack_end: None, holes: &[] };
     let found = Process::new(cfi.module()).unwind(&regs(0x1004, STACK, STACK + 24), &memory);
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1104, 0x2004], "red_zone"));
+}
+
+/// A module with the same bytes before every return address.
+struct EndingIn(Module, [u8; 5]);
+
+impl Modules for EndingIn {
+    fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
+        Ok(&self.0)
+    }
+
+    fn code(&self, _: ModuleId, _: u64, code: &mut [u8]) -> bool {
+        code.iter_mut().rev().zip(self.1.iter().rev()).for_each(|(to, from)| *to = *from);
+        true
+    }
+}
+
+/// Check that a leaf that has popped its return address finds it below the stack pointer, if a call stands before it; with
+/// rows that are wrong anything could be there. No other frame looks there.
+#[test]
+fn finds_a_popped_return_address() {
+    const CALL: [u8; 5] = [0xe8, 0, 1, 0, 0];
+    let stop_after = |code, ip| {
+        let mut cfi = Cfi::eh_frame();
+        cfi.fde(0x1000, 0x10, &[cfa::def_cfa(RSP, 0)]).fde(0x1100, 0x10, &[]).fde(0x3000, 0x10, &[cfa::undefined(RA)]);
+        let module = EndingIn(cfi.module(), code);
+        let words = bytes(&[BIAS + 0x3001, BIAS + 0x1001, BIAS + 0x3002]);
+        let memory = Chunk { start: SP - 8, bytes: &words, stack_end: None, holes: &[] };
+        let mut found = Stack::default();
+        let space = Process::new(cfi.module()).space;
+        Unwinder::default().unwind(&module, &space, &regs(ip, SP, 0), &memory, &mut found);
+        (addresses(&found), found.stop)
+    };
+    let broken = StopReason::Broken(BrokenReason::CfaNotIncreasing);
+    assert_eq!(stop_after(CALL, 0x1004), (vec![0x1004, 0x3001], COMPLETE));
+    assert_eq!(stop_after([0x90; 5], 0x1004), (vec![0x1004], broken));
+    assert_eq!(stop_after(CALL, 0x1104), (vec![0x1104, 0x1001], broken), "a caller has made its call");
 }
