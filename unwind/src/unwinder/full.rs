@@ -145,15 +145,25 @@ fn follow_row<M: Modules + ?Sized, Y: Memory>(
         return Err(StopReason::Complete(unwound.row.root));
     }
     let cfa = unwound.cfa()?;
+    let sp = unwound.spec.sp;
     let is_signal_frame = unwound.row.is_signal_frame;
-    if !is_signal_frame && !is_above(unwound, space, cfa)? && !has_popped(unwound, modules, space, cfa)? {
+    // GHC's entry into Haskell code has no CFA of the usual kind: the row says where registers are from the stack pointer,
+    // and what that was.
+    let has_own_sp = unwound.row.state.rule(sp) != RegisterRule::Unspecified;
+    let mut grows = is_signal_frame || is_above(unwound, space, cfa)? || has_popped(unwound, modules, space, cfa)?;
+    if !grows && !has_own_sp {
         return Err(StopReason::Broken(BrokenReason::CfaNotIncreasing));
     }
     frame.cfa = cfa;
     let return_address = unwound.return_address(cfa)?;
     let regs = unwound.caller(cfa, return_address)?;
-    if unwound.row.is_trampoline {
-        frame.cfa = regs.get(unwound.spec.sp)?;
+    if has_own_sp && let Ok(above) = regs.get(sp) {
+        grows |= above > unwound.frame.get(sp)?;
+        frame.cfa = above;
+    }
+    if !grows {
+        frame.cfa = 0;
+        return Err(StopReason::Broken(BrokenReason::CfaNotIncreasing));
     }
     let flags = FrameFlags { is_instruction: is_signal_frame, ..FrameFlags::default() };
     Ok(Position { regs, source: FrameSource::Cfi, flags })
@@ -168,7 +178,7 @@ fn has_popped<M: Modules + ?Sized, Y: Memory>(
     cfa: u64,
 ) -> Result<bool, StopReason> {
     let rule = unwound.row.state.rule(unwound.row.return_address_register);
-    let is_slot = matches!(rule, RegisterRule::Offset(_)) && unwound.is_instruction;
+    let is_slot = matches!(rule, RegisterRule::Offset(..0)) && unwound.is_instruction;
     if !is_slot || cfa != unwound.frame.get(unwound.spec.sp)? {
         return Ok(false);
     }

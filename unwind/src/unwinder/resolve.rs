@@ -31,8 +31,6 @@ pub(super) struct CodeRow {
     pub(super) section: SectionKind,
     pub(super) return_address_register: u16,
     pub(super) is_signal_frame: bool,
-    /// It was made up for code that returns from a signal handler and has no row.
-    pub(super) is_trampoline: bool,
     /// What the frame is if its return address is undefined.
     pub(super) root: Root,
     pub(super) state: State,
@@ -102,7 +100,6 @@ impl<'m> Code<'m> {
                     section: fde.kind,
                     return_address_register: fde.entry.cie().return_address_register().0,
                     is_signal_frame: fde.is_signal_frame(),
-                    is_trampoline: false,
                     root: self.root(fde.range()),
                     state: *program.state(),
                 });

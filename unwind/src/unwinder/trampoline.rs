@@ -21,7 +21,6 @@ pub(super) fn row<M: Modules + ?Sized>(modules: &M, code: &Code<'_>) -> Option<C
         section: SectionKind::EhFrame,
         return_address_register: spec.ip,
         is_signal_frame: true,
-        is_trampoline: true,
         root: Root::UndefinedRa,
         state,
     })

@@ -40,6 +40,9 @@ pub(crate) mod cfa {
     pub(crate) fn saved(register: u8, below: u8) -> Vec<u8> {
         vec![0x80 | register, below / 8]
     }
+    pub(crate) fn saved_above(register: u8, above: u8) -> Vec<u8> {
+        vec![0x11, register, (above / 8).wrapping_neg() & 0x7f]
+    }
     pub(crate) fn expression(register: u8, bytes: &[u8]) -> Vec<u8> {
         [vec![0x10, register], uleb(bytes.len() as u64), bytes.to_vec()].concat()
     }
