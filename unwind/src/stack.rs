@@ -158,8 +158,6 @@ named! {
         BuildIdMismatch = "build_id_mismatch",
         /// Nothing executable of the process is known: it was gone, or could not be read, before its mappings were.
         ProcessGone = "process_gone",
-        /// The thread was inside `execve`, between two programs, and had no stack.
-        InExec = "in_exec",
         /// 32-bit code.
         Abi32 = "abi32",
         /// The budget of steps for one sample was used up.
@@ -172,6 +170,8 @@ named! {
     NoStackReason {
         /// It was exiting, and had given up its address space.
         Exiting = "exiting",
+        /// It was inside `execve`, between two programs.
+        InExec = "in_exec",
     }
 }
 

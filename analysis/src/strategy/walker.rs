@@ -169,7 +169,7 @@ impl<'a> Walker<'a> {
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space } = item;
         if sample.in_exec {
-            out.stop = StopReason::Truncated(TruncatedReason::InExec);
+            out.stop = StopReason::NoStack(NoStackReason::InExec);
             return;
         }
         if has_no_user_stack(self.mode, item) {
@@ -253,7 +253,7 @@ fn is_gone(item: &Item<'_>) -> bool {
 /// The registers to walk on from, or what the stack is without a walk.
 pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason> {
     if item.sample.in_exec {
-        return Err(StopReason::Truncated(TruncatedReason::InExec));
+        return Err(StopReason::NoStack(NoStackReason::InExec));
     }
     let regs = item.sample.user_regs.as_ref().ok_or_else(|| without_stack(item))?;
     if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }

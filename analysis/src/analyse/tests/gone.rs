@@ -52,7 +52,7 @@ fn mappings_that_come_too_late() {
 }
 
 /// Check that a thread inside `execve` is neither a kernel thread nor a process that is gone, whether the mappings of the
-/// next program are known by then or not, and that its kernel chain is kept.
+/// next program are known by then or not, that it is on no side of completeness, and that its kernel chain is kept.
 #[test]
 fn threads_between_two_programs() {
     let program = Program::new();
@@ -73,7 +73,10 @@ fn threads_between_two_programs() {
             let (lines, truncated) = only(&analysis, strategy);
             let [unknown, known] = [":7", "prog"].map(|name| format!("{name};[kernel+0x8000000000000000] in_exec 1"));
             assert_eq!(lines, [unknown, known], "{mode:?} {strategy}");
-            assert_eq!(truncated, BTreeMap::from([("in_exec".to_string(), 2)]), "{mode:?} {strategy}");
+            assert_eq!(truncated, BTreeMap::new(), "{mode:?} {strategy}");
+            let quality = &analysis.summary.strategies[*strategy];
+            assert_eq!(quality.samples, 0, "{mode:?} {strategy}");
+            assert_eq!(quality.no_stack, BTreeMap::from([("in_exec".to_string(), 2)]), "{mode:?} {strategy}");
         }
     };
     check(CaptureMode::Fp, &["fp"]);
