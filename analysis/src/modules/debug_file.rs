@@ -77,6 +77,27 @@ pub(super) fn by_link(resolver: &dyn Resolver, module: &ElfFile, path: &Path) ->
     })
 }
 
+/// The file with the split DWARF of all units of the module at `path`.
+///
+/// # Sources
+/// DWARF 5 appendix F.3; `gdb` and `dwp` take the module's name with `.dwp` behind it.
+pub(super) fn package(resolver: &dyn Resolver, path: &Path) -> Option<ElfFile> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".dwp");
+    ElfFile::new(resolver.open(Path::new(&name)).ok()?).ok()
+}
+
+/// The file with the split DWARF of a unit, by its path on the recorded machine, else of that name `beside` the module.
+pub(super) fn split(resolver: &dyn Resolver, beside: Option<&Path>, folder: &[u8], name: &[u8]) -> Option<ElfFile> {
+    let name = Path::new(OsStr::from_bytes(name));
+    let path = Path::new(OsStr::from_bytes(folder)).join(name);
+    let path = path.as_os_str().as_bytes().to_vec();
+    let file = MappedFile { path, identity: FileIdentity::default(), first_mapped_ns: 0 };
+    let on_machines = resolver.candidates(&file).into_iter().map(|candidate| candidate.path);
+    let beside = beside.zip(name.file_name()).map(|(folder, name)| folder.join(name));
+    on_machines.chain(beside).find_map(|path| ElfFile::new(resolver.open(&path).ok()?).ok())
+}
+
 /// The symbols that a module carries in itself, of the functions its dynamic symbols do not name.
 ///
 /// # Sources

@@ -146,6 +146,21 @@ impl<'a> ModuleTable<'a> {
         debug_file::by_build_id(self.resolver, build_id)
     }
 
+    /// Opens the file with the split DWARF of all units of a module, which is beside it.
+    pub(crate) fn open_package(&self, ix: FileIx) -> Option<ElfFile> {
+        let Location::Path(path) = self.location(ix).ok()? else { return None };
+        debug_file::package(self.resolver, path)
+    }
+
+    /// Opens the file with the split DWARF of a unit of a module: its name, and the folder it was compiled in.
+    pub(crate) fn open_split(&self, ix: FileIx, folder: &[u8], name: &[u8]) -> Option<ElfFile> {
+        let beside = match self.location(ix).ok()? {
+            Location::Path(path) => path.parent(),
+            Location::Bytes(_) => None,
+        };
+        debug_file::split(self.resolver, beside, folder, name)
+    }
+
     /// What was missing of modules that stacks went through, in words, sorted.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {

@@ -7,6 +7,7 @@
 mod functions;
 mod lines;
 mod meter;
+mod split;
 mod units;
 
 use super::demangle::{Demangled, is_mangled};
@@ -16,6 +17,7 @@ use crate::modules::ElfFile;
 use functions::{At, Both, Function};
 use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId, UnitRef};
 use meter::{Meter, Stop};
+pub(super) use split::SplitFiles;
 use std::rc::Rc;
 use units::{Reader, Units};
 
@@ -59,11 +61,16 @@ pub(super) struct FromDwarf {
     pub(super) names: Vec<Vec<String>>,
     /// Some units asked for more than is done for one file.
     pub(super) is_too_much: bool,
-    /// Some code has its debug information in files of its own (split DWARF).
-    pub(super) is_split: bool,
+    /// Some code has its debug information in files of its own (split DWARF), which are not here.
+    pub(super) is_without_split: bool,
 }
 
 impl Dwarf {
+    /// The byte order.
+    pub(super) fn endian(&self) -> RunTimeEndian {
+        self.endian
+    }
+
     /// The DWARF of a file.
     pub(super) fn new(file: &ElfFile, supplementary: Option<&ElfFile>) -> Result<Self, TooMuchDwarf> {
         let endian = if file.image().little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -82,6 +89,7 @@ impl Dwarf {
         svmas: &[u64],
         detail: Detail,
         symbols: &SymbolMap<'_>,
+        split: &SplitFiles<'_>,
         demangled: &mut Demangled,
     ) -> FromDwarf {
         let dwarf =
@@ -96,10 +104,10 @@ impl Dwarf {
             if left.is_empty() {
                 break;
             }
-            let named = UnitNames { wanted: &left, detail, symbols, demangled: &mut *demangled, meter: &meter };
+            let named = UnitNames { wanted: &left, detail, symbols, split, demangled: &mut *demangled, meter: &meter };
             // What a damaged unit would have said is not known.
-            let Ok((in_unit, is_split)) = named.of_unit(&mut both, offset) else { continue };
-            found.is_split |= is_split;
+            let Ok((in_unit, is_without_split)) = named.of_unit(&mut both, offset) else { continue };
+            found.is_without_split |= is_without_split;
             let is_known = !in_unit.is_empty();
             for (at, names) in in_unit {
                 if let Some(slot) = found.names.get_mut(at) {
@@ -124,12 +132,13 @@ struct UnitNames<'n> {
     wanted: &'n [(u64, usize)],
     detail: Detail,
     symbols: &'n SymbolMap<'n>,
+    split: &'n SplitFiles<'n>,
     demangled: &'n mut Demangled,
     meter: &'n Meter,
 }
 
 impl UnitNames<'_> {
-    /// Names by the numbers of addresses, and whether more of them is in a file of the unit's own.
+    /// Names by the numbers of addresses, and whether more of them is in a file of the unit's own that is not here.
     fn of_unit(mut self, both: &mut Both<'_, '_>, offset: usize) -> Result<(Numbered, bool), Stop> {
         let header = both.main.header(offset)?;
         let unit = Rc::new(both.main.unit(header)?);
@@ -138,19 +147,41 @@ impl UnitNames<'_> {
         if here.is_empty() {
             return Ok((Vec::new(), false));
         }
-        let (wanted, numbers): (Vec<u64>, Vec<usize>) = here.into_iter().unzip();
-        let found = functions::find(both, &unit, &wanted, self.meter)?;
+        let wanted: Vec<u64> = here.iter().map(|&(svma, _)| svma).collect();
+        let (meter, split) = (self.meter, self.split);
+        if let Some(id) = unit.dwo_id {
+            let in_split = split.enter(both.main.dwarf, unit_ref, id, meter, |split, split_unit| {
+                let found = functions::find(split, split_unit, &wanted, meter)?;
+                self.of_all(unit_ref, &here, found)
+            });
+            // What is damaged is as good as not there.
+            if let Ok(Some(names)) = in_split {
+                return Ok((names, false));
+            }
+        }
+        let found = functions::find(both, &unit, &wanted, meter)?;
+        Ok((self.of_all(unit_ref, &here, found)?, unit.dwo_id.is_some()))
+    }
+
+    /// Names of what is at each of some addresses, by the numbers of these. `unit` has the lines.
+    fn of_all(
+        &mut self,
+        unit: UnitRef<'_, Reader<'_>>,
+        wanted: &[(u64, usize)],
+        found: Vec<At<'_>>,
+    ) -> Result<Numbered, Stop> {
+        let svmas: Vec<u64> = wanted.iter().map(|&(svma, _)| svma).collect();
         let lines = match self.detail {
-            Detail::Lines => lines::lines(unit_ref, &wanted, self.meter).unwrap_or_default(),
+            Detail::Lines => lines::lines(unit, &svmas, self.meter).unwrap_or_default(),
             _ => Vec::new(),
         };
         let lines = lines.into_iter().chain(std::iter::repeat(None));
         let mut names = Vec::new();
-        for (((svma, number), functions), line) in wanted.iter().zip(numbers).zip(found).zip(lines) {
+        for ((&(svma, number), functions), line) in wanted.iter().zip(found).zip(lines) {
             let line = line.map_or((None, None), |line| (Some(line.file), Some(line.line)));
-            names.push((number, self.of_functions(unit_ref, *svma, functions, line)?));
+            names.push((number, self.of_functions(unit, svma, functions, line)?));
         }
-        Ok((names, unit.dwo_id.is_some()))
+        Ok(names)
     }
 
     /// Names of what is at an address, innermost first. A frame without a name ends them, as nobody knows what it is.
@@ -198,15 +229,20 @@ fn push_line(name: &mut String, file: Option<&[u8]>, line: u32) {
 }
 
 fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections<Vec<u8>>, TooMuchDwarf> {
-    let all = file.sections();
-    DwarfSections::load(|id| {
-        let wanted = SECTIONS.contains(&id).then(|| all.iter().find(|section| section.name == id.name().as_bytes()));
-        let Some(section) = wanted.flatten() else { return Ok(Vec::new()) };
-        if section.full_bytes() > *left_bytes {
-            return Err(TooMuchDwarf);
-        }
-        let bytes = file.read(section, *left_bytes).unwrap_or_default();
-        *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
-        Ok(bytes)
+    DwarfSections::load(|id| match SECTIONS.contains(&id) {
+        true => section(file, id.name(), left_bytes),
+        false => Ok(Vec::new()),
     })
+}
+
+/// The bytes of a section, none where there is no such section.
+fn section(file: &ElfFile, name: &str, left_bytes: &mut u64) -> Result<Vec<u8>, TooMuchDwarf> {
+    let sections = file.sections();
+    let Some(section) = sections.iter().find(|section| section.name == name.as_bytes()) else { return Ok(Vec::new()) };
+    if section.full_bytes() > *left_bytes {
+        return Err(TooMuchDwarf);
+    }
+    let bytes = file.read(section, *left_bytes).unwrap_or_default();
+    *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
+    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! All names of one module at once.
 
 use super::demangle::Demangled;
-use super::dwarf::{Dwarf, FromDwarf, TooMuchDwarf};
+use super::dwarf::{Dwarf, FromDwarf, SplitFiles, TooMuchDwarf};
 use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
 use super::symbolizer::{Detail, Names};
@@ -17,8 +17,8 @@ pub(super) struct ModuleNames {
     pub(super) is_without_inlines: bool,
     /// There are more symbols at these addresses than are kept.
     pub(super) is_without_symbols: bool,
-    /// Some of its DWARF is in files of its own.
-    pub(super) is_split: bool,
+    /// Some of its DWARF is in files of its own, which are not here.
+    pub(super) is_without_split: bool,
 }
 
 /// Names of addresses (SVMAs, ascending) in a module.
@@ -35,8 +35,11 @@ pub(super) fn names_of(
     let mut demangled = Demangled::default();
     let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, &own, debug.as_ref()) };
     let is_too_large = matches!(dwarf, Some(Err(TooMuchDwarf)));
-    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| dwarf.names(svmas, detail, &symbols, &mut demangled));
-    let FromDwarf { names: from_dwarf, is_too_much, is_split } = from_dwarf.unwrap_or_default();
+    let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| {
+        let split = SplitFiles::new(modules, file, dwarf.endian());
+        dwarf.names(svmas, detail, &symbols, &split, &mut demangled)
+    });
+    let FromDwarf { names: from_dwarf, is_too_much, is_without_split } = from_dwarf.unwrap_or_default();
     let mut from_dwarf = from_dwarf.into_iter();
     let mut names: Vec<Names> = Vec::with_capacity(svmas.len());
     let mut unnamed = Vec::new();
@@ -63,7 +66,7 @@ pub(super) fn names_of(
         names,
         is_without_inlines: is_too_large || is_too_much,
         is_without_symbols: symbols.is_too_much(),
-        is_split,
+        is_without_split,
     })
 }
 

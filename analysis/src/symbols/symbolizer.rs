@@ -186,7 +186,7 @@ fn perform(
                 let missing = [
                     (found.is_without_inlines, "too much debug information; inlined functions are missing"),
                     (found.is_without_symbols, "too many symbols; some function names are missing"),
-                    (found.is_split, ".dwo files are not supported; inlined functions are missing"),
+                    (found.is_without_split, ".dwo files or the .dwp file not found; inlined functions are missing"),
                 ];
                 let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
                 Done::Module(file, Ok(names), missing)
