@@ -1,7 +1,7 @@
 //! Which collector records.
 
 use crate::error::Error;
-use crate::request::{CollectorWish, Fallback, Outcome, Request, Update};
+use crate::request::{CollectorKind, Fallback, Outcome, Request, Update};
 use crate::session;
 use crate::sys::{ObjectStorage, StopFlag};
 use crate::{MAX_PERF_EVENT_STACK_BYTES, perf_event};
@@ -11,7 +11,7 @@ use std::io::Write;
 /// Records what `request` asks for into `sink` until the target ends, the time is over, or `stop` is set.
 ///
 /// Give it the file itself: whole blocks are written. `update` is called some times a second, and once at the start if the
-/// choice of the collector is ours ([`CollectorWish::Auto`]) and eBPF is refused; tell the user then. Nothing of a command
+/// choice of the collector is ours ([`CollectorKind::Auto`]) and eBPF is refused; tell the user then. Nothing of a command
 /// runs before everything that can be known to fail has been tried.
 ///
 /// A sink that fails does not end the recording: it is tried again with each block, and what it did not take is counted
@@ -25,13 +25,13 @@ pub fn record<W: Write>(
     stop: &StopFlag,
     update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
-    if request.collector == CollectorWish::PerfEvent {
+    if request.collector == CollectorKind::PerfEvent {
         return perf_event::record(request, sink, stop, update);
     }
     let mut storage = ObjectStorage::uninit();
     match session::load(request, &mut storage) {
         Ok(loaded) => loaded.record(sink, stop, update),
-        Err(reason) if request.collector == CollectorWish::Auto && reason.is_about_ebpf() => {
+        Err(reason) if request.collector == CollectorKind::Auto && reason.is_about_ebpf() => {
             let (request, clamped_from) = without_ebpf(request);
             if let Some(action) = perf_event::refused_target(&request) {
                 return Err(Error::NeedsEbpf { action, reason: Box::new(reason) });
@@ -52,7 +52,7 @@ fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
         CaptureMode::Both { stack_bytes } => (CaptureMode::Both { stack_bytes: clamp(stack_bytes) }, stack_bytes),
     };
     let clamped_from = (asked > MAX_PERF_EVENT_STACK_BYTES).then_some(asked);
-    (Request { mode, collector: CollectorWish::PerfEvent, ..request.clone() }, clamped_from)
+    (Request { mode, collector: CollectorKind::PerfEvent, ..request.clone() }, clamped_from)
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use fpprof_recording::model::Host;
 use std::fs;
 
 /// What is to be said of this machine.
-pub(crate) fn host() -> Host {
+#[must_use]
+pub fn host() -> Host {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();

@@ -50,9 +50,10 @@ pub use bpf::print_libbpf_messages;
 pub use choice::record;
 pub use error::Error;
 pub use event::{BadEvent, EventSpec};
+pub use host::host;
 pub use note::Note;
 pub use plan::sampling_event;
-pub use request::{CollectorWish, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
+pub use request::{CollectorKind, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.

@@ -40,7 +40,7 @@ pub(crate) struct Modules {
     dumps: FxHashSet<(u32, FileKey)>,
     max_open: usize,
     n_open: usize,
-    n_over: NotKept,
+    n_over: Omitted,
     has_vdso32: bool,
     saver: FileSaver,
     kernel: KernelSymbols,
@@ -52,7 +52,7 @@ type FileKey = (u32, u32, u64, u64);
 
 /// What would be needed by its bytes and is not in the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct NotKept {
+pub(crate) struct Omitted {
     pub(crate) files: u64,
     /// Tables and dumps of compiled code.
     pub(crate) tables: u64,
@@ -73,7 +73,7 @@ impl Modules {
             dumps: FxHashSet::default(),
             max_open: half.min(MAX_OPEN),
             n_open: 0,
-            n_over: NotKept::default(),
+            n_over: Omitted::default(),
             has_vdso32: false,
             kernel: KernelSymbols::default(),
             parser: Arc::clone(parser),
@@ -167,12 +167,12 @@ impl Modules {
 
     /// Hands on the names of the kernel's functions, and all that cannot be found by its path any more and is not in the
     /// recording yet; says of how many that was impossible.
-    pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
+    pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
         if let Some(names) = std::mem::take(&mut self.kernel).finish() {
             self.saver.tell(Job::Bytes(names));
         }
         let found = self.saver.finish(emit);
-        NotKept {
+        Omitted {
             files: self.n_over.files + found.files,
             tables: self.n_over.tables + found.tables,
             cut_dumps: found.cut_dumps,

@@ -39,8 +39,8 @@ impl Plan {
         let cpus = online_cpus();
         let n_ring_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
-        let wished = Event::find(&request.event)?;
-        wished.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
+        let requested = Event::find(&request.event)?;
+        requested.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
         let n_rings = u64::from(n_ring_cpus) * (1 + u64::from(request.off_cpu.is_some()));
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
@@ -58,7 +58,7 @@ impl Plan {
                 Filter::Cgroup { id, subsystem, excluded_pids }
             }
         };
-        let event = choose_event(wished, cpus.first().copied().unwrap_or(0), request.sampling)?;
+        let event = choose_event(requested, cpus.first().copied().unwrap_or(0), request.sampling)?;
         let tick_hits = match request.sampling {
             Sampling::Period(hits) => hits,
             Sampling::FrequencyHz(_) => 1,
@@ -214,13 +214,13 @@ pub fn sampling_event() -> Result<String, Error> {
     Ok(choose_event(None, cpu, Sampling::FrequencyHz(1))?.name().to_owned())
 }
 
-/// What was wished for; else cycles where the processor counts them, else a timer.
-fn choose_event(wished: Option<Event>, cpu: u32, sampling: Sampling) -> Result<Event, Error> {
-    let event = wished.clone().unwrap_or_else(Event::cycles);
+/// What was requested; else cycles where the processor counts them, else a timer.
+fn choose_event(requested: Option<Event>, cpu: u32, sampling: Sampling) -> Result<Event, Error> {
+    let event = requested.clone().unwrap_or_else(Event::cycles);
     match PerfEvent::sampling(cpu, &event, sampling) {
         Ok(_) => Ok(event),
         Err(error) => match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) if wished.is_none() => {
+            Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) if requested.is_none() => {
                 Ok(Event::cpu_clock())
             }
             _ => Err(event.refused(cpu, error)),

@@ -48,7 +48,7 @@ pub struct Request {
     /// machine, which slows all of them down a little, until the recording ends.
     pub statistics: bool,
     /// How samples are to be taken.
-    pub collector: CollectorWish,
+    pub collector: CollectorKind,
 }
 
 impl Request {
@@ -70,7 +70,7 @@ impl Request {
             parser: Arc::new(ParseHere),
             keep_raw_stacks: false,
             statistics: false,
-            collector: CollectorWish::Auto,
+            collector: CollectorKind::Auto,
         }
     }
 
@@ -87,7 +87,7 @@ impl Request {
 
 /// How samples are to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CollectorWish {
+pub enum CollectorKind {
     /// With eBPF where this user and kernel allow it, else by perf events, see [`Update::Fallback`].
     #[default]
     Auto,

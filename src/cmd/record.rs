@@ -5,7 +5,7 @@ use crate::output::{Patient, RecordingFile, say};
 use crate::{values, worker};
 use anyhow::Context as _;
 use clap::ArgAction;
-use fpprof_collector::{CollectorWish, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_collector::{CollectorKind, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
 use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -160,7 +160,7 @@ pub(crate) enum CollectorChoice {
     PerfEvent,
 }
 
-impl From<CollectorChoice> for CollectorWish {
+impl From<CollectorChoice> for CollectorKind {
     fn from(choice: CollectorChoice) -> Self {
         match choice {
             CollectorChoice::Auto => Self::Auto,
@@ -222,8 +222,8 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         }
     };
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
-    let collector = CollectorWish::from(args.collector);
-    let by_perf_events = collector == CollectorWish::PerfEvent;
+    let collector = CollectorKind::from(args.collector);
+    let by_perf_events = collector == CollectorKind::PerfEvent;
     let largest = if by_perf_events { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES } else { u32::MAX };
     let request = Request {
         sampling: sampling(args),

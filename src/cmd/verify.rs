@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
   fpprof verify --every 100 --show 5 -- /bin/true
   fpprof verify --leap 5000 -- python3 -c 'print(1)'
   fpprof verify --strategies dwarf,elfutils --json -- ./program
+  fpprof verify --recording checked.fpprof -- ./program && fpprof flamegraph checked.fpprof
   fpprof verify --min-exact 99.8 --max-wrong 0.05 -- ./program")]
 pub(crate) struct Args {
     /// Strategies to check: fp, dwarf, dwarf@BYTES, elfutils, libunwind [default: all in this build]
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// Strategy that --show, --min-exact and --max-wrong look at
     #[arg(long, value_name = "STRATEGY", default_value = "dwarf")]
     of: Strategy,
+    /// Write a recording with a sample of each checked instruction
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
     /// Fail if less than PCT of the stacks are exact
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     min_exact: Option<f64>,
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         strategies,
         choice: choice(args)?,
         wanted: Wanted { max: args.show, strategy: args.of },
+        recording: args.recording.clone(),
     };
     let verification = verify::run(&options)?;
     let style = if to_stdout { output::style() } else { Style::default() };

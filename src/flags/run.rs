@@ -276,7 +276,7 @@ fn fact(
     Ok((result, missing))
 }
 
-/// Rounds, until there are as many as wished for. A round runs every program, in an order of its own. A program whose
+/// Rounds, until there are as many as requested. A round runs every program, in an order of its own. A program whose
 /// benchmark fails is left out from then on; gives why.
 fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let left = rounds_left(store, plan)?;

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use fpprof_analysis::oracle::LiveMapping;
+use fpprof_recording::MappingRanges;
 use fpprof_recording::model::FileIdentity;
 use nix::unistd::Pid;
 use std::collections::HashMap;
@@ -63,6 +64,14 @@ impl Maps {
     /// Where the vDSO is.
     pub(super) fn vdso(&self) -> Option<Range<u64>> {
         self.vmas.iter().find(|vma| vma.path == b"[vdso]").map(|vma| vma.range.clone())
+    }
+
+    /// Where code and files are mapped, and memory that one of these addresses lies in.
+    pub(super) fn code_files_and(&self, addresses: impl Iterator<Item = u64>) -> MappingRanges {
+        let is_code_or_file = |vma: &&Vma| vma.is_executable || vma.path.starts_with(b"/");
+        let others = addresses.filter_map(|address| self.find(address));
+        let vmas = self.vmas.iter().filter(is_code_or_file).chain(others);
+        vmas.map(|vma| (vma.range.start, vma.range.end)).collect()
     }
 
     /// The executable ones, as the oracle wants them.

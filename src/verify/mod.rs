@@ -2,8 +2,9 @@
 //!
 //! [`run`] starts the command under ptrace and steps it from its exec on. What each instruction did to the stack goes
 //! to the thread's shadow stack, what is mapped to a history, and a sample of the moment before the instruction to the
-//! oracle of the analysis, which judges. Only the main process is stepped: its threads all, processes it makes not.
-//! With leaps, it runs from turn to turn at full speed between windows that are stepped.
+//! oracle of the analysis, which judges, and to a recording if one was asked for. Only the main process is stepped: its
+//! threads all, processes it makes not. With leaps, it runs from turn to turn at full speed between windows that are
+//! stepped.
 
 mod breakpoints;
 mod code;
@@ -12,6 +13,7 @@ mod leap;
 mod maps;
 mod pace;
 mod run;
+mod samples;
 mod stepper;
 mod thread;
 mod tracee;

@@ -2,6 +2,7 @@
 
 use super::launch::launch;
 use super::pace::Choice;
+use super::samples::Samples;
 use super::stepper::{Pause, Stepper};
 use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
@@ -14,6 +15,7 @@ use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What is to be verified.
@@ -29,29 +31,35 @@ pub(crate) struct Options {
     pub(crate) choice: Choice,
     /// Disagreements to keep.
     pub(crate) wanted: Wanted,
+    /// A recording to make of what is checked.
+    pub(crate) recording: Option<PathBuf>,
 }
 
 /// Runs the command to its end, or to the last instruction asked for.
 ///
 /// # Errors
-/// If it cannot be started, traced or read.
+/// If it cannot be started, traced or read, or the recording cannot be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("reading the clock")?;
-    let history = History::new(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX));
     let Choice { every, skip, leaps, seed, .. } = options.choice;
     let pid = launch(&options.command, options.is_stdout_ours)?;
     kill_on_signal(pid, stop);
-    let mut stepper = Stepper::new(pid, &options.choice, history, stop)?;
+    let start_unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+    let history = History::new(pid.as_raw().unsigned_abs(), start_unix_ns);
+    let begin = |path: &PathBuf| Samples::new(path, &history, &options.command, every);
+    let samples = options.recording.as_ref().map(begin).transpose()?;
+    let mut stepper = Stepper::new(pid, &options.choice, history, samples, stop)?;
     let mut tally = Tally::new(&options.strategies, options.wanted);
     let resolver = FileModules::new();
     loop {
         let (timeline, meta) = (stepper.history.timeline(), stepper.history.meta());
         let modules = ModuleTable::new(&timeline, &meta, &resolver);
-        let mut checker = Checker::new(&timeline, &modules, &options.strategies);
+        let mut checker = Checker::new(&timeline, &modules, stepper.history.pid(), &options.strategies);
         match stepper.run(&mut checker, &mut tally)? {
             Pause::Mappings => {}
             Pause::Ended(ended) => {
+                stepper.finish_samples()?;
                 let run = Run {
                     command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
                     ended,

@@ -9,6 +9,7 @@ use super::code::Code;
 use super::leap::Lifted;
 use super::maps::Maps;
 use super::pace::{Choice, Counts, LeapSchedule, Pace};
+use super::samples::Samples;
 use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -30,7 +31,7 @@ const QUANTUM: u32 = 5000;
 /// Bytes above the outermost known frame of a stack that are copied: what a walk that went astray would read.
 const ABOVE_BYTES: u64 = 64 << 10;
 /// Most bytes of stack copied.
-const MAX_STACK_BYTES: u64 = 16 << 20;
+pub(super) const MAX_STACK_BYTES: u32 = 16 << 20;
 /// Most bytes of a vDSO; it has some 8 KiB.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
 
@@ -62,6 +63,8 @@ pub(super) struct Stepper {
     pub(super) counts: Counts,
     pub(super) history: History,
     pub(super) maps: Maps,
+    /// Where the kernel left the stack of the program, with its arguments above.
+    start_stack: u64,
     pub(super) breakpoints: Breakpoints,
     /// Who took the breakpoints away.
     pub(super) lifted: Option<Lifted>,
@@ -71,6 +74,8 @@ pub(super) struct Stepper {
     is_checker_stale: bool,
     code: Code,
     sample: Sample,
+    /// The recording of what is checked, if one was asked for.
+    samples: Option<Samples>,
     /// New processes that have stopped before their parent's event came.
     strays: Vec<Pid>,
     start: Instant,
@@ -83,7 +88,13 @@ impl Stepper {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn new(pid: Pid, choice: &Choice, history: History, stop: &'static StopFlag) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        pid: Pid,
+        choice: &Choice,
+        history: History,
+        samples: Option<Samples>,
+        stop: &'static StopFlag,
+    ) -> anyhow::Result<Self> {
         let mut stepper = Self {
             pid,
             threads: BTreeMap::new(),
@@ -93,12 +104,14 @@ impl Stepper {
             counts: Counts { threads: 1, ..Counts::default() },
             history,
             maps: Maps::default(),
+            start_stack: 0,
             breakpoints: Breakpoints::new(pid)?,
             lifted: None,
             is_dirty: false,
             is_checker_stale: false,
             code: Code::new(),
             sample: Sample::default(),
+            samples,
             strays: Vec::new(),
             start: Instant::now(),
             stop,
@@ -154,7 +167,11 @@ impl Stepper {
         self.pid = pid;
         self.breakpoints = Breakpoints::new(pid)?;
         self.lifted = None;
-        self.threads = BTreeMap::from([(pid, Thread::new(pid, Registers::of(pid)?))]);
+        let regs = Registers::of(pid)?;
+        self.start_stack = regs.sp();
+        self.threads = BTreeMap::from([(pid, Thread::new(pid, regs))]);
+        let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.history.named(name.trim_ascii_end(), self.elapsed_ns());
         self.reread_maps()?;
         if let Some(range) = self.maps.vdso() {
             let bytes = range.end.saturating_sub(range.start).min(MAX_VDSO_BYTES);
@@ -169,14 +186,34 @@ impl Stepper {
     fn reread_maps(&mut self) -> anyhow::Result<()> {
         self.is_dirty = false;
         self.maps.read(self.pid)?;
-        let elapsed_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if self.history.update(self.maps.executable(), elapsed_ns) {
+        if self.history.update(self.maps.executable(), self.elapsed_ns()) {
             self.code.clear();
             self.breakpoints.forget();
             self.is_checker_stale = true;
             self.counts.mapping_changes = self.counts.mapping_changes.saturating_add(1);
         }
         Ok(())
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Ends the recording of what was checked.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn finish_samples(&mut self) -> anyhow::Result<()> {
+        self.samples.take().map_or(Ok(()), |samples| samples.finish(&self.history))
+    }
+
+    /// Records the sample that was just judged.
+    fn record_sample(&mut self, tid: Pid) -> anyhow::Result<()> {
+        let elapsed_ns = self.elapsed_ns();
+        let Self { samples: Some(samples), sample, threads, maps, history, .. } = self else { return Ok(()) };
+        let kept = maps.code_files_and(threads.values().map(|thread| thread.before.sp()));
+        let time_ns = history.sampled(elapsed_ns);
+        samples.add(sample, tid, time_ns, history, &kept)
     }
 
     /// The next stopped thread after the one whose turn it was.
@@ -200,10 +237,12 @@ impl Stepper {
             if let Some((checker, tally)) = check {
                 self.schedule.stepped();
                 if self.pace.is_checked(n_before) {
-                    let Self { threads, sample, maps, pid, .. } = self;
+                    let Self { threads, sample, maps, start_stack, pid, .. } = self;
                     let Some(thread) = threads.get(&tid) else { return Ok(false) };
-                    fill(sample, &thread.before, &thread.shadow, *pid, maps);
-                    checker.check(n_before, sample, &thread.shadow, tally);
+                    fill(sample, &thread.before, &thread.shadow, *pid, maps, *start_stack);
+                    if checker.check(n_before, sample, &thread.shadow, tally) {
+                        self.record_sample(tid)?;
+                    }
                 }
             }
         }
@@ -413,15 +452,18 @@ fn resume(tid: Pid, signal: Option<Signal>) -> anyhow::Result<()> {
 }
 
 /// What a sample before the present instruction would carry.
-fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, maps: &mut Maps) {
+fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, maps: &mut Maps, start_stack: u64) {
     let sp = regs.sp();
     if maps.find(sp).is_none() {
         // A stack that has just grown. Without its mapping the stack is empty, which is what is then reported.
         let _ = maps.read(pid);
     }
-    let end = maps.find(sp).map(|vma| vma.range.end);
+    let end = maps.find(sp).map(|vma| match sp <= start_stack && vma.range.contains(&start_stack) {
+        true => (start_stack, StackEndSource::StartStack),
+        false => (vma.range.end, StackEndSource::Mapping),
+    });
     let wanted = shadow.top_slot().unwrap_or(sp).max(sp).saturating_add(ABOVE_BYTES);
-    let bytes = end.unwrap_or(sp).min(wanted).saturating_sub(sp).min(MAX_STACK_BYTES);
+    let bytes = end.map_or(sp, |(end, _)| end).min(wanted).saturating_sub(sp).min(u64::from(MAX_STACK_BYTES));
     for below in [regs.user.red_zone_bytes(), 0] {
         sample.bytes_below_sp = below;
         sample.stack.resize(usize::try_from(bytes).unwrap_or(0).saturating_add(usize::from(below)), 0);
@@ -431,6 +473,6 @@ fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, m
             break;
         }
     }
-    sample.stack_end = end.map(|address| StackEnd { address, source: StackEndSource::Mapping });
+    sample.stack_end = end.map(|(address, source)| StackEnd { address, source });
     sample.user_regs = Some(regs.user);
 }

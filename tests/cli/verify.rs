@@ -567,3 +567,24 @@ fn leaps_survive_libraries_that_go() {
         is_enough.then(|| assert_sound(&report))
     });
 }
+
+/// Check that a recording of what is checked has a sample of each instruction, and that the report finds the shares in it
+/// that the oracle has.
+#[test]
+fn what_is_checked_can_be_recorded() {
+    let source = "static int __attribute__((noinline)) leaf(int n) { return n * 3 + 1; }
+int main(void) { int sum = 0; for (int i = 0; i < 50; i++) sum += leaf(i); return sum & 1; }";
+    let program = Program::compile("cc", &["-O1"], "c", source);
+    let recording = program.folder.path().join("checked.fpprof");
+    let verified = program.verify(&["--recording", recording.to_str().expect("a path")]);
+    let mut report = crate::support::fpprof();
+    let ran = crate::support::ran(report.args(["report", "--json", "--strategies", "fp,dwarf"]).arg(&recording));
+    let report = json(&ran);
+    assert_eq!(number(&report, "recorded"), number(&verified, "checked"), "{}", ran.stderr);
+    assert_eq!(report["environment"]["mode"], "dwarf,16M");
+    let dwarf = strategy(&verified, "dwarf");
+    let recognised = number(dwarf, "exact") - number(dwarf, "roots_missed");
+    assert_eq!(number(&report["strategies"]["dwarf"], "complete"), recognised);
+    let relations = &report["agreements"][0]["relations"];
+    assert_eq!(relations["same"].as_u64().unwrap_or(0), number(strategy(&verified, "fp"), "exact"), "{relations}");
+}

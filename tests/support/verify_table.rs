@@ -16,7 +16,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn verdicts(&self, strategy: &str) -> &Value {
+    pub(crate) fn verdicts(&self, strategy: &str) -> &Value {
         let strategies = self.report["strategies"].as_array().expect("strategies");
         strategies.iter().find(|verdicts| verdicts["name"] == strategy).expect("it was asked for")
     }
@@ -133,6 +133,6 @@ impl Table {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of instructions are small")]
-fn percent(part: u64, whole: u64) -> f64 {
+pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }

@@ -1,5 +1,6 @@
 //! Programs of many languages, options of compilers and run-time libraries under the oracle of `fpprof verify`: ours is never
-//! wrong in silence, but where libdw and libunwind are too. The test also makes the second table of `just truth`.
+//! wrong in silence, but where libdw and libunwind are too, and the verdict of `report` on the same samples says what the
+//! oracle does. The test also makes the second table of `just truth`.
 
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -14,13 +15,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use support::{fpprof, ran};
-use table::Table;
+use support::{fpprof, number, ran};
+use table::{Row, Table, percent};
 
 /// The fewest instructions that say anything about a program.
 const LEAST_CHECKED: u64 = 1000;
 /// Turns between two windows in which instructions are checked.
 const LEAP: &str = "200";
+const RECORDING: &str = "checked.fpprof";
+/// The fewest programs that have a verdict.
+const LEAST_VERDICTS: usize = 10;
+/// Points by which a share of the report may differ from the oracle's.
+const MAX_DIFFERENCE: f64 = 1.0;
 
 /// The programs, as their file has them.
 #[derive(Deserialize)]
@@ -68,28 +74,54 @@ fn subjects_of(entry: Entry) -> Vec<Subject> {
     options.iter().map(of).collect()
 }
 
+/// What the oracle and the report say of the same samples.
+struct Checked {
+    verification: Value,
+    report: Value,
+    /// The report's first line.
+    verdict: String,
+}
+
 /// Builds and checks a program.
 ///
 /// # Errors
 /// What went wrong, of the building or of the program.
-fn verify(subject: &Subject) -> Result<Value, String> {
+fn verify(subject: &Subject) -> Result<Checked, String> {
     let dir = tempfile::tempdir().expect("a directory");
     let built = ran(Command::new("sh").args(["-ec", &subject.build]).current_dir(dir.path()));
     if built.status != 0 {
         return Err(format!("cannot be built: {}", built.stderr));
     }
     let mut command = fpprof();
-    command.args(["verify", "--json", "--show", "100000", "--seed", "1", "--leap", LEAP, "--"]);
-    let ran = ran(command.args(&subject.run).current_dir(dir.path()));
-    let report: Value = serde_json::from_str(&ran.stdout).map_err(|error| format!("{error}: {}", ran.stderr))?;
-    if report["run"]["ended"] != "exited with status 0" {
-        return Err(format!("ended otherwise: {}", report["run"]["ended"]));
+    command.args(["verify", "--json", "--show", "100000", "--seed", "1", "--leap", LEAP]);
+    command.args(["--recording", RECORDING, "--"]).args(&subject.run);
+    let verification = json(&run_in(dir.path(), &mut command)?)?;
+    if verification["run"]["ended"] != "exited with status 0" {
+        return Err(format!("ended otherwise: {}", verification["run"]["ended"]));
     }
-    Ok(report)
+    let report = |options: &[&str]| {
+        let mut command = fpprof();
+        run_in(dir.path(), command.args(["report", RECORDING, "--strategies", "fp,dwarf"]).args(options))
+    };
+    let verdict = report(&[])?.lines().next().unwrap_or_default().to_owned();
+    Ok(Checked { verification, report: json(&report(&["--json"])?)?, verdict })
+}
+
+/// Standard output of a command.
+///
+/// # Errors
+/// What it said, if it failed.
+fn run_in(dir: &Path, command: &mut Command) -> Result<String, String> {
+    let ran = ran(command.current_dir(dir));
+    if ran.status == 0 { Ok(ran.stdout) } else { Err(ran.stderr) }
+}
+
+fn json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// All of them, two at a time.
-fn verify_all(subjects: &[Subject]) -> Vec<Result<Value, String>> {
+fn verify_all(subjects: &[Subject]) -> Vec<Result<Checked, String>> {
     let (next, reports) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((index, subject)) = {
@@ -120,19 +152,52 @@ fn is_ours_alone(shown: &Value) -> bool {
     is_wrong(shown, "dwarf") && ["elfutils", "libunwind"].iter().any(|other| !is_wrong(shown, other))
 }
 
-/// Check that ours is never wrong in silence, but where libdw and libunwind are too.
+/// Where the report's shares are not the oracle's, though it gives a verdict.
+fn differences(row: &Row, checked: &Checked) -> Vec<String> {
+    let Checked { report, verdict, .. } = checked;
+    let complete = number(&report["strategies"]["dwarf"], "complete");
+    let of = |strategy, what| number(row.verdicts(strategy), what);
+    // What both others have wrong as well may seem complete.
+    let right = of("dwarf", "exact") - of("dwarf", "roots_missed");
+    let mut shares = vec![("complete", complete, complete.clamp(right, right + row.wrong("dwarf")))];
+    if has_verdict(checked) {
+        let relations = report["agreements"][0]["relations"].as_object().expect("counts");
+        let worse = relations.iter().filter(|(relation, _)| !["same", "longer"].contains(&relation.as_str()));
+        let n_worse = worse.filter_map(|(_, n)| n.as_u64()).sum();
+        shares.push(("not right with frame pointers", n_worse, row.checked - of("fp", "exact")));
+    }
+    let is_far = |ours, oracles| (percent(ours, row.checked) - percent(oracles, row.checked)).abs() > MAX_DIFFERENCE;
+    let far = shares.into_iter().filter(|&(_, ours, oracles)| is_far(ours, oracles));
+    far.map(|(what, ours, oracles)| format!("{}: {ours} {what}, by the oracle {oracles}; {verdict}", row.name))
+        .collect()
+}
+
+/// Whether the report dares to judge.
+fn has_verdict(checked: &Checked) -> bool {
+    !checked.verdict.contains("No verdict")
+}
+
+/// Check that ours is never wrong in silence, but where libdw and libunwind are too, and that the report's verdict has the
+/// oracle's shares.
 #[test]
 fn many_programs_are_never_wrong_alone() {
     let subjects = subjects();
     let mut table = Table::new("Programs of many kinds against their true stacks", "verify-many");
-    let mut faults = Vec::new();
-    for (subject, report) in subjects.iter().zip(verify_all(&subjects)) {
-        match report {
-            Ok(report) => table.add(&subject.name, report),
+    let (mut faults, mut n_verdicts) = (Vec::new(), 0);
+    for (subject, checked) in subjects.iter().zip(verify_all(&subjects)) {
+        match checked {
+            Ok(checked) => {
+                table.add(&subject.name, checked.verification.clone());
+                faults.extend(table.rows().last().map(|row| differences(row, &checked)).unwrap_or_default());
+                n_verdicts += usize::from(has_verdict(&checked));
+            }
             Err(fault) => faults.push(format!("{}: {fault}", subject.name)),
         }
     }
     table.publish(|shown| is_wrong(shown, "dwarf"));
+    if n_verdicts < LEAST_VERDICTS {
+        faults.push(format!("only {n_verdicts} verdicts"));
+    }
     for row in table.rows() {
         let shown = row.report["disagreements"].as_array().into_iter().flatten();
         let alone = shown.filter(|shown| is_ours_alone(shown));

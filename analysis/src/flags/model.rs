@@ -161,7 +161,7 @@ pub struct Raw {
     pub flag_sets: Vec<FlagSet>,
     /// The programs.
     pub programs: Vec<RawProgram>,
-    /// What was wished for and is not here, and why.
+    /// What was requested and is not here, and why.
     pub missing: Vec<String>,
 }
 
@@ -187,7 +187,7 @@ pub struct Environment {
 pub struct Method {
     /// Seed of layouts and of the order of runs.
     pub seed: u64,
-    /// Rounds wished for.
+    /// Rounds requested.
     pub rounds: u32,
     /// Link layouts for each flag set.
     pub layouts: u32,
@@ -210,7 +210,7 @@ pub struct Evaluation {
     pub flag_sets: Vec<FlagSet>,
     /// One result for each flag set that is no baseline, and one A/A result for each baseline.
     pub results: Vec<FlagSetResult>,
-    /// What was wished for and is not here, and why.
+    /// What was requested and is not here, and why.
     pub missing: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! One instruction: the true stack, every strategy's stack, and the verdicts.
 
 use super::TrueFrame;
-use super::history::{History, PID};
+use super::history::History;
 use super::shadow::ShadowStack;
 use super::tally::{RowThere, Site, Tally};
 use crate::address_space::{FileIx, Timeline};
@@ -27,10 +27,10 @@ pub struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// A checker for the last state of a timeline.
+    /// A checker for the last state of a process in a timeline.
     #[must_use]
-    pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>, strategies: &[Strategy]) -> Self {
-        let key = timeline.place(PID, PID, u64::MAX).space;
+    pub fn new(timeline: &'a Timeline, modules: &'a ModuleTable<'a>, pid: u32, strategies: &[Strategy]) -> Self {
+        let key = timeline.place(pid, pid, u64::MAX).space;
         Self {
             modules,
             space: Spaces::new(timeline, modules).get(key),
@@ -42,16 +42,16 @@ impl<'a> Checker<'a> {
     }
 
     /// Compares every strategy's stack with the shadow stack of the thread. `sample` is what a sample taken before the
-    /// instruction would carry: registers, the stack, and where it ends.
-    pub fn check(&mut self, instruction: u64, sample: &Sample, shadow: &ShadowStack, tally: &mut Tally) {
-        let Some(regs) = &sample.user_regs else { return };
+    /// instruction would carry: registers, the stack, and where it ends. `false` when the true stack is not known.
+    pub fn check(&mut self, instruction: u64, sample: &Sample, shadow: &ShadowStack, tally: &mut Tally) -> bool {
+        let Some(regs) = &sample.user_regs else { return false };
         let word = |address: u64| {
             let offset = usize::try_from(address.checked_sub(sample.stack_start())?).ok()?;
             sample.stack.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
         };
         if let Err(why) = shadow.frames(regs.ip(), word, &mut self.truth) {
             tally.count_unknown(why);
-            return;
+            return false;
         }
         let item = [Item { sample, space: &self.space }];
         for (&strategy, unwound) in self.strategies.iter().zip(&mut self.unwound) {
@@ -65,6 +65,7 @@ impl<'a> Checker<'a> {
         let place = |address: u64| place(&self.space, address);
         let row = |site: Site| row(self.modules, site);
         tally.count(instruction, &self.truth, &stacks, place, row);
+        true
     }
 }
 
@@ -131,5 +132,5 @@ pub fn available_strategies() -> Vec<Strategy> {
 /// # Errors
 /// Why not.
 pub fn check_strategy(strategy: Strategy) -> Result<(), StrategyError> {
-    strategy.check(&History::new(0).meta())
+    strategy.check(&History::new(0, 0).meta())
 }

@@ -1,11 +1,11 @@
 //! What was mapped while a process was stepped, as the events a recording would have of it.
 
 use crate::address_space::Timeline;
-use fpprof_recording::model::{CaptureMode, Collector, FileIdentity, Host, Meta, Mmap, ModuleBytes, Sideband, Target};
+use fpprof_recording::model::{
+    CaptureMode, Collector, Comm, FileIdentity, Host, Meta, Mmap, ModuleBytes, Sideband, Target,
+};
 use std::collections::BTreeMap;
 
-/// The process in the events; there is only one.
-pub(super) const PID: u32 = 1;
 /// `PROT_EXEC`.
 ///
 /// # Sources
@@ -30,6 +30,7 @@ pub struct LiveMapping {
 /// Changes of executable mappings, in order.
 #[derive(Debug)]
 pub struct History {
+    pid: u32,
     events: Vec<Sideband>,
     present: BTreeMap<u64, LiveMapping>,
     start_unix_ns: u64,
@@ -37,10 +38,35 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing mapped yet; the clock starts at 0 here, which is `start_unix_ns` after 1970.
+    /// A process with nothing mapped yet; the clock starts at 0 here, which is `start_unix_ns` after 1970.
     #[must_use]
-    pub fn new(start_unix_ns: u64) -> Self {
-        Self { events: Vec::new(), present: BTreeMap::new(), start_unix_ns, last_ns: 0 }
+    pub fn new(pid: u32, start_unix_ns: u64) -> Self {
+        Self { pid, events: Vec::new(), present: BTreeMap::new(), start_unix_ns, last_ns: 0 }
+    }
+
+    /// The process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What happened, in order.
+    #[must_use]
+    pub fn events(&self) -> &[Sideband] {
+        &self.events
+    }
+
+    /// The time of a sample that is taken now: later than all before it.
+    pub fn sampled(&mut self, time_ns: u64) -> u64 {
+        self.last_ns = time_ns.max(self.last_ns.saturating_add(1));
+        self.last_ns
+    }
+
+    /// The process has this name from now on.
+    pub fn named(&mut self, name: &[u8], time_ns: u64) {
+        let (time_ns, pid) = (self.sampled(time_ns), self.pid);
+        let comm = Comm { time_ns, pid, tid: pid, comm: name.to_vec(), exec: false, start_ticks: 0 };
+        self.events.push(Sideband::Comm(comm));
     }
 
     /// Takes the mappings of now. `false` when nothing changed.
@@ -53,10 +79,10 @@ impl History {
         let time_ns = time_ns.max(self.last_ns.saturating_add(2));
         self.last_ns = time_ns;
         let gone = self.present.values().filter(|old| new.get(&old.start) != Some(old));
-        let cuts: Vec<Sideband> = gone.map(|old| event(old, time_ns.saturating_sub(1), 0)).collect();
+        let cuts: Vec<Sideband> = gone.map(|old| event(self.pid, old, time_ns.saturating_sub(1), 0)).collect();
         self.events.extend(cuts);
         let added = new.values().filter(|mapping| self.present.get(&mapping.start) != Some(mapping));
-        self.events.extend(added.map(|mapping| event(mapping, time_ns, PROT_EXEC)));
+        self.events.extend(added.map(|mapping| event(self.pid, mapping, time_ns, PROT_EXEC)));
         self.present = new;
         true
     }
@@ -95,17 +121,17 @@ impl History {
             mode: CaptureMode::Dwarf { stack_bytes: u32::MAX },
             kernel_stacks: false,
             scrubbed: false,
-            target: Target::Pids(vec![PID]),
+            target: Target::Pids(vec![self.pid]),
             not_counted: Vec::new(),
         }
     }
 }
 
-fn event(mapping: &LiveMapping, time_ns: u64, prot: u32) -> Sideband {
+fn event(pid: u32, mapping: &LiveMapping, time_ns: u64, prot: u32) -> Sideband {
     Sideband::Mmap(Mmap {
         time_ns,
-        pid: PID,
-        tid: PID,
+        pid,
+        tid: pid,
         start: mapping.start,
         len: mapping.end.saturating_sub(mapping.start),
         file_offset: mapping.file_offset,
@@ -128,7 +154,7 @@ mod tests {
 
     fn present(history: &History) -> Vec<(u64, u64, Option<u32>)> {
         let timeline = history.timeline();
-        let key = timeline.place(PID, PID, u64::MAX).space.expect("the process has a space");
+        let key = timeline.place(7, 7, u64::MAX).space.expect("the process has a space");
         let content = Contents::default().get(&timeline, key);
         content.iter().map(|mapping| (mapping.start, mapping.end, mapping.file.map(|file| file.0))).collect()
     }
@@ -137,7 +163,7 @@ mod tests {
     /// that files keep their numbers.
     #[test]
     fn the_present_is_what_was_mapped_last() {
-        let mut history = History::new(0);
+        let mut history = History::new(7, 0);
         assert!(history.update(vec![mapping(0x1000, 0x3000, b"/a"), mapping(0x5000, 0x6000, b"/b")], 10));
         assert!(!history.update(vec![mapping(0x5000, 0x6000, b"/b"), mapping(0x1000, 0x3000, b"/a")], 11));
         assert_eq!(present(&history), [(0x1000, 0x3000, Some(0)), (0x5000, 0x6000, Some(1))]);

@@ -56,7 +56,7 @@ impl Event {
         Self { name: name.to_owned(), type_, config, probe: None, opened: Opened::OnEachCpu, class }
     }
 
-    /// What was wished for; `None` for the usual event, which is to be tried out.
+    /// What was requested; `None` for the usual event, which is to be tried out.
     pub(crate) fn find(spec: &EventSpec) -> Result<Option<Self>, Error> {
         let of =
             |type_, config, opened, class| Self { name: spec.to_string(), type_, config, probe: None, opened, class };

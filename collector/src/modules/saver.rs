@@ -1,6 +1,6 @@
 //! The thread that looks for files that are gone.
 
-use super::NotKept;
+use super::Omitted;
 use crate::jit_dumps::{JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
@@ -42,7 +42,7 @@ pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
     /// One is ready and the next is being made; then the saver waits.
     ready: Receiver<PackedModule>,
-    thread: Option<JoinHandle<NotKept>>,
+    thread: Option<JoinHandle<Omitted>>,
 }
 
 impl FileSaver {
@@ -74,13 +74,13 @@ impl FileSaver {
     }
 
     /// Has the saver look for the last time, and ends it.
-    pub(super) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> NotKept {
+    pub(super) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
         self.jobs = None;
         self.ready.iter().for_each(emit);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(not_kept)) => not_kept,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => NotKept::default(),
+            None => Omitted::default(),
         }
     }
 }
@@ -100,7 +100,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, to_do: &Receiver<Job>) -> NotKept {
+    fn run(mut self, to_do: &Receiver<Job>) -> Omitted {
         while let Ok(first) = to_do.recv() {
             let mut looks = false;
             for job in std::iter::once(first).chain(to_do.try_iter()) {
@@ -113,7 +113,7 @@ impl Work {
         }
         self.look(usize::MAX);
         let dumps = self.dumps.untaken();
-        NotKept {
+        Omitted {
             files: self.n_lost,
             tables: self.tables.n_refused().saturating_add(dumps.refused),
             cut_dumps: dumps.cut,

@@ -53,9 +53,9 @@ impl Plan {
             wakeup_bytes: 0,
             counts_lost: true,
         };
-        let wished = Event::find(&request.event)?;
-        wished.iter().try_for_each(|wished| check(wished, &event))?;
-        let event = choose(event, wished, cpus.first().copied().unwrap_or(0))?;
+        let requested = Event::find(&request.event)?;
+        requested.iter().try_for_each(|requested| check(requested, &event))?;
+        let event = choose(event, requested, cpus.first().copied().unwrap_or(0))?;
         Ok(Self { cpus, command, event, is_system, ring_bytes })
     }
 }
@@ -98,9 +98,9 @@ fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error>
 }
 
 /// What can be known of an event that was asked for by name.
-fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
-    wished.check_sampling(event.sampling)?;
-    if wished.is_of_kernel() && event.excludes_kernel {
+fn check(requested: &Event, event: &StackEvent) -> Result<(), Error> {
+    requested.check_sampling(event.sampling)?;
+    if requested.is_of_kernel() && event.excludes_kernel {
         let action = "sample an event in the kernel";
         return Err(Error::PerfEventRefused {
             action,
@@ -110,12 +110,12 @@ fn check(wished: &Event, event: &StackEvent) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries on this very thread what the kernel knows: what was wished for, else cycles, else a timer; and whether it counts
+/// Tries on this very thread what the kernel knows: what was requested, else cycles, else a timer; and whether it counts
 /// what it loses.
-fn choose(mut event: StackEvent, wished: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
+fn choose(mut event: StackEvent, requested: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
     let mut refused = None;
     let usual = || vec![Event::cycles(), Event::cpu_clock()];
-    for tried in wished.map_or_else(usual, |wished| vec![wished]) {
+    for tried in requested.map_or_else(usual, |requested| vec![requested]) {
         for counts_lost in [true, false] {
             event = StackEvent { event: tried.clone(), counts_lost, ..event };
             match PerfEvent::stacks(&event, Some(0), cpu) {

@@ -3,7 +3,7 @@
 use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::events::Events;
 use super::stack_ends::StackEnds;
-use crate::modules::{Modules, NotKept};
+use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
 use crate::session::{note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
@@ -202,7 +202,7 @@ impl<W: Write> Reader<W> {
     }
 
     /// Writes all that will be gone; says what could not be kept.
-    pub(super) fn finish_modules(&mut self) -> NotKept {
+    pub(super) fn finish_modules(&mut self) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
         self.modules.finish(|module| note(write_failed, writer.module(module)))
     }

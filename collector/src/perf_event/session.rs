@@ -5,7 +5,7 @@ use super::events::Events;
 use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
-use crate::modules::{Modules, NotKept, vdso};
+use crate::modules::{Modules, Omitted, vdso};
 use crate::note::Note;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
@@ -233,7 +233,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
-    fn add_notes(&mut self, not_kept: NotKept, stopped_ns: u64, end: &End) {
+    fn add_notes(&mut self, not_kept: Omitted, stopped_ns: u64, end: &End) {
         let has_rate = self.plan.is_system && self.plan.event.event.is_timer();
         let missing = if has_rate { self.begun.missing(self.request.sampling, stopped_ns, &end.cpus) } else { 0 };
         let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();

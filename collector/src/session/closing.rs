@@ -7,7 +7,7 @@ use super::ticks::ticks_in;
 use crate::bpf::types::counter;
 use crate::error::Error;
 use crate::event::Opened;
-use crate::modules::NotKept;
+use crate::modules::Omitted;
 use crate::note::Note;
 use crate::proc::{online_cpus, written};
 use crate::request::Outcome;
@@ -167,7 +167,7 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(&mut self, not_kept: NotKept, end: &End, should_have_fired: &BTreeMap<u32, u64>) -> Result<(), Error> {
+    fn add_notes(&mut self, not_kept: Omitted, end: &End, should_have_fired: &BTreeMap<u32, u64>) -> Result<(), Error> {
         let occurrences_missing = self.missing_occurrences(should_have_fired)?;
         let reader = &self.reader;
         let is_timer = self.plan.event.is_timer();

@@ -8,7 +8,7 @@ use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
 use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
-use crate::modules::{Modules, NotKept};
+use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
@@ -230,7 +230,7 @@ impl<W: Write> Reader<W> {
     }
 
     /// Writes all that will be gone; says what could not be kept.
-    pub(super) fn finish_modules(&mut self) -> NotKept {
+    pub(super) fn finish_modules(&mut self) -> Omitted {
         let (writer, write_failed) = (&mut self.writer, &mut self.write_failed);
         self.modules.finish(|module| note(write_failed, writer.module(module)))
     }

@@ -79,7 +79,7 @@ impl Write for NoRoomForTheEnd {
 /// Check that a recording whose end alone could not be written does not count as one that ended in order.
 #[test]
 fn ends_that_are_not_written() {
-    for collector in [fpprof_collector::CollectorWish::Ebpf, fpprof_collector::CollectorWish::PerfEvent] {
+    for collector in [fpprof_collector::CollectorKind::Ebpf, fpprof_collector::CollectorKind::PerfEvent] {
         let stop = StopFlag::new().expect("a flag");
         let request = Request { collector, ..shell("exit 0") };
         let outcome = record(&request, NoRoomForTheEnd, &stop, &mut |_| {}).expect("a recording");

@@ -4,14 +4,14 @@ use crate::support::{
     Ended, assert_balanced, assert_most, build, cpu_time, directory, hex_numbers, refuse, run, take, take_some,
     take_until, take_with,
 };
-use fpprof_collector::{CollectorWish, Error, Request, StopFlag, Target};
+use fpprof_collector::{CollectorKind, Error, Request, StopFlag, Target};
 use fpprof_recording::model::{CaptureMode, Collector, FpFrame, LossCause, Sample, Sampling, Sideband, StackEndSource};
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
 fn without_bpf(request: Request) -> Request {
-    Request { collector: CollectorWish::PerfEvent, ..request }
+    Request { collector: CollectorKind::PerfEvent, ..request }
 }
 
 /// Check that the chain of a program with frame pointers is, in both modes that have one, the one the program itself

@@ -1,7 +1,7 @@
 //! What is refused before anything runs.
 
 use crate::support::{directory, refuse};
-use fpprof_collector::{CollectorWish, Error, Request, Target};
+use fpprof_collector::{CollectorKind, Error, Request, Target};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ fn command(argv: &[&str]) -> Request {
 
 /// Check that impossible requests are refused with what would do, and that the command has not run then.
 #[test]
-fn wishes_that_cannot_be_met() {
+fn impossible_requests() {
     let directory = directory();
     let started = directory.path().join("started");
     let touch = command(&["touch", started.to_str().expect("a path")]);
@@ -36,7 +36,7 @@ fn wishes_that_cannot_be_met() {
 fn without_bpf_threads_and_groups_are_refused() {
     let group = Target::Cgroup { path: "/sys/fs/cgroup".into(), argv: None };
     for target in [Target::Threads(vec![std::process::id()]), group] {
-        let request = Request { collector: CollectorWish::PerfEvent, ..Request::new(target) };
+        let request = Request { collector: CollectorKind::PerfEvent, ..Request::new(target) };
         let refused = refuse(&request).to_string();
         let names_it = refused.contains("-t") || refused.contains("-G");
         assert!(names_it && refused.contains("record without --collector perf-event"), "{refused}");
