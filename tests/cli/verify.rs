@@ -581,10 +581,12 @@ int main(void) { int sum = 0; for (int i = 0; i < 50; i++) sum += leaf(i); retur
     let ran = crate::support::ran(report.args(["report", "--json", "--strategies", "fp,dwarf"]).arg(&recording));
     let report = json(&ran);
     assert_eq!(number(&report, "recorded"), number(&verified, "checked"), "{}", ran.stderr);
-    assert_eq!(report["environment"]["mode"], "dwarf,16M");
+    assert_eq!(report["environment"]["mode"], "dwarf,16777216");
     let dwarf = strategy(&verified, "dwarf");
     let recognised = number(dwarf, "exact") - number(dwarf, "roots_missed");
     assert_eq!(number(&report["strategies"]["dwarf"], "complete"), recognised);
+    // Where the call frame information ends, frame pointers may end as well.
     let relations = &report["agreements"][0]["relations"];
-    assert_eq!(relations["same"].as_u64().unwrap_or(0), number(strategy(&verified, "fp"), "exact"), "{relations}");
+    let (exact, truncated) = (number(strategy(&verified, "fp"), "exact"), number(&verified, "checked") - recognised);
+    assert!((exact..=exact + truncated).contains(&number(relations, "same")), "{exact}, {truncated}: {relations}");
 }
