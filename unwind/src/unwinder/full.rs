@@ -147,11 +147,12 @@ fn follow_row<M: Modules + ?Sized, Y: Memory>(
     let cfa = unwound.cfa()?;
     let sp = unwound.spec.sp;
     let is_signal_frame = unwound.row.is_signal_frame;
-    // GHC's entry into Haskell code has no CFA of the usual kind: the row says where registers are from the stack pointer,
-    // and what that was.
     let has_own_sp = unwound.row.state.rule(sp) != RegisterRule::Unspecified;
+    // GHC's entry into Haskell code has no CFA of the usual kind: the row says where registers are from the stack pointer,
+    // and what that was. `__longjmp` describes the stack it is going to, from its `jmp_buf`: that is not this frame's.
+    let is_from_sp = has_own_sp && cfa == unwound.frame.get(sp)?;
     let mut grows = is_signal_frame || is_above(unwound, space, cfa)? || has_popped(unwound, modules, space, cfa)?;
-    if !grows && !has_own_sp {
+    if !grows && !is_from_sp {
         return Err(StopReason::Broken(BrokenReason::CfaNotIncreasing));
     }
     frame.cfa = cfa;

@@ -86,7 +86,7 @@ fn a_leaf_may_have_popped_its_return_address() {
 }
 
 /// Check that a row which gives the stack pointer by a rule of its own has a caller above, as GHC's entry into Haskell code
-/// has, wherever its CFA is; and that this stack pointer must grow as well.
+/// has with its CFA at the stack pointer; and that this stack pointer must grow, and such a CFA elsewhere must too.
 #[test]
 fn the_stack_pointer_may_have_a_rule_of_its_own() {
     let row = |above: u8| {
@@ -95,11 +95,16 @@ fn the_stack_pointer_may_have_a_rule_of_its_own() {
     };
     let mut cfi = Cfi::eh_frame();
     cfi.fde(0x1000, 0x10, &[row(24)]).fde(0x1100, 0x10, &[]).fde(0x1200, 0x10, &[row(0)]);
+    // As in `__longjmp`: the stack that it goes to, from a place that is not in this one.
+    let elsewhere = [cfa::def_cfa(RBP, 0), cfa::val_expression(RSP, &[0x77, 24]), cfa::saved_above(RA, 16)].concat();
+    cfi.fde(0x1300, 0x10, &[elsewhere]);
     cfi.fde(0x3000, 0x10, &[cfa::undefined(RA)]);
     let process = Process::new(cfi.module());
     let leaf = bytes(&[0, 0, BIAS + 0x3001, 0]);
     let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&leaf));
     assert_eq!((addresses(&found), found.frames[0].cfa), (vec![0x1004, 0x3001], STACK + 24));
+    let found = process.unwind(&regs(0x1304, STACK + 16, STACK), &whole(&leaf));
+    assert_eq!((addresses(&found), found.stop), (vec![0x1304], broken(BrokenReason::CfaNotIncreasing)));
     let called = bytes(&[BIAS + 0x1005, 0, 0, BIAS + 0x3001, 0]);
     let found = process.unwind(&regs(0x1104, STACK, 0), &whole(&called));
     assert_eq!((addresses(&found), found.frames[1].cfa), (vec![0x1104, 0x1005, 0x3001], STACK + 32));
