@@ -157,13 +157,13 @@ pub(crate) fn create_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::
         let old = old_name(path);
         anyhow::ensure!(
             may_be_replaced(&old),
-            "{} is not a recording and would be overwritten; move it, or choose another file with -o",
+            "{} is not a recording and would be overwritten; move it, or choose another file",
             old.display()
         );
         std::fs::rename(path, &old).with_context(|| format!("cannot rename {} to FILE.old", path.display()))?;
     }
     let made = OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(path);
-    let file = made.with_context(|| format!("cannot create {}; choose another file with -o", path.display()))?;
+    let file = made.with_context(|| format!("cannot create {}; choose another file", path.display()))?;
     Ok((file, if has_older { Made::InPlaceOfOlder } else { Made::New }))
 }
 
@@ -264,7 +264,7 @@ fn open_special(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<Option<F
     }
     anyhow::ensure!(
         named.uid() == own_uid() || !others_may_write_beside(path),
-        "{} belongs to another user, in a directory that others can write to; choose another file with -o",
+        "{} belongs to another user, in a directory that others can write to; choose another file",
         path.display()
     );
     let context = || format!("cannot write to {}", path.display());
