@@ -49,6 +49,14 @@ balance:
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test live -- --nocapture a_stopped_recorder
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test host -- --nocapture every_tick
 
+# Recorders that are killed, recordings that are cut and damaged, disks that fail: a quarter of an hour.
+crash:
+    cargo test --release --workspace --features {{features}} --no-fail-fast --test crash -- --nocapture --test-threads 1
+
+# Fuzz each parser of foreign bytes for so many seconds, or those named: `just fuzz 600 elf recording`. In target/fuzz.
+fuzz SECONDS="60" *TARGETS: build
+    sh fuzz/run.sh {{fpprof}} {{SECONDS}} {{TARGETS}}
+
 # All live tests, and what they leave in the kernel and among the processes: nothing. Wants the machine for itself.
 leftovers:
     cargo test --release --workspace --features {{features}} --no-run
@@ -57,9 +65,10 @@ leftovers:
 # Formatting and lints, warnings are errors.
 check:
     cargo fmt --all --check
-    shellcheck --severity=warning dev .ci/run packaging/*.sh workloads/*.sh
+    cargo fmt --manifest-path fuzz/Cargo.toml --all --check
+    shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
-    cargo clippy --quiet --release --workspace --features {{features}} --test host --test truth --test verify_many --test verify_ten -- -D warnings
+    cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten -- -D warnings
 
 # Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
 unwind-sweep *PATHS="/usr/lib /usr/bin":

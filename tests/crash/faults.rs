@@ -1,0 +1,61 @@
+//! Faults of the disk, at each write of the real program.
+
+use crate::checked;
+use crate::support::{fpprof, ran};
+use fpprof_recording::Recording;
+use std::io::Cursor;
+use std::path::Path;
+use std::process::Command;
+
+/// The writes that fail, one in each run, and all that follow it.
+const WRITES: u32 = 12;
+
+/// Records for a while under strace, which makes the writes to the recording fail from one of them on.
+fn record_with(fault: &str, file: &Path) -> crate::support::Ran {
+    let calls = "write,pwrite64,writev,pwritev";
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(file);
+    command.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:{fault}")]);
+    command.arg(fpprof().get_program()).args(["record", "-F", "999", "--keep-raw-stacks", "-o"]).arg(file);
+    ran(command.args(["--", "timeout", "3", "sh", "-c", "while :; do :; done"]))
+}
+
+/// Check that a disk that is full, or that fails, from any write on costs what comes after, and that this is said and
+/// counted.
+#[test]
+fn failing_writes_cost_what_comes_after() {
+    let dir = tempfile::tempdir().unwrap();
+    for error in ["ENOSPC", "EIO"] {
+        for number in 1..=WRITES {
+            let what = format!("{error} from write {number} on");
+            let file = dir.path().join(format!("{error}-{number}"));
+            let ran = record_with(&format!("error={error}:when={number}+"), &file);
+            let bytes = std::fs::read(&file).unwrap_or_default();
+            let Ok(mut recording) = Recording::open(Cursor::new(&bytes[..])) else {
+                assert!(number <= 2 && ran.status != 0, "{what}: status {}, {}", ran.status, ran.stderr);
+                continue;
+            };
+            let n = checked(&mut recording, &what);
+            if recording.end().is_none() {
+                assert_eq!(ran.status, 1, "{what}: {n} samples and no end: {}", ran.stderr);
+                assert!(ran.stderr.contains("os error"), "{what}: {}", ran.stderr);
+            }
+        }
+    }
+}
+
+/// Check that writes that are interrupted are done again, and that a fault that passes costs the samples of its time only.
+#[test]
+fn faults_that_pass_are_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    for (fault, is_lossless) in [("error=EINTR:when=1..40+2", true), ("error=ENOSPC:when=3", false)] {
+        let file = dir.path().join("recording");
+        let ran = record_with(fault, &file);
+        let bytes = std::fs::read(&file).unwrap();
+        let mut recording = Recording::open(Cursor::new(&bytes[..])).unwrap_or_else(|error| panic!("{fault}: {error}"));
+        assert!(checked(&mut recording, fault) > 0, "{fault}");
+        let end = recording.end().unwrap_or_else(|| panic!("{fault}: no end: {}", ran.stderr));
+        let dropped: u64 = end.cpus.iter().map(|cpu| cpu.dropped).sum();
+        assert!(!is_lossless || dropped == 0, "{fault}: {dropped} dropped: {}", ran.stderr);
+    }
+}

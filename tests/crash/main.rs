@@ -1,0 +1,167 @@
+//! `just crash`: recordings that are cut short, damaged, or cannot be written. Each opens, has lost no more than it must,
+//! says what is missing, and adds up.
+//!
+//! Needs root, as all that records, and strace.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults;
+#[path = "../support/mod.rs"]
+mod support;
+
+use fpprof_recording::{Error, Recording, Tally, balance};
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use support::{Ended, fpprof};
+
+/// Recorders that are killed.
+const KILLED: usize = 1_000;
+/// They are killed before this, after they were started. A recorder writes a second after it began at the latest.
+const LONGEST: Duration = Duration::from_millis(2_500);
+/// The cuts: at each of the last bytes.
+const CUTS: usize = 64 << 10;
+/// The bits that are changed, one at a time.
+const FLIPS: usize = 10_000;
+
+type Bytes<'a> = Recording<Cursor<&'a [u8]>>;
+
+/// A program that computes for ever.
+fn spinner() -> Ended {
+    let mut command = std::process::Command::new("sh");
+    Ended(command.args(["-c", "while :; do :; done"]).stdout(Stdio::null()).spawn().unwrap())
+}
+
+/// Reads all samples; panics unless every tick is accounted for. Gives how many there are.
+fn checked(recording: &mut Bytes<'_>, what: &str) -> u64 {
+    let mut tally = Tally::default();
+    recording.samples(|sample| tally.observe(sample)).unwrap();
+    for cpu in balance(recording.end(), recording.checkpoint(), &tally) {
+        let known = cpu.recorded + cpu.lost.values().sum::<u64>() + cpu.skipped + cpu.dropped;
+        assert_eq!(cpu.fired, known, "{what}: {cpu:?}");
+    }
+    tally.cpus.values().map(|cpu| cpu.samples).sum()
+}
+
+/// What a recorder left that was killed some time after it was started.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    /// It had not begun to write.
+    Nothing,
+    Samples(u64),
+}
+
+/// Records a process and kills the recorder.
+fn kill_after(time: Duration, pid: u32, file: &Path) -> Left {
+    let mut command = fpprof();
+    command.args(["record", "-F", "499", "-p", &pid.to_string(), "-o"]).arg(file);
+    let mut recorder = Ended(command.stderr(Stdio::null()).spawn().unwrap());
+    std::thread::sleep(time);
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let Ok(bytes) = fs::read(file) else { return Left::Nothing };
+    fs::remove_file(file).unwrap();
+    let mut recording = match Recording::open(Cursor::new(&bytes[..])) {
+        Ok(recording) => recording,
+        Err(Error::NotARecording(_) | Error::NoMeta) if bytes.len() < 4096 => return Left::Nothing,
+        Err(error) => panic!("killed after {time:?}, {} bytes: {error}", bytes.len()),
+    };
+    assert_eq!(recording.end(), None, "killed after {time:?}");
+    let damage = recording.damage();
+    let in_the_middle = (damage.skipped_bytes, damage.lost_samples, damage.malformed_blocks);
+    assert_eq!(in_the_middle, (0, 0, 0), "killed after {time:?}: {damage:?}");
+    Left::Samples(checked(&mut recording, &format!("killed after {time:?}")))
+}
+
+/// Check that recorders killed at random instants leave what they had written.
+#[test]
+fn killed_recorders_leave_what_they_wrote() {
+    let spinner = spinner();
+    let dir = tempfile::tempdir().unwrap();
+    let (next, left) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let mut random = fastrand::Rng::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= KILLED {
+                return;
+            }
+            let time = LONGEST.mul_f64(random.f64());
+            let file = dir.path().join(number.to_string());
+            left.lock().unwrap().push(kill_after(time, spinner.id(), &file));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(work);
+        }
+    });
+    let left = left.into_inner().unwrap();
+    let empty = left.iter().filter(|left| **left == Left::Nothing).count();
+    let with_samples = left.iter().filter(|left| matches!(left, Left::Samples(1..))).count();
+    println!("{KILLED} recorders killed: {with_samples} recordings with samples, {empty} not begun");
+    assert!(with_samples > KILLED / 10, "{with_samples} of {KILLED} have samples");
+}
+
+/// A real recording, with whole stacks and many processes.
+fn real_recording(dir: &Path) -> Vec<u8> {
+    let file = dir.join("whole");
+    let options = ["-F", "999", "--call-graph", "both", "--keep-raw-stacks"];
+    let command = ["timeout", "10", "sh", "-c", "while :; do ls -lR /etc >/dev/null; done"];
+    let ran = support::ran(fpprof().arg("record").args(options).arg("-o").arg(&file).arg("--").args(command));
+    assert_eq!(ran.status, 124, "timeout ends it: {}", ran.stderr);
+    fs::read(file).unwrap()
+}
+
+/// Check that a recording cut at each of its last bytes has all blocks before the cut, and says what is missing; and
+/// that a changed bit costs one block at most.
+#[test]
+fn cuts_and_flips_cost_one_block_at_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = real_recording(dir.path());
+    let mut whole = Recording::open(Cursor::new(&file[..])).unwrap();
+    let n_samples = checked(&mut whole, "whole");
+    let largest = whole.sample_blocks().map(|block| u64::from(block.unwrap().n_samples())).max().unwrap();
+    let begun = Instant::now();
+    let cuts = file.len().saturating_sub(CUTS).max(1)..file.len();
+    let (mut last, n_cuts) = (0, cuts.len());
+    for cut in cuts {
+        let what = format!("cut at {cut} of {}", file.len());
+        let mut recording = match Recording::open(Cursor::new(&file[..cut])) {
+            Ok(recording) => recording,
+            // The first block is what says that it is a recording.
+            Err(_) if last == 0 && cut < 4096 => continue,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let here = checked(&mut recording, &what);
+        assert!(here >= last, "{what}: {here} samples, {last} before");
+        assert_eq!(recording.end(), None, "{what}");
+        let damage = recording.damage();
+        assert_eq!((damage.skipped_bytes, damage.malformed_blocks), (0, 0), "{what}: {damage:?}");
+        last = here;
+    }
+    assert_eq!(last, n_samples, "the last block is the end, which has no samples");
+    println!("{n_cuts} cuts of {} bytes, {n_samples} samples: {:.0?}", file.len(), begun.elapsed());
+
+    let (begun, mut random, mut damaged) = (Instant::now(), fastrand::Rng::new(), 0);
+    for _ in 0..FLIPS {
+        let bit = random.usize(..file.len() * 8);
+        let mut flipped = file.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let what = format!("bit {bit}");
+        let mut recording = match Recording::open(Cursor::new(&flipped[..])) {
+            Ok(recording) => recording,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let here = checked(&mut recording, &what);
+        let damage = recording.damage();
+        assert!(here + largest >= n_samples, "{what}: {here} of {n_samples} samples: {damage:?}");
+        assert!(!damage.is_none(), "{what} is not noticed");
+        damaged += 1;
+    }
+    println!("{damaged} flips: {:.0?}", begun.elapsed());
+}
