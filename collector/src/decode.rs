@@ -69,6 +69,7 @@ pub(crate) fn decode(
     (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
     sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
     sample.in_exec = has(head.flags, types::sample_flag::SAMPLE_IN_EXEC);
+    sample.entering_kernel = has(head.flags, types::sample_flag::SAMPLE_ENTERING_KERNEL);
     let has_user = has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
     let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
     let regs = has_user.then(|| user_regs(abi, &head.regs));

@@ -16,6 +16,11 @@ pub enum Note {
     /// So many occurrences of the event that the kernel counted did not run the sampling program: it runs none while the
     /// CPU is in another program, or in a map's system call. They count nowhere in the balance; the number is exact.
     OccurrencesMissing(u64),
+    /// About so many overflows of the processor's counter did not run the sampling program, for the same reasons. They count
+    /// nowhere in the balance; the number is an estimate from what was counted.
+    OverflowsMissing(u64),
+    /// The processor's counter counted in so many per cent of the time only, because others use it as well.
+    CounterShared(u64),
     /// So many CPUs came online during the recording, and were not sampled.
     CpusNotSampled(u64),
     /// The kernel did not say what became of CPUs: those that came online, or went offline and came back, were not
@@ -77,6 +82,14 @@ impl Note {
                 (None, format!("about {n} ticks of the timer came late and are not counted").into())
             }
             Self::OccurrencesMissing(n) => n_words(n, "events did not run the sampling program and are not counted"),
+            Self::OverflowsMissing(n) => (
+                None,
+                format!("about {n} overflows of the counter did not run the sampling program and are not counted")
+                    .into(),
+            ),
+            Self::CounterShared(share) => {
+                (None, format!("the processor's counter was on for {share} % of the time: {COUNTER_SHARED}").into())
+            }
             Self::CpusNotSampled(n) => n_words(n, "CPUs came online during the recording and were not sampled"),
             Self::CpusNotWatched => (None, CPUS_NOT_WATCHED.into()),
             Self::CpusJoined(n) => n_words(n, "CPUs came online during the recording and were sampled from then on"),
@@ -115,6 +128,7 @@ impl Note {
 
 const PROCESSES_UNREADABLE: &str =
     "processes ended or were unreadable before their mappings were read; their samples are truncated (process_gone)";
+const COUNTER_SHARED: &str = "others use it too; samples of the other time are missing";
 const CPUS_WITHOUT_RING: &str = "CPUs came online during the recording and have no ring buffer: their samples are \
     counted as lost (no_ring); record again";
 const CPUS_NOT_WATCHED: &str =

@@ -32,7 +32,7 @@ pub(crate) struct Rings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counters([u64; N_COUNTERS]);
 
-const N_COUNTERS: usize = types::counter::COUNT_LOST_NO_RING.0 as usize + 1;
+const N_COUNTERS: usize = types::counter::COUNT_PERIODS.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 const _: () = assert!(offset_of!(types::cpu_control, order).is_multiple_of(8), "read by words");

@@ -166,12 +166,14 @@ named! {
 }
 
 named! {
-    /// Why a thread of a program had no user stack.
+    /// Why a thread of a program had no user stack, or none that is known.
     NoStackReason {
         /// It was exiting, and had given up its address space.
         Exiting = "exiting",
         /// It was inside `execve`, between two programs.
         InExec = "in_exec",
+        /// It was entering the kernel, and its registers were not saved yet.
+        EnteringKernel = "entering_kernel",
     }
 }
 

@@ -168,8 +168,8 @@ impl<'a> Walker<'a> {
     /// What the recorded chain is worth.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
         let Item { sample, space } = item;
-        if sample.in_exec {
-            out.stop = StopReason::NoStack(NoStackReason::InExec);
+        if let Some(stop) = told_apart(sample) {
+            out.stop = stop;
             return;
         }
         if has_no_user_stack(self.mode, item) {
@@ -236,6 +236,16 @@ fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool 
     }
 }
 
+/// What a sample without a user stack is if the recording itself says why.
+fn told_apart(sample: &Sample) -> Option<StopReason> {
+    let reason = match (sample.in_exec, sample.entering_kernel) {
+        (true, _) => NoStackReason::InExec,
+        (false, true) => NoStackReason::EnteringKernel,
+        (false, false) => return None,
+    };
+    Some(StopReason::NoStack(reason))
+}
+
 /// What a sample without a user stack is: one of a kernel thread, or of a program's thread at its very end.
 fn without_stack(item: &Item<'_>) -> StopReason {
     match is_gone(item) {
@@ -252,8 +262,8 @@ fn is_gone(item: &Item<'_>) -> bool {
 
 /// The registers to walk on from, or what the stack is without a walk.
 pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason> {
-    if item.sample.in_exec {
-        return Err(StopReason::NoStack(NoStackReason::InExec));
+    if let Some(stop) = told_apart(item.sample) {
+        return Err(stop);
     }
     let regs = item.sample.user_regs.as_ref().ok_or_else(|| without_stack(item))?;
     if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }

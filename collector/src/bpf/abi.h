@@ -81,7 +81,9 @@ enum limit {
 	/* Not part of the balance, nanoseconds: */ \
 	X(COUNT_SHORT_NS, 15) \
 	/* On a CPU that came online later than the rings were made: */ \
-	X(COUNT_LOST_NO_RING, 16)
+	X(COUNT_LOST_NO_RING, 16) \
+	/* Not part of the balance: what the overflows of a counter that fired have counted together. */ \
+	X(COUNT_PERIODS, 17)
 
 /* Why samples are lost: what gaps are told by. */
 #define FPPROF_GAP_CAUSES(X)  \
@@ -121,7 +123,9 @@ enum limit {
 	/* The chunk begins RED_ZONE_BYTES below the stack pointer. */ \
 	X(SAMPLE_HAS_RED_ZONE, 128) \
 	/* A struct interrupted follows the holes. */ \
-	X(SAMPLE_HAS_INTERRUPTED, 256)
+	X(SAMPLE_HAS_INTERRUPTED, 256) \
+	/* Not with SAMPLE_HAS_USER: the kernel had not saved the user registers yet. */ \
+	X(SAMPLE_ENTERING_KERNEL, 512)
 
 /* Whose samples a ring holds. */
 #define FPPROF_EVENTS(X)     \
@@ -335,7 +339,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[2];
+	__u64 pad0[1];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.

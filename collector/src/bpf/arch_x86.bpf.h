@@ -44,6 +44,22 @@ struct thread_struct {
 #define REGS_IN_KERNEL(user) (!((user).cs & 3))
 #define REGS_ARE_32(user) (((user).cs & 0xffff) == USER32_CS)
 
+/* CPU_ENTRY_AREA_BASE in arch/x86/include/asm/pgtable_areas.h: the stacks on which interrupts begin. */
+#define CPU_ENTRY_AREA 0xfffffe0000000000ULL
+#define CPU_ENTRY_AREA_BYTES (1ULL << 39)
+
+/*
+ * Whether a non-maskable interrupt, which counters use, came before the kernel had saved the user registers at `saved`,
+ * given the stack pointer that it has interrupted: a system call begins on the user's stack, and then pushes them from the
+ * end of struct pt_regs down (entry_SYSCALL_64, PUSH_AND_CLEAR_REGS); interrupts and faults begin on a stack of their own,
+ * from which they are copied (error_entry, sync_regs). perf asks for the second only (perf_get_regs_user). On the way out
+ * the kernel goes through the same places with registers that are still right: these few are given up, too.
+ */
+#define ARE_REGS_UNSAVED(sp, saved)                                               \
+	((__s64)(sp) >= 0 ||                                                      \
+	 ((sp) > (saved) && (sp) <= (saved) + sizeof(struct user_regs)) ||        \
+	 (sp) - CPU_ENTRY_AREA < CPU_ENTRY_AREA_BYTES)
+
 /* Where the C library has a thread's control block; its stack ends below. */
 #define THREAD_BASE(task) ((task)->thread.fsbase)
 

@@ -157,7 +157,9 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 	task = bpf_get_current_task_btf();
 	head->start_boottime = task->start_boottime;
 	mm = task->mm;
-	if (mm && !has_no_user_side(task))
+	if (!mm || has_no_user_side(task))
+		head->flags &= ~SAMPLE_ENTERING_KERNEL;
+	else if (!(flags & SAMPLE_ENTERING_KERNEL))
 		bytes += append_user(context, head, pos, task, mm);
 	if ((flags & SAMPLE_IN_KERNEL) && (collect & COLLECT_KERNEL))
 		bytes += append_kernel(ctx, context, head, pos + bytes);
@@ -181,24 +183,29 @@ static __always_inline void count_sample(struct loop_context *context, bool is_w
 }
 
 /* Takes a sample of the current thread. */
-static __always_inline void take(void *ctx, struct loop_context *context, __u32 cpu, bool in_kernel,
+static __always_inline void take(void *ctx, struct loop_context *context, __u32 cpu, __u16 flags,
 				 __u64 weight)
 {
 	context->control->counters[COUNT_FIRED]++;
 	if (is_wanted(context->control, bpf_get_current_pid_tgid()))
-		count_sample(context, write_record(ctx, context, cpu, in_kernel ? SAMPLE_IN_KERNEL : 0, weight));
+		count_sample(context, write_record(ctx, context, cpu, flags, weight));
 }
 
 /* Each overflow of a counter: hardware, or one of the kernel's own. */
 SEC("perf_event")
 int take_sample(struct bpf_perf_event_data *ctx)
 {
-	bool in_kernel = REGS_IN_KERNEL(ctx->regs);
+	__u64 sp = REGS_SP(ctx->regs), saved = bpf_task_pt_regs(bpf_get_current_task_btf());
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct loop_context context;
+	__u16 flags = 0;
 
-	if (find_memory(&context, cpu, EVENT_SAMPLED))
-		take(ctx, &context, cpu, in_kernel, ctx->sample_period);
+	if (!find_memory(&context, cpu, EVENT_SAMPLED))
+		return 0;
+	if (REGS_IN_KERNEL(ctx->regs))
+		flags = ARE_REGS_UNSAVED(sp, saved) ? SAMPLE_IN_KERNEL | SAMPLE_ENTERING_KERNEL : SAMPLE_IN_KERNEL;
+	context.control->counters[COUNT_PERIODS] += ctx->sample_period;
+	take(ctx, &context, cpu, flags, ctx->sample_period);
 	return 0;
 }
 
@@ -210,7 +217,7 @@ int take_tracepoint(void *ctx)
 	struct loop_context context;
 
 	if (find_memory(&context, cpu, EVENT_SAMPLED) && ++context.control->hits % tick_hits == 0)
-		take(ctx, &context, cpu, true, tick_hits);
+		take(ctx, &context, cpu, SAMPLE_IN_KERNEL, tick_hits);
 	return 0;
 }
 
@@ -232,7 +239,7 @@ int take_probe(struct pt_regs *ctx)
 		__sync_fetch_and_add(&context.control->counters[COUNT_LOST_NESTED], 1);
 		return 0;
 	}
-	take(ctx, &context, cpu, false, tick_hits);
+	take(ctx, &context, cpu, 0, tick_hits);
 	__sync_lock_test_and_set(&context.control->is_busy, 0);
 	return 0;
 }

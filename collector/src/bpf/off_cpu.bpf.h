@@ -117,7 +117,7 @@ int BPF_PROG(take_wait, bool is_switch)
 		return 0;
 	blocked_ns = end_wait(wait, context.control);
 	if (blocked_ns)
-		take(ctx, &context, cpu, true, blocked_ns);
+		take(ctx, &context, cpu, SAMPLE_IN_KERNEL, blocked_ns);
 	return 0;
 }
 

@@ -101,6 +101,11 @@ impl Event {
         matches!(self.class, Class::Occurrences | Class::KernelOccurrences) && self.opened == Opened::OnEachCpu
     }
 
+    /// Whether a counter of the processor counts it.
+    pub(crate) fn is_hardware(&self) -> bool {
+        self.class == Class::Hardware
+    }
+
     /// Whether it happens in the kernel only.
     pub(crate) fn is_of_kernel(&self) -> bool {
         self.class == Class::KernelOccurrences

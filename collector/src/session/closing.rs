@@ -1,6 +1,7 @@
 //! The end of a recording: what is left is read, counted and written.
 
 use super::balance::{Written, cpu_counters, with_open};
+use super::counted::{Seen, missing_about, missing_exactly, shared};
 use super::meta::events;
 use super::record::{Session, Spent, cpu_ns};
 use super::ticks::ticks_in;
@@ -13,8 +14,8 @@ use crate::proc::{online_cpus, written};
 use crate::request::Outcome;
 use crate::ring::Lane;
 use crate::sideband::Throttled;
-use crate::sys::{Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost};
+use crate::sys::{Count, Rusage, monotonic_ns, rusage};
+use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use std::time::Duration;
 impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads all that is left, and closes the recording.
     pub(super) fn finish(mut self, reason: EndReason, before: &Spent, has_statistics: bool) -> Result<Outcome, Error> {
-        let should_have_fired = self.samplers.disable()?;
+        let counts = self.samplers.disable()?;
         self.programs.stop_waits();
         let stopped_ns = monotonic_ns();
         let at_stop = rusage();
@@ -60,7 +61,7 @@ impl<W: Write> Session<'_, W> {
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(not_kept, &end, &should_have_fired)?;
+        self.add_notes(not_kept, &end, &counts)?;
         Ok(Outcome {
             collector: Collector::Ebpf,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -117,17 +118,24 @@ impl<W: Write> Session<'_, W> {
 
     /// Occurrences that never reached the program: of counters by their count, of tracepoints and probes by the program's
     /// own statistics.
-    fn missing_occurrences(&self, should_have_fired: &BTreeMap<u32, u64>) -> Result<u64, Error> {
-        let missing = |(&cpu, &n): (&u32, &u64)| {
-            let fired = self.reader.rings.counters(Lane { cpu, event: 0 }).get(counter::COUNT_FIRED);
-            if self.cpus.joined.contains(&cpu) { 0 } else { n.saturating_sub(fired) }
-        };
-        let not_counted: u64 = should_have_fired.iter().map(missing).sum();
+    fn missing_occurrences(&self, counts: &BTreeMap<u32, Count>) -> Result<u64, Error> {
         if self.plan.event.opened() == Opened::OnEachCpu {
-            return Ok(not_counted);
+            let Sampling::Period(period) = self.request.sampling else { return Ok(0) };
+            let counted = self.seen(counts).filter(|_| self.plan.event.is_counted());
+            return Ok(counted.map(|(count, seen)| missing_exactly(count, period, seen)).sum());
         }
         let failed = Error::system("reading the statistics of the BPF programs");
         Ok(self.programs.statistics().map_err(failed)?.sampler.misses)
+    }
+
+    /// What the programs saw of what was counted, on CPUs that were there all along.
+    fn seen(&self, counts: &BTreeMap<u32, Count>) -> impl Iterator<Item = (Count, Seen)> {
+        let all_along = counts.iter().filter(|(cpu, _)| !self.cpus.joined.contains(cpu));
+        all_along.map(|(&cpu, &count)| {
+            let counters = self.reader.rings.counters(Lane { cpu, event: 0 });
+            let (fired, periods) = (counters.get(counter::COUNT_FIRED), counters.get(counter::COUNT_PERIODS));
+            (count, Seen { fired, periods })
+        })
     }
 
     fn ticks(&self, throttled: &Throttled) -> u64 {
@@ -167,8 +175,9 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(&mut self, not_kept: Omitted, end: &End, should_have_fired: &BTreeMap<u32, u64>) -> Result<(), Error> {
-        let occurrences_missing = self.missing_occurrences(should_have_fired)?;
+    fn add_notes(&mut self, not_kept: Omitted, end: &End, counts: &BTreeMap<u32, Count>) -> Result<(), Error> {
+        let occurrences_missing = self.missing_occurrences(counts)?;
+        let of_processor: Vec<_> = self.seen(counts).filter(|_| self.plan.event.is_hardware()).collect();
         let reader = &self.reader;
         let is_timer = self.plan.event.is_timer();
         let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
@@ -188,6 +197,7 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
             (missing, Note::TicksMissing),
             (occurrences_missing, Note::OccurrencesMissing),
+            (missing_about(&of_processor, self.request.sampling), Note::OverflowsMissing),
             (self.new_cpus(), Note::CpusNotSampled),
             (n_joined(&|cpu| cpu < n_ring_cpus), Note::CpusJoined),
             (n_joined(&|cpu| cpu >= n_ring_cpus), Note::CpusWithoutRing),
@@ -202,6 +212,7 @@ impl<W: Write> Session<'_, W> {
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
+        self.notes.extend(shared(of_processor.iter().map(|(count, _)| count)).map(Note::CounterShared));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod balance;
 mod closing;
+mod counted;
 mod cpus;
 mod interrupt;
 mod meta;

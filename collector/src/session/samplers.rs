@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::event::{Event, Opened};
 use crate::sideband::SidebandSource;
-use crate::sys::PerfEvent;
+use crate::sys::{Count, PerfEvent};
 use fpprof_recording::model::Sampling;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -73,17 +73,15 @@ impl Samplers {
         self.events.iter().try_for_each(|(_, event)| event.enable()).map_err(Error::system("starting to sample"))
     }
 
-    /// Stops sampling; when this returns, no program runs any more. Gives how often each CPU should have fired, where
-    /// the kernel counts that.
-    pub(super) fn disable(&mut self) -> Result<BTreeMap<u32, u64>, Error> {
+    /// Stops sampling; when this returns, no program runs any more. Gives what the kernel has counted on each CPU, where
+    /// events are counted there.
+    pub(super) fn disable(&mut self) -> Result<BTreeMap<u32, Count>, Error> {
         self.events.iter().try_for_each(|(_, event)| event.disable()).map_err(Error::system("stopping to sample"))?;
         if self.event.opened() != Opened::OnEachCpu {
             // Disabled or not, it has its program; closing waits for those that run.
             self.events.clear();
         }
-        let Sampling::Period(period) = self.sampling else { return Ok(BTreeMap::new()) };
-        let counted = self.events.iter().filter(|_| self.event.is_counted());
-        let fired = |(cpu, event): &(u32, PerfEvent)| Some((*cpu, event.count()?.checked_div(period)?));
-        Ok(counted.filter_map(fired).collect())
+        let counted = self.events.iter().filter(|_| !self.event.is_timer());
+        Ok(counted.filter_map(|(cpu, event)| Some((*cpu, event.count()?))).collect())
     }
 }

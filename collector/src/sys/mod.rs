@@ -18,7 +18,7 @@ pub(crate) use bpf::{
 };
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
-pub(crate) use perf::PerfEvent;
+pub(crate) use perf::{Count, PerfEvent};
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::{StackEvent, user_registers};
 #[cfg(target_arch = "aarch64")]

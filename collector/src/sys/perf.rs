@@ -23,7 +23,10 @@ impl PerfEvent {
     /// Opens the sampling event of a CPU, disabled. A tracepoint's or a probe's program runs on all of them, and from
     /// [`Self::set_bpf`] on.
     pub(crate) fn sampling(cpu: u32, event: &Event, sampling: Sampling) -> io::Result<Self> {
-        Self::open(&mut Self::sampling_attr(event, sampling), None, cpu)
+        let mut attr = Self::sampling_attr(event, sampling);
+        attr.read_format =
+            u64::from(bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        Self::open(&mut attr, None, cpu)
     }
 
     /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
@@ -145,17 +148,29 @@ impl PerfEvent {
         Self::check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// What the event has counted, of one that is not inherited and says nothing else when it is read.
-    pub(crate) fn count(&self) -> Option<u64> {
-        let mut value = 0u64;
-        // SAFETY: eight writable bytes, and the descriptor is ours.
-        let n = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut value).cast(), size_of_val(&value)) };
-        (n == 8).then_some(value)
+    /// What the event has counted, of one of [`Self::sampling`].
+    pub(crate) fn count(&self) -> Option<Count> {
+        let mut words = [0u64; 3];
+        let bytes = size_of_val(&words);
+        // SAFETY: so many writable bytes, and the descriptor is ours.
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
+        let [value, enabled_ns, running_ns] = words;
+        (usize::try_from(n) == Ok(bytes)).then_some(Count { value, enabled_ns, running_ns })
     }
 
     fn check(result: i32) -> io::Result<()> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// What an event has counted, and in what part of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) value: u64,
+    /// Since it was enabled.
+    pub(crate) enabled_ns: u64,
+    /// Of that, while it had a counter of the processor to itself.
+    pub(crate) running_ns: u64,
 }
 
 impl AsFd for PerfEvent {

@@ -51,14 +51,21 @@ fn mappings_that_come_too_late() {
     assert_eq!(only(&analysis, "dwarf").0, ["prog process_gone 1", "prog;_start;middle;leaf _start 1"]);
 }
 
-/// Check that a thread inside `execve` is neither a kernel thread nor a process that is gone, whether the mappings of the
-/// next program are known by then or not, that it is on no side of completeness, and that its kernel chain is kept.
+/// Check that a thread inside `execve`, or on its way into the kernel, is neither a kernel thread nor a process that is gone,
+/// whether its mappings are known or not, that it is on no side of completeness, and that its kernel chain is kept.
 #[test]
-fn threads_between_two_programs() {
+fn threads_without_registers() {
+    for (in_exec, reason) in [(true, "in_exec"), (false, "entering_kernel")] {
+        threads_without_registers_for(in_exec, reason);
+    }
+}
+
+fn threads_without_registers_for(is_in_exec: bool, reason: &str) {
     let program = Program::new();
     let in_exec = |pid, n| Sample {
         in_kernel: true,
-        in_exec: true,
+        in_exec: is_in_exec,
+        entering_kernel: !is_in_exec,
         user_regs: None,
         user_fp: vec![],
         fp_end: FpEnd::Unknown,
@@ -71,12 +78,12 @@ fn threads_between_two_programs() {
         let analysis = run(&record(mode, &program.sideband(1, "prog"), &samples, 2, true), strategies);
         for strategy in strategies {
             let (lines, truncated) = only(&analysis, strategy);
-            let [unknown, known] = [":7", "prog"].map(|name| format!("{name};[kernel+0x8000000000000000] in_exec 1"));
+            let [unknown, known] = [":7", "prog"].map(|name| format!("{name};[kernel+0x8000000000000000] {reason} 1"));
             assert_eq!(lines, [unknown, known], "{mode:?} {strategy}");
             assert_eq!(truncated, BTreeMap::new(), "{mode:?} {strategy}");
             let quality = &analysis.summary.strategies[*strategy];
             assert_eq!(quality.samples, 0, "{mode:?} {strategy}");
-            assert_eq!(quality.no_stack, BTreeMap::from([("in_exec".to_string(), 2)]), "{mode:?} {strategy}");
+            assert_eq!(quality.no_stack, BTreeMap::from([(reason.to_string(), 2)]), "{mode:?} {strategy}");
         }
     };
     check(CaptureMode::Fp, &["fp"]);

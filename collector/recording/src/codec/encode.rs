@@ -155,7 +155,7 @@ impl SampleEncoder {
         set(flag::REGS, regs.is_some());
         set(flag::BITS32_OR_IN_EXEC, regs.map_or(sample.in_exec, |regs| regs.abi == Abi::Bits32));
         set(flag::STACK, !sample.stack.is_empty());
-        set(flag::HOLES, !sample.stack_holes.is_empty());
+        set(flag::HOLES, sample.entering_kernel || !sample.stack_holes.is_empty());
         set(flag::FP, !sample.user_fp.is_empty() || sample.fp_end != Default::default());
         set(flag::EVENT, self.cpu(sample));
         let thread = self.thread(sample.pid, sample.tid);
@@ -251,7 +251,7 @@ impl SampleEncoder {
     }
 
     fn stack(&mut self, sample: &Sample, scrubber: &Scrubber<'_>) {
-        if !sample.stack_holes.is_empty() {
+        if sample.entering_kernel || !sample.stack_holes.is_empty() {
             put_holes(&mut self.columns.holes, &sample.stack_holes);
         }
         if sample.stack.is_empty() {

@@ -30,6 +30,7 @@ pub(crate) mod flag {
     pub(crate) const EVENT: u8 = 8;
     pub(crate) const STACK: u8 = 16;
     pub(crate) const STACK_END: u8 = 32;
+    /// No holes at all say that the registers were not saved yet.
     pub(crate) const HOLES: u8 = 64;
     pub(crate) const FP: u8 = 128;
 }

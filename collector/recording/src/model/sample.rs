@@ -28,6 +28,9 @@ pub struct Sample {
     /// The thread was inside `execve`, between two programs: its address space was the next one's already, and its
     /// registers still the last one's. It had no user stack then, and [`Self::user_regs`] are `None`.
     pub in_exec: bool,
+    /// The thread was entering the kernel, which had not saved its registers yet: [`Self::user_regs`] are `None`, and nothing
+    /// is known of its user stack. Only of events whose interrupts cannot be masked.
+    pub entering_kernel: bool,
     /// User registers; `None` for a kernel thread. In `fp` mode `None` where the return address is on the stack; where it
     /// is in a register at first (aarch64), that one and the frame, stack and instruction pointers, and all others zero.
     pub user_regs: Option<UserRegs>,

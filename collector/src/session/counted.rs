@@ -1,0 +1,83 @@
+//! What the kernel itself counted of the event that was sampled, against what the sampling program saw of it.
+
+use crate::sys::Count;
+use fpprof_recording::model::Sampling;
+
+/// Of this many there may be one that the program did not see before it is told: periods of the first moments and of the
+/// end, and adjusted ones, do not add up exactly.
+const TOLERANCE: u64 = 100;
+/// Likewise of a counter that others use as well, per cent.
+const LEAST_SHARE: u64 = 99;
+
+/// What the program of a CPU saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// How often it ran.
+    pub(super) fired: u64,
+    /// What those overflows had counted together.
+    pub(super) periods: u64,
+}
+
+/// How often the program should have run and did not, of an event whose occurrences the kernel counts one by one.
+pub(super) fn missing_exactly(count: Count, period: u64, seen: Seen) -> u64 {
+    count.value.checked_div(period).unwrap_or(0).saturating_sub(seen.fired)
+}
+
+/// Likewise of a processor's counter on all CPUs, about: what was counted and is in no period that the program saw, in
+/// periods as they were.
+pub(super) fn missing_about(counts: &[(Count, Seen)], sampling: Sampling) -> u64 {
+    let missing_of = |&(count, seen): &(Count, Seen)| match sampling {
+        Sampling::Period(period) => missing_exactly(count, period, seen),
+        Sampling::FrequencyHz(_) => {
+            let unseen = u128::from(count.value.saturating_sub(seen.periods)) * u128::from(seen.fired);
+            u64::try_from(unseen.checked_div(u128::from(seen.periods)).unwrap_or(0)).unwrap_or(u64::MAX)
+        }
+    };
+    let missing: u64 = counts.iter().map(missing_of).sum();
+    let fired: u64 = counts.iter().map(|(_, seen)| seen.fired).sum();
+    if missing > fired / TOLERANCE + counts.len() as u64 { missing } else { 0 }
+}
+
+/// The share of the time, per cent, in which the counters counted; `None` if that is all of it. The processor has only so
+/// many, and the kernel lets those who want one take turns.
+pub(super) fn shared<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<u64> {
+    let times =
+        |(enabled, running): (u64, u64), count: &Count| (enabled + count.enabled_ns, running + count.running_ns);
+    let (enabled, running) = counts.fold((0, 0), times);
+    let share = running.saturating_mul(100).checked_div(enabled)?;
+    (share < LEAST_SHARE).then_some(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(value: u64) -> Count {
+        Count { value, enabled_ns: 1_000, running_ns: 1_000 }
+    }
+
+    /// Check that overflows which the program did not see are found by what was counted, with a period and with a rate, on
+    /// the CPU where they are, and that a few are taken for what does not add up.
+    #[test]
+    fn unseen_overflows_are_estimated() {
+        let seen = |fired, periods| Seen { fired, periods };
+        let rate = Sampling::FrequencyHz(999);
+        let full = (count(10_005_000), seen(1_000, 10_000_000));
+        assert_eq!(missing_about(&[full], rate), 0);
+        assert_eq!(missing_about(&[full, (count(10_000_000), seen(800, 8_000_000))], rate), 200);
+        assert_eq!(missing_about(&[(count(10_000_000), seen(0, 0))], rate), 0);
+        let of_period = [(count(1_000_000), seen(900, 0))];
+        assert_eq!(missing_about(&of_period, Sampling::Period(1_000)), 100);
+        assert_eq!(missing_exactly(count(1_000_000), 1_000, seen(995, 0)), 5);
+        assert_eq!(missing_about(&[(count(1_000_000), seen(995, 0))], Sampling::Period(1_000)), 0);
+    }
+
+    /// Check that a counter that had to share is told with its share of the time.
+    #[test]
+    fn shared_counters_are_told() {
+        let half = Count { value: 1, enabled_ns: 1_000, running_ns: 400 };
+        assert_eq!(shared([count(1)].iter()), None);
+        assert_eq!(shared([half, count(1)].iter()), Some(70));
+        assert_eq!(shared([].iter()), None);
+    }
+}
