@@ -25,6 +25,15 @@ pub(crate) fn overhead_words(overhead: &Overhead) -> String {
     parts(overhead).text()
 }
 
+/// The share of the machine. A recording of a moment may take longer to close than it lasted, which is no share.
+fn machine(overhead: &Overhead, least: &str) -> String {
+    if overhead.percent_of_machine > 100.0 {
+        format!("· more than the machine's {}", seconds(overhead.machine_s))
+    } else {
+        format!("· {least}{:.2} % of the machine", overhead.percent_of_machine)
+    }
+}
+
 fn parts(overhead: &Overhead) -> Paragraph {
     let mut line = Paragraph::new("overhead", INDENT);
     match overhead.interrupt_ns.zip(overhead.interrupts_s) {
@@ -43,12 +52,52 @@ fn parts(overhead: &Overhead) -> Paragraph {
     let least = if overhead.is_partial() { "at least " } else { "" };
     line.part(Tone::Plain, format!("+ collector {}", seconds(overhead.collector_s)))
         .part(Tone::Strong, format!("= {least}{}", seconds(overhead.all_s)))
-        .part(Tone::Plain, format!("· {least}{:.2} % of the machine", overhead.percent_of_machine));
-    if let Some((percent, target)) = overhead.percent_of_target.zip(overhead.target_s) {
-        line.part(Tone::Strong, format!("· {least}{percent:.1} % of the target's {}", seconds(target)));
+        .part(Tone::Plain, machine(overhead, least));
+    if let Some((percent, all)) = overhead.percent_of_target.zip(overhead.target_s) {
+        let all = seconds(all);
+        let share = if percent > 100.0 {
+            format!("· more than the target's {all}")
+        } else {
+            format!("· {least}{percent:.1} % of the target's {all}")
+        };
+        line.part(Tone::Strong, share);
     }
     if let Some(percent) = overhead.on_target_percent {
         line.part(Tone::Plain, format!("({percent:.1} % on the target itself)"));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a recording of a moment, whose cost is more than all there was, has no shares of more than all.
+    #[test]
+    fn moments_have_no_shares() {
+        let words = |of_machine, of_target| {
+            overhead_words(&Overhead {
+                interrupts: 3,
+                interrupt_ns: None,
+                interrupts_s: None,
+                programs_s: None,
+                collector_s: 0.04,
+                all_s: 0.04,
+                machine_s: 0.02,
+                target_s: Some(0.01),
+                percent_of_machine: of_machine,
+                percent_of_target: Some(of_target),
+                on_target_percent: None,
+                written_bytes: None,
+                to_disk_bytes: None,
+            })
+        };
+        let moment = words(200.0, 400.0);
+        assert!(moment.ends_with("· more than the machine's 0.02 s · more than the target's 0.01 s"), "{moment}");
+        let longer = words(2.0, 4.0);
+        assert!(
+            longer.ends_with("· at least 2.00 % of the machine · at least 4.0 % of the target's 0.01 s"),
+            "{longer}"
+        );
+    }
 }
