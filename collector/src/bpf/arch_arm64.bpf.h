@@ -35,7 +35,7 @@ struct thread_struct {
 #define REGS_ARE_32(user) ((user).pstate & PSR_MODE32_BIT)
 
 /* Exceptions of all kinds are masked until the registers are saved: kernel_entry in arch/arm64/kernel/entry.S. */
-#define ARE_REGS_UNSAVED(sp, saved) false
+#define ARE_REGS_UNSAVED(sp, saved) ((void)(sp), (void)(saved), false)
 
 /* Where the C library has a thread's control block; its stack ends below. */
 #define THREAD_BASE(task) ((task)->thread.uw.tp_value)
