@@ -228,13 +228,16 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	barrier_var(below);
 	chunk_at = copy_at + below;
 	copied = bytes + red_zone + below;
+	if (copy_at > part_room)
+		return 0;
 	/*
-	 * verifier: the bound must hold of the register that the helper gets (seen on 6.18, clang
-	 * 14)
+	 * verifier: the bound must hold of the register that the helper gets, not only of a copy that
+	 * is spilled before (seen on 6.1 and 6.18, clang 14)
 	 */
 	barrier_var(copied);
-	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES || copy_at > part_room)
+	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES)
 		return 0;
+	barrier_var(copied);
 	is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - red_zone - below));
 	if (!is_copied && red_zone > (sp & (PAGE_BYTES - 1))) {
 		/* The stack was never deeper: nobody has anything in the page below. */
@@ -242,6 +245,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		barrier_var(copied);
 		if (copied > limit + CACHE_LINE_BYTES)
 			return 0;
+		barrier_var(copied);
 		is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - below));
 		if (is_copied)
 			red_zone = 0;

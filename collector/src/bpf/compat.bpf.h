@@ -26,7 +26,8 @@ static __always_inline bool has_no_user_side(struct task_struct *task)
  * Whether a task is inside execve, between two programs: its address space is that of the next one already, while its user
  * registers are still those of the last. The kernel notes where code and stack start right before it sets the registers
  * anew (load_elf_binary), the stack pointer to the stack's start. In the moment between, the old stack pointer points to
- * nothing, or above the new stack's start, or to where nobody has pushed anything yet.
+ * nothing, or above the new stack's start, or to where nobody has pushed anything yet. Of the two, code is noted first: until
+ * the stack is, its start is that of the arguments (setup_arg_pages), below which the kernel has pushed.
  */
 static __always_inline bool is_between_programs(struct task_struct *task, struct mm_struct *mm, __u64 sp)
 {
@@ -37,6 +38,8 @@ static __always_inline bool is_between_programs(struct task_struct *task, struct
 	if (!bpf_core_field_exists(task->in_execve) || !BPF_CORE_READ_BITFIELD(task, in_execve))
 		return false;
 	start = mm->start_stack;
+	if (start == mm->arg_start)
+		return true;
 	if (sp >= start)
 		return sp != start;
 	if (bpf_probe_read_user(&word, sizeof(word), (void *)sp))

@@ -65,6 +65,7 @@ struct vm_area_struct {
 struct mm_struct {
 	unsigned long stack_vm;
 	unsigned long start_stack;
+	unsigned long arg_start;
 	unsigned long start_code;
 };
 

@@ -173,8 +173,9 @@ fn sampled_between_programs(request: &Request) {
     let is_leaving = |sample: &&&Sample| sample.user_regs.is_some_and(|regs| regs.values[3] == KNOWN);
     let leaving: Vec<_> = others.iter().filter(is_leaving).collect();
     assert!(leaving.len() > 20, "{} of {} samples", leaving.len(), taken.samples.len());
-    let foreign = leaving.iter().filter(|sample| words(sample).next().is_none_or(|(_, word)| word != KNOWN)).count();
-    assert_eq!(foreign, 0, "of {} samples with the last program's registers", leaving.len());
+    let is_foreign = |sample: &&&&Sample| words(sample).next().is_none_or(|(_, word)| word != KNOWN);
+    let foreign: Vec<_> = leaving.iter().filter(is_foreign).collect();
+    assert!(foreign.is_empty(), "of {} samples with the last program's registers: {foreign:x?}", leaving.len());
 }
 
 /// Check that what points nowhere is not written unless asked for, and what unwinding needs is: the return address of

@@ -21,9 +21,11 @@ int main(int argc, char **argv)
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		return 1;
 	snprintf(left, sizeof(left), "%ld", n - 1);
+	/* rbx last: a sample between the two, as in the push's page fault, would have only one of them. */
 	__asm__ volatile("sub $128, %%rsp\n\t"
-			 "mov $0xeceb0000, %%ebx\n\t"
-			 "push %%rbx\n\t"
+			 "mov $0xeceb0000, %%ecx\n\t"
+			 "push %%rcx\n\t"
+			 "mov %%ecx, %%ebx\n\t"
 			 "syscall\n\t"
 			 "add $136, %%rsp"
 			 :
