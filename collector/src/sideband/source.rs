@@ -11,6 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Room for the records of one CPU: what an ordinary user may lock (`kernel.perf_event_mlock_kb`, 516 with the
 /// control page).
 const RING_BYTES: usize = 512 << 10;
+/// The same where few CPUs have to share a storm of processes, and the kernel gives as much.
+const LARGE_RING_BYTES: usize = 2 << 20;
+/// So few.
+const FEW_CPUS: usize = 16;
 /// So many bytes in a ring wake the reader.
 const WAKEUP_BYTES: u32 = 128 << 10;
 
@@ -47,8 +51,8 @@ pub(crate) struct Throttled {
 impl SidebandSource {
     /// Opens the events of `cpus`, disabled.
     pub(crate) fn open(cpus: &[u32]) -> Result<Self, Error> {
-        let cpus = cpus.iter().map(|&cpu| CpuSource::open(cpu)).collect::<Result<_, _>>()?;
-        Ok(Self::new(cpus))
+        let opened = cpus.iter().map(|&cpu| CpuSource::open(cpu, cpus.len())).collect::<Result<_, _>>()?;
+        Ok(Self::new(opened))
     }
 
     fn new(cpus: Vec<CpuSource>) -> Self {
@@ -85,7 +89,7 @@ impl SidebandSource {
     /// Opens the event of a CPU that has come online, in place of an earlier one, and starts it. What the earlier one
     /// still held is read.
     pub(crate) fn reopen(&mut self, cpu: u32, poller: &Poller) -> Result<(), Error> {
-        let new = CpuSource::open(cpu)?;
+        let new = CpuSource::open(cpu, self.cpus.len())?;
         poller.add(new.event.as_fd()).map_err(Error::system("waiting for process events"))?;
         new.event.enable().map_err(Error::system("enabling process events"))?;
         if let Some(old) = self.cpus.iter_mut().find(|source| source.cpu == cpu) {
@@ -164,10 +168,17 @@ impl SidebandSource {
 }
 
 impl CpuSource {
-    fn open(cpu: u32) -> Result<Self, Error> {
-        let failed = |source| Error::PerfEvent { event: "dummy (process events)".to_owned(), cpu, source };
-        let event = PerfEvent::sideband(cpu, WAKEUP_BYTES).map_err(failed)?;
-        Self::with_ring(cpu, event, RING_BYTES).map_err(failed)
+    fn open(cpu: u32, n_cpus: usize) -> Result<Self, Error> {
+        let open = |ring_bytes| {
+            let event = PerfEvent::sideband(cpu, WAKEUP_BYTES)?;
+            Self::with_ring(cpu, event, ring_bytes)
+        };
+        let large = (n_cpus <= FEW_CPUS).then(|| open(LARGE_RING_BYTES).ok()).flatten();
+        large.map_or_else(|| open(RING_BYTES), Ok).map_err(|source| Error::PerfEvent {
+            event: "dummy (process events)".to_owned(),
+            cpu,
+            source,
+        })
     }
 
     fn with_ring(cpu: u32, event: PerfEvent, ring_bytes: usize) -> std::io::Result<Self> {
