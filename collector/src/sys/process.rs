@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -17,9 +18,27 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds.
+/// `CLOCK_MONOTONIC`, the clock of all times in a recording, nanoseconds. As the kernel's events have it: in a time
+/// namespace it reads otherwise.
 pub(crate) fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    static OFFSET_NS: OnceLock<i64> = OnceLock::new();
+    let offsets = || std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let offset_ns = *OFFSET_NS.get_or_init(|| monotonic_offset_ns(&offsets()).unwrap_or(0));
+    clock_ns(libc::CLOCK_MONOTONIC).wrapping_sub(offset_ns.cast_unsigned())
+}
+
+/// What a time namespace adds to `CLOCK_MONOTONIC`, of the text of `timens_offsets`, see `time_namespaces(7)`; it cannot change
+/// for a process that is in it.
+fn monotonic_offset_ns(offsets: &str) -> Option<i64> {
+    let of = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        // Kernels before 5.13 print the number of the clock, 1.
+        let is_monotonic = matches!(fields.next()?, "monotonic" | "1");
+        let mut number = || fields.next()?.parse::<i64>().ok();
+        let (seconds, nanoseconds) = (number()?, number()?);
+        is_monotonic.then(|| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+    };
+    offsets.lines().find_map(of)
 }
 
 /// `CLOCK_REALTIME`, nanoseconds since 1970.
