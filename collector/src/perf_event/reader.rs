@@ -108,13 +108,18 @@ impl<W: Write> Reader<W> {
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
         let (sharing, write_failed, stack_ends) = (&mut self.sharing, &mut self.write_failed, &mut self.stack_ends);
         self.events.sideband.drain(cut_ns, |event| {
-            if tracker.apply(&event) == Verdict::Keep {
-                stack_ends.apply(&event);
-                let copies = sharing.apply(&event);
+            let verdict = tracker.apply(&event);
+            if verdict == Verdict::Skip {
+                return;
+            }
+            stack_ends.apply(&event);
+            let copies = sharing.apply(&event);
+            if verdict == Verdict::Keep {
                 note(write_failed, write_event(writer, modules, event));
-                for copy in copies {
-                    tracker.apply(&copy);
-                    stack_ends.apply(&copy);
+            }
+            for copy in copies {
+                stack_ends.apply(&copy);
+                if tracker.apply(&copy) == Verdict::Keep {
                     note(write_failed, write_event(writer, modules, copy));
                 }
             }

@@ -104,11 +104,16 @@ impl<W: Write> Reader<W> {
             if let Sideband::Exit(exit) = &event {
                 wait_halves.thread_ended(exit.tid);
             }
-            if tracker.apply(&event) == Verdict::Keep {
-                let copies = sharing.apply(&event);
+            let verdict = tracker.apply(&event);
+            if verdict == Verdict::Skip {
+                return;
+            }
+            let copies = sharing.apply(&event);
+            if verdict == Verdict::Keep {
                 note(write_failed, write_event(writer, modules, event));
-                for copy in copies {
-                    tracker.apply(&copy);
+            }
+            for copy in copies {
+                if tracker.apply(&copy) == Verdict::Keep {
                     note(write_failed, write_event(writer, modules, copy));
                 }
             }

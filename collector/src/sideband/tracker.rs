@@ -29,6 +29,8 @@ pub(crate) struct Tracker {
 #[derive(Debug, Default)]
 struct Process {
     ranges: Arc<MappingRanges>,
+    /// Of these, where code is or was.
+    code: Arc<MappingRanges>,
     /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
     /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
     /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
@@ -79,6 +81,8 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Keep,
+    /// A mapping without code where no code was: nothing to be written, no address is looked up there.
+    Pass,
     /// Of a process that is not profiled.
     Skip,
 }
@@ -175,14 +179,21 @@ impl Tracker {
     }
 
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
+        let end = mmap.start.saturating_add(mmap.len);
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
         if mmap.synthesized || mmap.time_ns > process.since_ns {
-            Arc::make_mut(&mut process.ranges).insert(mmap.start, mmap.start.saturating_add(mmap.len));
+            Arc::make_mut(&mut process.ranges).insert(mmap.start, end);
         }
+        let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
+        if is_code {
+            Arc::make_mut(&mut process.code).insert(mmap.start, end);
+        }
+        // What `/proc` showed is written whole: what was there before is not known.
+        let is_of_use = is_code || mmap.synthesized || process.code.overlaps(mmap.start, end);
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
         }
-        Verdict::Keep
+        if is_of_use { Verdict::Keep } else { Verdict::Pass }
     }
 
     fn comm(&mut self, comm: &Comm) -> Verdict {
@@ -191,6 +202,7 @@ impl Tracker {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
             process.described_ns = Some(comm.time_ns);
+            process.code = Arc::default();
             let former = std::mem::take(&mut process.ranges);
             self.keep(comm.pid, comm.time_ns, former);
         }
@@ -217,6 +229,7 @@ impl Tracker {
         let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
         let child = Process {
             ranges: Arc::clone(&parent.ranges),
+            code: Arc::clone(&parent.code),
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),

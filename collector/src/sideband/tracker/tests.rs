@@ -2,6 +2,8 @@
 
 use super::*;
 use fpprof_recording::model::FileIdentity;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn fork(parent: u32, pid: u32, tid: u32) -> Sideband {
     fork_at(1, parent, pid, tid)
@@ -42,7 +44,7 @@ fn mmap_at(time_ns: u64, pid: u32, start: u64) -> Sideband {
         start,
         len: 0x1000,
         file_offset,
-        prot: 1,
+        prot: 5,
         flags: 2,
         path,
         identity,
@@ -144,4 +146,39 @@ fn programs_with_other_rights_are_followed() {
     assert_eq!(apply(&mut tracker, &[exit_at(9, 10, 10), exit_at(9, 11, 11)]), [Keep; 2]);
     tracker.forget_ended();
     assert!(tracker.processes.is_empty());
+}
+
+/// Where code of which mapping is, after these mappings one over the other: addresses of pages, and numbers of mappings.
+fn code_after<'a>(mappings: impl Iterator<Item = &'a (u64, u64, bool)>) -> BTreeMap<u64, u64> {
+    let mut code = BTreeMap::new();
+    for &(start, pages, is_code) in mappings {
+        for page in start..start + pages {
+            if is_code {
+                code.insert(page, start)
+            } else {
+                code.remove(&page)
+            };
+        }
+    }
+    code
+}
+
+proptest! {
+    /// Check that without the mappings that are passed over, the same code is in the same places; and that those without code
+    /// in places of their own are passed over.
+    #[test]
+    fn mappings_without_code_are_passed_over(
+        mappings in prop::collection::vec((0..40_u64, 1..8_u64, any::<bool>()), 0..30),
+    ) {
+        let mut tracker = Tracker::new(true);
+        let mut map = |&(start, pages, is_code): &(u64, u64, bool)| {
+            let Sideband::Mmap(mmap) = mmap(1, start * 0x1000) else { unreachable!() };
+            let prot = if is_code { 5 } else { 3 };
+            tracker.apply(&Sideband::Mmap(Mmap { len: pages * 0x1000, prot, ..mmap }))
+        };
+        let verdicts: Vec<_> = mappings.iter().map(&mut map).collect();
+        prop_assert_eq!(map(&(100, 1, false)), Verdict::Pass);
+        let kept = mappings.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Keep);
+        prop_assert_eq!(code_after(kept.map(|(mapping, _)| mapping)), code_after(mappings.iter()));
+    }
 }
