@@ -4,6 +4,7 @@
 //! is to be taken from it. A caller with privileges provides a parser that hands the file to a process without any, which
 //! calls [`parse`].
 
+use crate::event::code_offset;
 use crate::jit_dumps::{self, JitDumpPosition};
 use crate::modules::without_data;
 use crate::perf_maps::whole_lines;
@@ -14,7 +15,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 /// What is to be taken from a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ParseTask {
     /// The GNU build id of an ELF file.
     BuildId,
@@ -35,6 +36,13 @@ pub enum ParseTask {
         /// Most bytes to be taken.
         room: usize,
     },
+    /// Where in an ELF file a place of its code is.
+    CodeOffset {
+        /// The function that it is in; `None` if `offset` is an address.
+        symbol: Option<String>,
+        /// Bytes from its start; or the address, as the file's own symbols have it.
+        offset: u64,
+    },
 }
 
 /// What was found in a file.
@@ -48,6 +56,8 @@ pub enum Found {
     Bytes,
     /// Lines of a perf map. So many bytes of it were looked at.
     Lines(u64),
+    /// The offset in the file of a place of its code, bytes.
+    Offset(u64),
     /// Records of a jitdump.
     Records {
         /// Where to go on.
@@ -121,6 +131,7 @@ pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
             Some((records, is_cut)) => (Found::Records { position, is_cut }, records),
             None => (Found::Nothing, Vec::new()),
         },
+        ParseTask::CodeOffset { symbol, offset } => (code_offset(file, symbol.as_deref(), offset), Vec::new()),
     };
     ParsedFile { found, bytes }
 }

@@ -39,7 +39,7 @@ impl Plan {
         let cpus = online_cpus();
         let n_ring_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
         let asked = request.ring_bytes.map(|bytes| bytes as u64);
-        let requested = Event::find(&request.event)?;
+        let requested = Event::find(&request.event, &*request.parser)?;
         requested.iter().try_for_each(|event| event.check_sampling(request.sampling))?;
         let n_rings = u64::from(n_ring_cpus) * (1 + u64::from(request.off_cpu.is_some()));
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;

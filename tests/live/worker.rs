@@ -67,12 +67,26 @@ fn recording_shell(file: &Path, script: &str) -> (Child, Vec<u32>) {
     (record, parsers)
 }
 
+/// What a recorder keeps: `CAP_DAC_READ_SEARCH`, `CAP_KILL`, `CAP_IPC_LOCK`, `CAP_SYS_PTRACE`, `CAP_SYSLOG`, `CAP_PERFMON`, `CAP_BPF`,
+/// `CAP_CHECKPOINT_RESTORE`.
+const SAMPLING_CAPABILITIES: u64 = 0x1c4_0008_4024;
+
 /// Check that the recorder has the files of profiled programs parsed by processes without privileges, that these have
-/// nothing of it open, and that they end with it.
+/// nothing of it open, and that they end with it; that it has dropped what sampling does not need, and that the command has
+/// what it was started with.
 #[test]
 fn the_recorder_parses_nothing_itself() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (mut record, parsers) = recording_shell(&dir.path().join("recording"), "true");
+    let set = |pid: u32, set: &str| u64::from_str_radix(&status(pid)[set], 16).unwrap();
+    let ours = set(std::process::id(), "CapPrm");
+    wait_until("the recorder has dropped capabilities", || set(record.id(), "CapPrm") != ours);
+    for name in ["CapPrm", "CapEff"] {
+        assert_eq!(set(record.id(), name), ours & SAMPLING_CAPABILITIES, "{name}");
+    }
+    assert_eq!(status(record.id())["NoNewPrivs"], "1");
+    let command = children(record.id()).into_iter().find(|pid| !parsers.contains(pid)).unwrap();
+    assert_eq!((set(command, "CapPrm"), status(command)["NoNewPrivs"].as_str()), (ours, "0"));
     for &pid in &parsers {
         assert_confined(&status(pid));
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();

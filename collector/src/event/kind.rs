@@ -5,6 +5,7 @@ use super::spec::{EventSpec, Named};
 use super::symbol::file_offset;
 use super::tracefs::tracepoint_id;
 use crate::error::Error;
+use crate::parse::FileParser;
 use fpprof_recording::model::{Measure, Sampling};
 use perf_event_open_sys::bindings;
 use std::ffi::CString;
@@ -57,7 +58,7 @@ impl Event {
     }
 
     /// What was requested; `None` for the usual event, which is to be tried out.
-    pub(crate) fn find(spec: &EventSpec) -> Result<Option<Self>, Error> {
+    pub(crate) fn find(spec: &EventSpec, parser: &dyn FileParser) -> Result<Option<Self>, Error> {
         let of =
             |type_, config, opened, class| Self { name: spec.to_string(), type_, config, probe: None, opened, class };
         let each = Opened::OnEachCpu;
@@ -71,7 +72,7 @@ impl Event {
                 of(bindings::PERF_TYPE_TRACEPOINT, id, Opened::Tracepoint, Class::KernelOccurrences)
             }
             Named::Probe { file, symbol, offset } => {
-                let at = file_offset(file, symbol.as_deref(), *offset)?;
+                let at = file_offset(parser, file, symbol.as_deref(), *offset)?;
                 let unreadable = |source| Error::ProbeFile { file: file.clone(), source };
                 // The kernel resolves the path from the caller's root.
                 let path = std::fs::canonicalize(file).map_err(unreadable)?;

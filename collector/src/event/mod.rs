@@ -10,3 +10,4 @@ mod tracefs;
 
 pub(crate) use kind::{Event, Opened};
 pub use spec::{BadEvent, EventSpec};
+pub(crate) use symbol::code_offset;

@@ -1,37 +1,52 @@
 //! Where in a file a probe goes.
 
 use crate::error::Error;
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf::PF_X};
+use crate::parse::{FileParser, Found, ParseTask};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef, SegmentFlags, elf::PF_X};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Larger files are not read for a symbol.
-const MAX_FILE_BYTES: u64 = 2 << 30;
-
 /// The offset in the file of `symbol` plus `offset`, or of the address `offset` as the file's own symbols have it.
-pub(super) fn file_offset(file: &Path, symbol: Option<&str>, offset: u64) -> Result<u64, Error> {
-    let unreadable = |source| Error::ProbeFile { file: file.to_owned(), source };
-    let metadata = std::fs::metadata(file).map_err(unreadable)?;
-    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not an executable or a shared library")));
+pub(super) fn file_offset(
+    parser: &dyn FileParser,
+    path: &Path,
+    symbol: Option<&str>,
+    offset: u64,
+) -> Result<u64, Error> {
+    let unreadable = |source| Error::ProbeFile { file: path.to_owned(), source };
+    let no_program =
+        |kind| unreadable(io::Error::new(kind, "not an executable or a shared library that can be parsed"));
+    // A FIFO would be waited for.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(no_program(io::ErrorKind::InvalidInput));
     }
-    let bytes = std::fs::read(file).map_err(unreadable)?;
-    let elf = object::File::parse(bytes.as_slice())
-        .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
-    let no_such_place = || Error::NoSuchPlace {
-        file: file.to_owned(),
-        place: symbol.map_or_else(|| format!("{offset:#x}"), |symbol| format!("{symbol}+{offset}")),
-    };
+    let file = File::open(path).map_err(unreadable)?;
+    let task = ParseTask::CodeOffset { symbol: symbol.map(str::to_owned), offset };
+    match parser.parse(&file, task).map(|parsed| parsed.found) {
+        Some(Found::Offset(at)) => Ok(at),
+        Some(Found::Nothing) => Err(Error::NoSuchPlace {
+            file: path.to_owned(),
+            place: symbol.map_or_else(|| format!("{offset:#x}"), |symbol| format!("{symbol}+{offset}")),
+        }),
+        _ => Err(no_program(io::ErrorKind::InvalidData)),
+    }
+}
+
+/// Likewise, of a file that is open.
+pub(crate) fn code_offset(file: &File, symbol: Option<&str>, offset: u64) -> Found {
+    let data = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&data) else { return Found::Unreadable };
     let address = match symbol {
         Some(symbol) => address_of(&elf, symbol).and_then(|start| start.checked_add(offset)),
         None => Some(offset),
     };
-    offset_of(&elf, address.ok_or_else(no_such_place)?).ok_or_else(no_such_place)
+    address.and_then(|address| offset_of(&elf, address)).map_or(Found::Nothing, Found::Offset)
 }
 
 /// The first function of that name; of a name with a version (`memcpy@GLIBC_2.14`) the name is enough.
-fn address_of(elf: &object::File<'_>, name: &str) -> Option<u64> {
-    let is_it = |symbol: &object::Symbol<'_, '_>| {
+fn address_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, name: &str) -> Option<u64> {
+    let is_it = |symbol: &object::Symbol<'a, '_, R>| {
         let name_bytes = symbol.name_bytes().unwrap_or_default();
         let without_version = name_bytes.split(|&byte| byte == b'@').next().unwrap_or_default();
         symbol.is_definition() && (name_bytes == name.as_bytes() || without_version == name.as_bytes())
@@ -41,7 +56,7 @@ fn address_of(elf: &object::File<'_>, name: &str) -> Option<u64> {
 }
 
 /// Only code can be probed.
-fn offset_of(elf: &object::File<'_>, address: u64) -> Option<u64> {
+fn offset_of<'a, R: ReadRef<'a>>(elf: &object::File<'a, R>, address: u64) -> Option<u64> {
     elf.segments().find_map(|segment| {
         let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if (p_flags & PF_X).0 != 0);
         let (start, len) = segment.file_range();
@@ -53,6 +68,11 @@ fn offset_of(elf: &object::File<'_>, address: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse::ParseHere;
+
+    fn file_offset(path: &Path, symbol: Option<&str>, offset: u64) -> Result<u64, Error> {
+        super::file_offset(&ParseHere, path, symbol, offset)
+    }
 
     /// Check that a function of this very program is found by its name, that an address means the same, and that data,
     /// unknown names and files that are no programs are refused.

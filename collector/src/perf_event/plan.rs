@@ -53,7 +53,7 @@ impl Plan {
             wakeup_bytes: 0,
             counts_lost: true,
         };
-        let requested = Event::find(&request.event)?;
+        let requested = Event::find(&request.event, &*request.parser)?;
         requested.iter().try_for_each(|requested| check(requested, &event))?;
         let event = choose(event, requested, cpus.first().copied().unwrap_or(0))?;
         Ok(Self { cpus, command, event, is_system, ring_bytes })
