@@ -19,8 +19,8 @@
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!
-//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their parts, 512 KiB for process events for
-//! each CPU, and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
+//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their parts, 2 MiB for process events for
+//! each CPU (512 KiB with more than 16), and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod arch;
 mod bpf;
 mod cgroup;
@@ -38,6 +38,7 @@ pub mod parse;
 mod perf_event;
 mod perf_maps;
 mod plan;
+mod privileges;
 mod proc;
 mod request;
 mod ring;

@@ -31,6 +31,8 @@ pub struct Request {
     pub kernel_stacks: bool,
     /// When to end; `None` for the end of the target or a signal.
     pub duration: Option<Duration>,
+    /// End when the recording has so many bytes; what is read by then comes on top.
+    pub max_bytes: Option<u64>,
     /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples, but
     /// 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
@@ -49,6 +51,9 @@ pub struct Request {
     pub statistics: bool,
     /// How samples are to be taken.
     pub collector: CollectorKind,
+    /// Before sampling begins, the calling thread drops for good all capabilities that sampling does not need. A command keeps
+    /// them.
+    pub drop_privileges: bool,
 }
 
 impl Request {
@@ -63,6 +68,7 @@ impl Request {
             mode: CaptureMode::Fp,
             kernel_stacks: true,
             duration: None,
+            max_bytes: None,
             ring_bytes: None,
             encoder_threads: None,
             exclude_self: true,
@@ -71,6 +77,7 @@ impl Request {
             keep_raw_stacks: false,
             statistics: false,
             collector: CollectorKind::Auto,
+            drop_privileges: false,
         }
     }
 

@@ -119,6 +119,11 @@ pub(crate) struct Args {
     /// Stop after S seconds; a command that still runs gets SIGTERM
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = SAMPLING)]
     duration: Option<Duration>,
+    /// Stop when the recording has BYTES; a command that still runs gets SIGTERM
+    ///
+    /// Names of files and of compiled code that are written at the end come on top.
+    #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = OUTPUT)]
+    max_size: Option<u64>,
     /// Size of each CPU's ring buffer
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
@@ -232,11 +237,13 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         mode: if args.frame_pointers { CaptureMode::Fp } else { args.call_graph.up_to(largest) },
         kernel_stacks: !args.no_kernel_stacks,
         duration: args.duration,
+        max_bytes: args.max_size,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
         statistics: args.stats,
         exclude_self: args.exclude_self || !args.include_self,
         collector,
+        drop_privileges: true,
         ..Request::new(target)
     };
     Ok(request)

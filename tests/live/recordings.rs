@@ -6,6 +6,7 @@ use crate::support::{
     Ended, Ran, assert_balance, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
     wait_until,
 };
+use fpprof_recording::Recording;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -284,5 +285,54 @@ fn time_in_bpf_programs_is_measured_on_request() {
         assert_eq!(recorded.stderr.contains("record with --stats"), !is_measured, "{}", recorded.stderr);
         let report = report(&file, &[]);
         assert_eq!(report["cost"]["bpf_ns_per_tick"].is_number(), is_measured, "{report}");
+    }
+}
+
+/// Check that a recording ends when it has as many bytes as it may have, which it says.
+#[test]
+fn recordings_end_at_their_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let mut record = fpprof();
+    record.args(["record", "-F", "4999", "--keep-raw-stacks", "--max-size", "200K", "-o"]).arg(&file);
+    let ended = ran(record.args(["--", "perl", "-e", "while (1) { $i{$n++ % 1000} = $n }"]));
+    assert_eq!(ended.status, 128 + 15, "{}", ended.stderr);
+    assert!(fs::metadata(&file).unwrap().len() >= 200 << 10);
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    assert!(report["ended"].as_str().unwrap().contains("--max-size"), "{report}");
+}
+
+/// Check that samples are within the recording's time where the recorder is in a time namespace, whose clock reads
+/// otherwise, and where only the command is, with either collector.
+#[test]
+fn clocks_of_time_namespaces() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    let unshare = ["unshare", "--time", "--monotonic", "100000", "--boottime", "100000", "--fork"];
+    let busy = ["sh", "-c", BUSY];
+    for collector in ["ebpf", "perf-event"] {
+        for is_within in [true, false] {
+            let recorder = [env!("CARGO_BIN_EXE_fpprof"), "record", "--collector", collector, "-o"];
+            let mut command = Command::new(if is_within { unshare[0] } else { recorder[0] });
+            if is_within {
+                command.args(&unshare[1..]).arg(recorder[0]);
+            }
+            command.args(&recorder[1..]).arg(&file).arg("--").args(if is_within { &[][..] } else { &unshare });
+            let ended = ran(command.args(busy));
+            assert_eq!(ended.status, 0, "{}", ended.stderr);
+            let report = report(&file, &[]);
+            assert_balance(&report);
+            assert!(number(&report, "recorded") > 20, "{report}");
+            let mut recording = Recording::open(fs::File::open(&file).unwrap()).unwrap();
+            let start_ns = recording.meta().start_ns;
+            let mut most_ns = 0;
+            let visited = recording.samples(|sample| most_ns = most_ns.max(sample.time_ns.wrapping_sub(start_ns)));
+            visited.unwrap();
+            assert!(
+                most_ns < 600_000_000_000,
+                "{collector}, within: {is_within}: a sample {most_ns} ns after the start"
+            );
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::reader::{Options, Reader};
 use crate::error::Error;
 use crate::modules::{Modules, Omitted, vdso};
 use crate::note::Note;
+use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
@@ -44,6 +45,9 @@ pub(crate) fn record<W: Write>(
     let events = events.map_or_else(|| Events::open_cpus(&plan), Ok)?;
     // Before `/proc` is read, so that nothing falls between.
     events.sideband.enable()?;
+    if request.drop_privileges {
+        privileges::drop_unneeded()?;
+    }
     let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
     let mut session = Session {
         request,
@@ -155,6 +159,9 @@ impl<W: Write> Session<'_, W> {
             let left = self.request.duration.map(|duration| duration.saturating_sub(started.elapsed()));
             if let Some(reason) = self.running.end_reason(self.stop, left)? {
                 return Ok(reason);
+            }
+            if self.request.max_bytes.is_some_and(|max| self.reader.writer.bytes_written() >= max) {
+                return Ok(EndReason::MaxSize);
             }
             // A ring wakes us when it passes its mark, not while it stays above.
             let pause = if self.reader.is_filling() { Duration::from_nanos(SETTLE_NS) } else { POLL };

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::modules::{Modules, vdso};
 use crate::note::Note;
 use crate::plan::Plan;
+use crate::privileges;
 use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
@@ -81,6 +82,10 @@ impl Loaded<'_> {
         let Self { request, plan, programs, samplers, .. } = self;
         let refused_statistics = request.statistics && self.statistics.is_none();
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
+        if request.drop_privileges {
+            // After the command was forked, which keeps them; before there are threads, which have their own.
+            privileges::drop_unneeded()?;
+        }
         let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
         let parts = Parts {
             writer,
@@ -219,6 +224,9 @@ impl<W: Write> Session<'_, W> {
             let left = self.request.duration.map(|duration| duration.saturating_sub(now - started));
             if let Some(reason) = self.running.end_reason(self.stop, left)? {
                 return Ok(reason);
+            }
+            if self.request.max_bytes.is_some_and(|max| self.reader.writer.bytes_written() >= max) {
+                return Ok(EndReason::MaxSize);
             }
             // The doorbell is for what comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());

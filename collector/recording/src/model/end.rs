@@ -34,6 +34,8 @@ pub enum EndReason {
     Signal(i32),
     /// The recording could not be written any further (errno); all samples since are counted as dropped.
     WriteFailed(i32),
+    /// The recording had as many bytes as it may have.
+    MaxSize,
 }
 
 /// The balance of one CPU and event: `fired = recorded + Σ lost + skipped + dropped`, exactly.
