@@ -19,21 +19,34 @@ pub(crate) const WAITS: &[&str] = &["main", "rest", "nap"];
 /// ends, is up to the machine.
 const LEAST_PERCENT: u64 = 50;
 
+/// Samples of those in the leaf that may be in its first instructions.
+const MOST_PERCENT_ENTERING: u64 = 2;
+
 /// Check that all stacks with the chain's leaf are exactly the chain, and that most have that leaf; gives how many.
-pub(crate) fn exact(stacks: &[Stack], chain: &[&str]) -> anyhow::Result<u64> {
-    let Some(leaf) = chain.last() else { bail!("a chain of nothing") };
-    let mut all = 0;
-    let mut in_leaf = 0;
+///
+/// By frame pointers, a few may be without the leaf's caller: a function's frame is set up by its first instructions.
+pub(crate) fn exact(stacks: &[Stack], chain: &[&str], by_frame_pointers: bool) -> anyhow::Result<u64> {
+    let Some((leaf, callers)) = chain.split_last() else { bail!("a chain of nothing") };
+    let without_caller: Vec<&str> = callers.iter().rev().skip(1).rev().chain([leaf]).copied().collect();
+    let (mut all, mut in_leaf, mut entering) = (0, 0, 0);
     for stack in stacks.iter().filter(|stack| stack.comm == "known") {
         all += stack.weight;
         let Some(at) = stack.functions.iter().rposition(|function| function == leaf) else { continue };
         in_leaf += stack.weight;
         let reached: Vec<&str> = stack.functions.iter().take(at + 1).map(String::as_str).collect();
+        if by_frame_pointers && reached.ends_with(&without_caller) {
+            entering += stack.weight;
+            continue;
+        }
         ensure!(reached.ends_with(chain), "expected {} below {leaf}, got {}", chain.join(";"), reached.join(";"));
     }
     ensure!(
         in_leaf > 0 && in_leaf * 100 >= all * LEAST_PERCENT,
         "expected {LEAST_PERCENT} % of the stacks to be in {leaf}, got {in_leaf} of {all}"
+    );
+    ensure!(
+        entering * 100 <= in_leaf * MOST_PERCENT_ENTERING,
+        "expected {MOST_PERCENT_ENTERING} % of the stacks to be without the caller of {leaf} at most, got {entering} of {in_leaf}"
     );
     Ok(in_leaf)
 }
@@ -51,18 +64,28 @@ mod tests {
     #[test]
     fn chains_are_exact() {
         let good = [stack(&["_start", "thread_main", "worker", "burn"], 95), stack(&["execve"], 5)];
-        assert_eq!(exact(&good, THREADS).expect("the chain"), 95);
+        assert_eq!(exact(&good, THREADS, false).expect("the chain"), 95);
         for wrong in [&["thread_main", "burn"][..], &["thread_main", "worker", "worker", "burn"], &["burn"]] {
-            assert!(exact(&[good[0].clone(), stack(wrong, 1)], THREADS).is_err(), "{wrong:?}");
+            assert!(exact(&[good[0].clone(), stack(wrong, 1)], THREADS, false).is_err(), "{wrong:?}");
         }
-        assert!(exact(&[stack(&["main"], 96), good[0].clone()], THREADS).is_err(), "too few in the leaf");
-        assert!(exact(&[], THREADS).is_err(), "nothing at all");
+        assert!(exact(&[stack(&["main"], 96), good[0].clone()], THREADS, false).is_err(), "too few in the leaf");
+        assert!(exact(&[], THREADS, false).is_err(), "nothing at all");
+    }
+
+    /// Check that by frame pointers, and by nothing else, a few stacks may be without the leaf's caller.
+    #[test]
+    fn few_may_enter_the_leaf() {
+        let entering =
+            |weight| [stack(&["thread_main", "worker", "burn"], 100 - weight), stack(&["thread_main", "burn"], weight)];
+        assert_eq!(exact(&entering(2), THREADS, true).expect("a few"), 100);
+        assert!(exact(&entering(2), THREADS, false).is_err(), "not by DWARF");
+        assert!(exact(&entering(3), THREADS, true).is_err(), "too many");
     }
 
     /// Check that what a function of the chain calls may follow it.
     #[test]
     fn waits_end_in_the_library() {
         let waits = [stack(&["_start", "main", "rest", "nap", "clock_nanosleep"], 7)];
-        assert_eq!(exact(&waits, WAITS).expect("the chain"), 7);
+        assert_eq!(exact(&waits, WAITS, false).expect("the chain"), 7);
     }
 }
