@@ -1,7 +1,7 @@
 //! The way from a recording to its models.
 
 use crate::Error;
-use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, ProcessChunkSizes, chunk_needs};
+use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, NamedChunkSizes, chunk_needs};
 use crate::address_space::{MappedFile, Timeline};
 use crate::detail::{self, OverTimeCounter, PairCounter, pair_of, paired_stacks};
 use crate::events::Selection;
@@ -78,8 +78,9 @@ pub struct Analysis {
     pub folded: BTreeMap<String, Folded>,
     /// The strategy that speaks when none is asked for: `dwarf` where it was asked for or is a default, else the first.
     pub default_strategy: String,
-    /// What chunks of other sizes would have given, over all processes and for each; where `dwarf` was asked for.
-    pub chunk_sizes: Option<(ChunkSizes, Vec<ProcessChunkSizes>)>,
+    /// What chunks of other sizes would have given, over all processes and for each name, most samples first; where `dwarf`
+    /// was asked for.
+    pub chunk_sizes: Option<(ChunkSizes, Vec<NamedChunkSizes>)>,
     /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
     pub detail: Option<detail::Detail>,
 }
@@ -101,9 +102,9 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
     let replayed = replay.run(recording, options.n_threads, || {
-        let accuracy = (AgreementCounter::new(strategies), full.map(ChunkSizeCounter::new));
+        let accuracy = (AgreementCounter::new(strategies), full.map(|full| ChunkSizeCounter::new(full, timeline)));
         let page = options.page.then(|| (PairCounter::new(pair), OverTimeCounter::new(pair, meta.start_ns)));
-        ((Folder::default(), QualityCounter::default()), ((Totals::new(meta), page), accuracy))
+        ((Folder::default(), QualityCounter::new(strategies.len())), ((Totals::new(meta), page), accuracy))
     })?;
     let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
 
@@ -126,7 +127,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.warnings.extend(symbols.warnings().iter().cloned());
     summary.warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
     summary.warnings.extend(timeline_warnings(timeline, summary.sideband_lost));
-    let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.processes(timeline)));
+    let chunk_sizes = chunk_sizes.map(|sizes| (sizes.total(), sizes.names()));
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);

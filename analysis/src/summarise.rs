@@ -147,6 +147,7 @@ fn ended(end: &End) -> String {
         EndReason::TargetsGone => "all profiled processes ended".to_string(),
         EndReason::Duration => "stopped after --duration".to_string(),
         EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
+        EndReason::MaxSize => "stopped at --max-size".to_string(),
         EndReason::WriteFailed(errno) => {
             format!("cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))
         }

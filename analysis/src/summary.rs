@@ -50,7 +50,7 @@ pub struct Summary {
     pub cost: Option<Cost>,
     /// Quality by strategy, over all samples.
     pub strategies: BTreeMap<String, Quality>,
-    /// The same for each process, most samples first.
+    /// The same for each process, most samples first. Behind the first thousand those of a name are one.
     pub processes: Vec<ProcessSummary>,
     /// What chunks of other sizes would have given, by the `dwarf` strategy: all processes first, then each process
     /// name, most samples first. Empty when nothing was unwound from chunks of full size.
@@ -253,17 +253,34 @@ pub struct Quality {
     pub needed_bytes: Option<Spread>,
 }
 
-/// One process.
+/// One process, or all others of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSummary {
-    /// Process id.
+    /// Process id; 0 for several processes.
     pub pid: u32,
     /// Last name.
     pub comm: String,
+    /// How many processes, where they are those of a name that are not listed themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
     /// Its samples.
     pub samples: u64,
     /// Quality by strategy.
     pub strategies: BTreeMap<String, Quality>,
+}
+
+impl ProcessSummary {
+    /// How many processes it is of.
+    #[must_use]
+    pub fn n_processes(&self) -> u64 {
+        self.processes.unwrap_or(1)
+    }
+
+    /// The same of several.
+    #[must_use]
+    pub fn total(all: &[Self]) -> u64 {
+        all.iter().fold(0, |sum, one| one.n_processes().saturating_add(sum))
+    }
 }
 
 /// What chunks of other sizes would have given, from the samples of one recording.

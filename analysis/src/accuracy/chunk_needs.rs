@@ -1,9 +1,8 @@
 //! The curve of chunk sizes at the sizes people choose from.
 
-use super::{ChunkSizes, ProcessChunkSizes};
+use super::{ChunkSizes, NamedChunkSizes};
 use crate::spread::Spread;
 use crate::summary::{ChunkNeeds, ChunkPoint};
-use std::collections::BTreeMap;
 
 /// Per cent of the stacks that a size is looked for.
 const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
@@ -19,19 +18,13 @@ pub struct Around {
     pub duration_s: f64,
 }
 
-/// All processes first, then each process name, most samples first.
+/// All processes first, then each process name, in the order they are given.
 #[must_use]
-pub fn chunk_needs(all: &ChunkSizes, processes: &[ProcessChunkSizes], around: Around) -> Vec<ChunkNeeds> {
+pub fn chunk_needs(all: &ChunkSizes, names: &[NamedChunkSizes], around: Around) -> Vec<ChunkNeeds> {
     if all.samples == 0 {
         return Vec::new();
     }
-    let mut by_comm: BTreeMap<&str, ChunkSizes> = BTreeMap::new();
-    for process in processes {
-        by_comm.entry(&process.comm).or_default().merge(&process.sizes);
-    }
-    let mut named: Vec<_> = by_comm.iter().collect();
-    named.sort_by_key(|&(comm, sizes)| (std::cmp::Reverse(sizes.samples), *comm));
-    let each = named.into_iter().map(|(comm, sizes)| needs(comm, sizes, around));
+    let each = names.iter().map(|named| needs(&named.comm, &named.sizes, around));
     std::iter::once(needs("", all, around)).chain(each).collect()
 }
 

@@ -4,7 +4,7 @@
 //! address was read, and all registers were saved below it. A chunk of `n` bytes gives it exactly if that is at most
 //! `n`; so one pass over the samples tells the whole curve.
 
-use crate::address_space::{ProcessIx, Timeline};
+use crate::address_space::{CommIx, Timeline};
 use crate::fold::shown_comm;
 use crate::replay::{Collect, Seen};
 use crate::spread::{count, merge};
@@ -78,63 +78,75 @@ impl ChunkSizes {
     }
 }
 
-/// What the stacks of one process need.
+/// What the stacks of all processes of a name need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessChunkSizes {
-    /// Process id.
-    pub pid: u32,
-    /// Last name.
+pub struct NamedChunkSizes {
+    /// Last name of the processes.
     pub comm: String,
-    /// What its stacks need.
+    /// What their stacks need.
     pub sizes: ChunkSizes,
 }
 
 /// Measures the stacks of one strategy, that over all copied bytes.
-#[derive(Debug, Default)]
-pub struct ChunkSizeCounter {
+#[derive(Debug)]
+pub struct ChunkSizeCounter<'a> {
     strategy: usize,
-    processes: FxHashMap<(Option<ProcessIx>, u32), ChunkSizes>,
+    timeline: &'a Timeline,
+    names: FxHashMap<Name, ChunkSizes>,
 }
 
-impl ChunkSizeCounter {
+/// Last name of a process; of one that nobody named, its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Name {
+    Comm(CommIx),
+    Pid(u32),
+}
+
+impl<'a> ChunkSizeCounter<'a> {
     /// Measures the stacks of the strategy of this number.
     #[must_use]
-    pub fn new(strategy: usize) -> Self {
-        Self { strategy, processes: FxHashMap::default() }
+    pub fn new(strategy: usize, timeline: &'a Timeline) -> Self {
+        Self { strategy, timeline, names: FxHashMap::default() }
     }
 
     /// Over all processes.
     #[must_use]
     pub fn total(&self) -> ChunkSizes {
         let mut total = ChunkSizes::default();
-        self.processes.values().for_each(|sizes| total.merge(sizes));
+        self.names.values().for_each(|sizes| total.merge(sizes));
         total
     }
 
-    /// By process, most samples first.
+    /// By name, most samples first.
     #[must_use]
-    pub fn processes(&self, timeline: &Timeline) -> Vec<ProcessChunkSizes> {
-        let mut all: Vec<_> = self.processes.iter().collect();
-        all.sort_unstable_by_key(|&(&who, sizes)| (std::cmp::Reverse(sizes.samples), who));
-        let process = |(&(process, pid), sizes): (&(Option<ProcessIx>, u32), &ChunkSizes)| {
-            let comm = process.and_then(|process| timeline.last_comm(process));
-            let comm = shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid);
-            ProcessChunkSizes { pid, comm, sizes: sizes.clone() }
+    pub fn names(self) -> Vec<NamedChunkSizes> {
+        let comm = |name| match name {
+            Name::Comm(comm) => shown_comm(self.timeline.comm(comm), 0),
+            Name::Pid(pid) => shown_comm(&[], pid),
         };
-        all.into_iter().map(process).collect()
+        // Names of other bytes may be shown alike.
+        let mut by_name: BTreeMap<String, ChunkSizes> = BTreeMap::new();
+        for (name, sizes) in self.names {
+            by_name.entry(comm(name)).or_default().merge(&sizes);
+        }
+        let mut all: Vec<_> = by_name.into_iter().map(|(comm, sizes)| NamedChunkSizes { comm, sizes }).collect();
+        all.sort_by_key(|named| std::cmp::Reverse(named.sizes.samples));
+        all
     }
 }
 
-impl Collect for ChunkSizeCounter {
+impl Collect for ChunkSizeCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
         let Some(&stack) = seen.stacks.get(self.strategy).filter(|_| seen.sample.user_regs.is_some()) else { return };
-        let who = (seen.place.process, seen.sample.pid);
-        self.processes.entry(who).or_default().add(seen.sample, stack);
+        let comm = seen.place.process.and_then(|process| self.timeline.last_comm(process));
+        let comm = comm.filter(|&comm| !self.timeline.comm(comm).is_empty());
+        let name = comm.map_or(Name::Pid(seen.sample.pid), Name::Comm);
+        self.names.entry(name).or_default().add(seen.sample, stack);
     }
 
     fn merge(&mut self, other: Self) {
-        for (who, sizes) in other.processes {
-            self.processes.entry(who).or_default().merge(&sizes);
+        for (name, sizes) in other.names {
+            self.names.entry(name).or_default().merge(&sizes);
         }
     }
 }

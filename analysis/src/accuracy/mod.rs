@@ -9,7 +9,7 @@ pub(crate) use agreement::Blame;
 pub use agreement::{Agreement, AgreementCounter, Function};
 pub use chunk_needs::{Around, chunk_needs};
 pub(crate) use chunk_sizes::needed_bytes;
-pub use chunk_sizes::{ChunkSizeCounter, ChunkSizes, ProcessChunkSizes};
+pub use chunk_sizes::{ChunkSizeCounter, ChunkSizes, NamedChunkSizes};
 pub(crate) use compare::same_frames;
 pub use compare::{Comparison, Difference, Relation};
 

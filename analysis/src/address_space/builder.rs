@@ -1,7 +1,10 @@
-//! From process events to a timeline: sort by time, then one sweep.
+//! From process events to a timeline: one sweep in the order of time.
 
+use super::event::Event;
 use super::files::FileTable;
+use super::sampled::Sampled;
 use super::timeline::{Backing, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
+use super::window::Window;
 use crate::symbols::JitCodes;
 use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
 use rustc_hash::FxHashMap;
@@ -14,29 +17,12 @@ use std::sync::Arc;
 /// `include/uapi/asm-generic/mman-common.h`.
 const PROT_EXEC: u32 = 4;
 
-/// A process event without its names, so that sorting moves little.
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    Fork(Fork),
-    Comm { time_ns: u64, pid: u32, tid: u32, comm: CommIx, is_exec: bool, start_ticks: u64 },
-    Map { time_ns: u64, pid: u32, tid: u32, start: u64, end: u64, executable: Option<Backing> },
-    Exit(Exit),
-}
+/// Events kept in [`Builder::of_recording`], 64 bytes each. Of a recorder that handles a hundred thousand events a second
+/// the latest were ten thousand behind.
+const WINDOW_EVENTS: usize = 1 << 17;
 
-impl Event {
-    /// Order of time. What happens at the same time is ordered as a process would do it, so that the order in which
-    /// events come does not matter.
-    fn order(&self) -> (u64, u8, u32, u32, u64, u64) {
-        match *self {
-            Self::Fork(fork) => (fork.time_ns, 0, fork.pid, fork.tid, 0, 0),
-            Self::Comm { time_ns, pid, tid, is_exec, comm, .. } => {
-                (time_ns, 1, pid, tid, u64::from(!is_exec), u64::from(comm.0))
-            }
-            Self::Map { time_ns, pid, tid, start, end, .. } => (time_ns, 2, pid, tid, start, end),
-            Self::Exit(exit) => (exit.time_ns, 3, exit.pid, exit.tid, 0, 0),
-        }
-    }
-}
+/// Executable mappings by their start, with their end and what they were made from.
+type Ranges = BTreeMap<u64, (u64, Backing)>;
 
 /// What a pid is at the present point of the sweep.
 #[derive(Debug)]
@@ -51,59 +37,104 @@ struct Live {
     /// It was told to be at its end while it was fresh. The kernel says so when it takes a task's events away, since the
     /// program gives it other rights (setuid): then its mappings follow, or nothing is told of it any more.
     is_left: bool,
-    /// Executable mappings, start to end. Shared with forked children until one of them changes.
-    executable: Arc<BTreeMap<u64, u64>>,
+    /// Shared with forked children until one of them changes.
+    executable: Arc<Ranges>,
 }
 
 /// Takes process events in any order, and makes a [`Timeline`] of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Builder {
-    events: Vec<Event>,
+    window: Window,
+    /// `None` where every moment counts.
+    sampled: Option<Sampled>,
     files: FileTable,
     comm_index: FxHashMap<Vec<u8>, CommIx>,
     live: FxHashMap<u32, Live>,
+    free_logs: Vec<u32>,
     timeline: Timeline,
 }
 
+/// Keeps all events until the last has come.
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new(usize::MAX, None)
+    }
+}
+
 impl Builder {
+    /// For events that come nearly in order: keeps a window of them only, and of what they tell only what the samples need.
+    #[must_use]
+    pub fn of_recording(sampled: Sampled) -> Self {
+        Self::new(WINDOW_EVENTS, Some(sampled))
+    }
+
+    pub(super) fn new(n_events: usize, mut sampled: Option<Sampled>) -> Self {
+        sampled.iter_mut().for_each(Sampled::sort);
+        Self {
+            window: Window::new(n_events),
+            sampled,
+            files: FileTable::default(),
+            comm_index: FxHashMap::default(),
+            live: FxHashMap::default(),
+            free_logs: Vec::new(),
+            timeline: Timeline::default(),
+        }
+    }
+
     /// Takes an event in.
     pub fn add(&mut self, event: &Sideband) {
-        match event {
-            Sideband::Mmap(mmap) => self.add_mmap(mmap),
-            Sideband::Comm(comm) => self.add_comm(comm),
-            Sideband::Fork(fork) => self.events.push(Event::Fork(*fork)),
-            Sideband::Exit(exit) => self.events.push(Event::Exit(*exit)),
-            Sideband::Module(module) => self.timeline.embedded.push(module.clone()),
+        let event = match event {
+            Sideband::Mmap(mmap) => self.map_event(mmap),
+            Sideband::Comm(comm) => Some(self.comm_event(comm)),
+            Sideband::Fork(fork) => Some(Event::Fork(*fork)),
+            Sideband::Exit(exit) => Some(Event::Exit(*exit)),
+            Sideband::Module(module) => {
+                self.timeline.embedded.push(module.clone());
+                None
+            }
+        };
+        if let Some(event) = event.and_then(|event| self.window.push(event)) {
+            self.apply(event);
         }
     }
 
     /// The history that the events tell.
     #[must_use]
-    pub fn finish(mut self) -> Timeline {
-        let mut events = std::mem::take(&mut self.events);
-        events.sort_by_key(Event::order);
-        for event in events {
-            match event {
-                Event::Fork(fork) => self.fork(fork),
-                Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks } => {
-                    self.comm(time_ns, (pid, tid), comm, is_exec, start_ticks);
-                }
-                Event::Map { time_ns, pid, tid, start, end, executable } => {
-                    self.map((pid, tid), Edit { time_ns, start, end, executable });
-                }
-                Event::Exit(exit) => self.exit(exit),
-            }
+    pub fn finish(self) -> Timeline {
+        self.finish_in_order().unwrap_or_default()
+    }
+
+    /// The same; `None` if an event came later than the window is long.
+    pub(crate) fn finish_in_order(mut self) -> Option<Timeline> {
+        while let Some(event) = self.window.pop() {
+            self.apply(event);
+        }
+        if self.window.is_too_small() {
+            return None;
         }
         self.timeline.files = self.files.into_files();
         self.timeline.jit_codes = Arc::new(JitCodes::read(&self.timeline.embedded));
-        self.timeline
+        Some(self.timeline)
     }
 
-    fn add_mmap(&mut self, mmap: &Mmap) {
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Fork(fork) => self.fork(fork),
+            Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks } => {
+                self.comm(time_ns, (pid, tid), comm, is_exec, start_ticks);
+            }
+            Event::Map { time_ns, pid, tid, start, end, executable } => {
+                self.map((pid, tid), Edit { time_ns, start, end, executable });
+            }
+            Event::Exit(exit) => self.exit(exit),
+        }
+    }
+
+    fn map_event(&mut self, mmap: &Mmap) -> Option<Event> {
         let end = mmap.start.checked_add(mmap.len).filter(|&end| end > mmap.start);
         let Some(end) = end else {
             self.timeline.n_impossible = self.timeline.n_impossible.saturating_add(1);
-            return;
+            return None;
         };
         let is_executable = mmap.prot & PROT_EXEC != 0;
         let executable = is_executable.then(|| Backing {
@@ -111,10 +142,10 @@ impl Builder {
             file_offset: mmap.file_offset,
         });
         let Mmap { time_ns, pid, tid, start, .. } = *mmap;
-        self.events.push(Event::Map { time_ns, pid, tid, start, end, executable });
+        Some(Event::Map { time_ns, pid, tid, start, end, executable })
     }
 
-    fn add_comm(&mut self, event: &Comm) {
+    fn comm_event(&mut self, event: &Comm) -> Event {
         let Comm { time_ns, pid, tid, ref comm, exec: is_exec, start_ticks } = *event;
         let comm = match self.comm_index.get(comm) {
             Some(&known) => known,
@@ -125,12 +156,12 @@ impl Builder {
                 new
             }
         };
-        self.events.push(Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks });
+        Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks }
     }
 
     fn fork(&mut self, fork: Fork) {
         if let Some(comm) = self.last_comm(fork.parent_tid).or_else(|| self.last_comm(fork.parent_pid)) {
-            self.timeline.thread_comms.entry(fork.tid).or_default().push((fork.time_ns, comm));
+            self.name_thread(fork.tid, fork.time_ns, comm);
         }
         if fork.parent_pid == fork.pid {
             return;
@@ -159,7 +190,7 @@ impl Builder {
         {
             live.start_ticks = start_ticks;
         }
-        self.timeline.thread_comms.entry(tid).or_default().push((time_ns, comm));
+        self.name_thread(tid, time_ns, comm);
         if tid == pid {
             self.name_process(pid, Some(comm));
         }
@@ -174,16 +205,19 @@ impl Builder {
         if std::mem::take(&mut live.is_left) {
             self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_sub(1);
         }
-        let is_cut = overlaps(&live.executable, edit.start, edit.end);
-        if !is_cut && edit.executable.is_none() {
+        let range = live.executable.range(..edit.end).next_back().filter(|(_, (end, _))| *end > edit.start);
+        let is_there = |executable| range == Some((&edit.start, &(edit.end, executable)));
+        // Nothing tells of `munmap`: a program that maps and unmaps the same again and again changes nothing here.
+        if edit.executable.map_or(range.is_none(), is_there) {
             return;
         }
+        let is_cut = range.is_some();
         let executable = Arc::make_mut(&mut live.executable);
         if is_cut {
             cut(executable, edit.start, edit.end);
         }
-        if edit.executable.is_some() {
-            executable.insert(edit.start, edit.end);
+        if let Some(backing) = edit.executable {
+            executable.insert(edit.start, (edit.end, backing));
         }
         if let Some(log) = self.timeline.logs.get_mut(live.log as usize) {
             log.edits.push(edit);
@@ -207,33 +241,66 @@ impl Builder {
         pid: u32,
         from_ns: u64,
         base: Option<SpaceKey>,
-        executable: Arc<BTreeMap<u64, u64>>,
+        executable: Arc<Ranges>,
         start_ticks: u64,
     ) {
         let process = ProcessIx(u32::try_from(self.timeline.process_pids.len()).unwrap_or(u32::MAX));
         self.timeline.process_pids.push(pid);
         self.timeline.process_comms.push(None);
-        let log = self.begin_log(base);
-        self.timeline.lives.entry(pid).or_default().push(Life { from_ns, process, log });
+        let log = self.begin_log(pid, base);
+        self.begin_life(pid, Life { from_ns, process, log });
         let live =
             Live { process, log, start_ticks, is_leader_gone: false, is_fresh: false, is_left: false, executable };
         self.live.insert(pid, live);
     }
 
     fn exec(&mut self, pid: u32, from_ns: u64) {
-        let log = self.begin_log(None);
+        let log = self.begin_log(pid, None);
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.log = log;
         (live.is_leader_gone, live.is_fresh, live.is_left) = (false, true, false);
         live.executable = Arc::default();
         let life = Life { from_ns, process: live.process, log };
-        self.timeline.lives.entry(pid).or_default().push(life);
+        self.begin_life(pid, life);
     }
 
-    fn begin_log(&mut self, base: Option<SpaceKey>) -> u32 {
-        let log = u32::try_from(self.timeline.logs.len()).unwrap_or(u32::MAX);
-        self.timeline.logs.push(Log { base, edits: Vec::new() });
-        log
+    /// Adds a stretch of a pid's use, and forgets the one before if it has no samples.
+    fn begin_life(&mut self, pid: u32, life: Life) {
+        let lives = self.timeline.lives.entry(pid).or_default();
+        let is_needed = |last: &Life| has_samples(self.sampled.as_ref(), pid, last.from_ns, life.from_ns);
+        let forgotten = lives.pop_if(|last| !is_needed(last));
+        lives.push(life);
+        if let Some(forgotten) = forgotten {
+            self.release(forgotten.log);
+        }
+    }
+
+    fn begin_log(&mut self, pid: u32, base: Option<SpaceKey>) -> u32 {
+        if let Some(base) = base.and_then(|base| self.timeline.logs.get_mut(base.log as usize)) {
+            base.n_users = base.n_users.saturating_add(1);
+        }
+        let new = Log { pid, base, edits: Vec::new(), n_users: 1 };
+        if let Some(free) = self.free_logs.pop()
+            && let Some(log) = self.timeline.logs.get_mut(free as usize)
+        {
+            *log = new;
+            return free;
+        }
+        self.timeline.logs.push(new);
+        u32::try_from(self.timeline.logs.len()).unwrap_or(u32::MAX).saturating_sub(1)
+    }
+
+    /// Takes a user from a log. One without users is free, and a user less of the one it was forked from.
+    fn release(&mut self, log: u32) {
+        let mut next = Some(log);
+        while let Some(number) = next.take() {
+            let Some(log) = self.timeline.logs.get_mut(number as usize) else { return };
+            log.n_users = log.n_users.saturating_sub(1);
+            if log.n_users == 0 {
+                next = std::mem::take(log).base.map(|base| base.log);
+                self.free_logs.push(number);
+            }
+        }
     }
 
     /// The state of a log after all its edits so far, by the log that really holds them.
@@ -249,6 +316,12 @@ impl Builder {
         self.timeline.thread_comms.get(&tid)?.last().map(|&(_, comm)| comm)
     }
 
+    fn name_thread(&mut self, tid: u32, from_ns: u64, comm: CommIx) {
+        let comms = self.timeline.thread_comms.entry(tid).or_default();
+        comms.pop_if(|&mut (last_ns, _)| !has_samples(self.sampled.as_ref(), tid, last_ns, from_ns));
+        comms.push((from_ns, comm));
+    }
+
     fn name_process(&mut self, pid: u32, comm: Option<CommIx>) {
         let process = self.live.get(&pid).map(|live| live.process.0 as usize);
         if let Some(name) = process.and_then(|process| self.timeline.process_comms.get_mut(process)) {
@@ -257,20 +330,23 @@ impl Builder {
     }
 }
 
-/// Whether any of `ranges` (start to end, not overlapping) overlaps start..end.
-fn overlaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> bool {
-    ranges.range(..end).next_back().is_some_and(|(_, &last_end)| last_end > start)
+/// Whether a thread or process may have been sampled in that time.
+fn has_samples(sampled: Option<&Sampled>, id: u32, from_ns: u64, to_ns: u64) -> bool {
+    sampled.is_none_or(|sampled| sampled.has(id, from_ns, to_ns))
 }
 
 /// Takes start..end out of `ranges`.
-fn cut(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
-    while let Some((&hit_start, &hit_end)) = ranges.range(..end).next_back().filter(|&(_, &hit_end)| hit_end > start) {
+fn cut(ranges: &mut Ranges, start: u64, end: u64) {
+    while let Some((&hit_start, &(hit_end, backing))) =
+        ranges.range(..end).next_back().filter(|(_, (hit_end, _))| *hit_end > start)
+    {
         ranges.remove(&hit_start);
         if hit_end > end {
-            ranges.insert(end, hit_end);
+            let file_offset = backing.file_offset.wrapping_add(end.wrapping_sub(hit_start));
+            ranges.insert(end, (hit_end, Backing { file_offset, ..backing }));
         }
         if hit_start < start {
-            ranges.insert(hit_start, start);
+            ranges.insert(hit_start, (start, backing));
         }
     }
 }

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most mappings kept in [`Contents`] for later moments of the same log; 48 bytes each.
-const MAX_KEPT_MAPPINGS: usize = 500_000;
+const MAX_KEPT_MAPPINGS: usize = 200_000;
+
+/// A content takes as much as so many mappings besides.
+const CONTENT_MAPPINGS: usize = 4;
 
 /// An executable mapping at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +84,13 @@ impl Contents {
 
     fn keep(&self, key: SpaceKey, content: &Arc<[SpaceMapping]>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let n_mappings = kept.n_mappings.saturating_add(content.len());
+        let own = content.len().saturating_add(CONTENT_MAPPINGS);
+        let n_mappings = kept.n_mappings.saturating_add(own);
         if n_mappings > MAX_KEPT_MAPPINGS {
             *kept = Cache::default();
         }
         if kept.logs.entry(key.log).or_default().insert(key.edits, Arc::clone(content)).is_none() {
-            kept.n_mappings = kept.n_mappings.saturating_add(content.len());
+            kept.n_mappings = kept.n_mappings.saturating_add(own);
         }
     }
 }

@@ -16,13 +16,17 @@
 
 mod builder;
 mod content;
+mod event;
 mod files;
+mod sampled;
 mod timeline;
+mod window;
 
 pub use builder::Builder;
 pub use content::{Contents, SpaceMapping};
 pub(crate) use files::is_vdso;
 pub use files::{FileIx, MappedFile};
+pub use sampled::Sampled;
 pub use timeline::{CommIx, Place, ProcessIx, SpaceKey, Timeline};
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+mod churn;
+
 use super::{Contents, SpaceMapping, Timeline};
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
 

@@ -6,7 +6,7 @@ use super::files::FileIx;
 use crate::symbols::JitCodes;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{ModuleBytes, Sideband};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// An address space at a moment: a log of edits, and how many of them apply.
@@ -46,7 +46,7 @@ pub(super) struct Edit {
 }
 
 /// What an executable mapping was made from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backing {
     pub(super) file: Option<FileIx>,
     pub(super) file_offset: u64,
@@ -55,8 +55,12 @@ pub(super) struct Backing {
 /// The edits of one address space, from its making (fork, exec) on, in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Log {
+    /// Whose it is.
+    pub(super) pid: u32,
     pub(super) base: Option<SpaceKey>,
     pub(super) edits: Vec<Edit>,
+    /// The process, and the logs that were forked from this one.
+    pub(super) n_users: u32,
 }
 
 /// A stretch of a pid's use: from a fork or an exec to the next one.
@@ -150,7 +154,9 @@ impl Timeline {
     /// The processes whose tables or dumps of compiled code are in the recording, by the logs of their spaces.
     pub(crate) fn compiled_by(&self) -> FxHashMap<u32, u32> {
         let pids = self.embedded.iter().filter_map(|module| Compiled::of_path(&module.path)).map(Compiled::pid);
-        let logs = pids.flat_map(|pid| self.lives.get(&pid).into_iter().flatten().map(move |life| (life.log, pid)));
+        let pids: FxHashSet<u32> = pids.collect();
+        let logs =
+            (0..).zip(&self.logs).filter(|(_, log)| pids.contains(&log.pid)).map(|(number, log)| (number, log.pid));
         logs.collect()
     }
 

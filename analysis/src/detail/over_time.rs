@@ -36,8 +36,8 @@ pub struct Gap {
 /// What of a recording goes into a picture of it by time, beside its samples.
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
-    /// Whose slices are wanted.
-    pub(crate) processes: &'a [Who],
+    /// Whose slices are wanted, and their indices.
+    pub(crate) processes: &'a FxHashMap<Who, u32>,
     /// What each CPU lost in the end.
     pub(crate) lost: &'a [(u32, u64)],
     /// When the recording says samples were lost, for each CPU and cause in the order of time.
@@ -86,13 +86,16 @@ impl OverTimeCounter {
 
     /// What was counted.
     pub(crate) fn over_time(&self, around: &Around<'_>) -> OverTime {
-        let numbers: FxHashMap<Who, u32> = around.processes.iter().copied().zip(0..).collect();
-        let slice = |(&(number, who), &[reference, other]): (&(u64, Who), &[[u64; 3]; 2])| {
-            let number = u32::try_from(number).unwrap_or(u32::MAX);
-            Some(Slice { number, process: *numbers.get(&who)?, reference, other })
-        };
-        let mut slices: Vec<Slice> = self.counts.iter().filter_map(slice).collect();
-        slices.sort_unstable_by_key(|slice| (slice.number, slice.process));
+        let mut counts: BTreeMap<(u32, u32), [[u64; 3]; 2]> = BTreeMap::new();
+        for (&(number, who), own) in &self.counts {
+            if let Some(&process) = around.processes.get(&who) {
+                add(counts.entry((u32::try_from(number).unwrap_or(u32::MAX), process)).or_default(), own);
+            }
+        }
+        let slices = counts
+            .into_iter()
+            .map(|((number, process), [reference, other])| Slice { number, process, reference, other })
+            .collect();
         let duration_ns = around.end_ns.max(self.last_ns).saturating_sub(self.start_ns);
         let slice_ns = 1_u64.checked_shl(self.shift).unwrap_or(u64::MAX);
         let mut gaps = self.recorded_gaps(around.recorded, slice_ns);

@@ -34,7 +34,10 @@ struct Shown {
     relation: Option<Relation>,
 }
 
-/// The stacks that were counted, with names, and their processes in the order of [`PairedStacks::processes`].
+/// Processes told apart; the others of a name are one, without its threads.
+const MAX_PROCESSES: usize = 1000;
+
+/// The stacks that were counted, with names, and the indices of their processes in [`PairedStacks::processes`].
 ///
 /// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
 /// however the samples were read.
@@ -44,15 +47,15 @@ pub(crate) fn paired_stacks(
     timeline: &Timeline,
     names: &[String],
     pair: PairIndex,
-) -> (PairedStacks, Vec<Who>) {
-    let (whos, processes) = processes(counter, timeline);
-    let numbers: FxHashMap<Who, u32> = whos.iter().copied().zip(0..).collect();
+) -> (PairedStacks, FxHashMap<Who, u32>) {
+    let (numbers, processes) = processes(counter, timeline);
     let mut cells = Cells::new(counter, labels);
     let mut shown: BTreeMap<Shown, u64> = BTreeMap::new();
     for (key, &n) in &counter.counts {
+        let process = numbers.get(&key.who).copied().unwrap_or(0);
         let row = Shown {
-            process: numbers.get(&key.who).copied().unwrap_or(0),
-            tid: key.tid,
+            process,
+            tid: if process as usize >= MAX_PROCESSES { 0 } else { key.tid },
             comm: thread_comm(key, timeline),
             reference: (cells.of(key.reference), key.reference.end),
             other: key.other.map(|side| (cells.of(side), side.end)),
@@ -72,15 +75,15 @@ pub(crate) fn paired_stacks(
     for (row, samples) in shown {
         tree.push(row, samples);
     }
-    (tree.stacks, whos)
+    (tree.stacks, numbers)
 }
 
 fn thread_comm(key: &PairKey, timeline: &Timeline) -> String {
     shown_comm(key.comm.map_or(&[], |comm| timeline.comm(comm)), key.tid)
 }
 
-/// Most samples first.
-fn processes(counter: &PairCounter, timeline: &Timeline) -> (Vec<Who>, Vec<Process>) {
+/// Most samples first, and behind them all others by name.
+fn processes(counter: &PairCounter, timeline: &Timeline) -> (FxHashMap<Who, u32>, Vec<Process>) {
     let mut samples: BTreeMap<Who, u64> = BTreeMap::new();
     for (key, &n) in &counter.counts {
         let total = samples.entry(key.who).or_default();
@@ -88,14 +91,30 @@ fn processes(counter: &PairCounter, timeline: &Timeline) -> (Vec<Who>, Vec<Proce
     }
     let mut all: Vec<(Who, u64)> = samples.into_iter().collect();
     all.sort_by_key(|&(_, samples)| std::cmp::Reverse(samples));
-    let process = |&(who, samples): &(Who, u64)| {
+    let mut numbers: FxHashMap<Who, u32> = FxHashMap::default();
+    let mut processes: Vec<Process> = Vec::new();
+    let mut by_name: BTreeMap<String, u32> = BTreeMap::new();
+    for (who, samples) in all {
         let (pid, comm) = match who {
             Who::Process(process) => (timeline.pid(process), timeline.last_comm(process)),
             Who::Unnamed(pid) => (pid, timeline.place(pid, pid, u64::MAX).comm),
         };
-        Process { pid, comm: shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid), samples }
-    };
-    (all.iter().map(|&(who, _)| who).collect(), all.iter().map(process).collect())
+        let comm = shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid);
+        let known = by_name.get(&comm).copied();
+        if let Some(others) = known.and_then(|known| processes.get_mut(known as usize)) {
+            others.samples = others.samples.saturating_add(samples);
+            numbers.extend(known.map(|known| (who, known)));
+            continue;
+        }
+        let is_listed = processes.len() < MAX_PROCESSES;
+        let number = u32::try_from(processes.len()).unwrap_or(u32::MAX);
+        if !is_listed {
+            by_name.insert(comm.clone(), number);
+        }
+        processes.push(Process { pid: if is_listed { pid } else { 0 }, comm, samples });
+        numbers.insert(who, number);
+    }
+    (numbers, processes)
 }
 
 /// Lists of frames as they are shown, root first, made once each.

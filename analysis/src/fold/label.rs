@@ -16,7 +16,7 @@ pub struct Labels {
     labels: Vec<FrameLabel>,
     /// For each frame its labels as ranks, the function first and then what is inlined into it, outermost first.
     of_frames: Vec<Vec<u32>>,
-    /// A frame at each place.
+    /// A frame at each place, the best found of them.
     at: FxHashMap<Where, u32>,
 }
 
@@ -51,8 +51,7 @@ impl Labels {
             *number = ranks.get(*number as usize).copied().unwrap_or(0);
         }
         let labels = order.iter().filter_map(|&number| labels.get(number as usize).cloned()).collect();
-        let at = (0..).zip(folder.frames()).map(|(number, frame)| (frame.place, number)).collect();
-        Self { labels, of_frames, at }
+        Self { labels, of_frames, at: frames_at(folder.frames()) }
     }
 
     /// The labels of a frame by their ranks, outermost first.
@@ -84,6 +83,18 @@ impl Labels {
         let nothing = || FrameLabel { name: String::new(), module: String::new(), origin: Origin::Heuristic };
         self.labels.get(rank as usize).cloned().unwrap_or_else(nothing)
     }
+}
+
+/// Where several frames are at a place, the one that was found best: their order is that in which threads were done.
+fn frames_at(frames: &[FrameKey]) -> FxHashMap<Where, u32> {
+    let mut at: FxHashMap<Where, u32> = FxHashMap::default();
+    for (number, frame) in (0..).zip(frames) {
+        let best = at.entry(frame.place).or_insert(number);
+        if frames.get(*best as usize).is_some_and(|best| frame < best) {
+            *best = number;
+        }
+    }
+    at
 }
 
 /// The addresses to be looked up, by module and ascending; and whether there are kernel addresses.
@@ -176,6 +187,23 @@ mod tests {
     use crate::test_support::{TestDir, executable, meta, symbols};
     use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
     use std::num::NonZeroUsize;
+
+    /// Check that which frame stands for a place does not depend on their order.
+    #[test]
+    fn the_best_found_frame_stands_for_its_place() {
+        let frame = |origin, is_return| FrameKey { place: Where::Kernel(7), origin, is_return };
+        let mut frames = [
+            frame(Origin::Heuristic, true),
+            frame(Origin::Cfi, true),
+            frame(Origin::Leaf, false),
+            frame(Origin::Cfi, false),
+        ];
+        for _ in 0..frames.len() {
+            let best = frames_at(&frames)[&Where::Kernel(7)];
+            assert_eq!(frames[best as usize], frame(Origin::Leaf, false));
+            frames.rotate_left(1);
+        }
+    }
 
     /// Check that all addresses of a function without a symbol have one name, that of its start, and that addresses
     /// that no call frame information covers keep their own.

@@ -2,7 +2,7 @@
 
 use super::Replay;
 use crate::Error;
-use crate::address_space::{Builder, Timeline};
+use crate::address_space::{Builder, Sampled, Timeline};
 use crate::events::Selection;
 use crate::filter::Filter;
 use crate::modules::{ModuleTable, Resolver};
@@ -37,9 +37,20 @@ impl Recorded {
     /// # Errors
     /// [`Error::Recording`] if the file cannot be read, [`Error::NoSuchEvent`].
     pub fn read<R: Read + Seek>(recording: &mut Recording<R>, event: Option<&str>) -> Result<Self, Error> {
-        let mut builder = Builder::default();
+        let mut sampled = Sampled::default();
+        recording.sampled(|pid, tid, time_ns| sampled.add(pid, tid, time_ns))?;
+        let mut builder = Builder::of_recording(sampled);
         recording.sideband(|event| builder.add(event))?;
-        Self::new(recording.meta().clone(), builder.finish(), event)
+        let timeline = match builder.finish_in_order() {
+            Some(timeline) => timeline,
+            // No recorder writes them so, but anybody may.
+            None => {
+                let mut builder = Builder::default();
+                recording.sideband(|event| builder.add(event))?;
+                builder.finish()
+            }
+        };
+        Self::new(recording.meta().clone(), timeline, event)
     }
 
     /// Of those, only the samples that `filter` lets through.

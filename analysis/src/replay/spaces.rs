@@ -8,8 +8,11 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most mappings in all spaces that are kept; some 60 bytes each.
-const MAX_KEPT_MAPPINGS: usize = 500_000;
+/// Most mappings in all spaces that are kept, some 60 bytes each: those of processes that are gone make room in the end.
+const MAX_KEPT_MAPPINGS: usize = 200_000;
+
+/// A space takes as much as so many mappings besides.
+const SPACE_MAPPINGS: usize = 8;
 
 /// An address space with its modules.
 #[derive(Debug)]
@@ -94,9 +97,10 @@ impl<'a> Spaces<'a> {
         }
         let space = Arc::new(self.make(key));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.n_mappings = kept.n_mappings.saturating_add(space.space.mappings().len());
+        let n_mappings = space.space.mappings().len().saturating_add(SPACE_MAPPINGS);
+        kept.n_mappings = kept.n_mappings.saturating_add(n_mappings);
         if kept.n_mappings > MAX_KEPT_MAPPINGS {
-            *kept = Cache { n_mappings: space.space.mappings().len(), ..Cache::default() };
+            *kept = Cache { n_mappings, ..Cache::default() };
         }
         kept.spaces.insert(key, Arc::clone(&space));
         space

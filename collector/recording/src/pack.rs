@@ -58,6 +58,16 @@ pub(crate) struct Payload {
 impl Payload {
     /// `None` if the lengths contradict each other. Allocates `raw_len` bytes, which the block's header has limited.
     pub(crate) fn unpack(stored: &[u8], n_parts: u8, raw_len: usize) -> Option<Self> {
+        Self::unpack_only(stored, n_parts, raw_len, |_| true)
+    }
+
+    /// The same with only some of its parts, by their numbers; the others are empty.
+    pub(crate) fn unpack_only(
+        stored: &[u8],
+        n_parts: u8,
+        raw_len: usize,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
         let mut cursor = Cursor::new(stored);
         let mut lens = [(0, None); u8::MAX as usize];
         let lens = lens.get_mut(..usize::from(n_parts))?;
@@ -72,11 +82,17 @@ impl Payload {
             return None;
         }
         let mut unzstd = zstd::bulk::Decompressor::new().ok()?;
-        let mut payload = Self { bytes: vec![0; raw_len], parts: Vec::with_capacity(lens.len()) };
+        let wanted_len =
+            lens.iter().enumerate().filter(|&(number, _)| is_wanted(number)).map(|(_, &(len, _))| len).sum();
+        let mut payload = Self { bytes: vec![0; wanted_len], parts: Vec::with_capacity(lens.len()) };
         let mut start = 0;
-        for &(len, packed) in lens.iter() {
-            let part = payload.bytes.get_mut(start..start + len)?;
+        for (number, &(len, packed)) in lens.iter().enumerate() {
             let stored = cursor.take(packed.unwrap_or(len))?;
+            if !is_wanted(number) {
+                payload.parts.push(start..start);
+                continue;
+            }
+            let part = payload.bytes.get_mut(start..start + len)?;
             match packed {
                 None => part.copy_from_slice(stored),
                 Some(_) if unzstd.decompress_to_buffer(stored, part).ok()? != len => return None,
@@ -121,6 +137,8 @@ mod tests {
         let payload = Payload::unpack(&stored, 4, 7003).unwrap();
         assert_eq!(payload.parts().collect::<Vec<_>>(), parts);
         assert!(payload.only_part().is_none());
+        let some = Payload::unpack_only(&stored, 4, 7003, |number| number % 2 == 1).unwrap();
+        assert_eq!(some.parts().collect::<Vec<_>>(), [b"", parts[1], b"", parts[3]]);
         assert!(Payload::unpack(&stored, 4, 7004).is_none());
         assert!(Payload::unpack(&stored, 3, 7003).is_none());
         assert!(Payload::unpack(&stored, 5, 7003).is_none());

@@ -1,7 +1,7 @@
 //! Reading a recording.
 
 use crate::block::{FORMAT_VERSION, HEADER_BYTES, Header, Kind, MARKER};
-use crate::codec::{decode_gaps, decode_samples, decode_sideband};
+use crate::codec::{decode_gaps, decode_samples, decode_sideband, decode_who, tells_who};
 use crate::damage::Damage;
 use crate::error::{Error, LooksLike};
 use crate::model::{Checkpoint, End, Gap, Machine, Meta, Sample, Sideband};
@@ -115,6 +115,22 @@ impl<R: Read + Seek> Recording<R> {
             if decoded != Some(Ok(())) {
                 self.note_malformed(found.header.sequence, |damage| &mut damage.lost_samples, 0);
             }
+        }
+        Ok(())
+    }
+
+    /// Visits the process, the thread and the time of all samples in the order of the file, also of some in damaged blocks
+    /// that [`Self::samples`] does not visit. Nothing else of them is unpacked.
+    ///
+    /// # Errors
+    /// As for [`Self::sideband`].
+    pub fn sampled(&mut self, mut visit: impl FnMut(u32, u32, u64)) -> Result<(), Error> {
+        for found in self.blocks_of(Kind::Samples) {
+            let stored = read_stored(&mut self.source, &found)?;
+            let Header { parts, raw_len, items, .. } = found.header;
+            let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
+            Payload::unpack_only(&stored, parts, raw_len, tells_who)
+                .and_then(|payload| decode_who(&payload, items, &mut visit));
         }
         Ok(())
     }

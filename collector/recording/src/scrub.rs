@@ -59,6 +59,13 @@ impl MappingRanges {
         next.checked_sub(1).and_then(|i| self.ranges.get(i)).is_some_and(|&(_, end)| word < end)
     }
 
+    /// Whether something of `start..end` is mapped.
+    #[must_use]
+    pub fn overlaps(&self, start: u64, end: u64) -> bool {
+        let next = self.ranges.partition_point(|&(_, e)| e <= start);
+        self.ranges.get(next).is_some_and(|&(s, _)| s < end)
+    }
+
     /// The ranges, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges.iter().copied()

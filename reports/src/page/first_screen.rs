@@ -5,6 +5,7 @@ use crate::figures::{bytes, count, number, percent, seconds, share};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
 use crate::verdict::{Case, RULE, chunk_words, findings, headline, per_minute, strategy_words};
+use fpprof_analysis::summary::ProcessSummary;
 use maud::{Markup, html};
 
 /// A figure that is read at a glance.
@@ -139,7 +140,7 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
             ),
         ),
         ("filter", filtered(case)),
-        ("processes", count(summary.processes.len() as u64)),
+        ("processes", count(ProcessSummary::total(&summary.processes))),
         ("strategies", format!("{}, on the same samples", strategies.join(", "))),
         ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),
         ("system", system),

@@ -78,9 +78,11 @@ pub(super) fn processes(summary: &Summary, style: &Style, out: &mut impl Write) 
     let rest = summary.processes.get(n_listed..).unwrap_or_default();
     if !rest.is_empty() {
         let samples = rest.iter().fold(0_u64, |sum, process| sum.saturating_add(process.samples));
-        let more = u64::try_from(rest.len()).unwrap_or(u64::MAX);
+        let more = ProcessSummary::total(rest);
         let (processes, samples_word) = (if more == 1 { "process" } else { "processes" }, plural(samples));
-        writeln!(out, "  and {} more {processes} with {} sample{samples_word}", count(more), count(samples))?;
+        let is_merged = rest.iter().any(|process| process.processes.is_some());
+        let merged = if is_merged { "; --json has the first thousand one by one and the others by name" } else { "" };
+        writeln!(out, "  and {} more {processes} with {} sample{samples_word}{merged}", count(more), count(samples))?;
     }
     Ok(())
 }

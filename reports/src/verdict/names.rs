@@ -61,15 +61,15 @@ pub(crate) fn names(analysis: &Analysis, detail: &Detail) -> (Named, Vec<Named>)
     let mut by_name: BTreeMap<String, Named> = BTreeMap::new();
     for process in &analysis.summary.processes {
         let ends = process.strategies.iter().map(|(strategy, quality)| (strategy.clone(), quality.into())).collect();
-        let more = Named { processes: 1, samples: process.samples, ends, ..Named::default() };
+        let more = Named { processes: process.n_processes(), samples: process.samples, ends, ..Named::default() };
         by_name.entry(process.comm.clone()).or_default().add(&more);
     }
     for (name, relations) in relations(&detail.stacks) {
         by_name.entry(name).or_default().add(&Named { relations, ..Named::default() });
     }
-    for process in analysis.chunk_sizes.iter().flat_map(|(_, each)| each) {
-        let more = Named { sizes: process.sizes.clone(), ..Named::default() };
-        by_name.entry(process.comm.clone()).or_default().add(&more);
+    for named in analysis.chunk_sizes.iter().flat_map(|(_, each)| each) {
+        let more = Named { sizes: named.sizes.clone(), ..Named::default() };
+        by_name.entry(named.comm.clone()).or_default().add(&more);
     }
     let mut all = Named::default();
     let first = |name: &str| detail.stacks.processes.iter().position(|process| process.comm == name).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use super::profile;
 use fpprof_analysis::Analysis;
-use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Function, ProcessChunkSizes, Relation};
+use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Function, NamedChunkSizes, Relation};
 use fpprof_analysis::detail::{Detail, Gap, Mark, Node, OverTime, PairedStacks, Process, Row, Slice, Thread};
 use fpprof_analysis::folded::Origin;
 use fpprof_unwind::{BrokenReason, Root, StopReason};
@@ -126,12 +126,12 @@ pub(crate) fn analysis_with(fio: &str, function: &str) -> Analysis {
         (sizes(&[(38_000, 6_200), (41_000, 100)], 300), sizes(&[(1_800, 5_500), (6_200, 500)], 120));
     let mut all = fio_sizes.clone();
     all.merge(&nbdkit);
-    let of = |pid, comm: &str, sizes| ProcessChunkSizes { pid, comm: comm.to_owned(), sizes };
+    let of = |comm: &str, sizes| NamedChunkSizes { comm: comm.to_owned(), sizes };
     Analysis {
         summary,
         folded: BTreeMap::new(),
         default_strategy: "dwarf".to_owned(),
-        chunk_sizes: Some((all, vec![of(1201, fio, fio_sizes), of(1190, "nbdkit", nbdkit)])),
+        chunk_sizes: Some((all, vec![of(fio, fio_sizes), of("nbdkit", nbdkit)])),
         detail: Some(Detail { stacks, over_time: over_time() }),
     }
 }

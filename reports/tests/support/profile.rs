@@ -35,7 +35,7 @@ fn quality(complete: u64, truncated: &[(&str, u64)], broken: &[(&str, u64)], fra
 fn process(pid: u32, comm: &str, fp: Quality, dwarf: Quality) -> ProcessSummary {
     let samples = dwarf.samples;
     let strategies = [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into();
-    ProcessSummary { pid, comm: comm.to_owned(), samples, strategies }
+    ProcessSummary { pid, comm: comm.to_owned(), processes: None, samples, strategies }
 }
 
 fn environment() -> Environment {

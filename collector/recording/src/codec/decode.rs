@@ -1,7 +1,7 @@
 //! Columns to samples.
 
 use super::chains::Chains;
-use super::columns::Cursors;
+use super::columns::{Columns, Cursors};
 use super::memory::Memory;
 use super::state::{
     CpuState, FP_ENDS, LONG_RUN, MAX_CHAIN_FRAMES, MAX_HOLES, MAX_STACK_BYTES, MAX_THREADS, MAX_VALUE_BYTES,
@@ -27,6 +27,49 @@ pub(crate) fn decode_samples(
         visit(sample);
     }
     if decoder.is_done() { Ok(()) } else { Err(u64::from(items)) }
+}
+
+/// Calls `visit` with the process, the thread and the time of one sample of the payload after the other, as far as they
+/// make sense. Of the payload, the columns that [`tells_who`] names are enough.
+pub(crate) fn decode_who(payload: &Payload, items: u32, mut visit: impl FnMut(u32, u32, u64)) -> Option<()> {
+    let mut columns = Cursors::new(payload.parts())?;
+    let (mut cpus, mut threads) = (Vec::new(), Vec::new());
+    for _ in 0..items {
+        let time_ns = next_cpu(&mut columns, &mut cpus)?.time;
+        let thread = next_thread(&mut columns, &mut threads)?;
+        let ThreadState { pid, tid, .. } = threads.get(thread)?;
+        visit(*pid, *tid, time_ns);
+    }
+    Some(())
+}
+
+/// Whether a column is one of those that say who was sampled when.
+pub(crate) fn tells_who(column: usize) -> bool {
+    const WHO: [&str; 5] = ["cpu", "new_cpus", "time", "thread", "new_threads"];
+    Columns::NAMES.get(column).is_some_and(|name| WHO.contains(name))
+}
+
+/// The CPU of the next sample, at its time.
+fn next_cpu<'c>(columns: &mut Cursors<'_>, cpus: &'c mut Vec<CpuState>) -> Option<&'c mut CpuState> {
+    let number = columns.cpu.len()?;
+    if number == cpus.len() && number < MAX_THREADS {
+        cpus.push(CpuState { cpu: columns.new_cpus.u32()?, ..CpuState::default() });
+    }
+    let state = cpus.get_mut(number)?;
+    state.time_step = columns.time.delta(state.time_step)?;
+    state.time = state.time.wrapping_add(state.time_step);
+    Some(state)
+}
+
+/// The thread of the next sample.
+fn next_thread(columns: &mut Cursors<'_>, threads: &mut Vec<ThreadState>) -> Option<usize> {
+    let number = columns.thread.len()?;
+    if number == threads.len() && number < MAX_THREADS {
+        let pid = columns.new_threads.u32()?;
+        let tid = columns.new_threads.delta(u64::from(pid))?.try_into().ok()?;
+        threads.push(ThreadState::new(pid, tid));
+    }
+    (number < threads.len()).then_some(number)
 }
 
 struct Decoder<'a> {
@@ -110,14 +153,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn cpu(&mut self, sample: &mut Sample, event_changed: bool) -> Option<()> {
+        let state = next_cpu(&mut self.columns, &mut self.cpus)?;
         let columns = &mut self.columns;
-        let number = columns.cpu.len()?;
-        if number == self.cpus.len() && number < MAX_THREADS {
-            self.cpus.push(CpuState { cpu: columns.new_cpus.u32()?, ..CpuState::default() });
-        }
-        let state = self.cpus.get_mut(number)?;
-        state.time_step = columns.time.delta(state.time_step)?;
-        state.time = state.time.wrapping_add(state.time_step);
         state.fired = columns.counters.delta(state.fired)?;
         state.lost = columns.counters.delta(state.lost)?;
         if event_changed {
@@ -134,13 +171,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn thread(&mut self, sample: &mut Sample) -> Option<usize> {
-        let columns = &mut self.columns;
-        let number = columns.thread.len()?;
-        if number == self.threads.len() && number < MAX_THREADS {
-            let pid = columns.new_threads.u32()?;
-            let tid = columns.new_threads.delta(u64::from(pid))?.try_into().ok()?;
-            self.threads.push(ThreadState::new(pid, tid));
-        }
+        let number = next_thread(&mut self.columns, &mut self.threads)?;
         let state = self.threads.get(number)?;
         sample.pid = state.pid;
         sample.tid = state.tid;

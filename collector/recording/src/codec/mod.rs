@@ -11,7 +11,7 @@ mod state;
 pub(crate) mod varint;
 mod words;
 
-pub(crate) use decode::decode_samples;
+pub(crate) use decode::{decode_samples, decode_who, tells_who};
 pub(crate) use encode::SampleEncoder;
 pub(crate) use gaps::{GapEncoder, decode_gaps};
 pub use sideband::MAX_EVENT_BYTES;

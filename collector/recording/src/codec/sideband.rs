@@ -122,13 +122,20 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(crate) fn decode_sideband(payload: &[u8], items: u32, mut visit: impl FnMut(&Sideband)) -> Result<(), u64> {
     let mut bytes = Cursor::new(payload);
     let mut time = 0;
+    // There may be millions: the name of one takes the memory of the name before.
+    let mut spare = Vec::new();
     for item in 0..items {
-        visit(&event(&mut bytes, &mut time).ok_or(item)?);
+        let event = event(&mut bytes, &mut time, &mut spare).ok_or(item)?;
+        visit(&event);
+        match event {
+            Sideband::Mmap(Mmap { path: name, .. }) | Sideband::Comm(Comm { comm: name, .. }) => spare = name,
+            _ => {}
+        }
     }
     if bytes.is_empty() { Ok(()) } else { Err(u64::from(items)) }
 }
 
-fn event(bytes: &mut Cursor<'_>, time: &mut u64) -> Option<Sideband> {
+fn event(bytes: &mut Cursor<'_>, time: &mut u64, spare: &mut Vec<u8>) -> Option<Sideband> {
     let tag = bytes.byte()?;
     if tag == MODULE {
         let path = get_bytes(bytes)?;
@@ -149,12 +156,12 @@ fn event(bytes: &mut Cursor<'_>, time: &mut u64) -> Option<Sideband> {
             file_offset: bytes.varint()?,
             prot: bytes.u32()?,
             flags: bytes.u32()?,
-            path: get_bytes(bytes)?,
+            path: get_name(bytes, spare)?,
             identity: get_identity(bytes)?,
             synthesized: get_bool(bytes)?,
         }),
         COMM => {
-            let comm = get_bytes(bytes)?;
+            let comm = get_name(bytes, spare)?;
             let exec = get_bool(bytes)?;
             Sideband::Comm(Comm { time_ns, pid, tid, comm, exec, start_ticks: bytes.varint()? })
         }
@@ -182,6 +189,14 @@ fn get_bool(bytes: &mut Cursor<'_>) -> Option<bool> {
 fn get_bytes(bytes: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let len = bytes.len()?;
     bytes.take(len).map(<[u8]>::to_vec)
+}
+
+fn get_name(bytes: &mut Cursor<'_>, spare: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let len = bytes.len()?;
+    let mut name = std::mem::take(spare);
+    name.clear();
+    name.extend_from_slice(bytes.take(len)?);
+    Some(name)
 }
 
 fn get_identity(bytes: &mut Cursor<'_>) -> Option<FileIdentity> {

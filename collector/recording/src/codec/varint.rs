@@ -58,6 +58,11 @@ impl<'a> Cursor<'a> {
         if first < 0x80 {
             return Some(u64::from(first));
         }
+        // Most others end within eight bytes: those are put together without a loop.
+        if let Some((number, len)) = self.0.first_chunk().and_then(|bytes| short(u64::from_le_bytes(*bytes))) {
+            self.0 = self.0.get(len..)?;
+            return Some(number << 7 | u64::from(first & 0x7f));
+        }
         let mut value = u64::from(first & 0x7f);
         for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
@@ -85,6 +90,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The number at the start of eight bytes and how many of them it takes; `None` if it does not end in them.
+fn short(word: u64) -> Option<(u64, usize)> {
+    let ends = !word & 0x8080_8080_8080_8080;
+    // All bits up to the high one of its last byte.
+    let own = ends ^ ends.wrapping_sub(1);
+    let sevens = word & own & 0x7f7f_7f7f_7f7f_7f7f;
+    let pairs = (sevens & 0x007f_007f_007f_007f) | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    let number = (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4;
+    (ends != 0).then_some((number, ends.trailing_zeros() as usize / 8 + 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +115,14 @@ mod tests {
             put(&mut bytes, value);
             assert_eq!(Cursor::new(&bytes).varint(), Some(value));
             assert_eq!(Cursor::new(&bytes[..bytes.len() - 1]).varint(), None);
+            let len = bytes.len();
+            bytes.extend([0xff; 9]);
+            let mut cursor = Cursor::new(&bytes);
+            assert_eq!(
+                (cursor.varint(), cursor.take(9).map(<[u8]>::len), len + 9),
+                (Some(value), Some(9), bytes.len())
+            );
+            assert!(cursor.is_empty());
             assert_eq!(unzigzag(zigzag(value)), value);
         }
     }

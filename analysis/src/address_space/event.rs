@@ -1,0 +1,43 @@
+//! Process events as they are swept over.
+
+use super::timeline::{Backing, CommIx};
+use fpprof_recording::model::{Exit, Fork};
+
+/// A process event without its names, so that little is kept and moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Fork(Fork),
+    Comm { time_ns: u64, pid: u32, tid: u32, comm: CommIx, is_exec: bool, start_ticks: u64 },
+    Map { time_ns: u64, pid: u32, tid: u32, start: u64, end: u64, executable: Option<Backing> },
+    Exit(Exit),
+}
+
+impl Event {
+    pub(super) fn time_ns(&self) -> u64 {
+        match *self {
+            Self::Fork(Fork { time_ns, .. })
+            | Self::Exit(Exit { time_ns, .. })
+            | Self::Comm { time_ns, .. }
+            | Self::Map { time_ns, .. } => time_ns,
+        }
+    }
+
+    /// Order of time. What happens at the same time is ordered as a process would do it, so that the order in which
+    /// events come does not matter.
+    pub(super) fn order(&self) -> (u64, u8, u32, u32, u64, u64) {
+        match *self {
+            Self::Fork(fork) => (fork.time_ns, 0, fork.pid, fork.tid, 0, 0),
+            Self::Comm { time_ns, pid, tid, is_exec, comm, .. } => {
+                (time_ns, 1, pid, tid, u64::from(!is_exec), u64::from(comm.0))
+            }
+            Self::Map { time_ns, pid, tid, start, end, .. } => (time_ns, 2, pid, tid, start, end),
+            Self::Exit(exit) => (exit.time_ns, 3, exit.pid, exit.tid, 0, 0),
+        }
+    }
+
+    /// Whether it comes before another in this order. Two events rarely have one time.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        let (own, others) = (self.time_ns(), other.time_ns());
+        own < others || (own == others && self.order() < other.order())
+    }
+}
