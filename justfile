@@ -53,6 +53,10 @@ balance:
 crash:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test crash -- --nocapture --test-threads 1
 
+# What fpprof withstands, as one table: all goals or those named, `just reliability R8 S1`. In target/reliability/table.md.
+reliability *ARGS: build
+    cargo run --quiet --release -p fpprof-reliability -- {{ARGS}}
+
 # Fuzz each parser of foreign bytes for so many seconds, or those named: `just fuzz 600 elf recording`. In target/fuzz.
 fuzz SECONDS="60" *TARGETS: build
     sh fuzz/run.sh {{fpprof}} {{SECONDS}} {{TARGETS}}

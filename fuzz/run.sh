@@ -24,6 +24,7 @@ for target in "$@"; do
     mkdir -p "$corpus" "$work/found/$target"
     log=$work/$target.log
     result=passed
+    begun=$(date +%s)
     # shellcheck disable=SC2086
     "$work/x86_64-unknown-linux-gnu/release/$target" "$corpus" "$work/seeds/$target" $limits -max_total_time="$seconds" \
         -print_final_stats=1 -artifact_prefix="$work/found/$target/" >"$log" 2>&1 || result="FAILED, see $log"
@@ -32,5 +33,9 @@ for target in "$@"; do
     edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
     printf '%-13s %8s %11s %6s %6s %9s MB  %s\n' "$target" "$seconds" "$(value number_of_executed_units)" "$edges" \
         "$(find "$corpus" -type f | wc -l)" "$(value peak_rss_mb)" "$result"
+    # A line for each target that was run, ever: target, seconds, executions, passed or failed. `just reliability` adds them up.
+    executions=$(value number_of_executed_units)
+    [ "$result" = passed ] && outcome=passed || outcome=failed
+    echo "$target $(($(date +%s) - begun)) ${executions:-0} $outcome" >>"$work/totals"
 done
 exit $failed

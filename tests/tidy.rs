@@ -21,6 +21,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("workloads/bench-unwind", &["analysis", "external", "recording", "unwind"]),
     // Boots other kernels and runs the program there; nothing depends on it.
     ("workloads/kernels", &[]),
+    // Measures what the program withstands by running it and its tests; nothing depends on it.
+    ("workloads/reliability", &[]),
     (".", &["analysis", "collector", "recording", "reports", "unwind", "external"]),
 ];
 

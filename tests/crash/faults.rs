@@ -25,6 +25,7 @@ fn record_with(fault: &str, file: &Path) -> crate::support::Ran {
 #[test]
 fn failing_writes_cost_what_comes_after() {
     let dir = tempfile::tempdir().unwrap();
+    let (mut opened, mut not_begun) = (0, 0);
     for error in ["ENOSPC", "EIO"] {
         for number in 1..=WRITES {
             let what = format!("{error} from write {number} on");
@@ -33,8 +34,10 @@ fn failing_writes_cost_what_comes_after() {
             let bytes = std::fs::read(&file).unwrap_or_default();
             let Ok(mut recording) = Recording::open(Cursor::new(&bytes[..])) else {
                 assert!(number <= 2 && ran.status != 0, "{what}: status {}, {}", ran.status, ran.stderr);
+                not_begun += 1;
                 continue;
             };
+            opened += 1;
             let n = checked(&mut recording, &what);
             if recording.end().is_none() {
                 assert_eq!(ran.status, 1, "{what}: {n} samples and no end: {}", ran.stderr);
@@ -42,6 +45,7 @@ fn failing_writes_cost_what_comes_after() {
             }
         }
     }
+    println!("figures failing={} opened={opened} not_begun={not_begun}", opened + not_begun);
 }
 
 /// Check that writes that are interrupted are done again, and that a fault that passes costs the samples of its time only.
@@ -57,5 +61,6 @@ fn faults_that_pass_are_survived() {
         let end = recording.end().unwrap_or_else(|| panic!("{fault}: no end: {}", ran.stderr));
         let dropped: u64 = end.cpus.iter().map(|cpu| cpu.dropped).sum();
         assert!(!is_lossless || dropped == 0, "{fault}: {dropped} dropped: {}", ran.stderr);
+        println!("figures passing=1 dropped={dropped}");
     }
 }

@@ -1,7 +1,7 @@
 //! `just crash`: recordings that are cut short, damaged, or cannot be written. Each opens, has lost no more than it must,
 //! says what is missing, and adds up.
 //!
-//! Needs root, as all that records, and strace.
+//! Needs root, as all that records, and strace. Lines that begin with `figures` are read by `just reliability`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,6 +10,7 @@ mod faults;
 mod support;
 
 use fpprof_recording::{Error, Recording, Tally, balance};
+use nix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
@@ -52,7 +53,8 @@ fn checked(recording: &mut Bytes<'_>, what: &str) -> u64 {
 enum Left {
     /// It had not begun to write.
     Nothing,
-    Samples(u64),
+    /// How many, and how long before its end the last of them was taken, or the recording began.
+    Samples(u64, Duration),
 }
 
 /// Records a process and kills the recorder.
@@ -62,6 +64,7 @@ fn kill_after(time: Duration, pid: u32, file: &Path) -> Left {
     let mut recorder = Ended(command.stderr(Stdio::null()).spawn().unwrap());
     std::thread::sleep(time);
     recorder.kill().unwrap();
+    let killed = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
     recorder.wait().unwrap();
     let Ok(bytes) = fs::read(file) else { return Left::Nothing };
     fs::remove_file(file).unwrap();
@@ -74,7 +77,10 @@ fn kill_after(time: Duration, pid: u32, file: &Path) -> Left {
     let damage = recording.damage();
     let in_the_middle = (damage.skipped_bytes, damage.lost_samples, damage.malformed_blocks);
     assert_eq!(in_the_middle, (0, 0, 0), "killed after {time:?}: {damage:?}");
-    Left::Samples(checked(&mut recording, &format!("killed after {time:?}")))
+    let n = checked(&mut recording, &format!("killed after {time:?}"));
+    let mut last_ns = recording.meta().start_ns;
+    recording.samples(|sample| last_ns = last_ns.max(sample.time_ns)).unwrap();
+    Left::Samples(n, killed.saturating_sub(Duration::from_nanos(last_ns)))
 }
 
 /// Check that recorders killed at random instants leave what they had written.
@@ -102,8 +108,11 @@ fn killed_recorders_leave_what_they_wrote() {
     });
     let left = left.into_inner().unwrap();
     let empty = left.iter().filter(|left| **left == Left::Nothing).count();
-    let with_samples = left.iter().filter(|left| matches!(left, Left::Samples(1..))).count();
+    let with_samples = left.iter().filter(|left| matches!(left, Left::Samples(1.., _))).count();
     println!("{KILLED} recorders killed: {with_samples} recordings with samples, {empty} not begun");
+    let of_time = |left: &Left| if let Left::Samples(_, lost) = left { *lost } else { Duration::ZERO };
+    let lost = left.iter().map(of_time).max().unwrap_or_default();
+    println!("figures killed={KILLED} begun={0} opened={0} most_lost_s={1:.2}", left.len() - empty, lost.as_secs_f64());
     assert!(with_samples > KILLED / 10, "{with_samples} of {KILLED} have samples");
 }
 
@@ -147,7 +156,7 @@ fn cuts_and_flips_cost_one_block_at_most() {
     assert_eq!(last, n_samples, "the last block is the end, which has no samples");
     println!("{n_cuts} cuts of {} bytes, {n_samples} samples: {:.0?}", file.len(), begun.elapsed());
 
-    let (begun, mut random, mut damaged) = (Instant::now(), fastrand::Rng::new(), 0);
+    let (begun, mut random, mut damaged, mut most_lost) = (Instant::now(), fastrand::Rng::new(), 0, 0);
     for _ in 0..FLIPS {
         let bit = random.usize(..file.len() * 8);
         let mut flipped = file.clone();
@@ -161,7 +170,9 @@ fn cuts_and_flips_cost_one_block_at_most() {
         let damage = recording.damage();
         assert!(here + largest >= n_samples, "{what}: {here} of {n_samples} samples: {damage:?}");
         assert!(!damage.is_none(), "{what} is not noticed");
+        most_lost = most_lost.max(n_samples.saturating_sub(here));
         damaged += 1;
     }
     println!("{damaged} flips: {:.0?}", begun.elapsed());
+    println!("figures cuts={n_cuts} flips={damaged} samples={n_samples} most_lost={most_lost} largest_block={largest}");
 }

@@ -1,0 +1,98 @@
+//! Recording the whole machine while processes, threads and mappings come and go.
+
+use crate::cost;
+use crate::place::Place;
+use crate::process::{cpu_s, end_of, mb, parsers, spawn};
+use crate::suite::figures;
+use crate::table::Found;
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::fs;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// After this many seconds the recorder has what it needs.
+const WARM: u64 = 20;
+const MOST_MB: f64 = 64.0;
+/// More than this is growth, MB.
+const GROWTH_MB: f64 = 4.0;
+const MOST_CPU: f64 = 10.0;
+/// The programs of the storm; the kernel keeps 15 bytes of a name.
+const OURS: [&str; 2] = ["fpprof-reliabil", "true"];
+const REPORT_CPU_S: f64 = 4.0;
+const REPORT_MB: f64 = 300.0;
+
+pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
+    let (dir, seconds) = (place.dir()?, place.sizes.storm_seconds);
+    let file = dir.path().join("recording");
+    let path = file.to_str().context("a path that is text")?;
+    let longer = (seconds + 5).to_string();
+    let mut storm = spawn(place.part("storm").arg(&longer).stderr(Stdio::piped()))?;
+    let mut recorder = place.fpprof();
+    recorder.args(["record", "-q", "-a", "--call-graph", "both", "--duration", &seconds.to_string(), "-o"]).arg(&file);
+    let mut recorder = spawn(recorder.stderr(Stdio::piped()))?;
+    let begun = Instant::now();
+    let pid = recorder.id();
+    let (mut warm, mut last) = (None, None);
+    while recorder.try_wait()?.is_none() {
+        ensure!(begun.elapsed().as_secs() < seconds * 2 + 60, "the recorder does not end");
+        let cpu = cpu_s(pid).map(|own| own + parsers(pid).into_iter().filter_map(cpu_s).sum::<f64>());
+        if let (Some(rss), Some(peak), Some(cpu)) = (mb(pid, "VmRSS"), mb(pid, "VmHWM"), cpu) {
+            let at = begun.elapsed();
+            if at.as_secs() >= WARM && warm.is_none() {
+                warm = Some((at, rss, cpu));
+            }
+            // What it does after that is its end.
+            if at.as_secs() < seconds {
+                last = Some((at, rss, cpu, peak));
+            }
+        }
+        sleep(Duration::from_millis(200));
+    }
+    let status = recorder.wait()?;
+    ensure!(status.success(), "record: {status}");
+    end_of(&mut storm, Duration::from_secs(60))?;
+    let said = std::io::read_to_string(storm.stderr.take().context("its stderr")?)?;
+    let made = figures(&said);
+    let ((from, warm_mb, warm_cpu), (to, end_mb, end_cpu, peak_mb)) = warm.zip(last).context("it ended too soon")?;
+    let cpu = (end_cpu - warm_cpu) / (to - from).as_secs_f64() * 100.0;
+
+    let json = dir.path().join("report");
+    let report_cost = cost::of_fpprof(place, &["report", "--json", path], &json)?;
+    let report: Value = serde_json::from_slice(&fs::read(&json)?)?;
+    let n = |key: &str| report.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let (samples, n_broken) = of_storm(&report)?;
+    #[expect(clippy::cast_precision_loss, reason = "a size of megabytes")]
+    let file_mb = fs::metadata(&file)?.len() as f64 / 1e6;
+    let figure = format!(
+        "{seconds} s of {} programs, {} threads and {} mappings a second: {warm_mb:.0} MB after {WARM} s, {end_mb:.0} MB at \
+         the end, {peak_mb:.0} MB at most; {cpu:.1} % CPU; {file_mb:.1} MB written; {} process events lost; \
+         {n_broken} of its {samples} stacks broken; report {:.1} s CPU, {:.0} MB",
+        made.text("programs")?,
+        made.text("threads")?,
+        made.text("maps")?,
+        n("sideband_lost"),
+        report_cost.cpu_s,
+        report_cost.peak_mb,
+    );
+    let is_small = peak_mb <= MOST_MB && end_mb <= warm_mb + GROWTH_MB && cpu <= MOST_CPU;
+    let is_read = report_cost.cpu_s <= REPORT_CPU_S && report_cost.peak_mb <= REPORT_MB;
+    Ok(Found::new(is_small && is_read && n_broken == 0, figure))
+}
+
+/// Samples of the storm's own programs, and how many of their stacks are broken.
+fn of_storm(report: &Value) -> anyhow::Result<(u64, u64)> {
+    let processes = report.get("processes").and_then(Value::as_array).context("no processes")?;
+    // Others that run on this machine may have stacks that are broken in truth.
+    let is_ours =
+        |process: &&Value| process.get("comm").and_then(Value::as_str).is_some_and(|name| OURS.contains(&name));
+    let (mut samples, mut n_broken) = (0, 0);
+    for dwarf in processes.iter().filter(is_ours).filter_map(|process| process.pointer("/strategies/dwarf")) {
+        samples += dwarf.get("samples").and_then(Value::as_u64).unwrap_or_default();
+        let broken = dwarf.get("broken").and_then(Value::as_object).context("how many are broken?")?;
+        n_broken += broken.values().filter_map(Value::as_u64).sum::<u64>();
+    }
+    ensure!(samples > 0, "no sample of the storm");
+    Ok((samples, n_broken))
+}

@@ -1,0 +1,63 @@
+//! Clocks that differ: time namespaces.
+
+use crate::place::Place;
+use crate::process::{ran, words};
+use crate::table::Found;
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A clock that is eleven days ahead.
+const AHEAD: [&str; 6] = ["-T", "--fork", "--boottime", "1000000", "--monotonic", "1000000"];
+const BUSY: [&str; 5] = ["timeout", "2", "sh", "-c", "while :; do :; done"];
+/// The time that the recordings can have taken, seconds, on a busy machine too. What is earlier than the start counts as
+/// of the start, so that the first microsecond is left out.
+const WITHIN: &str = "0.000001..60";
+
+pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
+    let dir = place.dir()?;
+    let (outside, inside) = (dir.path().join("outside"), dir.path().join("inside"));
+    let mut record = place.fpprof();
+    record.args(["record", "-q", "-o"]).arg(&outside).args(["--", "unshare"]).args(AHEAD).args(BUSY);
+    recorded(&mut record)?;
+    let mut record = Command::new("unshare");
+    record.args(AHEAD).arg(&place.fpprof).args(["record", "-q", "-o"]).arg(&inside).arg("--").args(BUSY);
+    recorded(&mut record)?;
+    let (from_outside, from_inside) = (counted(place, &outside)?, counted(place, &inside)?);
+    let figure = format!(
+        "from outside {} of {} samples outside of its time, from inside {} of {}",
+        from_outside.0, from_outside.1, from_inside.0, from_inside.1
+    );
+    Ok(Found::new(from_outside.0 == 0 && from_inside.0 == 0, figure))
+}
+
+fn recorded(command: &mut Command) -> anyhow::Result<()> {
+    let output = ran(command)?;
+    // That of `timeout`, which ends the program.
+    ensure!(output.status.code() == Some(124), "{}: {}", output.status, words(&output.stderr));
+    Ok(())
+}
+
+/// Samples outside of the time that the recording can have taken, and all.
+fn counted(place: &Place, file: &Path) -> anyhow::Result<(u64, u64)> {
+    let report = |options: &[&str]| ran(place.fpprof().args(["report", "--json"]).args(options).arg(file));
+    let all = report(&[])?;
+    ensure!(all.status.success(), "{}", words(&all.stderr));
+    let all = samples(&all.stdout)?;
+    ensure!(all > 0, "nothing was recorded");
+    let within = report(&["--time", WITHIN])?;
+    let within = if within.status.success() {
+        samples(&within.stdout)?
+    } else {
+        let said = words(&within.stderr);
+        ensure!(said.contains("no sample matches"), "{said}");
+        0
+    };
+    Ok((all - within, all))
+}
+
+fn samples(report: &[u8]) -> anyhow::Result<u64> {
+    let report: Value = serde_json::from_slice(report)?;
+    report.get("recorded").and_then(Value::as_u64).context("how many were recorded?")
+}

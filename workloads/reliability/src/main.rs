@@ -1,0 +1,119 @@
+//! Measures what `fpprof` withstands: a table with a row for each goal, what is done to see it, what came out, and whether
+//! that is what it should be.
+//!
+//! Each row runs the real thing now: tests of the workspace that print figures, or `fpprof` as root under a load that is
+//! made here. What cannot be measured misses its goal.
+#![forbid(unsafe_code)]
+
+mod churn;
+mod clock;
+mod cost;
+mod crash;
+mod files;
+mod fuzzed;
+mod goals;
+mod many;
+mod mutants;
+mod object;
+mod place;
+mod process;
+mod rights;
+mod ring;
+mod same;
+mod sources;
+mod stop;
+mod storm;
+mod suite;
+mod table;
+
+use anyhow::Context as _;
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use goals::{GOALS, Goal, How};
+use place::{Place, Sizes};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use table::{Found, Row, Verdict};
+
+/// Measures what fpprof withstands; one table at the end, exit status 1 if a row that is measured misses its goal.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The goals; all by default
+    #[arg(ignore_case = true, value_parser = PossibleValuesParser::new(GOALS.iter().map(|goal| goal.id)))]
+    goals: Vec<String>,
+    /// The fpprof that is measured [default: release/fpprof in cargo's target directory]
+    #[arg(long)]
+    fpprof: Option<PathBuf>,
+    /// Seconds of the storm of processes (R8)
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(30..=3600))]
+    seconds: u64,
+    /// Damaged files of perf's (R4)
+    #[arg(long, default_value_t = 10_000)]
+    mutants: u32,
+    /// Be a part of a measurement: this program starts itself
+    #[arg(long, hide = true)]
+    part: Option<Part>,
+    /// What that part is told
+    #[arg(last = true, hide = true)]
+    words: Vec<OsString>,
+}
+
+/// What this program does when it was started by itself.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Part {
+    /// Run a command and say what it cost.
+    Cost,
+    /// Give damaged files to fpprof.
+    Mutants,
+    /// Work a little, with many others.
+    Spin,
+    /// Make processes, threads and mappings.
+    Storm,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    if let Some(part) = args.part {
+        match part {
+            Part::Cost => return cost::run(&args.words),
+            Part::Mutants => mutants::run(&args.words)?,
+            Part::Spin => storm::spin(&args.words)?,
+            Part::Storm => storm::run(&args.words)?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let sizes = Sizes { storm_seconds: args.seconds, mutants: args.mutants };
+    let place = Place::new(args.fpprof.as_deref(), sizes)?;
+    let is_chosen =
+        |goal: &&Goal| args.goals.is_empty() || args.goals.iter().any(|id| id.eq_ignore_ascii_case(goal.id));
+    let rows: Vec<Row> = GOALS.iter().filter(is_chosen).map(|goal| measured(goal, &place)).collect();
+    let table = table::table(&rows);
+    let file = place.target.join("reliability/table.md");
+    fs::write(&file, &table).with_context(|| format!("writing {}", file.display()))?;
+    write!(std::io::stdout(), "{table}")?;
+    Ok(if rows.iter().any(Row::is_missed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// One goal. What fails is told in its row: the others are still to be measured.
+fn measured(goal: &Goal, place: &Place) -> Row {
+    let mut stderr = std::io::stderr();
+    // Nothing is to be done where even this cannot be said.
+    let _ = writeln!(stderr, "{}: {} ...", goal.id, goal.what);
+    let began = Instant::now();
+    let found = match &goal.how {
+        How::Measured(measure) => measure(place),
+        How::Tests(suites) => suite::all_pass(place, suites),
+        How::By(recipe) => Ok(Found { figure: format!("by `{recipe}`"), verdict: Verdict::Elsewhere }),
+        How::NotBuilt => Ok(Found { figure: "not built".to_owned(), verdict: Verdict::Elsewhere }),
+    };
+    let found = found.unwrap_or_else(|error| {
+        let _ = writeln!(stderr, "{}: {error:#}", goal.id);
+        Found::new(false, format!("not measured: {}", table::first_line(&format!("{error:#}"))))
+    });
+    let _ = writeln!(stderr, "{}: {} ({:.0} s)", goal.id, found.figure, began.elapsed().as_secs_f64());
+    Row { goal: *goal, found }
+}

@@ -1,0 +1,152 @@
+//! Damaged files of perf's, each imported by a process of its own.
+
+use crate::cost;
+use crate::place::Place;
+use crate::process::{end_of, printed, spawn, words};
+use crate::suite::figures;
+use crate::table::Found;
+use anyhow::{Context as _, ensure};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(5);
+const MOST_MB: f64 = 256.0;
+/// What lengths, offsets and counts are likely to stumble over.
+const EXTREMES: [u64; 8] = [0, 1, 7, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
+
+pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
+    let dir = place.dir()?;
+    let file = dir.path().join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf,1024", "-o"]).arg(&file);
+    printed(perf.args(["--", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]))?;
+    printed(place.fpprof().arg("import").arg(&file).arg("-o").arg(dir.path().join("whole")))?;
+    let n = place.sizes.mutants.to_string();
+    let part = place.part("mutants").arg(&place.fpprof).arg(&file).arg(&n).stderr(Stdio::piped()).spawn()?;
+    let output = part.wait_with_output()?;
+    let said = words(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let figures = figures(&said);
+    let (crashes, slow, peak_mb) = (figures.number("crashes")?, figures.number("slow")?, figures.number("peak_mb")?);
+    let figure = format!(
+        "{n} damaged files of {} KB: {} read, {} refused, {crashes} crashes, {slow} longer than {} s (longest {} s), \
+         {peak_mb:.0} MB at most",
+        fs::metadata(&file)?.len() / 1000,
+        figures.text("read")?,
+        figures.text("refused")?,
+        LIMIT.as_secs(),
+        figures.text("longest_s")?
+    );
+    Ok(Found::new(crashes == 0.0 && slow == 0.0 && peak_mb <= MOST_MB, figure))
+}
+
+/// How an import of a damaged file ended.
+#[derive(Debug)]
+enum End {
+    Read,
+    Refused,
+    Crashed,
+    Slow,
+}
+
+/// The part of the process that is started for it: it has no other children.
+pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
+    let [fpprof, file, n] = told else { anyhow::bail!("fpprof, a file, and how many?") };
+    let n: u32 = n.to_str().context("a number")?.parse()?;
+    let (whole, dir, next) = (fs::read(file)?, tempfile::tempdir()?, AtomicU32::new(0));
+    let work = || -> anyhow::Result<Vec<(End, Duration)>> {
+        let mut ends = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= n {
+                return Ok(ends);
+            }
+            ends.push(imported(Path::new(fpprof), dir.path(), number, &damaged(&whole, number))?);
+        }
+    };
+    let n_threads = std::thread::available_parallelism()?.get();
+    let ends = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().ok().context("a thread failed")?).collect::<Vec<_>>()
+    });
+    let ends: Vec<_> = ends.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect();
+    let count = |is_it: fn(&End) -> bool| ends.iter().filter(|(end, _)| is_it(end)).count();
+    let longest = ends.iter().map(|(_, time)| *time).max().unwrap_or_default();
+    let mut stderr = std::io::stderr();
+    writeln!(
+        stderr,
+        "figures read={} refused={} crashes={} slow={} longest_s={:.2}",
+        count(|end| matches!(end, End::Read)),
+        count(|end| matches!(end, End::Refused)),
+        count(|end| matches!(end, End::Crashed)),
+        count(|end| matches!(end, End::Slow)),
+        longest.as_secs_f64()
+    )?;
+    writeln!(stderr, "{}", cost::of_children()?)?;
+    Ok(())
+}
+
+/// Imports a file; one that shows a fault is kept.
+fn imported(fpprof: &Path, dir: &Path, number: u32, bytes: &[u8]) -> anyhow::Result<(End, Duration)> {
+    let [file, out, log] = ["data", "out", "log"].map(|name| dir.join(format!("{number}.{name}")));
+    fs::write(&file, bytes)?;
+    let begun = Instant::now();
+    let mut import = Command::new(fpprof);
+    import.arg("import").arg(&file).arg("-o").arg(&out).stdout(Stdio::null()).stderr(File::create(&log)?);
+    let mut import = spawn(&mut import)?;
+    let status = end_of(&mut import, LIMIT);
+    let took = begun.elapsed();
+    let said = fs::read(&log).map(|bytes| words(&bytes))?;
+    let end = match status.map(|status| status.code()) {
+        Err(_) => End::Slow,
+        // The process that parses may end while the first one goes on to say so.
+        Ok(_) if ["panicked", "crashed", "signal"].iter().any(|word| said.contains(word)) => End::Crashed,
+        Ok(Some(0)) => End::Read,
+        Ok(Some(1)) => End::Refused,
+        Ok(_) => End::Crashed,
+    };
+    if matches!(end, End::Crashed | End::Slow) {
+        let kept = std::env::temp_dir().join(format!("fpprof-mutant-{number}"));
+        fs::copy(&file, &kept)?;
+        writeln!(std::io::stderr(), "{end:?}: {}: {said}", kept.display())?;
+    }
+    for path in [file, out, log] {
+        // There may be no output.
+        let _ = fs::remove_file(path);
+    }
+    Ok((end, took))
+}
+
+/// A damaged copy, the same for the same number.
+fn damaged(whole: &[u8], number: u32) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(u64::from(number));
+    let mut bytes = whole.to_vec();
+    // Half of them in what stands first: the header, the attributes and the first records.
+    let reach = if random.bool() { bytes.len().min(2048) } else { bytes.len() };
+    for _ in 0..random.u32(1..16) {
+        let at = random.usize(..reach);
+        match random.u8(..4) {
+            0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random.u8(..8)),
+            1 => bytes.iter_mut().skip(at).take(random.usize(1..32)).for_each(|byte| *byte = random.u8(..)),
+            2 => {
+                let extreme = random.choice(EXTREMES).unwrap_or_default().to_le_bytes();
+                let (width, at) = (1 << random.u8(1..4), at & !7);
+                bytes.iter_mut().skip(at).zip(extreme).take(width).for_each(|(byte, new)| *byte = new);
+            }
+            _ => {
+                let from = random.usize(..bytes.len());
+                let part: Vec<u8> = bytes.iter().skip(from).take(random.usize(1..256)).copied().collect();
+                bytes.iter_mut().skip(at).zip(part).for_each(|(byte, new)| *byte = new);
+            }
+        }
+    }
+    if random.u8(..8) == 0 {
+        bytes.truncate(random.usize(..bytes.len()));
+    }
+    bytes
+}

@@ -1,0 +1,132 @@
+//! Processes: started, looked at, waited for, and ended.
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A process that is ended with the measurement, however that goes.
+#[derive(Debug)]
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Deref for Ended {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Ended {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn spawn(command: &mut Command) -> anyhow::Result<Ended> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    Ok(Ended(command.spawn().with_context(|| format!("starting {name}"))?))
+}
+
+/// Runs a command to its end, good or not.
+pub(crate) fn ran(command: &mut Command) -> anyhow::Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))
+}
+
+/// Runs a command to its end, which must be a good one; gives what it printed.
+pub(crate) fn printed(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = ran(command)?;
+    ensure!(output.status.success(), "{name}: {}: {}", output.status, words(&output.stderr));
+    Ok(output.stdout)
+}
+
+pub(crate) fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+/// Compiles a C program of the project's.
+pub(crate) fn compiled(source: &Path, flags: &[&str], program: &Path) -> anyhow::Result<()> {
+    printed(Command::new("gcc").args(["-O2"]).args(flags).arg("-o").arg(program).arg(source)).map(drop)
+}
+
+pub(crate) fn tell(child: &Child, signal: Signal) -> anyhow::Result<()> {
+    Ok(kill(Pid::from_raw(i32::try_from(child.id())?), signal)?)
+}
+
+/// Waits until something is so.
+pub(crate) fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !is_so() {
+        ensure!(began.elapsed() < limit, "{what}: not so in {limit:?}");
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Waits for an end; a process that does not end is killed.
+pub(crate) fn end_of(child: &mut Child, limit: Duration) -> anyhow::Result<ExitStatus> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if began.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            bail!("it had not ended after {limit:?}");
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits for the first samples in a file that is recorded: it has more than its head then.
+pub(crate) fn wait_for_samples(file: &Path) -> anyhow::Result<()> {
+    let is_begun = || fs::metadata(file).is_ok_and(|meta| meta.len() > 4096);
+    wait_until("samples are written", Duration::from_secs(60), is_begun)
+}
+
+/// A field of a `status` of `/proc`.
+pub(crate) fn field(status: &str, name: &str) -> Option<String> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().to_owned())
+}
+
+/// A size of a process, such as `VmRSS`, MB.
+pub(crate) fn mb(pid: u32, name: &str) -> Option<f64> {
+    let value = field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, name)?;
+    Some(value.split(' ').next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
+}
+
+/// Children of the threads of a process that parse files for it.
+pub(crate) fn parsers(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<u32> =
+        children.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+    let is_parser = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "fpprof-worker")
+    };
+    children.into_iter().filter(is_parser).collect()
+}
+
+/// Seconds of the processor that a process has had: fields 14 and 15 of its `stat`, in hundredths.
+pub(crate) fn cpu_s(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Some(fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
+}

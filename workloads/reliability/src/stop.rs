@@ -1,0 +1,63 @@
+//! Recorders that are told to end at any instant.
+
+use crate::object;
+use crate::place::Place;
+use crate::process::{spawn, tell};
+use crate::table::Found;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const TIMES: u32 = 100;
+/// They are told within this time of their start.
+const LONGEST: Duration = Duration::from_secs(2);
+const MOST: Duration = Duration::from_secs(2);
+/// One that takes longer than this is killed.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
+    let dir = place.dir()?;
+    let file = dir.path().join("recording");
+    let before = object::numbers()?;
+    let mut random = fastrand::Rng::with_seed(13);
+    let (mut longest, mut ends) = (Duration::ZERO, BTreeMap::<String, u32>::new());
+    for _ in 0..TIMES {
+        let mut recorder = place.fpprof();
+        recorder.args(["record", "-q", "-a", "--duration", "120", "-o"]).arg(&file).stderr(Stdio::null());
+        let mut recorder = spawn(&mut recorder)?;
+        sleep(LONGEST.mul_f64(random.f64()));
+        tell(&recorder, Signal::SIGTERM)?;
+        let told = Instant::now();
+        let status = crate::process::end_of(&mut recorder, LIMIT)?;
+        longest = longest.max(told.elapsed());
+        let end = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("status {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+        };
+        *ends.entry(end).or_default() += 1;
+    }
+    let mut left = object::numbers()?;
+    left.retain(|object| !before.contains(object));
+    // The kernel takes objects apart in its own time, and what others loaded meanwhile is theirs until they end.
+    let told = Instant::now();
+    while !left.is_empty() && told.elapsed() < Duration::from_secs(60) {
+        sleep(Duration::from_secs(1));
+        let now = object::numbers()?;
+        left.retain(|object| now.contains(object));
+    }
+    // 0 and 1: with samples and without; the signal itself: before the recorder knew what to do with it.
+    let is_expected = |end: &str| ["status 0", "status 1", "signal 15"].contains(&end);
+    let ended: Vec<String> = ends.iter().map(|(end, n)| format!("{n} with {end}")).collect();
+    let figure = format!(
+        "{:.2} s at most; {}; {} BPF objects left, {} before",
+        longest.as_secs_f64(),
+        ended.join(", "),
+        left.len(),
+        before.len()
+    );
+    let is_met = longest <= MOST && left.is_empty() && ends.keys().all(|end| is_expected(end));
+    Ok(Found::new(is_met, figure))
+}

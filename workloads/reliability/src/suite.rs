@@ -1,0 +1,114 @@
+//! Tests of the workspace, and the figures they print.
+
+use crate::place::Place;
+use crate::process::{ran, words};
+use crate::table::Found;
+use anyhow::{Context as _, ensure};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Tests of some test programs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Suite {
+    /// Which programs, as cargo's options.
+    pub(crate) programs: &'static [&'static str],
+    /// The functions, each of which must be there.
+    pub(crate) tests: &'static [&'static str],
+}
+
+/// What tests printed behind the word `figures`: names and values.
+#[derive(Debug, Default)]
+pub(crate) struct Figures(BTreeMap<String, String>);
+
+impl Figures {
+    /// What stands before figures.
+    pub(crate) const MARK: &'static str = "figures";
+
+    pub(crate) fn number(&self, name: &str) -> anyhow::Result<f64> {
+        let value = self.0.get(name).with_context(|| format!("no figure {name} was printed"))?;
+        value.parse().with_context(|| format!("{name}={value}"))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> anyhow::Result<&str> {
+        Ok(self.0.get(name).with_context(|| format!("no figure {name} was printed"))?)
+    }
+}
+
+/// The figures in what was printed.
+pub(crate) fn figures(said: &str) -> Figures {
+    let lines = said.lines().filter_map(|line| line.strip_prefix(Figures::MARK)?.strip_prefix(' '));
+    let pairs = lines.flat_map(|line| line.split(' ').filter_map(|pair| pair.split_once('=')));
+    Figures(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// What tests said.
+#[derive(Debug)]
+pub(crate) struct Tested {
+    /// The tests that were asked for, those that passed, and the names of the others.
+    pub(crate) asked: usize,
+    pub(crate) passed: usize,
+    pub(crate) others: Vec<&'static str>,
+    pub(crate) said: String,
+}
+
+/// Runs tests to their end, with the figures they print.
+pub(crate) fn run(place: &Place, suites: &[Suite], environment: &[(&str, &str)]) -> anyhow::Result<Tested> {
+    let mut tested = Tested { asked: 0, passed: 0, others: Vec::new(), said: String::new() };
+    for suite in suites {
+        let mut command = Command::new("cargo");
+        command.args([
+            "test",
+            "--quiet",
+            "--release",
+            "--workspace",
+            "--features",
+            "libdw,libunwind",
+            "--no-fail-fast",
+        ]);
+        command.args(suite.programs).arg("--").args(["--show-output", "--format", "pretty"]).args(suite.tests);
+        command.current_dir(&place.root).envs(environment.iter().copied());
+        // This program was started by cargo, too; what that says of it is not for the tests.
+        command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_PKG_NAME");
+        let output = ran(&mut command)?;
+        let said = format!("{}\n{}", words(&output.stdout), words(&output.stderr));
+        ensure!(said.contains("test result:"), "no tests were run: {said}");
+        let (passed, others): (Vec<&str>, Vec<&str>) =
+            suite.tests.iter().copied().partition(|name| has_passed(&said, name));
+        tested.asked += suite.tests.len();
+        tested.passed += passed.len();
+        if !others.is_empty() {
+            // Why they failed is in what they said.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+        }
+        tested.others.extend(others);
+        tested.said.push_str(&said);
+    }
+    Ok(tested)
+}
+
+/// Whether a test has run, and passed wherever one of that name is.
+fn has_passed(said: &str, name: &str) -> bool {
+    let results = said.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    // Some tests stand with a remark: `name - should panic`.
+    let own_name = |path: &str| path.split(" - ").next().and_then(|path| path.rsplit("::").next()) == Some(name);
+    let mut ends = results.filter(|(path, _)| own_name(path)).map(|(_, end)| end.trim_end().ends_with("ok")).peekable();
+    ends.peek().is_some() && ends.all(|is_ok| is_ok)
+}
+
+impl Tested {
+    pub(crate) fn is_good(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    /// How many passed, and which did not.
+    pub(crate) fn words(&self) -> String {
+        let failed = if self.is_good() { String::new() } else { format!("; not: {}", self.others.join(", ")) };
+        format!("{} of {} tests pass{failed}", self.passed, self.asked)
+    }
+}
+
+/// A row that is tests only.
+pub(crate) fn all_pass(place: &Place, suites: &[Suite]) -> anyhow::Result<Found> {
+    let tested = run(place, suites, &[])?;
+    Ok(Found::new(tested.is_good(), tested.words()))
+}

@@ -1,0 +1,65 @@
+//! What is printed.
+
+use crate::goals::Goal;
+use std::fmt::Write as _;
+
+/// Whether a goal is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// Not measured here: it is neither met nor missed.
+    Elsewhere,
+}
+
+/// What came out of a measurement.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) figure: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Found {
+    pub(crate) fn new(is_met: bool, figure: impl Into<String>) -> Self {
+        Self { figure: figure.into(), verdict: if is_met { Verdict::Met } else { Verdict::Missed } }
+    }
+}
+
+/// A goal and what was found.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) goal: Goal,
+    pub(crate) found: Found,
+}
+
+impl Row {
+    pub(crate) fn is_missed(&self) -> bool {
+        self.found.verdict == Verdict::Missed
+    }
+}
+
+/// The rows as Markdown, and how many of them are as they should be.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text =
+        String::from("| goal | what is done | what it should be | measured | met |\n|---|---|---|---|---|\n");
+    for Row { goal, found } in rows {
+        let met = match found.verdict {
+            Verdict::Met => "yes",
+            Verdict::Missed => "no",
+            Verdict::Elsewhere => "–",
+        };
+        let cells = [goal.id, goal.what, goal.goal, &found.figure, met].map(|cell| cell.replace('|', "\\|"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    let of = |verdict| rows.iter().filter(|row| row.found.verdict == verdict).count();
+    let measured = rows.len() - of(Verdict::Elsewhere);
+    let _ =
+        writeln!(text, "\n{} of {measured} goals met; {} not measured here.", of(Verdict::Met), of(Verdict::Elsewhere));
+    text
+}
+
+/// The first line of a text, for a cell; the rest is printed elsewhere.
+pub(crate) fn first_line(text: &str) -> &str {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
+}
