@@ -62,9 +62,9 @@ pub(crate) struct Untaken {
 }
 
 impl JitDump {
-    /// The dump whose mark this mapping is.
-    pub(crate) fn of(mmap: &Mmap) -> Self {
-        Self { pid: mmap.pid, file: open(mmap), position: JitDumpPosition::default(), is_cut: None }
+    /// The dump of a process, whose mark was opened.
+    pub(crate) fn of(pid: u32, file: Option<File>) -> Self {
+        Self { pid, file, position: JitDumpPosition::default(), is_cut: None }
     }
 }
 
@@ -107,10 +107,9 @@ pub(crate) fn is_dump(path: &[u8]) -> bool {
 }
 
 /// Opens the mapped file if it is a regular one that belongs to the process's user.
-fn open(mmap: &Mmap) -> Option<File> {
+pub(crate) fn open(mmap: &Mmap) -> Option<File> {
     let owner = effective_uid(mmap.pid).unwrap_or_else(own_uid);
-    let end = mmap.start.saturating_add(mmap.len);
-    let file = open_mapped(mmap.pid, mmap.start, end, &mmap.path, &mmap.identity)?.file;
+    let file = open_mapped(mmap)?.file;
     is_file_of(&file, owner).then_some(file)
 }
 

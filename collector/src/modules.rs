@@ -8,11 +8,11 @@ mod reduce;
 mod saver;
 
 use crate::error::Error;
-use crate::jit_dumps::{JitDump, is_dump};
+use crate::jit_dumps::{self, JitDump, is_dump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
-use crate::proc::open_mapped;
+use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
 use crate::sys::read_memory;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
@@ -45,6 +45,7 @@ pub(crate) struct Modules {
     saver: FileSaver,
     kernel: KernelSymbols,
     parser: Arc<dyn FileParser>,
+    calls: BlockingCalls,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -77,6 +78,7 @@ impl Modules {
             has_vdso32: false,
             kernel: KernelSymbols::default(),
             parser: Arc::clone(parser),
+            calls: BlockingCalls::default(),
             saver: FileSaver::start(Arc::clone(parser)).map_err(Error::system("starting a thread"))?,
         })
     }
@@ -90,7 +92,9 @@ impl Modules {
             self.note_vdso32(mmap);
         }
         if is_code_of_no_file(mmap) && self.tables.len() < MAX_TABLES && self.tables.insert(mmap.pid) {
-            self.saver.tell(Job::Table(mmap.pid, Directory::of(mmap.pid)));
+            let (pid, place) = (mmap.pid, Place::below_root_of(mmap.pid));
+            let directory = self.calls.call(place, move || Directory::of(pid)).flatten();
+            self.saver.tell(Job::Table(pid, place, directory));
         }
         let identity = &mmap.identity;
         // The generation is only known of mappings the kernel told of.
@@ -106,15 +110,20 @@ impl Modules {
             self.n_over.files += 1;
             return;
         }
-        let may_open = self.n_open < self.max_open;
-        let end = mmap.start.saturating_add(mmap.len);
-        let opened = may_open.then(|| open_mapped(mmap.pid, mmap.start, end, &mmap.path, identity)).flatten();
+        let place = Place::of(mmap);
+        let opened = (self.n_open < self.max_open).then(|| self.open(place, mmap)).flatten();
         self.n_open += usize::from(opened.is_some());
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(&opened.file));
         }
         self.files.insert(key, mmap.identity.build_id);
-        self.saver.tell(Job::File(WatchedFile { opened, path: mmap.path.clone(), identity: mmap.identity }));
+        let (path, identity) = (mmap.path.clone(), mmap.identity);
+        self.saver.tell(Job::File(WatchedFile { opened, path, identity, place }));
+    }
+
+    fn open(&mut self, place: Place, mmap: &Mmap) -> Option<Opened> {
+        let mmap = mmap.clone();
+        self.calls.call(place, move || open_mapped(&mmap)).flatten()
     }
 
     fn build_id(&self, file: &File) -> Option<BuildId> {
@@ -137,7 +146,9 @@ impl Modules {
         }
         if self.dumps.len() < MAX_DUMPS {
             self.dumps.insert(key);
-            self.saver.tell(Job::Dump(JitDump::of(mmap)));
+            let (pid, dump) = (mmap.pid, mmap.clone());
+            let file = self.calls.call(Place::of(mmap), move || jit_dumps::open(&dump)).flatten();
+            self.saver.tell(Job::Dump(JitDump::of(pid, file)));
         } else {
             self.n_over.tables += 1;
         }

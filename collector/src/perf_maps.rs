@@ -5,16 +5,17 @@
 //! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
 
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
-use crate::proc::{effective_uid, inner_pid};
+use crate::proc::{BlockingCalls, Place, effective_uid, inner_pid};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::perf_map::function;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Largest table that is taken.
 const MAX_MAP_BYTES: u64 = 64 << 20;
@@ -34,7 +35,8 @@ pub(crate) struct PerfMaps {
 /// The table of a process.
 #[derive(Debug)]
 struct Table {
-    directory: Option<Directory>,
+    place: Place,
+    directory: Option<Arc<Directory>>,
     /// Of the file that was read last: its inode, and how far.
     read: (u64, u64),
     is_refused: bool,
@@ -59,21 +61,28 @@ pub(crate) fn is_code_of_no_file(mmap: &Mmap) -> bool {
 
 impl PerfMaps {
     /// Looks for the table of a process from now on.
-    pub(crate) fn add(&mut self, pid: u32, directory: Option<Directory>) {
-        self.processes.insert(pid, Table { directory, read: (0, 0), is_refused: false });
+    pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
+        let directory = directory.map(Arc::new);
+        self.processes.insert(pid, Table { place, directory, read: (0, 0), is_refused: false });
     }
 
     /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`].
-    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) {
+    pub(crate) fn look(
+        &mut self,
+        calls: &mut BlockingCalls,
+        parser: &dyn FileParser,
+        emit: &mut impl FnMut(ModuleBytes),
+    ) {
         for (&pid, table) in &mut self.processes {
-            let found = match &table.directory {
+            let directory = table.directory.clone();
+            let found = calls.call(table.place, move || match directory {
                 Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
-                None => open_path("/tmp").map_or(MapFile::Missing, |tmp| open(&tmp, pid, own_uid())),
-            };
-            table.is_refused = match found {
-                MapFile::Missing => false,
-                MapFile::Refused => true,
-                MapFile::Opened(file) => !table.take(&file, parser, &mut self.total, &mut |bytes| {
+                None => open_path("/tmp").map_or(AtPath::Missing, |tmp| open(&tmp, pid, own_uid())),
+            });
+            table.is_refused = match found.unwrap_or(AtPath::Refused) {
+                AtPath::Missing => false,
+                AtPath::Refused => true,
+                AtPath::Opened(map) => !table.take(&map, parser, &mut self.total, &mut |bytes| {
                     let path = Compiled::PerfMap(pid).path();
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }),
@@ -90,9 +99,8 @@ impl PerfMaps {
 impl Table {
     /// Hands on the lines that have come; says whether there was room for them. A file that is another, or has become
     /// shorter, is read from its beginning: later lines count.
-    fn take(&mut self, file: &File, parser: &dyn FileParser, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
-        let Ok(metadata) = file.metadata() else { return false };
-        let (inode, len) = (metadata.ino(), metadata.len());
+    fn take(&mut self, map: &MapFile, parser: &dyn FileParser, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
+        let MapFile { ref file, inode, len } = *map;
         if len > MAX_MAP_BYTES {
             return false;
         }
@@ -138,11 +146,27 @@ fn tmp_below(root: &Path) -> Option<File> {
 
 /// What is at a table's path.
 #[derive(Debug)]
-enum MapFile {
+enum AtPath {
     Missing,
     /// Something that is not read: anyone may write to `/tmp`.
     Refused,
-    Opened(File),
+    Opened(MapFile),
+}
+
+/// A table, open for reading.
+#[derive(Debug)]
+struct MapFile {
+    file: File,
+    inode: u64,
+    len: u64,
+}
+
+impl MapFile {
+    /// If it is a regular file of this owner, without a second name.
+    fn of(file: File, owner: u32) -> Option<Self> {
+        let metadata = file.metadata().ok().filter(|metadata| is_regular_of(metadata, owner))?;
+        Some(Self { file, inode: metadata.ino(), len: metadata.len() })
+    }
 }
 
 /// The user we run as; root if that cannot be found out.
@@ -155,19 +179,23 @@ pub(crate) fn own_uid() -> u32 {
 ///
 /// # Sources
 /// openat2(2). `dso__load` in `tools/perf/util/symbol.c` of Linux refuses maps of other owners, root's excepted.
-fn open(tmp: impl AsFd, pid: u32, owner: u32) -> MapFile {
+fn open(tmp: impl AsFd, pid: u32, owner: u32) -> AtPath {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match openat2(tmp, format!("perf-{pid}.map"), flags, Mode::empty(), resolve).map(File::from) {
-        Ok(file) if is_file_of(&file, owner) => MapFile::Opened(file),
-        Err(rustix::io::Errno::NOENT) => MapFile::Missing,
-        Ok(_) | Err(_) => MapFile::Refused,
+        Ok(file) => MapFile::of(file, owner).map_or(AtPath::Refused, AtPath::Opened),
+        Err(rustix::io::Errno::NOENT) => AtPath::Missing,
+        Err(_) => AtPath::Refused,
     }
 }
 
 /// Whether a file is a regular one of this owner, without a second name: that may lie where the owner did not mean it to.
 pub(crate) fn is_file_of(file: &File, owner: u32) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.uid() == owner && metadata.nlink() <= 1)
+    file.metadata().is_ok_and(|metadata| is_regular_of(&metadata, owner))
+}
+
+fn is_regular_of(metadata: &Metadata, owner: u32) -> bool {
+    metadata.is_file() && metadata.uid() == owner && metadata.nlink() <= 1
 }
 
 /// The whole lines from a place in the table on that name a function, and how many bytes the whole lines there have: its
@@ -211,11 +239,19 @@ mod tests {
         }
     }
 
+    fn table() -> Table {
+        Table { place: Place::below_root_of(1), directory: None, read: (0, 0), is_refused: false }
+    }
+
+    fn opened(file: &File) -> MapFile {
+        MapFile::of(file.try_clone().unwrap(), own_uid()).unwrap()
+    }
+
     /// The tables of processes, and how many were not taken.
     fn taken(pids: &[u32]) -> (Vec<ModuleBytes>, u64) {
         let (mut maps, mut found) = (PerfMaps::default(), Vec::new());
-        pids.iter().for_each(|&pid| maps.add(pid, Directory::of(pid)));
-        maps.look(&ParseHere, &mut |module| found.push(module));
+        pids.iter().for_each(|&pid| maps.add(pid, Place::below_root_of(pid), Directory::of(pid)));
+        maps.look(&mut BlockingCalls::default(), &ParseHere, &mut |module| found.push(module));
         (found, maps.n_refused())
     }
 
@@ -244,11 +280,11 @@ mod tests {
     #[test]
     fn tables_are_taken_as_they_grow() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        let mut table = Table { directory: None, read: (0, 0), is_refused: false };
+        let mut table = table();
         let (mut total, mut pieces) = (0, Vec::new());
         let mut look = |file: &File| {
             let mut lines = Vec::new();
-            assert!(table.take(file, &ParseHere, &mut total, &mut |piece| lines.extend(piece)));
+            assert!(table.take(&opened(file), &ParseHere, &mut total, &mut |piece| lines.extend(piece)));
             pieces.push(String::from_utf8(lines).unwrap());
         };
         for text in ["1000 10 f\n2000 1", "0 g", "\nnonsense\n3000 10 h\n", ""] {
@@ -267,11 +303,11 @@ mod tests {
         std::fs::write(dir.path().join("perf-7.map"), "1000 10 f\n").unwrap();
         let own = dir.path().metadata().unwrap().uid();
         let open = |pid, owner| open(open_path(dir.path()).unwrap(), pid, owner);
-        assert!(matches!(open(7, own), MapFile::Opened(_)));
-        assert!(matches!(open(7, own + 1), MapFile::Refused), "not even root's");
-        assert!(matches!(open(8, own), MapFile::Missing));
+        assert!(matches!(open(7, own), AtPath::Opened(_)));
+        assert!(matches!(open(7, own + 1), AtPath::Refused), "not even root's");
+        assert!(matches!(open(8, own), AtPath::Missing));
         std::fs::hard_link(dir.path().join("perf-7.map"), dir.path().join("other")).unwrap();
-        assert!(matches!(open(7, own), MapFile::Refused));
+        assert!(matches!(open(7, own), AtPath::Refused));
     }
 
     /// Check that a link in the place of a root directory's `/tmp` leads to a directory below that root, or nowhere.
@@ -304,8 +340,8 @@ mod tests {
         let mut lens = Vec::new();
         for len in [MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
             file.set_len(len).unwrap();
-            let mut table = Table { directory: None, read: (0, 0), is_refused: false };
-            lens.push((table.take(&file, &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
+            let mut table = table();
+            lens.push((table.take(&opened(&file), &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
         }
         assert_eq!(lens, [(true, 10), (false, 0)]);
     }

@@ -1,10 +1,11 @@
-//! The command from outside, where the machine has to be changed for it: how cores are named, and what ordinary users may
-//! do. Each test puts back what it changed. Needs root; run by `just test-host` only.
+//! The command from outside, where the machine has to be changed for it: how cores are named, what ordinary users may
+//! do, and what is mounted. Each test puts back what it changed. Needs root; run by `just test-host` only.
 
 #[path = "../../collector/tests/host/changed.rs"]
 mod changed;
 mod cores;
 mod ordinary_users;
+mod silent_files;
 #[path = "../support/mod.rs"]
 mod support;
 

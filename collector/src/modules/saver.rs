@@ -4,9 +4,10 @@ use super::Omitted;
 use crate::jit_dumps::{JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
-use crate::proc::{Opened, still_at};
+use crate::proc::{BlockingCalls, Opened, Place, still_at};
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -22,7 +23,7 @@ const FILES_A_LOOK: usize = 2048;
 pub(super) enum Job {
     File(WatchedFile),
     /// Of a process, in its `/tmp` if that could be opened.
-    Table(u32, Option<Directory>),
+    Table(u32, Place, Option<Directory>),
     Dump(JitDump),
     Bytes(ModuleBytes),
     Look,
@@ -34,6 +35,13 @@ pub(super) struct WatchedFile {
     pub(super) opened: Option<Opened>,
     pub(super) path: Vec<u8>,
     pub(super) identity: FileIdentity,
+    pub(super) place: Place,
+}
+
+impl WatchedFile {
+    fn is_still_there(&self) -> bool {
+        still_at(&self.path, &self.identity, self.opened.as_ref())
+    }
 }
 
 /// The thread, from outside.
@@ -52,11 +60,13 @@ impl FileSaver {
         let work = Work {
             emit,
             parser,
+            calls: BlockingCalls::default(),
             files: Vec::new(),
             tables: PerfMaps::default(),
             dumps: JitDumps::default(),
             total: 0,
             n_lost: 0,
+            n_silent: 0,
         };
         let thread = std::thread::Builder::new().name("fpprof-files".to_owned()).spawn(move || work.run(&to_do))?;
         Ok(Self { jobs: Some(jobs), ready, thread: Some(thread) })
@@ -89,14 +99,17 @@ impl FileSaver {
 struct Work {
     emit: SyncSender<PackedModule>,
     parser: Arc<dyn FileParser>,
-    /// Still where they were.
-    files: Vec<WatchedFile>,
+    calls: BlockingCalls,
+    /// Still where they were, or on a file system that did not say.
+    files: Vec<Arc<WatchedFile>>,
     tables: PerfMaps,
     dumps: JitDumps,
     /// Bytes of files so far.
     total: u64,
     /// Files that would be needed and could not be kept.
     n_lost: u64,
+    /// Files of which it was not known at the last look whether they were gone.
+    n_silent: u64,
 }
 
 impl Work {
@@ -112,6 +125,7 @@ impl Work {
             }
         }
         self.look(usize::MAX);
+        self.n_lost += self.n_silent;
         let dumps = self.dumps.untaken();
         Omitted {
             files: self.n_lost,
@@ -122,8 +136,8 @@ impl Work {
 
     fn take(&mut self, job: Job) {
         match job {
-            Job::File(kept) => self.look_at(kept),
-            Job::Table(pid, directory) => self.tables.add(pid, directory),
+            Job::File(file) => self.look_at(file.place, vec![Arc::new(file)]),
+            Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
             Job::Bytes(module) => _ = hand_on(&self.emit, module),
             Job::Look => {}
@@ -133,26 +147,44 @@ impl Work {
     /// Those that were looked at come behind the others.
     fn look(&mut self, most: usize) {
         let n = self.files.len().min(most);
-        for kept in self.files.drain(..n).collect::<Vec<_>>() {
-            self.look_at(kept);
+        let mut places: BTreeMap<Place, Vec<Arc<WatchedFile>>> = BTreeMap::new();
+        for file in self.files.drain(..n) {
+            places.entry(file.place).or_default().push(file);
         }
-        let (emit, parser) = (&self.emit, self.parser.as_ref());
-        self.tables.look(parser, &mut |module| _ = hand_on(emit, module));
-        self.dumps.look(parser, &mut |module| _ = hand_on(emit, module));
+        self.n_silent = 0;
+        for (place, files) in places {
+            self.look_at(place, files);
+        }
+        let Self { calls, emit, parser, .. } = self;
+        self.tables.look(calls, parser.as_ref(), &mut |module| _ = hand_on(emit, module));
+        self.dumps.look(parser.as_ref(), &mut |module| _ = hand_on(emit, module));
     }
 
-    fn look_at(&mut self, kept: WatchedFile) {
-        if still_at(&kept.path, &kept.identity, kept.opened.as_ref()) {
-            return self.files.push(kept);
+    fn look_at(&mut self, place: Place, files: Vec<Arc<WatchedFile>>) {
+        let looked_at = files.clone();
+        let still_there = move || looked_at.iter().map(|file| file.is_still_there()).collect::<Vec<_>>();
+        let Some(are_still_there) = self.calls.call(place, still_there) else {
+            self.n_silent += files.len() as u64;
+            return self.files.extend(files);
+        };
+        for (file, is_still_there) in files.into_iter().zip(are_still_there) {
+            if is_still_there {
+                self.files.push(file);
+            } else {
+                self.save(&file);
+            }
         }
+    }
+
+    fn save(&mut self, file: &WatchedFile) {
         let room = MAX_PARSED_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(self.total));
-        let opened = kept.opened.as_ref().filter(|opened| opened.bytes <= room);
+        let opened = file.opened.as_ref().filter(|opened| opened.bytes <= room);
         let parsed = opened
             .and_then(|Opened { file, bytes, .. }| self.parser.parse(file, ParseTask::WithoutData { bytes: *bytes }));
         // Of what is no ELF file the recording says that it was there.
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.total = self.total.saturating_add(bytes.len() as u64);
-        let module = ModuleBytes { path: kept.path, identity: kept.identity, bytes };
+        let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
         self.n_lost += u64::from(!hand_on(&self.emit, module));
     }
 }

@@ -1,6 +1,6 @@
 //! Files that processes have mapped, opened without trusting their names.
 
-use fpprof_recording::model::{BuildId, FileIdentity};
+use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,9 @@ pub(crate) struct Opened {
 
 /// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
 /// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
-pub(crate) fn open_mapped(pid: u32, start: u64, end: u64, path: &[u8], identity: &FileIdentity) -> Option<Opened> {
+pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
+    let Mmap { pid, start, len, path, identity, .. } = mmap;
+    let end = start.saturating_add(*len);
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
     // Another file may be mapped there by now.
     if let Some(opened) = open_regular(by_mapping, |_, metadata| metadata.ino() == identity.inode) {

@@ -13,7 +13,19 @@ fn identity(path: &std::path::Path) -> FileIdentity {
 
 fn open(path: &std::path::Path, identity: &FileIdentity) -> Option<Opened> {
     // No mapping starts at 0, so the path has to do.
-    open_mapped(std::process::id(), 0, 4096, path.as_os_str().as_bytes(), identity)
+    open_mapped(&Mmap {
+        time_ns: 1,
+        pid: std::process::id(),
+        tid: 0,
+        start: 0,
+        len: 4096,
+        file_offset: 0,
+        prot: 5,
+        flags: 2,
+        path: path.as_os_str().as_bytes().to_vec(),
+        identity: *identity,
+        synthesized: false,
+    })
 }
 
 /// Check that a path is believed only when it leads to the mapped file, and that nothing but regular files is opened: a
@@ -34,7 +46,7 @@ fn only_the_mapped_regular_file() {
     assert!(open(&at("fifo"), &identity(&at("fifo"))).is_none());
     let device = std::path::Path::new("/dev/zero");
     assert!(open(device, &identity(device)).is_none());
-    assert!(open_mapped(std::process::id(), 0, 4096, b"relative", &mapped).is_none());
+    assert!(open("relative".as_ref(), &mapped).is_none());
 }
 
 /// Check that a file is known by what mappings show of it, as the kernel shows those of this program.

@@ -1,0 +1,182 @@
+//! Calls that may not return for long: looking up and opening files that profiled processes name.
+//!
+//! A file may lie on a network or FUSE file system whose server does not answer. So such calls are made by another thread,
+//! and the caller waits for a second at most. A thread that did not come back is left alone, and a place where one waits is
+//! not asked again until it does.
+
+use super::effective_uid;
+use fpprof_recording::model::Mmap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+/// So long a call is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Most threads that wait for answers.
+const MAX_STUCK: usize = 64;
+/// Most of them for one user, who can have as many file systems as he likes.
+const MAX_STUCK_OF_USER: usize = 8;
+
+/// Where a file is: with which user's processes, and on which device (major, minor).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    user: u32,
+    device: (u32, u32),
+}
+
+impl Place {
+    /// That of a mapped file.
+    pub(crate) fn of(mmap: &Mmap) -> Self {
+        Self::on(mmap.pid, (mmap.identity.dev_major, mmap.identity.dev_minor))
+    }
+
+    /// That of what has no device yet: something below a process's root directory.
+    pub(crate) fn below_root_of(pid: u32) -> Self {
+        Self::on(pid, (0, 0))
+    }
+
+    fn on(pid: u32, device: (u32, u32)) -> Self {
+        // Of a process that is gone the files can still be opened by their paths.
+        Self { user: effective_uid(pid).unwrap_or(u32::MAX), device }
+    }
+}
+
+/// Makes calls that may not return. One at a time is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct BlockingCalls {
+    /// A thread that has nothing to do.
+    idle: Option<CallThread>,
+    stuck: Vec<Stuck>,
+}
+
+/// A call that has not returned.
+#[derive(Debug)]
+struct Stuck {
+    place: Place,
+    thread: CallThread,
+    has_returned: Arc<AtomicBool>,
+}
+
+/// A thread that makes calls, and ends when nobody has any more for it.
+#[derive(Debug)]
+struct CallThread(Sender<Call>);
+
+type Call = Box<dyn FnOnce() + Send>;
+
+impl BlockingCalls {
+    /// What `what` returns, if it does so in time; `None` at once where an earlier call has not returned yet.
+    pub(crate) fn call<T: Send + 'static>(
+        &mut self,
+        place: Place,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.take_back();
+        let n_of_user = self.stuck.iter().filter(|stuck| stuck.place.user == place.user).count();
+        let is_silent = self.stuck.iter().any(|stuck| stuck.place == place);
+        if is_silent || n_of_user >= MAX_STUCK_OF_USER || self.stuck.len() >= MAX_STUCK {
+            return None;
+        }
+        let thread = self.idle.take().map_or_else(CallThread::start, Ok).ok()?;
+        let (answer, answered) = sync_channel(1);
+        let has_returned = Arc::new(AtomicBool::new(false));
+        thread.0.send(returning(what, answer, Arc::clone(&has_returned))).ok()?;
+        let value = answered.recv_timeout(PATIENCE).ok();
+        match value {
+            Some(_) => self.idle = Some(thread),
+            None => self.stuck.push(Stuck { place, thread, has_returned }),
+        }
+        value
+    }
+
+    /// Frees the places whose calls have returned.
+    fn take_back(&mut self) {
+        let idle = &mut self.idle;
+        for Stuck { thread, .. } in self.stuck.extract_if(.., |stuck| stuck.has_returned.load(Ordering::Acquire)) {
+            idle.get_or_insert(thread);
+        }
+    }
+}
+
+/// The call, with what is to happen when it returns. A value that is too late, which may be an open file, is dropped first:
+/// that may take long too.
+fn returning<T: Send + 'static>(
+    what: impl FnOnce() -> T + Send + 'static,
+    answer: SyncSender<T>,
+    has_returned: Arc<AtomicBool>,
+) -> Call {
+    Box::new(move || {
+        let unwanted = answer.send(what()).err();
+        drop(unwanted);
+        has_returned.store(true, Ordering::Release);
+    })
+}
+
+impl CallThread {
+    fn start() -> io::Result<Self> {
+        let (calls, to_make) = channel::<Call>();
+        let make = move || to_make.into_iter().for_each(|call| call());
+        std::thread::Builder::new().name("fpprof-open".to_owned()).spawn(make)?;
+        Ok(Self(calls))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A call that returns when it is told to.
+    fn held() -> (Sender<()>, impl FnOnce() + Send + 'static) {
+        let (let_go, wait) = channel::<()>();
+        (let_go, move || _ = wait.recv())
+    }
+
+    const fn place(user: u32, minor: u32) -> Place {
+        Place { user, device: (0, minor) }
+    }
+
+    /// Check that what returns is handed over, and by the same thread each time.
+    #[test]
+    fn calls_return() {
+        let mut calls = BlockingCalls::default();
+        let ids: Vec<_> = (0..3).map(|_| calls.call(place(0, 1), || std::thread::current().id()).unwrap()).collect();
+        assert!(ids.iter().all(|&id| id == ids[0] && id != std::thread::current().id()), "{ids:?}");
+    }
+
+    /// Check that a place whose call does not return costs one wait, that others are asked meanwhile, and that it is asked
+    /// again once the call has returned.
+    #[test]
+    fn silent_places_are_left_alone() {
+        let mut calls = BlockingCalls::default();
+        let (let_go, never) = held();
+        assert_eq!(calls.call(place(1, 1), never), None);
+        let began = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(calls.call(place(1, 1), || 1), None, "it is silent");
+        }
+        assert!(began.elapsed() < PATIENCE, "nobody waited");
+        assert_eq!(calls.call(place(1, 2), || 2), Some(2), "another device");
+        assert_eq!(calls.call(place(2, 1), || 3), Some(3), "another user");
+        drop(let_go);
+        while calls.call(place(1, 1), || 4).is_none() {}
+    }
+
+    /// Check that a user with many silent file systems is not asked any more, while others are.
+    #[test]
+    fn users_have_a_limit() {
+        let mut calls = BlockingCalls::default();
+        let held: Vec<_> = (0..u32::try_from(MAX_STUCK_OF_USER).unwrap())
+            .map(|minor| {
+                let (let_go, never) = held();
+                assert_eq!(calls.call(place(1, minor), never), None);
+                let_go
+            })
+            .collect();
+        assert_eq!(calls.call(place(1, 100), || ()), None);
+        assert_eq!(calls.call(place(2, 100), || 5), Some(5));
+        drop(held);
+        while calls.call(place(1, 100), || ()).is_none() {}
+    }
+}

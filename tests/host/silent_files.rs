@@ -1,0 +1,123 @@
+//! Programs on a file system whose server does not answer when a file is opened again, as a FUSE or NFS server may.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use crate::support::{Ended, assert_balance, compile, fpprof, number, report, wait_until};
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL,
+};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+const PROGRAM: INodeNo = INodeNo(2);
+const TTL: Duration = Duration::from_secs(600);
+
+/// Who has opened the program.
+#[derive(Default)]
+struct Opens {
+    n: u32,
+    /// Those that wait for an answer.
+    unanswered: Vec<ReplyOpen>,
+    answers_all: bool,
+}
+
+impl Opens {
+    fn answer_all(&mut self) {
+        self.answers_all = true;
+        self.unanswered.drain(..).for_each(|reply| reply.opened(FileHandle(0), FopenFlags::empty()));
+    }
+}
+
+/// A directory with one program, whose first opening alone is answered: that by the kernel, when it is executed.
+struct OneProgram {
+    content: Vec<u8>,
+    opens: Arc<Mutex<Opens>>,
+}
+
+impl OneProgram {
+    fn attr(&self, ino: INodeNo) -> FileAttr {
+        let (kind, size) = match ino {
+            PROGRAM => (FileType::RegularFile, self.content.len() as u64),
+            _ => (FileType::Directory, 0),
+        };
+        let now = SystemTime::UNIX_EPOCH;
+        let (blocks, blksize) = (size.div_ceil(512), 4096);
+        let times = [now; 4];
+        let [atime, mtime, ctime, crtime] = times;
+        let (perm, nlink, uid, gid, rdev, flags) = (0o755, 1, 0, 0, 0, 0);
+        FileAttr { ino, size, blocks, atime, mtime, ctime, crtime, kind, perm, nlink, uid, gid, rdev, blksize, flags }
+    }
+}
+
+impl Filesystem for OneProgram {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match name == "program" {
+            true => reply.entry(&TTL, &self.attr(PROGRAM), Generation(0)),
+            false => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.attr(ino));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let mut opens = self.opens.lock().unwrap();
+        opens.n += 1;
+        if opens.n == 1 || opens.answers_all {
+            reply.opened(FileHandle(0), FopenFlags::empty());
+        } else {
+            opens.unanswered.push(reply);
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let start = usize::try_from(offset).unwrap().min(self.content.len());
+        reply.data(&self.content[start..self.content.len().min(start + size as usize)]);
+    }
+}
+
+/// Check that a recording goes on, and ends, while a program's file system does not answer; and that its stacks are there
+/// as those of another program's once it answers `report`.
+#[test]
+fn silent_file_systems_hold_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, own, mount) = (dir.path().join("recording"), dir.path().join("own"), dir.path().join("mount"));
+    compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
+    std::fs::create_dir(&mount).unwrap();
+    let opens = Arc::new(Mutex::new(Opens::default()));
+    let server = OneProgram { content: std::fs::read(&own).unwrap(), opens: Arc::clone(&opens) };
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    let session = fuser::spawn_mount(server, &mount, &config).unwrap();
+    let mut recorder = fpprof();
+    recorder.args(["record", "-q", "--call-graph", "dwarf,16384", "-o"]).arg(&file);
+    recorder.args(["--", "sh", "-c", "\"$0\" 3 & \"$1\" 3; wait"]).arg(mount.join("program")).arg(&own);
+    let mut recorder = Ended(recorder.spawn().unwrap());
+    wait_until("the recorder ends", || recorder.try_wait().unwrap().is_some());
+    assert!(recorder.wait().unwrap().success());
+    assert!(!opens.lock().unwrap().unanswered.is_empty(), "the recorder has opened the program");
+    opens.lock().unwrap().answer_all();
+    let report = report(&file, &[]);
+    assert_balance(&report);
+    for comm in ["program", "own"] {
+        let is_it = |process: &&Value| process["comm"] == comm;
+        let process = report["processes"].as_array().unwrap().iter().find(is_it).unwrap();
+        let (samples, complete) = (number(process, "samples"), number(&process["strategies"]["dwarf"], "complete"));
+        assert!(samples > 50 && complete * 100 >= samples * 95, "{process:#}");
+    }
+    session.umount_and_join().unwrap();
+}
