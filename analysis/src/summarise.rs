@@ -40,6 +40,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         unaccounted: cpus.iter().map(unaccounted).fold(0, i64::saturating_add),
         lost_gaps: totals.lost_gaps(lost_by_cpu),
         shed: totals.shed,
+        withheld: totals.withheld,
         sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
         file_bytes: recording.file_bytes(),
         duration_s,
@@ -101,6 +102,17 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
     i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
 }
 
+/// Stacks of which nothing was taken on purpose.
+fn withheld(totals: &Totals) -> Option<String> {
+    (totals.withheld > 0).then(|| {
+        format!(
+            "{} stacks were not copied, of setuid and other programs that must not be dumped; record with \
+             --include-privileged to copy them",
+            totals.withheld
+        )
+    })
+}
+
 /// Stacks that are cut off for a reason of the recording, not of the program.
 fn shed(totals: &Totals) -> Option<String> {
     (totals.shed > 0).then(|| {
@@ -120,7 +132,7 @@ fn imbalance(cpu: &CpuCounters) -> Option<String> {
 
 fn warnings(meta: &Meta, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
     let not_counted = meta.not_counted.iter().map(not_counted);
-    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).collect()
+    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).chain(withheld(totals)).collect()
 }
 
 fn not_counted(what: &NotCounted) -> String {

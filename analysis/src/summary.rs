@@ -30,6 +30,10 @@ pub struct Summary {
     /// the missing part would have been needed, their stacks are `truncated` with `chunk_end`.
     #[serde(default)]
     pub shed: u64,
+    /// Samples of processes that must not be dumped, whose stacks were not copied: by call frame information they are
+    /// `truncated` with `chunk_empty`.
+    #[serde(default)]
+    pub withheld: u64,
     /// Process events the kernel lost.
     pub sideband_lost: u64,
     /// Size of the recording, bytes.

@@ -18,6 +18,8 @@ pub struct Totals {
     pub stack_bytes: u64,
     /// Samples whose chunk was cut because the collector's ring was filling up.
     pub shed: u64,
+    /// Samples whose stack was not to be copied.
+    pub withheld: u64,
     /// Time of the last sample.
     pub last_ns: u64,
     /// Samples that no filter left out.
@@ -63,6 +65,7 @@ impl Collect for Totals {
         self.pass(sample);
         self.stack_bytes = self.stack_bytes.saturating_add(sample.copied_bytes());
         self.shed += u64::from(sample.shed_from.is_some());
+        self.withheld += u64::from(sample.withheld);
         self.last_ns = self.last_ns.max(sample.time_ns);
         self.losses_seen.insert(((sample.event, sample.cpu), sample.cpu_lost));
     }
@@ -80,6 +83,7 @@ impl Collect for Totals {
         self.tally.merge(&other.tally);
         self.stack_bytes = self.stack_bytes.saturating_add(other.stack_bytes);
         self.shed = self.shed.saturating_add(other.shed);
+        self.withheld = self.withheld.saturating_add(other.withheld);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.shown = self.shown.saturating_add(other.shown);
         self.shown_blocked_ns = self.shown_blocked_ns.saturating_add(other.shown_blocked_ns);

@@ -70,10 +70,15 @@ pub(crate) fn decode(
     sample.in_kernel = has(head.flags, types::sample_flag::SAMPLE_IN_KERNEL);
     sample.in_exec = has(head.flags, types::sample_flag::SAMPLE_IN_EXEC);
     sample.entering_kernel = has(head.flags, types::sample_flag::SAMPLE_ENTERING_KERNEL);
+    sample.withheld = has(head.flags, types::sample_flag::SAMPLE_WITHHELD);
     let has_user = has(head.flags, types::sample_flag::SAMPLE_HAS_USER);
     let abi = if has(head.flags, types::sample_flag::SAMPLE_ABI32) { Abi::Bits32 } else { Abi::Bits64 };
     let regs = has_user.then(|| user_regs(abi, &head.regs));
-    sample.user_regs = if keeps_regs { regs } else { regs.and_then(|regs| regs.of_leaf()) };
+    sample.user_regs = match (keeps_regs, sample.withheld) {
+        (true, false) => regs,
+        (true, true) => regs.map(|regs| regs.pointers()),
+        (false, _) => regs.and_then(|regs| regs.of_leaf()),
+    };
     sample.user_fp.clear();
     let words = words(frames);
     sample.user_fp.extend(pairs(words).map(|(address, frame_address)| FpFrame { address, frame_address }));

@@ -248,6 +248,7 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
         n_possible_cpus: 1,
         opened: Opened::OnEachCpu,
         tick_hits: 1,
+        includes_privileged: false,
         waits,
     };
     let mut storage = ObjectStorage::uninit();

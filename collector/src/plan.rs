@@ -72,6 +72,7 @@ impl Plan {
             n_possible_cpus: n_possible_cpus().max(n_ring_cpus),
             opened: event.opened(),
             tick_hits,
+            includes_privileged: request.include_privileged,
             waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
         };
         Ok(Self { config, cpus, event, command, cgroup })

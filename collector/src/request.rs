@@ -46,6 +46,9 @@ pub struct Request {
     pub parser: Arc<dyn FileParser>,
     /// Write stacks as they are, rather than with all words zeroed that point into no mapping.
     pub keep_raw_stacks: bool,
+    /// Copy stacks also of processes that may not be dumped (see `PR_SET_DUMPABLE` in prctl(2)): setuid programs, and those
+    /// that changed their user or asked for it.
+    pub include_privileged: bool,
     /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
     /// machine, which slows all of them down a little, until the recording ends.
     pub statistics: bool,
@@ -75,6 +78,7 @@ impl Request {
             worker_pid: None,
             parser: Arc::new(ParseHere),
             keep_raw_stacks: false,
+            include_privileged: false,
             statistics: false,
             collector: CollectorKind::Auto,
             drop_privileges: false,

@@ -130,6 +130,13 @@ pub(crate) struct Args {
     /// Record all stack words; by default, words that are no addresses are zeroed, as they can hold secrets
     #[arg(long, help_heading = STACKS)]
     keep_raw_stacks: bool,
+    /// Also copy stacks of setuid programs and of others that must not be dumped, which may hold secrets
+    ///
+    /// Without it, their stacks are recorded by frame pointers only. A program must not be dumped after it was executed with
+    /// other rights than its caller's, has changed its user, or has asked for it (PR_SET_DUMPABLE in prctl(2)).
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(long, help_heading = STACKS)]
+    include_privileged: bool,
     /// Measure the run time of the BPF programs, for the cost in the report
     ///
     /// The kernel then measures every BPF program of the machine until the recording ends, which slows them down a little.
@@ -240,6 +247,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         max_bytes: args.max_size,
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
+        include_privileged: args.include_privileged,
         statistics: args.stats,
         exclude_self: args.exclude_self || !args.include_self,
         collector,

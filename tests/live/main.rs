@@ -12,6 +12,7 @@ mod jitdump;
 mod kept;
 mod nbdkit_fio;
 mod off_cpu;
+mod privileged;
 mod processes;
 mod recordings;
 mod signals;

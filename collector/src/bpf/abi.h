@@ -125,7 +125,9 @@ enum limit {
 	/* A struct interrupted follows the holes. */ \
 	X(SAMPLE_HAS_INTERRUPTED, 256) \
 	/* Not with SAMPLE_HAS_USER: the kernel had not saved the user registers yet. */ \
-	X(SAMPLE_ENTERING_KERNEL, 512)
+	X(SAMPLE_ENTERING_KERNEL, 512) \
+	/* No byte of the stack was to be copied, see is_dumpable. */ \
+	X(SAMPLE_WITHHELD, 1024)
 
 /* Whose samples a ring holds. */
 #define FPPROF_EVENTS(X)     \
@@ -386,6 +388,9 @@ struct open_wait {
 	__u32 n_kernel;
 	/* Between two programs, see is_between_programs. */
 	__u32 in_exec;
+	/* No byte of the stack is to be copied, see is_dumpable. */
+	__u32 withheld;
+	__u32 reserved;
 	struct user_regs regs;
 };
 

@@ -211,6 +211,10 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
+	if (keeps_chunk && !includes_privileged && !is_dumpable(task, mm)) {
+		head->flags |= SAMPLE_WITHHELD;
+		asked = 0;
+	}
 	bytes = asked;
 	if (keeps_chunk) {
 		if (bytes > room)
@@ -272,7 +276,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 			head->n_hole_words = append_holes(context, at + used, chunk_bytes);
 			used += head->n_hole_words * 8;
 		}
-		if (head->stack_end_source == STACK_END_ALT_STACK && !(head->flags & SAMPLE_ABI32))
+		if (head->stack_end_source == STACK_END_ALT_STACK && !(head->flags & (SAMPLE_ABI32 | SAMPLE_WITHHELD)))
 			used += append_interrupted(context, head, at + used, task, mm, asked, bytes);
 	}
 	if (collect & COLLECT_FRAMES)

@@ -49,4 +49,23 @@ static __always_inline bool is_between_programs(struct task_struct *task, struct
 	return !(pushed[0] | pushed[1] | pushed[2] | pushed[3]);
 }
 
+/* include/linux/mm_types.h (sched/coredump.h before 6.18) */
+#define MMF_DUMPABLE_MASK 3
+#define SUID_DUMP_USER 1
+
+/*
+ * Whether a process may be dumped and traced by its own user: not after it executed a setuid program or one that the user
+ * cannot read, or changed its user, or asked for it (PR_SET_DUMPABLE in prctl(2)). Others may have secrets in memory.
+ */
+static __always_inline bool is_dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+	struct mm_struct___bitmap *bitmap = (void *)mm;
+
+	if (bpf_core_field_exists(task->exec_state))
+		return task->exec_state->dumpable == TASK_DUMPABLE_OWNER;
+	if (bpf_core_field_exists(mm->flags))
+		return (mm->flags & MMF_DUMPABLE_MASK) == SUID_DUMP_USER;
+	return (bitmap->flags.__mm_flags[0] & MMF_DUMPABLE_MASK) == SUID_DUMP_USER;
+}
+
 #endif

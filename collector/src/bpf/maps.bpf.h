@@ -35,6 +35,8 @@ const volatile bool stacks_at_block = true;
 const volatile __u64 least_wait_ns = 1000;
 /* Most bytes copied of a stack from the stack pointer up, at most MAX_CHUNK_BYTES. */
 const volatile __u64 max_chunk_bytes = 65536;
+/* Whether stacks of processes that may not be dumped are copied, too. */
+const volatile bool includes_privileged = true;
 /* Bytes of a part, a power of two, and that power. */
 const volatile __u64 part_bytes = 1 << 16;
 const volatile __u32 part_shift = 16;

@@ -41,6 +41,8 @@ pub(crate) struct ProgramConfig {
     pub(crate) opened: Opened,
     /// Of a tracepoint or probe, one hit in so many is a tick.
     pub(crate) tick_hits: u64,
+    /// Copy stacks also of processes that may not be dumped.
+    pub(crate) includes_privileged: bool,
     /// How waits are sampled; `None` to leave all of them alone.
     pub(crate) waits: Option<WaitSpec>,
 }
@@ -252,6 +254,7 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     rodata.least_wait_ns = config.waits.map_or(u64::MAX, |waits| waits.least_ns);
     rodata.tick_hits = config.tick_hits.max(1);
     rodata.max_chunk_bytes = config.layout.max_chunk_bytes;
+    rodata.includes_privileged = config.includes_privileged;
     rodata.max_record_bytes = config.layout.max_record_bytes;
     rodata.part_bytes = config.layout.part_bytes;
     rodata.hot_bytes = config.layout.part_bytes.min(HOT_PART_BYTES);

@@ -63,10 +63,32 @@ struct vm_area_struct {
 };
 
 struct mm_struct {
+	/* Until 6.17; see struct mm_struct___bitmap. */
+	unsigned long flags;
 	unsigned long stack_vm;
 	unsigned long start_stack;
 	unsigned long arg_start;
 	unsigned long start_code;
+};
+
+/* mm_flags_t, since 6.18. */
+struct mm_flags {
+	unsigned long __mm_flags[1];
+};
+
+struct mm_struct___bitmap {
+	struct mm_flags flags;
+};
+
+/* Since 7.2. */
+enum task_dumpable {
+	TASK_DUMPABLE_OFF = 0,
+	TASK_DUMPABLE_OWNER = 1,
+	TASK_DUMPABLE_ROOT = 2,
+};
+
+struct task_exec_state {
+	enum task_dumpable dumpable;
 };
 
 struct kernfs_node {
@@ -106,6 +128,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	struct mm_struct *mm;
+	struct task_exec_state *exec_state;
 	unsigned long sas_ss_sp;
 	unsigned long sas_ss_size;
 	struct css_set *cgroups;

@@ -95,6 +95,7 @@ fn paired_sample() {
         in_kernel: true,
         in_exec: false,
         entering_kernel: false,
+        withheld: false,
         user_regs: sample.user_regs,
         user_fp: vec![
             FpFrame { address: 0x401_000, frame_address: 0 },

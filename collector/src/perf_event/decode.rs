@@ -68,6 +68,7 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
     sample.stack.clear();
     sample.stack_holes.clear();
     (sample.stack_end, sample.interrupted, sample.shed_from) = (None, None, None);
+    sample.withheld = false;
     if layout.regs != 0 {
         sample.user_regs = user_regs(&mut fields, layout.regs)?;
     }

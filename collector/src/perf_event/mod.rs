@@ -14,6 +14,7 @@
 //! ran less than a period: the clock of an inherited event starts with its thread.
 
 mod decode;
+mod dumpable;
 mod events;
 mod plan;
 mod reader;

@@ -1,6 +1,7 @@
 //! From the rings into the recording.
 
 use super::decode::{SampleLayout, decode, kind, time_ns};
+use super::dumpable::Dumpable;
 use super::events::Events;
 use super::stack_ends::StackEnds;
 use crate::modules::{Modules, Omitted};
@@ -23,6 +24,7 @@ pub(super) struct Reader<W> {
     sharing: Sharing,
     pub(super) modules: Modules,
     pub(super) stack_ends: StackEnds,
+    dumpable: Dumpable,
     pub(super) options: Options,
     /// First failure to write, by its errno.
     pub(super) write_failed: Option<i32>,
@@ -41,6 +43,7 @@ pub(super) struct Options {
     pub(super) layout: SampleLayout,
     pub(super) sampling: Sampling,
     pub(super) keeps_raw_stacks: bool,
+    pub(super) includes_privileged: bool,
     /// Its samples are skipped.
     pub(super) excluded_pids: [u32; MAX_EXCLUDED],
 }
@@ -87,6 +90,7 @@ impl<W: Write> Reader<W> {
             sharing: Sharing::default(),
             modules,
             stack_ends: StackEnds::default(),
+            dumpable: Dumpable::default(),
             options,
             write_failed: None,
             ring_bytes: 0,
@@ -107,12 +111,14 @@ impl<W: Write> Reader<W> {
         cursors.extend(self.events.cpus.iter().map(cursor));
         let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
         let (sharing, write_failed, stack_ends) = (&mut self.sharing, &mut self.write_failed, &mut self.stack_ends);
+        let dumpable = &mut self.dumpable;
         self.events.sideband.drain(cut_ns, |event| {
             let verdict = tracker.apply(&event);
             if verdict == Verdict::Skip {
                 return;
             }
             stack_ends.apply(&event);
+            dumpable.apply(&event);
             let copies = sharing.apply(&event);
             if verdict == Verdict::Keep {
                 note(write_failed, write_event(writer, modules, event));
@@ -136,6 +142,7 @@ impl<W: Write> Reader<W> {
         self.tracker.forget_ended();
         let tracker = &self.tracker;
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
+        self.dumpable.forget_ended(|pid| tracker.knows(pid));
         if let Some(module) = self.modules.ready() {
             note(&mut self.write_failed, self.writer.module(module));
         }
@@ -192,6 +199,9 @@ impl<W: Write> Reader<W> {
         }
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);
+        if !self.options.includes_privileged {
+            withhold(sample, &mut self.dumpable);
+        }
         self.modules.note_kernel(&sample.kernel);
         let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
         let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
@@ -318,6 +328,16 @@ fn earliest(cursors: &[Cursor], cut_ns: u64) -> Option<(usize, Cursor)> {
 }
 
 /// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
+/// Takes the copied stack out of the sample of a process that may not be dumped.
+fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
+    if sample.stack.is_empty() || dumpable.allows(sample.pid, sample.time_ns) {
+        return;
+    }
+    sample.stack.clear();
+    sample.user_regs = sample.user_regs.map(|regs| regs.pointers());
+    sample.withheld = true;
+}
+
 fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
     let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
     sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns);

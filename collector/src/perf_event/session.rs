@@ -91,7 +91,13 @@ fn options(request: &Request, plan: &Plan) -> Options {
         return_address_mask: crate::arch::return_address_mask(),
     };
     let excluded_pids = if plan.is_system { request.excluded_pids() } else { [0; MAX_EXCLUDED] };
-    Options { layout, sampling: request.sampling, keeps_raw_stacks: request.keep_raw_stacks, excluded_pids }
+    Options {
+        layout,
+        sampling: request.sampling,
+        keeps_raw_stacks: request.keep_raw_stacks,
+        includes_privileged: request.include_privileged,
+        excluded_pids,
+    }
 }
 
 fn notes_of(plan: &Plan, events: &Events) -> Vec<Note> {

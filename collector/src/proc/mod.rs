@@ -1,14 +1,16 @@
 //! `/proc`: what existed before the recording, and what the kernel says of itself.
 
+mod blocking;
 mod files;
 mod io;
 mod maps;
 mod status;
 
+pub(crate) use blocking::{BlockingCalls, Place};
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use io::{Written, written};
 pub(crate) use maps::{MapsEntry, parse_maps};
 pub(crate) use status::{
-    Capabilities, effective_uid, idle_times_ns, inner_pid, n_possible_cpus, online_cpus, process_of, processes,
+    Capabilities, effective_uid, idle_times_ns, inner_pid, is_secure_execution, n_possible_cpus, online_cpus, process_of, processes,
     read_number, start_stack, start_ticks, thread_comm, thread_runs, threads,
 };

@@ -49,6 +49,21 @@ pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether a program was executed with other rights than its caller's: setuid, setgid, or with capabilities of its file.
+///
+/// # Sources
+/// getauxval(3). Entries are pairs of words: of 4 bytes of a 32-bit program, of which two are a number that no key has.
+pub(crate) fn is_secure_execution(pid: u32) -> Option<bool> {
+    const AT_SECURE: u64 = 23;
+    const BEYOND_ALL_KEYS: u64 = 1 << 16;
+    let bytes = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let wide: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let is_wide = wide.iter().step_by(2).all(|&key| key < BEYOND_ALL_KEYS);
+    let narrow = || bytes.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_le_bytes(*word))).collect();
+    let words = if is_wide { wide } else { narrow() };
+    words.as_chunks::<2>().0.iter().find(|[key, _]| *key == AT_SECURE).map(|[_, value]| *value != 0)
+}
+
 /// So often threads are listed that come and go.
 const MAX_LISTINGS: usize = 8;
 

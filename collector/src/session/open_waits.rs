@@ -132,7 +132,9 @@ impl Memory {
             CaptureMode::Dwarf { stack_bytes } => (stack_bytes, false),
             CaptureMode::Both { stack_bytes } => (stack_bytes, true),
         };
-        if stack_bytes > 0 {
+        sample.withheld = wait.withheld != 0 && stack_bytes > 0;
+        let regs = if sample.withheld { regs.pointers() } else { regs };
+        if stack_bytes > 0 && !sample.withheld {
             sample.stack_end = self.stack_end(wait, regs.sp());
             let depth = sample.stack_end.map_or(0, |end| end.address.saturating_sub(regs.sp()));
             let len = usize::try_from(depth.min(u64::from(stack_bytes))).unwrap_or(0);

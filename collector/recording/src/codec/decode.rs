@@ -129,7 +129,9 @@ impl<'a> Decoder<'a> {
         sample.in_exec = has(flag::BITS32_OR_IN_EXEC) && !has(flag::REGS);
         sample.user_regs = if has(flag::REGS) { Some(self.registers(thread, abi)?) } else { None };
         self.holes(sample, has(flag::HOLES))?;
-        sample.entering_kernel = has(flag::HOLES) && sample.stack_holes.is_empty();
+        let has_no_holes = has(flag::HOLES) && sample.stack_holes.is_empty();
+        sample.entering_kernel = has_no_holes && !has(flag::REGS);
+        sample.withheld = has_no_holes && has(flag::REGS);
         self.stack(sample, has(flag::STACK))?;
         sample.interrupted = self.interrupted(sample)?;
         self.user_fp(sample, has(flag::FP))?;

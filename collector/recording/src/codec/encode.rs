@@ -155,7 +155,7 @@ impl SampleEncoder {
         set(flag::REGS, regs.is_some());
         set(flag::BITS32_OR_IN_EXEC, regs.map_or(sample.in_exec, |regs| regs.abi == Abi::Bits32));
         set(flag::STACK, !sample.stack.is_empty());
-        set(flag::HOLES, sample.entering_kernel || !sample.stack_holes.is_empty());
+        set(flag::HOLES, has_holes_column(sample));
         set(flag::FP, !sample.user_fp.is_empty() || sample.fp_end != Default::default());
         set(flag::EVENT, self.cpu(sample));
         let thread = self.thread(sample.pid, sample.tid);
@@ -251,7 +251,7 @@ impl SampleEncoder {
     }
 
     fn stack(&mut self, sample: &Sample, scrubber: &Scrubber<'_>) {
-        if sample.entering_kernel || !sample.stack_holes.is_empty() {
+        if has_holes_column(sample) {
             put_holes(&mut self.columns.holes, &sample.stack_holes);
         }
         if sample.stack.is_empty() {
@@ -404,6 +404,11 @@ fn put_holes(column: &mut Vec<u8>, holes: &[ChunkHole]) {
 
 fn copied_of(pid: u32, own: &Interrupted) -> Copied<'_> {
     Copied { pid, start: own.stack_start(), bytes: &own.stack, holes: &own.stack_holes }
+}
+
+/// Whether there are holes, or their number, 0, says something else.
+fn has_holes_column(sample: &Sample) -> bool {
+    sample.entering_kernel || sample.withheld || !sample.stack_holes.is_empty()
 }
 
 fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {

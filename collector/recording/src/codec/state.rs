@@ -30,7 +30,8 @@ pub(crate) mod flag {
     pub(crate) const EVENT: u8 = 8;
     pub(crate) const STACK: u8 = 16;
     pub(crate) const STACK_END: u8 = 32;
-    /// No holes at all say that the registers were not saved yet.
+    /// No holes at all say, without registers, that they were not saved yet; with them, that the stack was not to be copied
+    /// (since version 6).
     pub(crate) const HOLES: u8 = 64;
     pub(crate) const FP: u8 = 128;
 }

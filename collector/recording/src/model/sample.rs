@@ -31,6 +31,10 @@ pub struct Sample {
     /// The thread was entering the kernel, which had not saved its registers yet: [`Self::user_regs`] are `None`, and nothing
     /// is known of its user stack. Only of events whose interrupts cannot be masked.
     pub entering_kernel: bool,
+    /// Nothing of the process's memory was to be copied, since it may not be dumped: there are no bytes of the stack, and of
+    /// the registers none but the instruction, stack and frame pointers and a return address. Not in `fp` mode, which has
+    /// no more of any process.
+    pub withheld: bool,
     /// User registers; `None` for a kernel thread. In `fp` mode `None` where the return address is on the stack; where it
     /// is in a register at first (aarch64), that one and the frame, stack and instruction pointers, and all others zero.
     pub user_regs: Option<UserRegs>,
@@ -169,14 +173,20 @@ impl UserRegs {
     /// What is kept of them in mode `fp`, see [`Sample::user_regs`].
     #[must_use]
     pub fn of_leaf(&self) -> Option<Self> {
-        let lr = self.arch.lr()?;
+        self.arch.lr().map(|_| self.pointers())
+    }
+
+    /// The instruction, stack and frame pointers and, where it is in a register at first, the return address. All others,
+    /// which may hold data, are zero.
+    #[must_use]
+    pub fn pointers(&self) -> Self {
         let mut kept = Self { values: [0; MAX_REGISTERS], ..*self };
-        for number in [self.arch.fp(), lr, self.arch.sp(), self.arch.ip()] {
+        for number in [self.arch.fp(), self.arch.sp(), self.arch.ip()].into_iter().chain(self.arch.lr()) {
             if let Some(value) = kept.values.get_mut(number) {
                 *value = self.get(number);
             }
         }
-        Some(kept)
+        kept
     }
 
     fn get(&self, number: usize) -> u64 {

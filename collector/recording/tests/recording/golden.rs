@@ -105,6 +105,16 @@ fn samples_with_interrupted_stack() -> Vec<Sample> {
     vec![with_interrupted(21, 64), fixed_sample(22), with_interrupted(23, 48), with_interrupted(24, 0)]
 }
 
+/// What versions before 6 could not say.
+fn samples_withheld() -> Vec<Sample> {
+    let withheld = |number| {
+        let sample = fixed_sample(number);
+        let user_regs = sample.user_regs.map(|regs| regs.pointers());
+        Sample { withheld: true, user_regs, stack: vec![], ..sample }
+    };
+    vec![withheld(25), fixed_sample(26), withheld(27)]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -116,6 +126,7 @@ fn file() -> Vec<u8> {
     newer_samples().iter().chain(&samples_in_exec()).for_each(|sample| writer.sample(sample, None).unwrap());
     samples_with_red_zone().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     samples_with_interrupted_stack().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    samples_withheld().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -138,9 +149,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version5.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version6.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version5.txt line {}", number + 1);
+        assert_eq!(found, golden, "version6.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -149,8 +160,10 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version5.bin", &file()));
-    assert_eq!((its_gaps, samples.split_off(18)), (gaps.clone(), samples_with_interrupted_stack()));
+    let (its_gaps, mut samples) = read(compare_or_bless("version6.bin", &file()));
+    assert_eq!((its_gaps, samples.split_off(22)), (gaps.clone(), samples_withheld()));
+    assert_eq!(read(std::fs::read(path("version5.bin")).unwrap()), (gaps.clone(), samples.clone()));
+    assert_eq!(samples.split_off(18), samples_with_interrupted_stack());
     assert_eq!(read(std::fs::read(path("version4.bin")).unwrap()), (gaps.clone(), samples.clone()));
     assert_eq!(samples.split_off(14), samples_with_red_zone());
     assert_eq!(read(std::fs::read(path("version3.bin")).unwrap()), (gaps.clone(), samples.clone()));

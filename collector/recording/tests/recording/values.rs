@@ -164,7 +164,7 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
 
 /// A sample of a few threads and CPUs with anything in it.
 pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
-    let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<(bool, bool, bool)>());
+    let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<(bool, bool, bool, bool)>());
     let counters = (any::<u64>(), 0u64..10, prop::option::weighted(0.2, any::<u32>()));
     let stacks = (
         prop::option::weighted(0.8, registers()),
@@ -176,7 +176,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
     );
     let chain = (fp_end(), 0..6usize, prop::collection::vec((word(), prop_oneof![Just(0), word()]), 0..4));
     (head, counters, stacks, chain).prop_map(|(head, counters, stacks, chain)| {
-        let (time_ns, cpu, pid, tid, event, weight, (in_kernel, in_exec, entering)) = head;
+        let (time_ns, cpu, pid, tid, event, weight, (in_kernel, in_exec, entering, withheld)) = head;
         let (user_regs, (stack, stack_holes), bytes_below_sp, stack_end, interrupted, kernel) = stacks;
         let (fp_end, n_true, rest) = chain;
         let sample = Sample {
@@ -191,6 +191,7 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             in_kernel,
             in_exec: in_exec && user_regs.is_none(),
             entering_kernel: entering && user_regs.is_none() && stack_holes.is_empty(),
+            withheld: withheld && user_regs.is_some() && stack_holes.is_empty(),
             user_regs,
             user_fp: Vec::new(),
             fp_end,
@@ -279,6 +280,7 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         in_kernel: number.is_multiple_of(4),
         in_exec: false,
         entering_kernel: false,
+        withheld: false,
         user_regs: Some(UserRegs::new(Arch::X86_64, Abi::Bits64, &values)),
         user_fp: vec![
             FpFrame { address: values[16], frame_address: 0 },
