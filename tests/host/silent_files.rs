@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::support::{Ended, assert_balance, compile, fpprof, number, report, wait_until};
+use fpprof_recording::Recording;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL,
 };
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -28,6 +30,15 @@ impl Opens {
     fn answer_all(&mut self) {
         self.answers_all = true;
         self.unanswered.drain(..).for_each(|reply| reply.opened(FileHandle(0), FopenFlags::empty()));
+    }
+}
+
+/// Answers in the end, also where a check fails: until then nothing can end that waits.
+struct AnswersAtLast(Arc<Mutex<Opens>>);
+
+impl Drop for AnswersAtLast {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().answer_all();
     }
 }
 
@@ -90,7 +101,7 @@ impl Filesystem for OneProgram {
     }
 }
 
-/// Check that a recording goes on, and ends, while a program's file system does not answer; and that its stacks are there
+/// Check that a recording goes on, and is completed, while a program's file system does not answer; and that its stacks are there
 /// as those of another program's once it answers `report`.
 #[test]
 fn silent_file_systems_hold_nothing_up() {
@@ -107,10 +118,13 @@ fn silent_file_systems_hold_nothing_up() {
     recorder.args(["record", "-q", "--call-graph", "dwarf,16384", "-o"]).arg(&file);
     recorder.args(["--", "sh", "-c", "\"$0\" 3 & \"$1\" 3; wait"]).arg(mount.join("program")).arg(&own);
     let mut recorder = Ended(recorder.spawn().unwrap());
-    wait_until("the recorder ends", || recorder.try_wait().unwrap().is_some());
-    assert!(recorder.wait().unwrap().success());
+    let _answers = AnswersAtLast(Arc::clone(&opens));
+    let is_ended = |file| Recording::open(file).is_ok_and(|recording| recording.end().is_some());
+    wait_until("the recording ends", || File::open(&file).is_ok_and(is_ended));
     assert!(!opens.lock().unwrap().unanswered.is_empty(), "the recorder has opened the program");
+    // The kernel keeps the recorder until the call that was sent to the server returns.
     opens.lock().unwrap().answer_all();
+    assert!(recorder.wait().unwrap().success());
     let report = report(&file, &[]);
     assert_balance(&report);
     for comm in ["program", "own"] {

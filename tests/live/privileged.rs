@@ -21,10 +21,10 @@ struct Found {
 
 /// Samples of the process of a name.
 fn found(file: &Path, report: &Value, comm: &str) -> Found {
-    let process = report["processes"].as_array().unwrap().iter().find(|process| process["comm"] == comm);
-    let pid = process.map_or(0, |process| process["pid"].as_u64().unwrap());
+    let process = report["processes"].as_array().expect("processes").iter().find(|process| process["comm"] == comm);
+    let pid = process.map_or(0, |process| number(process, "pid"));
     let mut found = Found::default();
-    let mut recording = Recording::open(fs::File::open(file).unwrap()).unwrap();
+    let mut recording = Recording::open(fs::File::open(file).expect("the recording")).expect("a recording");
     let visited = recording.samples(|sample| {
         if u64::from(sample.pid) != pid {
             return;
@@ -35,7 +35,7 @@ fn found(file: &Path, report: &Value, comm: &str) -> Found {
         found.withheld += u64::from(sample.withheld);
         found.with_callers += u64::from(sample.withheld && sample.user_fp.len() >= 2);
     });
-    visited.unwrap();
+    visited.expect("samples");
     found
 }
 

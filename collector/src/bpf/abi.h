@@ -419,7 +419,7 @@ struct abi {
 _Static_assert(sizeof(struct sample_head) == 80 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
 _Static_assert(sizeof(struct interrupted) == 24, "no hidden padding");
-_Static_assert(sizeof(struct open_wait) == 48 + sizeof(struct user_regs), "no hidden padding");
+_Static_assert(sizeof(struct open_wait) == 56 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");
 _Static_assert(__builtin_offsetof(struct cpu_control, pad0) + sizeof(((struct cpu_control *)0)->pad0) ==
 		       __builtin_offsetof(struct cpu_control, tail),

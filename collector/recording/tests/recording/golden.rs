@@ -201,9 +201,9 @@ fn golden_file_of_aarch64() {
     writer.finish(&end()).unwrap();
     let file = writer.into_inner();
     let found = layout::dump(&file);
-    assert_eq!(found, String::from_utf8(compare_or_bless("version5-aarch64.txt", found.as_bytes())).unwrap());
-    let older = std::fs::read(path("version4-aarch64.bin")).unwrap();
-    for golden in [compare_or_bless("version5-aarch64.bin", &file), older] {
+    assert_eq!(found, String::from_utf8(compare_or_bless("version6-aarch64.txt", found.as_bytes())).unwrap());
+    let older = ["version5-aarch64.bin", "version4-aarch64.bin"].map(|name| std::fs::read(path(name)).unwrap());
+    for golden in older.into_iter().chain([compare_or_bless("version6-aarch64.bin", &file)]) {
         let mut recording = Recording::open(Cursor::new(golden)).unwrap();
         assert_eq!(recording.meta(), &aarch64_meta());
         let mut read = Vec::new();
