@@ -99,7 +99,13 @@ impl PerfMaps {
 impl Table {
     /// Hands on the lines that have come; says whether there was room for them. A file that is another, or has become
     /// shorter, is read from its beginning: later lines count.
-    fn take(&mut self, map: &MapFile, parser: &dyn FileParser, total: &mut u64, emit: &mut impl FnMut(Vec<u8>)) -> bool {
+    fn take(
+        &mut self,
+        map: &MapFile,
+        parser: &dyn FileParser,
+        total: &mut u64,
+        emit: &mut impl FnMut(Vec<u8>),
+    ) -> bool {
         let MapFile { ref file, inode, len } = *map;
         if len > MAX_MAP_BYTES {
             return false;
@@ -341,7 +347,10 @@ mod tests {
         for len in [MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
             file.set_len(len).unwrap();
             let mut table = table();
-            lens.push((table.take(&opened(&file), &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)), table.read.1));
+            lens.push((
+                table.take(&opened(&file), &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)),
+                table.read.1,
+            ));
         }
         assert_eq!(lens, [(true, 10), (false, 0)]);
     }

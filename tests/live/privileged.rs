@@ -64,7 +64,15 @@ fn privileged_programs_keep_their_stacks() {
             let all = if collector == "perf-event" && program == &setuid { "-a" } else { "" };
             let given = |options: [&'static str; 2]| options.into_iter().filter(|option| !option.is_empty());
             let mut recorder = fpprof();
-            recorder.args(["record", "-q", "--keep-raw-stacks", "--call-graph", "both,16384", "--collector", collector]);
+            recorder.args([
+                "record",
+                "-q",
+                "--keep-raw-stacks",
+                "--call-graph",
+                "both,16384",
+                "--collector",
+                collector,
+            ]);
             recorder.args(given([option, all])).arg("-o").arg(&file);
             recorder.args(["--", "setpriv", "--reuid", "65534", "--clear-groups"]).arg(program).arg("500");
             let ended = ran(recorder.args(given([how, ""])));
