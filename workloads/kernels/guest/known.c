@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * known SECONDS chain ROUNDS:   main < level_1 < ... < level_12 < burn, in which all the time is spent.
+ * known SECONDS private ROUNDS: the same in a process that must not be dumped.
  * known SECONDS threads ROUNDS: thread_main < worker < burn, in each of four threads.
  * known SECONDS waits ROUNDS:   main < rest < nap, which sleeps for some milliseconds, so many times.
  *
@@ -8,6 +9,7 @@
  */
 #include "../../programs/program.h"
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define CALL(caller, callee)            \
@@ -71,6 +73,10 @@ int main(int argc, char **argv)
 	rounds = argc == 4 ? strtoul(argv[3], NULL, 10) : 0;
 	if (!strcmp(what, "chain")) {
 		level_1();
+	} else if (!strcmp(what, "private")) {
+		if (prctl(PR_SET_DUMPABLE, 0))
+			return 1;
+		level_1();
 	} else if (!strcmp(what, "threads")) {
 		for (int i = 0; i < 4; i++)
 			if (pthread_create(&threads[i], NULL, thread_main, NULL))
@@ -81,7 +87,7 @@ int main(int argc, char **argv)
 	} else if (!strcmp(what, "waits")) {
 		rest();
 	} else {
-		fprintf(stderr, "usage: %s SECONDS chain|threads|waits ROUNDS\n", argv[0]);
+		fprintf(stderr, "usage: %s SECONDS chain|private|threads|waits ROUNDS\n", argv[0]);
 		return 2;
 	}
 	NO_TAIL_CALL();

@@ -23,6 +23,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "fp", applies: is_whole, judge: |results, _| chain(results, "fp", &["fp"]) },
     Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
     Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
+    Check { name: "private", applies: |expects| expects == Expects::Ebpf, judge: private },
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
     Check { name: "-a", applies: is_whole, judge: |results, _| threads(results, "all") },
     Check { name: "off-cpu", applies: is_whole, judge: off_cpu },
@@ -46,6 +47,18 @@ fn is_whole(expects: Expects) -> bool {
 fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<String> {
     results.succeeded(step)?;
     judge(results, step, strategies, CHAIN)
+}
+
+/// One thread as before, of a process that must not be dumped: no stack is copied, and the chain is there all the same.
+fn private(results: &Results, _: Expects) -> anyhow::Result<String> {
+    results.succeeded("private")?;
+    let report = results.report("private", &["--strategies", "fp"])?;
+    balance(&report)?;
+    let (recorded, withheld) = (number(&report, "recorded")?, number(&report, "withheld")?);
+    ensure!(withheld * 10 >= recorded * 8, "expected most of {recorded} stacks not to be copied, got {withheld}");
+    let samples = exact(&results.stacks("private", &["--strategy", "fp"])?, CHAIN, true)?;
+    ensure!(samples >= withheld / 2, "expected chains of {withheld} samples, got {samples}");
+    Ok(withheld.to_string())
 }
 
 /// Four threads.
