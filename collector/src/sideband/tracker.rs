@@ -1,8 +1,9 @@
 //! Which processes are profiled, and what they have mapped.
 
 use fpprof_recording::MappingRanges;
-use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
-use rustc_hash::FxHashMap;
+use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 /// Follows the process events: which processes are profiled, and where they have something mapped.
@@ -31,6 +32,8 @@ struct Process {
     ranges: Arc<MappingRanges>,
     /// Of these, where code is or was.
     code: Arc<MappingRanges>,
+    /// The last mapping that was to be written.
+    latest: Option<Mapped>,
     /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
     /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
     /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
@@ -41,6 +44,29 @@ struct Process {
     /// From when on everything it has mapped is known; `None` while it is not.
     described_ns: Option<u64>,
     exec: Exec,
+}
+
+/// A mapping, without its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mapped {
+    /// Start, length and offset in the file.
+    place: (u64, u64, u64),
+    /// Protection and flags.
+    how: (u32, u32),
+    identity: FileIdentity,
+    /// Of its path.
+    hash: u64,
+}
+
+impl Mapped {
+    fn of(mmap: &Mmap) -> Self {
+        Self {
+            place: (mmap.start, mmap.len, mmap.file_offset),
+            how: (mmap.prot, mmap.flags),
+            identity: mmap.identity,
+            hash: FxBuildHasher.hash_one(&mmap.path),
+        }
+    }
 }
 
 /// How far a process has come with the program it last executed.
@@ -81,7 +107,8 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Keep,
-    /// A mapping without code where no code was: nothing to be written, no address is looked up there.
+    /// A mapping without code where no code was, or the same mapping once more: nothing to be written, since every address
+    /// leads where it did.
     Pass,
     /// Of a process that is not profiled.
     Skip,
@@ -108,6 +135,7 @@ impl Tracker {
         let was_described = process.described_ns.is_some();
         let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
             .then(|| std::mem::take(&mut process.ranges));
+        process.latest = None;
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
         if process.threads.is_empty() {
@@ -193,7 +221,13 @@ impl Tracker {
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
         }
-        if is_of_use { Verdict::Keep } else { Verdict::Pass }
+        // As from a program that loads and unloads a library without end.
+        let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
+        if !is_of_use || (mapped.is_some() && mapped == process.latest) {
+            return Verdict::Pass;
+        }
+        process.latest = mapped;
+        Verdict::Keep
     }
 
     fn comm(&mut self, comm: &Comm) -> Verdict {
@@ -202,7 +236,7 @@ impl Tracker {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
             process.described_ns = Some(comm.time_ns);
-            process.code = Arc::default();
+            (process.code, process.latest) = (Arc::default(), None);
             let former = std::mem::take(&mut process.ranges);
             self.keep(comm.pid, comm.time_ns, former);
         }
@@ -230,6 +264,7 @@ impl Tracker {
         let child = Process {
             ranges: Arc::clone(&parent.ranges),
             code: Arc::clone(&parent.code),
+            latest: parent.latest,
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),

@@ -165,9 +165,9 @@ fn code_after<'a>(mappings: impl Iterator<Item = &'a (u64, u64, bool)>) -> BTree
 
 proptest! {
     /// Check that without the mappings that are passed over, the same code is in the same places; and that those without code
-    /// in places of their own are passed over.
+    /// in places of their own are passed over, as is the same mapping once more.
     #[test]
-    fn mappings_without_code_are_passed_over(
+    fn mappings_that_change_no_code_are_passed_over(
         mappings in prop::collection::vec((0..40_u64, 1..8_u64, any::<bool>()), 0..30),
     ) {
         let mut tracker = Tracker::new(true);
@@ -178,6 +178,13 @@ proptest! {
         };
         let verdicts: Vec<_> = mappings.iter().map(&mut map).collect();
         prop_assert_eq!(map(&(100, 1, false)), Verdict::Pass);
+        let last = (50, 1, true);
+        prop_assert_eq!([map(&last), map(&last), map(&(50, 2, true)), map(&last)], [
+            Verdict::Keep,
+            Verdict::Pass,
+            Verdict::Keep,
+            Verdict::Keep
+        ]);
         let kept = mappings.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Keep);
         prop_assert_eq!(code_after(kept.map(|(mapping, _)| mapping)), code_after(mappings.iter()));
     }
