@@ -125,6 +125,67 @@ fn folded(file: &Path, options: &[&str]) -> Ran {
     ran
 }
 
+/// The first number behind `key` in a text.
+fn number_after(text: &str, key: &str) -> Option<u64> {
+    let digits = text.split_once(key)?.1.trim_start();
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Check that of each kind of file that perf writes, into a file and into a pipe, as many samples are imported as perf
+/// counts in it, and that all of them are accounted for; and that a file without times is refused as such.
+#[test]
+fn counts_are_perfs_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (perf_data, recording) = (dir.path().join("perf.data"), dir.path().join("recording"));
+    let kinds = [
+        &["-g"][..],
+        &["-c", "500000", "--no-inherit", "-T"],
+        &["-g", "--per-thread", "-T"],
+        &["-g", "-a"],
+        &["-g", "-z"],
+        &["-g", "-d", "-T", "-W", "--sample-cpu", "--phys-data", "--running-time"],
+        &["-g", "--namespaces", "--switch-events", "--all-cgroups"],
+        &["-g", "-e", "cpu-clock,task-clock,context-switches"],
+        &["-g", "-e", "{cpu-clock,task-clock}:S"],
+        &["--call-graph", "dwarf,4096"],
+        &["--call-graph", "dwarf,4096", "-a", "-z"],
+        &["--call-graph", "dwarf,4096", "--user-callchains", "--buildid-all"],
+        &["--user-regs=ip,sp,bp", "--intr-regs=ip,sp", "-F", "99"],
+    ];
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    for kind in kinds {
+        for output in [perf_data.to_str().unwrap(), "-"] {
+            let mut perf = Command::new("perf");
+            perf.args(["record", "-q", "-e", "cpu-clock", "-F", "999"]).args(kind).args(["-o", output]);
+            let perf = perf.args(["--", "sh", "-c", busy]).output().unwrap();
+            let case = format!("{kind:?} {output}: {}", String::from_utf8_lossy(&perf.stderr));
+            assert!(perf.status.success(), "{case}");
+            if output == "-" {
+                std::fs::write(&perf_data, &perf.stdout).unwrap();
+            }
+            let counted = ran(Command::new("perf").args(["report", "--stats", "-i"]).arg(&perf_data));
+            let samples = number_after(&counted.stdout, "SAMPLE events:").filter(|&samples| samples > 20);
+            assert!(samples.is_some(), "{case}: {counted:?}");
+            let imported = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
+            assert_eq!(imported.status, 0, "{case}: {}", imported.stderr);
+            assert_eq!(
+                number_after(&imported.stderr, "imported"),
+                samples,
+                "{case}: {}{}",
+                counted.stdout,
+                imported.stderr
+            );
+            let report = report(&recording, &[]);
+            assert_eq!(report["unaccounted"], 0, "{case}: {report:#}");
+        }
+    }
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "--per-thread", "-o"]).arg(&perf_data).args(["--", "sh", "-c", busy]);
+    assert_eq!(ran(&mut perf).status, 0);
+    let refused = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
+    assert!(refused.status == 1 && refused.stderr.contains("perf record --timestamp"), "{refused:?}");
+}
+
 /// Check that the stacks of a perf.data file are the same whether it is imported first or folded as it is read, by
 /// registers and stack, by callchains and compressed, in whatever detail; and that what perf wrote into a pipe must be
 /// imported.

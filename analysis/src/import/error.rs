@@ -27,6 +27,9 @@ pub enum ImportError {
          `perf record --sample-identifier`"
     )]
     Mixed,
+    /// Without times nothing says which mappings a sample has.
+    #[error("the samples in the perf.data file have no time or no thread; record with `perf record --timestamp`")]
+    Untimed,
     /// Samples of other machines cannot be unwound.
     #[error("the perf.data file is from {0}; supported: x86_64, aarch64")]
     Arch(String),

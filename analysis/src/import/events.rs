@@ -39,6 +39,9 @@ impl Events {
         let mut layout = RecordParseInfo::new(&attribute.attr, Endianness::LittleEndian);
         let read = ReadValues::new(layout.sample_format, attribute.read_format);
         layout.sample_format.remove(SampleFormat::READ);
+        if !layout.sample_format.contains(SampleFormat::TIME | SampleFormat::TID) {
+            return Err(ImportError::Untimed);
+        }
         // A record's event is known by its number, which must stand in the same place whatever the event.
         let id = layout.id_parse_info;
         let is_told = |first: &RecordParseInfo| {
