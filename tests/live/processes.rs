@@ -23,9 +23,9 @@ fn chain(directory: &Path) -> PathBuf {
 
 /// Records what runs that chain for so many seconds until there is enough of it, and checks that nearly all of its stacks
 /// are complete under call frame information. What prepares it is in the recording, too.
-fn assert_chain(what: &str, file: &Path, script: impl Fn(u32) -> String) {
+fn assert_chain(what: &str, file: &Path, options: &[&str], script: impl Fn(u32) -> String) {
     until_enough(what, |seconds| {
-        record(file, &OPTIONS, &["sh", "-c", &script(seconds)]);
+        record(file, &[&OPTIONS, options].concat(), &["sh", "-c", &script(seconds)]);
         assert_balance(&report(file, &[]));
         let found = stacks(file, "dwarf");
         let samples = |is_it: &dyn Fn(&Stack) -> bool| -> u64 {
@@ -42,7 +42,7 @@ fn assert_chain(what: &str, file: &Path, script: impl Fn(u32) -> String) {
     });
 }
 
-/// Check that a program that runs as another user by its file's rights has its stacks like any other.
+/// Check that a program that runs as another user by its file's rights has its stacks like any other, if they are asked for.
 #[test]
 fn setuid_programs_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -50,7 +50,7 @@ fn setuid_programs_are_complete() {
     chown(&program, Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("its rights");
     let file = dir.path().join("recording");
-    assert_chain("setuid", &file, |seconds| format!("exec {} {seconds}", program.display()));
+    assert_chain("setuid", &file, &["--include-privileged"], |seconds| format!("exec {} {seconds}", program.display()));
 }
 
 /// Check that programs in pid, user and mount namespaces of their own have complete stacks with names, even where their
@@ -72,12 +72,12 @@ fn namespaces_are_complete() {
     ];
     for script in scripts {
         let file = dir.path().join("recording");
-        assert_chain(&script, &file, |seconds| format!("{script} {seconds}"));
+        assert_chain(&script, &file, &[], |seconds| format!("{script} {seconds}"));
     }
 }
 
 /// Check that processes that forbid others to look into them, and themselves nearly every system call, have complete
-/// stacks when they are attached to.
+/// stacks when they are attached to, if that is asked for.
 #[test]
 fn closed_processes_are_complete() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -89,7 +89,7 @@ fn closed_processes_are_complete() {
         wait_until("the program runs", || started.exists());
         let (file, pid) = (dir.path().join("recording"), child.id().to_string());
         let (all, found) = until_enough("samples", |seconds| {
-            let options = ["-p", &pid, "--duration", &seconds.to_string(), "-o"];
+            let options = ["--include-privileged", "-p", &pid, "--duration", &seconds.to_string(), "-o"];
             let recorded = ran(fpprof().arg("record").args(OPTIONS).args(options).arg(&file));
             assert_eq!(recorded.status, 0, "{}", recorded.stderr);
             assert_balance(&report(&file, &[]));

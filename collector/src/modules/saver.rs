@@ -17,6 +17,8 @@ use std::thread::JoinHandle;
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
 /// Files whose paths are looked at each time.
 const FILES_A_LOOK: usize = 2048;
+/// Files of a place that are looked at together, so that this takes a moment only.
+const FILES_A_CALL: usize = 256;
 
 /// What the saver is to do.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl Work {
 
     fn take(&mut self, job: Job) {
         match job {
-            Job::File(file) => self.look_at(file.place, vec![Arc::new(file)]),
+            Job::File(file) => self.look_at(file.place, &[Arc::new(file)]),
             Job::Table(pid, place, directory) => self.tables.add(pid, place, directory),
             Job::Dump(dump) => self.dumps.add(dump),
             Job::Bytes(module) => _ = hand_on(&self.emit, module),
@@ -153,25 +155,25 @@ impl Work {
         }
         self.n_silent = 0;
         for (place, files) in places {
-            self.look_at(place, files);
+            files.chunks(FILES_A_CALL).for_each(|some| self.look_at(place, some));
         }
         let Self { calls, emit, parser, .. } = self;
         self.tables.look(calls, parser.as_ref(), &mut |module| _ = hand_on(emit, module));
         self.dumps.look(parser.as_ref(), &mut |module| _ = hand_on(emit, module));
     }
 
-    fn look_at(&mut self, place: Place, files: Vec<Arc<WatchedFile>>) {
-        let looked_at = files.clone();
+    fn look_at(&mut self, place: Place, files: &[Arc<WatchedFile>]) {
+        let looked_at = files.to_vec();
         let still_there = move || looked_at.iter().map(|file| file.is_still_there()).collect::<Vec<_>>();
         let Some(are_still_there) = self.calls.call(place, still_there) else {
             self.n_silent += files.len() as u64;
-            return self.files.extend(files);
+            return self.files.extend_from_slice(files);
         };
-        for (file, is_still_there) in files.into_iter().zip(are_still_there) {
+        for (file, is_still_there) in files.iter().zip(are_still_there) {
             if is_still_there {
-                self.files.push(file);
+                self.files.push(Arc::clone(file));
             } else {
-                self.save(&file);
+                self.save(file);
             }
         }
     }

@@ -9,43 +9,64 @@ use std::os::unix::fs::MetadataExt as _;
 const BELIEVED_NS: u64 = 100_000_000;
 
 /// What is known of processes that were sampled.
-#[derive(Debug, Default)]
-pub(super) struct Dumpable(FxHashMap<u32, Known>);
+#[derive(Debug)]
+pub(super) struct Dumpable {
+    processes: FxHashMap<u32, Known>,
+    /// What counts for a process that has ended before it was looked at.
+    gone: bool,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
     may_be_dumped: bool,
     /// A sample from then on needs another look: a while later, or after the next exec.
     until_ns: u64,
+    /// It has executed another program since.
+    is_of_former: bool,
 }
 
 impl Dumpable {
+    /// Of a recording of everything, strangers included, or only of what the user has named.
+    pub(super) fn new(follows_all: bool) -> Self {
+        // The kernel takes the events of named processes away when they execute a setuid program.
+        Self { processes: FxHashMap::default(), gone: !follows_all }
+    }
+
     /// Takes note of an event of a profiled process.
     pub(super) fn apply(&mut self, event: &Sideband) {
-        if let Sideband::Comm(comm) = event
-            && comm.exec
-            && let Some(known) = self.0.get_mut(&comm.pid)
-        {
-            known.until_ns = known.until_ns.min(comm.time_ns);
+        match event {
+            Sideband::Comm(comm) if comm.exec => {
+                if let Some(known) = self.processes.get_mut(&comm.pid) {
+                    (known.until_ns, known.is_of_former) = (known.until_ns.min(comm.time_ns), true);
+                }
+            }
+            Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
+                if let Some(&parent) = self.processes.get(&fork.parent_pid) {
+                    self.processes.insert(fork.pid, Known { until_ns: fork.time_ns, ..parent });
+                }
+            }
+            _ => {}
         }
     }
 
-    /// Whether a sample's process may be dumped. One that has ended before it was looked at counts as one that may not.
+    /// Whether a sample's process may be dumped.
     pub(super) fn allows(&mut self, pid: u32, time_ns: u64) -> bool {
-        match self.0.get(&pid) {
-            Some(known) if time_ns < known.until_ns => known.may_be_dumped,
-            _ => {
-                // Inside execve it is not known yet.
-                let Some(may_be_dumped) = may_be_dumped(pid) else { return false };
-                self.0.insert(pid, Known { may_be_dumped, until_ns: time_ns.saturating_add(BELIEVED_NS) });
-                may_be_dumped
-            }
+        let known = self.processes.get(&pid);
+        if let Some(known) = known.filter(|known| time_ns < known.until_ns) {
+            return known.may_be_dumped;
         }
+        let Some(may_be_dumped) = may_be_dumped(pid) else {
+            // It has ended, or is inside execve.
+            return known.filter(|known| !known.is_of_former).map_or(self.gone, |known| known.may_be_dumped);
+        };
+        let until_ns = time_ns.saturating_add(BELIEVED_NS);
+        self.processes.insert(pid, Known { may_be_dumped, until_ns, is_of_former: false });
+        may_be_dumped
     }
 
     /// Forgets processes that are not known any more.
     pub(super) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
-        self.0.retain(|&pid, _| is_known(pid));
+        self.processes.retain(|&pid, _| is_known(pid));
     }
 }
 
@@ -64,29 +85,39 @@ fn may_be_dumped(pid: u32) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_recording::model::Comm;
+    use fpprof_recording::model::{Comm, Fork};
 
-    /// Check that what was found is believed for a while or until an exec, and that of a process that is gone nothing is
-    /// copied.
+    /// Check that what was found is believed for a while, and of a process that has ended, and of its children, for ever; that
+    /// nothing is known of a program that was executed since; and that what nothing is known of may be dumped if the user has
+    /// named it.
     #[test]
     fn what_may_be_dumped() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = child.id();
-        let mut dumpable = Dumpable::default();
+        let fork =
+            |pid, parent_pid| Sideband::Fork(Fork { time_ns: 6, pid, tid: pid, parent_pid, parent_tid: parent_pid });
+        let exec = |pid, time_ns| {
+            Sideband::Comm(Comm { pid, tid: pid, time_ns, comm: Vec::new(), exec: true, start_ticks: 0 })
+        };
+        let mut dumpable = Dumpable::new(true);
         let began = std::time::Instant::now();
         // The kernel tells of an exec before it notes what the program is told.
         while !dumpable.allows(pid, 5) && began.elapsed() < std::time::Duration::from_secs(60) {}
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(dumpable.allows(pid, 4 + BELIEVED_NS), "it is believed for a while");
-        assert!(!dumpable.allows(pid, 5 + BELIEVED_NS));
-        assert!(!dumpable.allows(u32::MAX, 5));
+        let gone = u32::MAX;
+        dumpable.apply(&fork(gone, pid));
+        for pid in [pid, gone] {
+            assert!(dumpable.allows(pid, 5) && dumpable.allows(pid, 5 + BELIEVED_NS), "{pid}");
+            dumpable.apply(&exec(pid, 50));
+            assert_eq!([49, 50].map(|time_ns| dumpable.allows(pid, time_ns)), [pid != gone, false], "{pid}");
+        }
+        assert!(!dumpable.allows(gone - 1, 5) && Dumpable::new(false).allows(gone - 1, 5));
         let own = std::process::id();
-        dumpable.0.insert(own, Known { may_be_dumped: false, until_ns: 100 });
-        let exec = Comm { pid: own, tid: own, time_ns: 50, comm: Vec::new(), exec: true, start_ticks: 0 };
-        dumpable.apply(&Sideband::Comm(exec));
+        dumpable.processes.insert(own, Known { may_be_dumped: false, until_ns: 100, is_of_former: false });
+        dumpable.apply(&exec(own, 50));
         assert_eq!([49, 50].map(|time_ns| dumpable.allows(own, time_ns)), [false, true]);
         dumpable.forget_ended(|pid| pid == own);
-        assert_eq!(dumpable.0.len(), 1);
+        assert_eq!(dumpable.processes.len(), 1);
     }
 }

@@ -82,7 +82,8 @@ impl Cursor {
 
 impl<W: Write> Reader<W> {
     pub(super) fn new(writer: RecordingWriter<W>, events: Events, modules: Modules, options: Options) -> Self {
-        let tracker = Tracker::new(!events.has_threads());
+        let follows_all = !events.has_threads();
+        let tracker = Tracker::new(follows_all);
         Self {
             writer,
             events,
@@ -90,7 +91,7 @@ impl<W: Write> Reader<W> {
             sharing: Sharing::default(),
             modules,
             stack_ends: StackEnds::default(),
-            dumpable: Dumpable::default(),
+            dumpable: Dumpable::new(follows_all),
             options,
             write_failed: None,
             ring_bytes: 0,
