@@ -84,10 +84,11 @@ fn privileged_programs_keep_their_stacks() {
             if all.is_empty() {
                 assert_eq!(number(&report, "withheld"), found.withheld, "{case}");
                 let warns = report["warnings"].to_string().contains("--include-privileged");
-                assert_eq!(warns, !is_copied, "{case}: {report:#}");
+                assert_eq!(warns, found.withheld > 0, "{case}: {report:#}");
             }
             if is_copied {
-                assert!(found.with_secret > 50 && found.withheld == 0, "{case}: {found:?}");
+                // `setpriv` has changed its user before it executes the program.
+                assert!(found.with_secret > 50 && found.withheld < 10, "{case}: {found:?}");
             } else {
                 assert!(found.with_secret == 0 && found.withheld > 50, "{case}: {found:?}");
                 assert!(found.with_callers * 100 >= found.withheld * 90, "{case}: {found:?}");

@@ -218,16 +218,16 @@ impl Tracker {
         }
         // What `/proc` showed is written whole: what was there before is not known.
         let is_of_use = is_code || mmap.synthesized || process.code.overlaps(mmap.start, end);
+        // As from a program that loads and unloads a library without end.
+        let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
+        let is_as_before = mapped.is_some() && mapped == process.latest;
+        if is_of_use {
+            process.latest = mapped;
+        }
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
         }
-        // As from a program that loads and unloads a library without end.
-        let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
-        if !is_of_use || (mapped.is_some() && mapped == process.latest) {
-            return Verdict::Pass;
-        }
-        process.latest = mapped;
-        Verdict::Keep
+        if is_of_use && !is_as_before { Verdict::Keep } else { Verdict::Pass }
     }
 
     fn comm(&mut self, comm: &Comm) -> Verdict {
