@@ -42,7 +42,7 @@ pub(crate) const TRAPS: &[Suite] = &[
 ];
 
 pub(crate) const SECRETS: &[Suite] = &[
-    suite(LIVE, &["secrets_are_zeroed", "replaced_programs_are_kept"]),
+    suite(LIVE, &["secrets_are_zeroed", "replaced_programs_are_kept", "privileged_programs_keep_their_stacks"]),
     suite(
         &["--test", "recording"],
         &[
