@@ -1,6 +1,6 @@
 //! Checks of kernel support and permissions.
 
-use crate::bpf::{Filter, Layout, ProgramConfig, Programs, WaitSpec};
+use crate::bpf::{Filter, Layout, ProgramConfig, Programs, WaitSpec, keep_messages, lacks_helpers};
 use crate::error::Error;
 use crate::event::{Event, Opened};
 use crate::host::kernel_release;
@@ -50,6 +50,7 @@ impl Check {
 }
 
 const WITHOUT_BPF: &str = "without BPF (perf_event)";
+const OFF_CPU: &str = "blocked time (--off-cpu)";
 
 /// Whether anything can be recorded after these checks, be it without BPF.
 #[must_use]
@@ -58,13 +59,18 @@ pub fn can_record(checks: &[Check]) -> bool {
     has_bpf || checks.iter().any(|check| check.name == WITHOUT_BPF && check.ok())
 }
 
-/// How an ordinary user gets to record with eBPF.
+/// How to get to record more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advice {
-    /// Commands for root, one after the other.
-    pub commands: Vec<String>,
-    /// What they allow to whom.
-    pub consequence: &'static str,
+pub enum Advice {
+    /// How an ordinary user gets to record with eBPF.
+    Allow {
+        /// Commands for root, one after the other.
+        commands: Vec<String>,
+        /// What they allow to whom.
+        consequence: &'static str,
+    },
+    /// What has to be another way on this machine, as a sentence.
+    Change(String),
 }
 
 /// What can be recorded after these checks, in words, and what would allow more, if anything does. `program` is the file that
@@ -74,18 +80,20 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
     let of = |name: &str| checks.iter().find(|check| check.name == name);
     let lacks = |name: &str| of(name).is_some_and(|check| check.verdict != Verdict::Ok);
     let missing: Vec<&Check> = checks.iter().filter(|check| check.name != WITHOUT_BPF && !check.ok()).collect();
+    let without_waits = if lacks(OFF_CPU) { " but --off-cpu" } else { "" };
     let possible = match (missing.is_empty(), lacks("CAP_SYS_PTRACE")) {
-        (true, false) => "with eBPF: everything".to_owned(),
-        (true, true) => "with eBPF: everything that starts from now on, and your own processes; the mappings of \
+        (true, false) => format!("with eBPF: everything{without_waits}"),
+        (true, true) => format!(
+            "with eBPF: everything{without_waits} that starts from now on, and your own processes; the mappings of \
             other users' running processes are unreadable"
-            .to_owned(),
+        ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
     // What no capability changes comes first.
     let deeper = missing.iter().find(|check| !CURED_BY_CAPABILITIES.contains(&check.name));
     let wanted = if with_ptrace { [CAPABILITIES, PTRACE_CAPABILITIES].concat() } else { CAPABILITIES.to_vec() };
     let advice = match deeper {
-        Some(check) => Some(Advice { commands: vec![check.remedy.clone()], consequence: "" }),
+        Some(check) => Some(Advice::Change(check.remedy.clone())),
         None if wanted.iter().any(|name| lacks(name)) => Some(allow(program, &wanted, with_ptrace)),
         None => None,
     };
@@ -108,7 +116,7 @@ fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
         "the group fpprof can then record the stacks of all processes, including root's; --with-ptrace adds \
          CAP_SYS_PTRACE, which also gives access to their files and mappings"
     };
-    Advice { commands, consequence }
+    Advice::Allow { commands, consequence }
 }
 
 /// What recording with eBPF needs.
@@ -116,31 +124,19 @@ const CAPABILITIES: &[&str] = &["CAP_BPF", "CAP_PERFMON"];
 /// What recording other users' running processes needs as well.
 const PTRACE_CAPABILITIES: &[&str] = &["CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE"];
 /// Checks that fail for want of them.
-const CURED_BY_CAPABILITIES: [&str; 7] = [
-    "CAP_BPF",
-    "CAP_PERFMON",
-    "perf_event_paranoid",
-    "sampling event",
-    "BPF programs load",
-    "process events",
-    "blocked time (--off-cpu)",
-];
+const CURED_BY_CAPABILITIES: [&str; 7] =
+    ["CAP_BPF", "CAP_PERFMON", "perf_event_paranoid", "sampling event", "BPF programs load", "process events", OFF_CPU];
 
 /// Tries everything that recording needs, down to loading the programs; nothing is left behind.
 #[must_use]
 pub fn probe() -> Vec<Check> {
+    keep_messages();
+    let programs = programs();
     let mut checks = vec![kernel(), btf(), pid_namespace()];
-    checks.extend(capabilities());
+    checks.extend(capabilities(programs.ok()));
     checks.extend([paranoid(), event(), max_sample_rate(), lockdown(), unprivileged_bpf()]);
-    checks.extend([
-        programs(),
-        off_cpu(),
-        stack_ends(),
-        process_events(),
-        statistics(),
-        kernel_symbols(),
-        without_bpf(),
-    ]);
+    let stack_ends = stack_ends(programs.ok());
+    checks.extend([programs, off_cpu(), stack_ends, process_events(), statistics(), kernel_symbols(), without_bpf()]);
     checks
 }
 
@@ -161,7 +157,8 @@ fn pid_namespace() -> Check {
     Check::new("PID namespace", is_initial, Verdict::Missing, detail, remedy)
 }
 
-fn capabilities() -> impl Iterator<Item = Check> {
+/// `has_programs`: the BPF programs can be loaded.
+fn capabilities(has_programs: bool) -> impl Iterator<Item = Check> {
     const NEEDED: &str = "run as root, or see the end of this list";
     const RESOURCE: &str = "needed before Linux 5.11 only; there, also raise the limit: ulimit -l unlimited";
     const PTRACE: &str = "needed to read the mappings of other users' running processes; run as root";
@@ -179,7 +176,13 @@ fn capabilities() -> impl Iterator<Item = Check> {
     .into_iter()
     .map(move |(name, capability, otherwise, remedy)| {
         let has = mine.has(capability);
-        Check::new(name, has, otherwise, if has { "yes" } else { "no" }, remedy)
+        let is_needless = capability == Capabilities::SYS_RESOURCE && has_programs;
+        let detail = match (has, is_needless) {
+            (true, _) => "yes",
+            (false, true) => "no, and not needed by this kernel",
+            (false, false) => "no",
+        };
+        Check::new(name, has || is_needless, otherwise, detail, remedy)
     })
 }
 
@@ -259,7 +262,11 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
 
 fn programs() -> Check {
     let name = "BPF programs load";
-    let remedy = "see the checks above; if all are ok, report a bug with the output of `fpprof record -v`";
+    let remedy = if lacks_helpers() {
+        "use Linux 5.17 or newer; until then `record` samples with perf events"
+    } else {
+        "see the checks above; if all are ok, report a bug with the output of `fpprof record -v`"
+    };
     match try_programs(None) {
         Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
         Err(error) => Check::new(name, false, Verdict::Missing, reason(&error), remedy),
@@ -275,24 +282,28 @@ fn reason(error: &Error) -> String {
 }
 
 fn off_cpu() -> Check {
-    let name = "blocked time (--off-cpu)";
     let waits = crate::plan::wait_spec(0);
     match try_programs(Some(waits)) {
         Ok(()) if waits.stacks_at_block => {
-            let remedy = "cheaper from Linux 6.15 on (sched_exit)";
-            Check::new(name, false, Verdict::Reduced, "with sched_switch only, at a higher cost", remedy)
+            let detail = "yes, by sched_switch alone (cheaper from Linux 6.15 on, which has sched_exit)";
+            Check::new(OFF_CPU, true, Verdict::Ok, detail, "")
         }
-        Ok(()) => Check::new(name, true, Verdict::Ok, "yes", ""),
-        Err(error) => Check::new(name, false, Verdict::Reduced, reason(&error), "see `BPF programs load`"),
+        Ok(()) => Check::new(OFF_CPU, true, Verdict::Ok, "yes", ""),
+        Err(error) => Check::new(OFF_CPU, false, Verdict::Reduced, reason(&error), "see `BPF programs load`"),
     }
 }
 
-/// Whether the kernel tells a sampling program where a stack ends.
-fn stack_ends() -> Check {
+/// From where it is known where a stack ends. `has_programs`: the BPF programs can be loaded.
+fn stack_ends(has_programs: bool) -> Check {
+    let name = "ends of stacks";
+    if !has_programs {
+        let remedy = "perf events copy as many bytes as --call-graph allows, also beyond the end of a stack";
+        return Check::new(name, false, Verdict::Reduced, "from process events", remedy);
+    }
     let is_realtime = read_number("/sys/kernel/realtime") == Some(1);
     let detail = if is_realtime { "from /proc (PREEMPT_RT)" } else { "from the kernel" };
     let remedy = "none; the first sample of each thread copies as many bytes as --call-graph allows";
-    Check::new("ends of stacks", !is_realtime, Verdict::Reduced, detail, remedy)
+    Check::new(name, !is_realtime, Verdict::Reduced, detail, remedy)
 }
 
 fn process_events() -> Check {
@@ -315,7 +326,7 @@ fn without_bpf() -> Check {
     let name = WITHOUT_BPF;
     let rights = crate::perf_event::Rights::now();
     let detail = match (rights.may_sample_cpus(), rights.may_sample_kernel(), rights.may_sample_own()) {
-        (true, _, _) => "everything, with at most 65528 bytes of stack",
+        (true, _, _) => "everything but -t, -G, --off-cpu and uprobes, with at most 65528 bytes of stack",
         (_, true, _) => "your own processes, user space and kernel",
         (_, _, true) => "your own processes, user space only",
         _ => "nothing",
@@ -363,9 +374,10 @@ mod tests {
         let (possible, advice) = with(ok, reduced, ok);
         assert!(possible.starts_with("with eBPF: everything that starts") && advice.is_none(), "{possible}");
         let (possible, advice) = with(missing, reduced, ok);
-        assert_eq!((possible.as_str(), advice.map(|advice| advice.commands.len())), ("without eBPF: own", Some(5)));
+        assert_eq!(possible, "without eBPF: own");
+        assert!(matches!(&advice, Some(Advice::Allow { commands, .. }) if commands.len() == 5), "{advice:?}");
         let (_, advice) = with(missing, reduced, missing);
-        assert_eq!(advice.map(|advice| advice.commands), Some(vec!["change kernel".to_owned()]));
+        assert_eq!(advice, Some(Advice::Change("change kernel".to_owned())));
     }
 
     /// Check that the advice lets only a group run the program, and gives it the right to read other users' files only if
@@ -377,7 +389,7 @@ mod tests {
             [(false, "cap_bpf,cap_perfmon"), (true, "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore")]
         {
             let (_, advice) = conclude(&checks, Path::new("/x/fpprof"), with_ptrace);
-            let commands = advice.expect("there is advice").commands;
+            let Some(Advice::Allow { commands, .. }) = advice else { panic!("expected commands, got {advice:?}") };
             assert!(commands.contains(&format!("setcap {capabilities}+ep /x/fpprof")), "{commands:?}");
             assert!(commands.contains(&"chmod 0750 /x/fpprof".to_owned()), "{commands:?}");
             assert!(commands.contains(&"chown root:fpprof /x/fpprof".to_owned()), "{commands:?}");

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED};
 use crate::output;
-use fpprof_collector::doctor::{self, Check, Verdict};
+use fpprof_collector::doctor::{self, Advice, Check, Verdict};
 use fpprof_reports::terminal::{self, CheckStatus};
 use std::path::Path;
 
@@ -36,12 +36,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     output::write_whole(Path::new("-"), |mut out| {
         terminal::checks(&checks, &output::style(), &mut out)?;
         writeln!(out, "possible   {possible}")?;
-        let Some(advice) = &advice else { return Ok(()) };
-        writeln!(out, "for more   as root:")?;
-        for command in &advice.commands {
-            writeln!(out, "             {command}")?;
+        match &advice {
+            None => Ok(()),
+            Some(Advice::Change(sentence)) => writeln!(out, "for more   {sentence}"),
+            Some(Advice::Allow { commands, consequence }) => {
+                writeln!(out, "for more   as root:")?;
+                commands.iter().try_for_each(|command| writeln!(out, "             {command}"))?;
+                writeln!(out, "           {consequence}")
+            }
         }
-        if advice.consequence.is_empty() { Ok(()) } else { writeln!(out, "           {}", advice.consequence) }
     })?;
     Ok(if can_record { DONE } else { FAILED })
 }

@@ -24,9 +24,11 @@ const INTERRUPTED_ROOM: u64 = size_of::<interrupted>() as u64 + limit::RED_ZONE_
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
-/// Rings of all CPUs together take no more kernel memory than this, slack included, unless asked to: or, where CPUs are
-/// very many, what [`MIN_PARTS`] of the largest samples take.
+/// Rings of all CPUs together, those of process events among them, take no more kernel memory than this, slack included,
+/// unless asked to: or, where CPUs are very many, what [`MIN_PARTS`] of the largest samples take.
 const MAX_DEFAULT_TOTAL: u64 = 256_000_000;
+/// What of it samples have.
+const MAX_SAMPLES_TOTAL: u64 = MAX_DEFAULT_TOTAL - crate::sideband::TOTAL_BYTES;
 /// Ring of a CPU when nothing is asked for: room for so many of the largest samples, which is 30 ms at 5 kHz, within
 /// these bounds.
 const DEFAULT_SAMPLES: u64 = 160;
@@ -82,7 +84,7 @@ impl Layout {
         }
         let max_record_bytes = head + chunk.next_multiple_of(8) + LINES + room + KERNEL_ROOM + GAPS_ROOM;
         let needed = (2 * max_record_bytes).next_power_of_two();
-        let largest = (MAX_DEFAULT_TOTAL / n_rings.max(1)).min(LARGEST_DEFAULT_RING);
+        let largest = (MAX_SAMPLES_TOTAL / n_rings.max(1)).min(LARGEST_DEFAULT_RING);
         let ring_bytes = match asked {
             Some(asked) if asked < needed => return Err(LayoutError::RingTooSmall { asked, needed }),
             Some(asked) if asked > MAX_RING => return Err(LayoutError::RingTooLarge { asked, max: MAX_RING }),
@@ -147,7 +149,7 @@ mod tests {
         for n_rings in [1, 2, 3, 64, 256, 512] {
             let layout = layout(CaptureMode::Both { stack_bytes: 65_536 }, n_rings);
             assert!(
-                (layout.n_parts * layout.value_bytes) * n_rings <= MAX_DEFAULT_TOTAL,
+                (layout.n_parts * layout.value_bytes) * n_rings <= MAX_SAMPLES_TOTAL,
                 "{n_rings} rings: {layout:?}"
             );
             assert!(layout.ring_bytes() >= 3 * layout.max_record_bytes, "{n_rings} rings: {layout:?}");

@@ -16,8 +16,8 @@ pub fn print_libbpf_messages() {
     IS_VERBOSE.store(true, Ordering::Relaxed);
 }
 
-/// Takes libbpf's messages from now on.
-pub(super) fn begin() {
+/// Keeps the warnings of libbpf from now on, instead of printing them.
+pub(crate) fn keep_messages() {
     kept().clear();
     let level = if IS_VERBOSE.load(Ordering::Relaxed) { PrintLevel::Debug } else { PrintLevel::Warn };
     libbpf_rs::set_print(Some((level, take)));
@@ -42,12 +42,15 @@ fn kept() -> std::sync::MutexGuard<'static, String> {
 /// What was refused since the last load began, in one line; `None` where libbpf did not say.
 pub(crate) fn refusal() -> Option<String> {
     // Asked first: the verifier stumbles over other things before it comes to a helper that it does not know.
-    let missing: Vec<&str> = HELPERS.iter().filter(|(_, id)| lacks_helper(*id)).map(|&(name, _)| name).collect();
+    let missing = missing_helpers();
     if !missing.is_empty() {
         return Some(format!("the kernel lacks the BPF helpers {} (Linux 5.17 has them)", missing.join(" and ")));
     }
     find_refusal(&kept())
 }
+
+const CALL_REFUSED: &str =
+    "bpf(): Operation not permitted (a missing capability, or the seccomp profile of a container)";
 
 /// Helpers that the programs cannot do without and that are younger than BPF ring buffers.
 ///
@@ -56,10 +59,23 @@ pub(crate) fn refusal() -> Option<String> {
 const HELPERS: [(&str, libbpf_sys::bpf_func_id); 2] =
     [("bpf_find_vma", libbpf_sys::BPF_FUNC_find_vma), ("bpf_loop", libbpf_sys::BPF_FUNC_loop)];
 
+/// Whether the kernel is too old for the programs.
+pub(crate) fn lacks_helpers() -> bool {
+    !missing_helpers().is_empty()
+}
+
+fn missing_helpers() -> Vec<&'static str> {
+    HELPERS.iter().filter(|(_, id)| lacks_helper(*id)).map(|&(name, _)| name).collect()
+}
+
 /// Whether the kernel says that there is no such helper. Where it does not answer, it is not known to be missing.
 fn lacks_helper(id: libbpf_sys::bpf_func_id) -> bool {
     matches!(ProgramType::PerfEvent.is_helper_supported(id), Ok(false))
 }
+
+/// Warnings of things that libbpf does without, or tries again: they say nothing of what failed in the end. Raising the
+/// limit of locked memory is needed before Linux 5.11 only.
+const SIDE_EFFECTS: [&str; 2] = ["RLIMIT_MEMLOCK", "Retrying without BTF"];
 
 /// The verifier's last word on the first program it refused, else libbpf's first word on what failed.
 ///
@@ -75,7 +91,11 @@ fn find_refusal(log: &str) -> Option<String> {
     const BEGIN: &str = "': -- BEGIN PROG LOAD LOG --";
     const END: &str = "-- END PROG LOAD LOG --";
     let Some((before, rest)) = log.split_once(BEGIN) else {
-        return log.lines().next().map(|line| line.trim_start_matches("libbpf: ").to_owned());
+        let mut failures = log.lines().filter(|line| !SIDE_EFFECTS.iter().any(|words| line.contains(words)));
+        let first = failures.next()?.trim_start_matches("libbpf: ");
+        // libbpf's own trial of the system call, before anything of ours is loaded.
+        let is_call_refused = first.starts_with("Error in bpf_object__probe_loading(): -EPERM");
+        return Some(if is_call_refused { CALL_REFUSED.to_owned() } else { first.to_owned() });
     };
     let program = before.rsplit('\'').next().unwrap_or_default();
     let verifier = rest.split(END).next().unwrap_or_default();
@@ -107,5 +127,23 @@ mod tests {
         let log = "libbpf: map 'parts': failed to create: -E2BIG\nlibbpf: failed to load object 'fpprof_bpf'\n";
         assert_eq!(find_refusal(log).as_deref(), Some("map 'parts': failed to create: -E2BIG"));
         assert_eq!(find_refusal(""), None);
+    }
+
+    /// Check that what libbpf does without is not told as the reason.
+    #[test]
+    fn side_effects_are_no_reason() {
+        let memlock = "libbpf: Failed to bump RLIMIT_MEMLOCK (err = -EPERM), you might need to do it explicitly!\n";
+        let probe = "libbpf: Error in bpf_object__probe_loading(): -EPERM. Couldn't load trivial BPF \
+                     program. Make sure your kernel supports BPF (CONFIG_BPF_SYSCALL=y) and/or that RLIMIT_MEMLOCK is set \
+                     to big enough value.\n";
+        assert_eq!(
+            find_refusal(&[memlock, "libbpf: map 'parts': refused\n"].concat()).as_deref(),
+            Some("map 'parts': refused")
+        );
+        assert_eq!(find_refusal(&[memlock, probe].concat()).as_deref(), Some(CALL_REFUSED));
+        let btf = "libbpf: Error in bpf_create_map_xattr(waits): -EPERM. Retrying without BTF.\n";
+        let map = "libbpf: map 'waits': failed to create: -EPERM\n";
+        assert_eq!(find_refusal(&[btf, map].concat()).as_deref(), Some("map 'waits': failed to create: -EPERM"));
+        assert_eq!(find_refusal(memlock), None);
     }
 }

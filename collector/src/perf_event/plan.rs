@@ -25,6 +25,8 @@ pub(super) struct Plan {
 const OTHER_BYTES: u64 = 2048;
 /// Rings no larger than this are asked for by default: 250 samples of 64 KiB.
 const LARGEST_DEFAULT_RING: u64 = 16 << 20;
+/// Nor more than this for all CPUs, unless two samples need it.
+const MAX_DEFAULT_TOTAL: u64 = 256 << 20;
 /// As the eBPF collector takes.
 const LARGEST_RING: u64 = 256 << 20;
 
@@ -37,11 +39,12 @@ impl Plan {
         }
         check_rate(request.sampling)?;
         let stack_bytes = stack_bytes(request.mode)?;
-        let ring_bytes = ring_sizes(request.ring_bytes.map(|bytes| bytes as u64), u64::from(stack_bytes))?;
+        let cpus = online_cpus();
+        let asked = request.ring_bytes.map(|bytes| bytes as u64);
+        let ring_bytes = ring_sizes(asked, u64::from(stack_bytes), cpus.len() as u64)?;
         let rights = Rights::now();
         let is_system = matches!(request.target, Target::System | Target::SystemWhile { .. });
         rights.check(is_system)?;
-        let cpus = online_cpus();
         let excludes_kernel = !rights.may_sample_kernel();
         let event = StackEvent {
             event: Event::cpu_clock(),
@@ -83,14 +86,16 @@ fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
 }
 
 /// What was asked for, rounded up; or powers of two from the largest useful one down to what two samples need.
-fn ring_sizes(asked: Option<u64>, stack_bytes: u64) -> Result<Vec<usize>, Error> {
+fn ring_sizes(asked: Option<u64>, stack_bytes: u64, n_cpus: u64) -> Result<Vec<usize>, Error> {
     let needed = (2 * (stack_bytes + OTHER_BYTES)).next_power_of_two();
     let sizes = match asked {
         Some(asked) if asked < needed => return Err(Error::RingTooSmall { asked, needed }),
         Some(asked) if asked > LARGEST_RING => return Err(Error::RingTooLarge { asked, max: LARGEST_RING }),
         Some(asked) => vec![asked.next_power_of_two()],
         None => {
+            let share = 1 << (MAX_DEFAULT_TOTAL / n_cpus.max(1)).max(1).ilog2();
             let largest = (256 * (stack_bytes + OTHER_BYTES)).next_power_of_two().min(LARGEST_DEFAULT_RING);
+            let largest = largest.min(share).max(needed);
             std::iter::successors(Some(largest), |size| Some(size / 2)).take_while(|&size| size >= needed).collect()
         }
     };
@@ -134,13 +139,21 @@ mod tests {
     /// Check that two samples fit the smallest ring, that sizes fall by halves, and that what is asked for stands alone.
     #[test]
     fn rings_hold_two_samples() {
-        let sizes = ring_sizes(None, 65_528).expect("sizes");
+        let sizes = ring_sizes(None, 65_528, 2).expect("sizes");
         assert_eq!((sizes.first(), sizes.last()), (Some(&(16 << 20)), Some(&(256 << 10))));
         assert!(sizes.windows(2).all(|pair| pair[0] == 2 * pair[1]));
-        assert_eq!(ring_sizes(Some(300_000), 65_528).expect("sizes"), [512 << 10]);
-        assert!(matches!(ring_sizes(Some(4096), 65_528), Err(Error::RingTooSmall { needed: 262_144, .. })));
-        assert!(matches!(ring_sizes(Some(1 << 30), 0), Err(Error::RingTooLarge { .. })));
-        assert!(ring_sizes(None, 0).expect("sizes").iter().all(|size| size.is_multiple_of(4096)));
+        assert_eq!(ring_sizes(Some(300_000), 65_528, 2).expect("sizes"), [512 << 10]);
+        assert!(matches!(ring_sizes(Some(4096), 65_528, 2), Err(Error::RingTooSmall { needed: 262_144, .. })));
+        assert!(matches!(ring_sizes(Some(1 << 30), 0, 2), Err(Error::RingTooLarge { .. })));
+        assert!(ring_sizes(None, 0, 2).expect("sizes").iter().all(|size| size.is_multiple_of(4096)));
+    }
+
+    /// Check that the rings of many CPUs are smaller, and hold two samples all the same.
+    #[test]
+    fn rings_of_many_cpus_are_bounded() {
+        for (n_cpus, expected) in [(16, 16 << 20), (48, 4 << 20), (256, 1 << 20), (4096, 256 << 10)] {
+            assert_eq!(ring_sizes(None, 65_528, n_cpus).expect("sizes").first(), Some(&expected), "{n_cpus} CPUs");
+        }
     }
 
     /// Check that the kernel's limit of bytes is kept, and its step.

@@ -16,6 +16,6 @@ mod tracker;
 
 pub(crate) use parse::{Body, Records};
 pub(crate) use sharing::Sharing;
-pub(crate) use source::{SidebandSource, Throttled};
+pub(crate) use source::{SidebandSource, TOTAL_BYTES, Throttled};
 pub(crate) use throttling::Throttling;
 pub(crate) use tracker::{RunningThreads, Seen, Tracker, Verdict};

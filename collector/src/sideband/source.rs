@@ -15,8 +15,13 @@ const RING_BYTES: usize = 512 << 10;
 const LARGE_RING_BYTES: usize = 2 << 20;
 /// So few.
 const FEW_CPUS: usize = 16;
-/// So many bytes in a ring wake the reader.
-const WAKEUP_BYTES: u32 = 128 << 10;
+/// The same where CPUs are many, so that all rings of up to 256 CPUs take [`TOTAL_BYTES`] at most.
+const SMALL_RING_BYTES: usize = 128 << 10;
+/// So many.
+const MANY_CPUS: usize = 64;
+/// What the rings of 16, 64 or 256 CPUs take together.
+pub(crate) const TOTAL_BYTES: u64 = 32 << 20;
+const _: () = assert!(FEW_CPUS * LARGE_RING_BYTES == 32 << 20 && MANY_CPUS * RING_BYTES == 32 << 20);
 
 /// All process events of all CPUs.
 #[derive(Debug)]
@@ -61,9 +66,8 @@ impl SidebandSource {
 
     /// Opens the events of one thread and all that will descend from it, disabled, with rings of `ring_bytes`.
     pub(crate) fn open_thread(tid: u32, cpus: &[u32], ring_bytes: usize) -> std::io::Result<Self> {
-        let wakeup_bytes = u32::try_from(ring_bytes / 4).unwrap_or(WAKEUP_BYTES);
         let open = |&cpu: &u32| {
-            let event = PerfEvent::thread_sideband(tid, cpu, wakeup_bytes)?;
+            let event = PerfEvent::thread_sideband(tid, cpu, wakeup_bytes(ring_bytes))?;
             CpuSource::with_ring(cpu, event, ring_bytes)
         };
         let cpus = cpus.iter().map(open).collect::<Result<_, _>>()?;
@@ -73,7 +77,8 @@ impl SidebandSource {
     /// Adds a thread to those of [`Self::open_thread`].
     pub(crate) fn add_thread(&mut self, tid: u32) -> std::io::Result<()> {
         for source in &mut self.cpus {
-            let event = PerfEvent::thread_sideband(tid, source.cpu, WAKEUP_BYTES)?;
+            // It writes into the first event's ring, whose mark counts.
+            let event = PerfEvent::thread_sideband(tid, source.cpu, wakeup_bytes(RING_BYTES))?;
             event.set_output(&source.event)?;
             source.others.push(event);
         }
@@ -122,7 +127,7 @@ impl SidebandSource {
         })
     }
 
-    /// Descriptors that become readable when a ring is a quarter full.
+    /// Descriptors that become readable when a ring passes its mark.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.cpus.iter().map(|source| source.event.as_fd())
     }
@@ -167,14 +172,20 @@ impl SidebandSource {
     }
 }
 
+/// So many bytes in a ring wake the reader: a quarter of it, or of the usual one.
+fn wakeup_bytes(ring_bytes: usize) -> u32 {
+    u32::try_from(ring_bytes.min(RING_BYTES) / 4).unwrap_or(u32::MAX)
+}
+
 impl CpuSource {
     fn open(cpu: u32, n_cpus: usize) -> Result<Self, Error> {
         let open = |ring_bytes| {
-            let event = PerfEvent::sideband(cpu, WAKEUP_BYTES)?;
+            let event = PerfEvent::sideband(cpu, wakeup_bytes(ring_bytes))?;
             Self::with_ring(cpu, event, ring_bytes)
         };
         let large = (n_cpus <= FEW_CPUS).then(|| open(LARGE_RING_BYTES).ok()).flatten();
-        large.map_or_else(|| open(RING_BYTES), Ok).map_err(|source| Error::PerfEvent {
+        let usual = if n_cpus > MANY_CPUS { SMALL_RING_BYTES } else { RING_BYTES };
+        large.map_or_else(|| open(usual), Ok).map_err(|source| Error::PerfEvent {
             event: "dummy (process events)".to_owned(),
             cpu,
             source,

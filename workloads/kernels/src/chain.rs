@@ -51,6 +51,32 @@ pub(crate) fn exact(stacks: &[Stack], chain: &[&str], by_frame_pointers: bool) -
     Ok(in_leaf)
 }
 
+/// Check that all stacks of the signing program are whole, and true at some moment: all that is called, down to some
+/// function, in order. Gives how many are in its leaf.
+pub(crate) fn exact_signed(stacks: &[Stack]) -> anyhow::Result<u64> {
+    let mut in_leaf = 0;
+    for stack in stacks.iter().filter(|stack| stack.comm == "signed") {
+        let levels = stack.functions.iter().filter(|name| *name == "level").count();
+        let rest: Vec<&str> = stack.functions.iter().map(String::as_str).filter(|name| *name != "level").collect();
+        let is_true = match rest[..] {
+            ["_start", "run", "leaf"] => levels == SIGNED_LEVELS,
+            ["_start", "run"] => levels <= SIGNED_LEVELS,
+            _ => false,
+        };
+        ensure!(
+            is_true,
+            "expected _start, run, {SIGNED_LEVELS} times level and leaf, got {}",
+            stack.functions.join(";")
+        );
+        in_leaf += if rest.len() == 3 { stack.weight } else { 0 };
+    }
+    ensure!(in_leaf > 0, "expected stacks in leaf, got none");
+    Ok(in_leaf)
+}
+
+/// Calls of `level` in the signing program.
+const SIGNED_LEVELS: usize = 12;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +96,18 @@ mod tests {
         }
         assert!(exact(&[stack(&["main"], 96), good[0].clone()], THREADS, false).is_err(), "too few in the leaf");
         assert!(exact(&[], THREADS, false).is_err(), "nothing at all");
+    }
+
+    /// Check that each stack of the signing program must be whole, and that some must be in its leaf.
+    #[test]
+    fn signed_stacks_are_exact() {
+        let whole = |n| [&["_start", "run"][..], &vec!["level"; n], &["leaf"]].concat();
+        let signed = |functions: &[&str]| Stack { comm: "signed".to_owned(), ..stack(functions, 5) };
+        let good = [signed(&whole(12)), signed(&["_start", "run", "level"])];
+        assert_eq!(exact_signed(&good).expect("true stacks"), 5);
+        assert!(exact_signed(&[signed(&whole(11))]).is_err(), "a frame is missing");
+        assert!(exact_signed(&[good[0].clone(), signed(&["run", "leaf"])]).is_err(), "no root");
+        assert!(exact_signed(&good[1..]).is_err(), "none in the leaf");
     }
 
     /// Check that by frame pointers, and by nothing else, a few stacks may be without the leaf's caller.

@@ -1,6 +1,6 @@
 //! What must hold of what a guest left.
 
-use crate::chain::{CHAIN, THREADS, WAITS, exact};
+use crate::chain::{CHAIN, THREADS, WAITS, exact, exact_signed};
 use crate::kernels::Expects;
 use crate::results::{Ended, Results};
 use crate::steps::steps;
@@ -23,7 +23,8 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "fp", applies: is_whole, judge: |results, _| chain(results, "fp", &["fp"]) },
     Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
     Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
-    Check { name: "private", applies: |expects| expects == Expects::Ebpf, judge: private },
+    Check { name: "private", applies: |expects| is_whole(expects) && expects != Expects::PerfEvent, judge: private },
+    Check { name: "signed", applies: |expects| expects == Expects::SignedAddresses, judge: signed },
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
     Check { name: "-a", applies: is_whole, judge: |results, _| threads(results, "all") },
     Check { name: "off-cpu", applies: is_whole, judge: off_cpu },
@@ -36,8 +37,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "clean", applies: |_| true, judge: clean },
 ];
 
-/// What the rings of all CPUs take at most together where nothing is asked for, and 64 MiB for all other maps.
-const MOST_MAP_BYTES: u64 = (256 + 64) << 20;
+/// What the rings of all CPUs take at most together where nothing is asked for, and 16 MB for all other maps.
+const MOST_MAP_BYTES: u64 = 256_000_000 + 16_000_000;
+/// What the kernel prints when something is wrong with itself.
+const KERNEL_FAULTS: [&str; 4] = ["BUG: ", "WARNING: CPU", "Oops: ", "general protection fault"];
 
 fn is_whole(expects: Expects) -> bool {
     expects != Expects::ManyCpus
@@ -59,6 +62,18 @@ fn private(results: &Results, _: Expects) -> anyhow::Result<String> {
     let samples = exact(&results.stacks("private", &["--strategy", "fp"])?, CHAIN, true)?;
     ensure!(samples >= withheld / 2, "expected chains of {withheld} samples, got {samples}");
     Ok(withheld.to_string())
+}
+
+/// A program that signs its return addresses: `_start` < `run` < twelve times `level` < `leaf`, which has no frame record.
+fn signed(results: &Results, _: Expects) -> anyhow::Result<String> {
+    let mut samples = 0;
+    for (step, strategy) in [("signed-fp", "fp"), ("signed-both", "fp"), ("signed-both", "dwarf")] {
+        results.succeeded(step)?;
+        balance(&results.report(step, &["--strategies", strategy])?)?;
+        samples = exact_signed(&results.stacks(step, &["--strategy", strategy])?)
+            .with_context(|| format!("{step} by {strategy}"))?;
+    }
+    Ok(samples.to_string())
 }
 
 /// Four threads.
@@ -110,6 +125,8 @@ fn balance(report: &Value) -> anyhow::Result<()> {
         "expected fired = recorded + lost + skipped + dropped, got {fired} = {recorded} + {lost} + {skipped} + {dropped}"
     );
     ensure!(recorded > 0, "expected samples, got none of {fired} ticks");
+    let has_ended = report.get("ended_in_order").and_then(Value::as_bool);
+    ensure!(has_ended != Some(false), "expected a recording that ended in order");
     Ok(())
 }
 
@@ -149,14 +166,38 @@ fn report(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok(theirs.to_string())
 }
 
-/// What doctor says of eBPF is what the default then did.
-fn doctor(results: &Results, _: Expects) -> anyhow::Result<String> {
+/// What doctor says of eBPF and of waits is what `record` then did, and of the rest what is known of the kernel.
+fn doctor(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let said = results.succeeded("doctor")?.stdout;
-    let line = said.lines().find(|line| line.contains("BPF programs load")).context("no such row")?;
-    let says_ebpf = line.trim_start().starts_with("ok");
+    let row = |name: &str| {
+        said.lines().find(|line| line.contains(name)).with_context(|| format!("no row {name:?} in:\n{said}"))
+    };
+    let is_ok = |line: &str| line.trim_start().starts_with("ok");
+    let programs = row("BPF programs load")?;
     let used = used_collector(results)?;
-    ensure!(says_ebpf == (used == "ebpf"), "expected doctor to agree with `record`, which used {used}; got: {line}");
-    Ok(if says_ebpf { "eBPF" } else { "no eBPF" }.to_owned())
+    ensure!(
+        is_ok(programs) == (used == "ebpf"),
+        "expected doctor to agree with `record`, which used {used}; got: {programs}"
+    );
+    let waits = row("blocked time (--off-cpu)")?;
+    let has_waits = results.ended("off-cpu")?.status == 0;
+    ensure!(is_ok(waits) == has_waits, "expected doctor to agree with `record --off-cpu`, got: {waits}");
+    let symbols = row("kernel symbols")?;
+    ensure!(is_ok(symbols), "expected kernel symbols to be readable, got: {symbols}");
+    let (ends, stack_ends) = match expects {
+        Expects::PerfEvent => ("from process events", row("ends of stacks")?),
+        Expects::Realtime => ("from /proc", row("ends of stacks")?),
+        _ => ("from the kernel", row("ends of stacks")?),
+    };
+    ensure!(stack_ends.contains(ends), "expected ends of stacks {ends}, got: {stack_ends}");
+    if expects == Expects::PerfEvent {
+        ensure!(programs.contains("bpf_loop"), "expected the missing helper as the reason, got: {programs}");
+        ensure!(
+            said.contains("for more") && said.contains("Linux 5.17"),
+            "expected what would allow more, got:\n{said}"
+        );
+    }
+    Ok(if is_ok(programs) { "eBPF" } else { "no eBPF" }.to_owned())
 }
 
 fn used_collector(results: &Results) -> anyhow::Result<String> {
@@ -172,9 +213,13 @@ fn collector(results: &Results, expects: Expects) -> anyhow::Result<String> {
     let used = used_collector(results)?;
     let expected = if expects == Expects::PerfEvent { "perf_event" } else { "ebpf" };
     ensure!(used == expected, "expected samples by {expected}, got {used}: {said}");
-    let told = said.lines().filter(|line| line.contains("perf events")).count();
+    let told: Vec<&str> = said.lines().filter(|line| line.contains("perf events")).collect();
     let expected_told = usize::from(expects == Expects::PerfEvent);
-    ensure!(told == expected_told, "expected {expected_told} lines on perf events, got {told}:\n{said}");
+    ensure!(told.len() == expected_told, "expected {expected_told} lines on perf events, got {}:\n{said}", told.len());
+    ensure!(
+        told.iter().all(|line| line.contains("bpf_loop")),
+        "expected the missing helper as the reason, got:\n{said}"
+    );
     Ok(used)
 }
 
@@ -203,12 +248,26 @@ fn clamp(results: &Results, _: Expects) -> anyhow::Result<String> {
     Ok("ok".to_owned())
 }
 
-/// The kernel memory of all maps of the recorder.
+/// The kernel memory of all maps of the recorder, and of its rings of process events.
 fn rings(results: &Results, _: Expects) -> anyhow::Result<String> {
-    let total = map_bytes(&results.text("both", "fdinfo")?)?;
-    ensure!(total > 0, "expected BPF maps of the recorder, got none");
-    ensure!(total <= MOST_MAP_BYTES, "expected at most {MOST_MAP_BYTES} bytes in BPF maps, got {total}");
-    Ok(format!("{} MiB", total >> 20))
+    let (maps, events) =
+        (map_bytes(&results.text("both", "fdinfo")?)?, event_ring_bytes(&results.text("both", "maps")?)?);
+    ensure!(maps > 0 && events > 0, "expected BPF maps and rings of the recorder, got {maps} and {events} bytes");
+    let total = maps + events;
+    ensure!(total <= MOST_MAP_BYTES, "expected at most {MOST_MAP_BYTES} bytes in BPF maps and rings, got {total}");
+    Ok(format!("{} MB", total / 1_000_000))
+}
+
+/// What the rings of perf events among a process's mappings take.
+fn event_ring_bytes(maps: &str) -> anyhow::Result<u64> {
+    let rings = maps.lines().filter(|line| line.contains("[perf_event]"));
+    rings
+        .map(|line| {
+            let (start, end) =
+                line.split(' ').next().and_then(|range| range.split_once('-')).context("a line of a mapping")?;
+            Ok(u64::from_str_radix(end, 16)? - u64::from_str_radix(start, 16)?)
+        })
+        .sum()
 }
 
 /// What the maps among a process's open files take, each once.
@@ -232,6 +291,9 @@ fn clean(results: &Results, _: Expects) -> anyhow::Result<String> {
     let programs = results.text("after", "programs")?;
     let left = programs.lines().find(|path| path.ends_with("/fpprof") || path.ends_with("/known"));
     ensure!(left.is_none(), "expected no process left, got {}", left.unwrap_or_default());
+    let kernel_log = results.kernel_log()?;
+    let fault = kernel_log.lines().find(|line| KERNEL_FAULTS.iter().any(|fault| line.contains(fault)));
+    ensure!(fault.is_none(), "expected no fault of the kernel, got: {}", fault.unwrap_or_default());
     Ok("ok".to_owned())
 }
 
@@ -268,5 +330,12 @@ mod tests {
         let map = |id, bytes| format!("pos:\t0\nmemlock:\t{bytes}\nmap_id:\t{id}\n");
         assert_eq!(map_bytes(&[map(1, 100), map(2, 50), map(1, 100)].concat()).expect("bytes"), 150);
         assert_eq!(map_bytes("pos:\t0\n").expect("none"), 0);
+    }
+
+    /// Check that rings of perf events are told from other mappings.
+    #[test]
+    fn rings_of_events() {
+        let maps = "7f00-7f80 rw-s 00000000 00:0e 1 anon_inode:[perf_event]\n1000-2000 r-xp 0 0:0 0 /bin/true\n";
+        assert_eq!(event_ring_bytes(maps).expect("bytes"), 0x80);
     }
 }

@@ -1,6 +1,6 @@
 //! What the guest's memory file system holds.
 
-use crate::kernels::{Arch, Kernel};
+use crate::kernels::{Arch, Expects, Kernel};
 use crate::run::run;
 use crate::steps::steps;
 use anyhow::{Context as _, ensure};
@@ -28,8 +28,13 @@ pub(crate) fn build(kernel: &Kernel, fpprof: &Path, busybox: &Path, root: &Path,
     for program in ["known", "bpf_objects"] {
         let mut compile = tool("gcc");
         compile.args(["-O2", "-fno-omit-frame-pointer", "-fno-ipa-icf", "-DWITH_LEAF_FRAME", "-static", "-pthread"]);
+        compile.args(kernel.arch.compiler_options());
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(root.join("bin").join(program));
         run(compile.arg(guest.join(program).with_extension("c")))?;
+    }
+    if kernel.expects == Expects::SignedAddresses {
+        let signed = guest.join("../../../tests/aarch64/signed");
+        fs::copy(&signed, root.join("bin/signed")).with_context(|| format!("copying {}", signed.display()))?;
     }
     run(tool("strip").arg("-o").arg(root.join("bin/fpprof")).arg(fpprof))?;
     add_libraries(fpprof, kernel.arch, root)?;

@@ -12,6 +12,10 @@ pub(crate) enum Arch {
 pub(crate) enum Expects {
     /// Everything, with eBPF.
     Ebpf,
+    /// The same, with stack ends from `/proc`.
+    Realtime,
+    /// As [`Self::Ebpf`], with return addresses that programs may sign.
+    SignedAddresses,
     /// Samples by perf events only; the default falls back to them.
     PerfEvent,
     /// As [`Self::Ebpf`], on many CPUs: only what their number changes is looked at.
@@ -47,9 +51,16 @@ pub(crate) const KERNELS: &[Kernel] = &[
     CLOUD,
     Kernel { name: "6.1-64cpus", cpus: 64, memory_mib: 4096, expects: Expects::ManyCpus, ..CLOUD },
     Kernel { name: "6.12", suite: "trixie", ..CLOUD },
-    Kernel { name: "6.12-rt", suite: "trixie", package: "linux-image-rt-amd64", ..CLOUD },
+    Kernel { name: "6.12-rt", suite: "trixie", package: "linux-image-rt-amd64", expects: Expects::Realtime, ..CLOUD },
     Kernel { name: "7.3", suite: "trixie-backports", ..CLOUD },
-    Kernel { name: "arm64", suite: "trixie", package: "linux-image-cloud-arm64", arch: Arch::Aarch64, ..CLOUD },
+    Kernel {
+        name: "arm64",
+        suite: "trixie",
+        package: "linux-image-cloud-arm64",
+        arch: Arch::Aarch64,
+        expects: Expects::SignedAddresses,
+        ..CLOUD
+    },
 ];
 
 impl Arch {
@@ -58,6 +69,14 @@ impl Arch {
         match self {
             Self::X86_64 => "amd64",
             Self::Aarch64 => "arm64",
+        }
+    }
+
+    /// Options of the compiler that only it has: return addresses are signed.
+    pub(crate) fn compiler_options(self) -> &'static [&'static str] {
+        match self {
+            Self::X86_64 => &[],
+            Self::Aarch64 => &["-mbranch-protection=standard"],
         }
     }
 

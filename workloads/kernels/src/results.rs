@@ -61,6 +61,13 @@ impl Results {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// What the guest's kernel printed.
+    pub(crate) fn kernel_log(&self) -> anyhow::Result<String> {
+        let path = self.dir.join("dmesg");
+        Ok(String::from_utf8_lossy(&fs::read(&path).with_context(|| format!("reading {}", path.display()))?)
+            .into_owned())
+    }
+
     /// `fpprof report --json` of a step's recording.
     pub(crate) fn report(&self, step: &str, args: &[&str]) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&output(self.command("report", step).arg("--json").args(args))?)?)

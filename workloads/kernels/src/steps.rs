@@ -25,7 +25,6 @@ true",
 };
 
 const EVERYTHING: &[Step] = &[
-    BEFORE,
     Step { name: "doctor", script: "fpprof doctor" },
     Step { name: "fp", script: "fpprof record -F 199 --call-graph fp -- known 60 chain 120000" },
     Step { name: "dwarf", script: "fpprof record -F 199 --call-graph dwarf,65536 -- known 60 chain 120000" },
@@ -42,22 +41,33 @@ exit $status",
     Step { name: "all", script: "fpprof record -F 199 -a -- known 60 threads 20000" },
     Step { name: "off-cpu", script: "fpprof record -F 199 --off-cpu -- known 60 waits 300" },
     Step { name: "report", script: "fpprof report --json --strategies dwarf /out/both/fpprof.fpprof" },
-    AFTER,
 ];
 
-const MANY_CPUS: &[Step] = &[
-    BEFORE,
-    Step {
-        name: "both",
-        script: "fpprof record -F 99 -- sh -c 'cat /proc/$PPID/fdinfo/* >fdinfo; known 60 chain 120000; true'",
-    },
-    AFTER,
-];
+/// Recordings of a program that signs its return addresses, and whose leaf keeps its own in the link register.
+const SIGNED: &[Step] =
+    &[Step { name: "signed-fp", script: RECORD_SIGNED_FP }, Step { name: "signed-both", script: RECORD_SIGNED_BOTH }];
+
+const RECORD_SIGNED_FP: &str = "grep -q ' paca ' /proc/cpuinfo || exit 3
+signed & fpprof record -F 199 -p $! --duration 1 --call-graph fp; status=$?
+kill $!
+exit $status";
+
+const RECORD_SIGNED_BOTH: &str = "signed & fpprof record -F 199 -p $! --duration 1; status=$?
+kill $!
+exit $status";
+
+const MANY_CPUS: &[Step] = &[Step {
+    name: "both",
+    script: "fpprof record -F 99 -- \
+        sh -c 'cat /proc/$PPID/fdinfo/* >fdinfo; cat /proc/$PPID/maps >maps; known 60 chain 120000; true'",
+}];
 
 /// The steps for a kernel that is expected to allow this.
-pub(crate) fn steps(expects: Expects) -> &'static [Step] {
-    match expects {
-        Expects::Ebpf | Expects::PerfEvent => EVERYTHING,
-        Expects::ManyCpus => MANY_CPUS,
-    }
+pub(crate) fn steps(expects: Expects) -> impl Iterator<Item = &'static Step> {
+    let (steps, more): (&[Step], &[Step]) = match expects {
+        Expects::Ebpf | Expects::Realtime | Expects::PerfEvent => (EVERYTHING, &[]),
+        Expects::SignedAddresses => (EVERYTHING, SIGNED),
+        Expects::ManyCpus => (MANY_CPUS, &[]),
+    };
+    [&BEFORE].into_iter().chain(steps).chain(more).chain([&AFTER])
 }
