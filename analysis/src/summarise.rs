@@ -106,8 +106,8 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
 fn withheld(totals: &Totals) -> Option<String> {
     (totals.withheld > 0).then(|| {
         format!(
-            "{} stacks were not recorded, of setuid and other programs that must not be dumped; record with \
-             --include-privileged to have them",
+            "{} stacks were not recorded, of setuid and other programs that must not be dumped, or, where fpprof has file \
+             capabilities, of other users; as root, record with --include-privileged to have them",
             totals.withheld
         )
     })

@@ -111,10 +111,12 @@ fn allow(program: &Path, capabilities: &[&str], with_ptrace: bool) -> Advice {
         "usermod --append --groups fpprof USER".to_owned(),
     ];
     let consequence = if with_ptrace {
-        "the group fpprof can then record all processes, including root's, and read their mappings and files"
+        "members of the group fpprof can then record their own processes, and with -a see which functions run in all \
+         others, root's too; only these users can run the file. CAP_SYS_PTRACE lets it read mappings and files of all"
     } else {
-        "the group fpprof can then record the stacks of all processes, including root's; --with-ptrace adds \
-         CAP_SYS_PTRACE, which also gives access to their files and mappings"
+        "members of the group fpprof can then record their own processes, and with -a see which functions run in all \
+         others, root's too; only these users can run the file. --with-ptrace adds CAP_SYS_PTRACE, to read the mappings \
+         of running processes"
     };
     Advice::Allow { commands, consequence }
 }
@@ -252,6 +254,7 @@ fn try_programs(waits: Option<WaitSpec>) -> Result<(), Error> {
         opened: Opened::OnEachCpu,
         tick_hits: 1,
         includes_privileged: false,
+        only_user: None,
         waits,
     };
     let mut storage = ObjectStorage::uninit();

@@ -27,6 +27,15 @@ pub enum Error {
     /// There is no such thread.
     #[error("no thread with TID {0}; see `ps -eL`")]
     NoSuchThread(u32),
+    /// The process is another user's, and the program has its rights from its file.
+    #[error(
+        "{0} belongs to another user: with file capabilities (setcap), fpprof records only your own processes by PID or \
+         TID; run it as root, or record with -a, which copies no stacks of other users' processes"
+    )]
+    ProcessOfOtherUser(u32),
+    /// Stacks that must not be dumped, and the program has its rights from its file.
+    #[error("with file capabilities (setcap), --include-privileged is not allowed; run fpprof as root")]
+    NotOfFileCapabilities,
     /// There is no such control group.
     #[error(
         "no such cgroup: {}; pass its directory, or its name below one of these mounts: {mounts}", .asked.display()

@@ -5,7 +5,7 @@ use crate::cgroup::Cgroup;
 use crate::error::Error;
 use crate::event::Event;
 use crate::host::kernel_release;
-use crate::proc::{Capabilities, n_possible_cpus, online_cpus, process_of, read_number};
+use crate::proc::{Capabilities, is_of_user, n_possible_cpus, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
 use crate::sys::PerfEvent;
 use fpprof_recording::model::Sampling;
@@ -34,7 +34,7 @@ pub(crate) struct Command {
 
 impl Plan {
     pub(crate) fn new(request: &Request) -> Result<Self, Error> {
-        let command = check_target(&request.target)?;
+        let command = check_target(request)?;
         check_rate(request.sampling)?;
         let cpus = online_cpus();
         let n_ring_cpus = cpus.iter().max().map_or(1, |&last| last + 1);
@@ -73,6 +73,7 @@ impl Plan {
             opened: event.opened(),
             tick_hits,
             includes_privileged: request.include_privileged,
+            only_user: request.only_user,
             waits: request.off_cpu.map(|least| wait_spec(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX))),
         };
         Ok(Self { config, cpus, event, command, cgroup })
@@ -89,8 +90,11 @@ impl From<LayoutError> for Error {
     }
 }
 
-pub(crate) fn check_target(target: &Target) -> Result<Option<Command>, Error> {
-    match target {
+pub(crate) fn check_target(request: &Request) -> Result<Option<Command>, Error> {
+    if let Some(user) = request.only_user {
+        check_user(request, user)?;
+    }
+    match &request.target {
         Target::System | Target::Cgroup { argv: None, .. } => Ok(None),
         Target::Threads(tids) if tids.is_empty() => Err(Error::NoProcess),
         Target::Threads(tids) => {
@@ -108,6 +112,20 @@ pub(crate) fn check_target(target: &Target) -> Result<Option<Command>, Error> {
             let arguments = arguments.collect::<Result<_, _>>().map_err(|_| Error::BadCommand)?;
             Ok(Some(Command { program: find_program(name)?, arguments }))
         }
+    }
+}
+
+/// What a caller may not do who has no rights but those of the program's file.
+fn check_user(request: &Request, user: u32) -> Result<(), Error> {
+    let (Target::Pids(ids) | Target::Threads(ids)) = &request.target else {
+        return if request.include_privileged { Err(Error::NotOfFileCapabilities) } else { Ok(()) };
+    };
+    // One that is gone is refused as such.
+    let of_others = ids.iter().find(|&&id| is_of_user(id, user) == Some(false));
+    match of_others {
+        Some(&id) => Err(Error::ProcessOfOtherUser(id)),
+        None if request.include_privileged => Err(Error::NotOfFileCapabilities),
+        None => Ok(()),
     }
 }
 

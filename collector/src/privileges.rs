@@ -1,9 +1,11 @@
-//! Drops what sampling does not need, before it begins.
+//! What this process may do on behalf of its caller, and dropping what sampling does not need before it begins.
 //!
 //! # Sources
 //! capabilities(7); prctl(2) `PR_SET_NO_NEW_PRIVS`.
 
 use crate::error::Error;
+use crate::sys::is_secure_execution;
+use rustix::process::getuid;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 /// What a recording needs once its programs are loaded and its files are open: samples (`BPF`, `PERFMON`), memory, files and
@@ -17,6 +19,19 @@ const NEEDED: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::CHECKPOINT_RESTORE);
+
+/// The user whose processes this program may look into, if it got its capabilities from its file: whoever may execute the
+/// file has them then, and could read the memory of all processes by it. `None` where there is no such bound: for root, for
+/// ambient capabilities, which the caller has itself, and without any.
+///
+/// # Sources
+/// `AT_SECURE` in getauxval(3); `cap_bprm_creds_from_file` in `security/commoncap.c` sets it where a file gave more than the
+/// caller's own.
+#[must_use]
+pub fn user_of_file_capabilities() -> Option<u32> {
+    let user = getuid();
+    (is_secure_execution() && !user.is_root()).then(|| user.as_raw())
+}
 
 /// Drops, for good, all capabilities but the needed ones, of this thread and those it starts from now on.
 pub(crate) fn drop_unneeded() -> Result<(), Error> {

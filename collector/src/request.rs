@@ -49,6 +49,9 @@ pub struct Request {
     /// Copy stacks also of processes that may not be dumped (see `PR_SET_DUMPABLE` in prctl(2)): setuid programs, and those
     /// that changed their user or asked for it.
     pub include_privileged: bool,
+    /// The only user whose processes may be looked into, see [`crate::user_of_file_capabilities`]: processes and threads of
+    /// others are refused, and in a recording of everything or of a cgroup their stacks are not copied.
+    pub only_user: Option<u32>,
     /// Measure the time in our BPF programs, which eBPF only has. The kernel then measures it of every BPF program of the
     /// machine, which slows all of them down a little, until the recording ends.
     pub statistics: bool,
@@ -79,6 +82,7 @@ impl Request {
             parser: Arc::new(ParseHere),
             keep_raw_stacks: false,
             include_privileged: false,
+            only_user: None,
             statistics: false,
             collector: CollectorKind::Auto,
             drop_privileges: false,

@@ -248,6 +248,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
         keep_raw_stacks: args.keep_raw_stacks,
         include_privileged: args.include_privileged,
+        only_user: fpprof_collector::user_of_file_capabilities(),
         statistics: args.stats,
         exclude_self: args.exclude_self || !args.include_self,
         collector,

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         sampling: Sampling::FrequencyHz(args.freq),
         mode: args.call_graph.up_to(u32::MAX),
         kernel_stacks: !args.no_kernel_stacks,
+        only_user: fpprof_collector::user_of_file_capabilities(),
         ..Request::new(target)
     };
     let stop = StopFlag::on_signals().context("watching for signals")?;

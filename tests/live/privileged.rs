@@ -1,11 +1,15 @@
 //! Programs whose memory others must not see: setuid programs, and those that ask for it.
 
-use crate::support::{assert_balance, compile, fpprof, number, ran, report};
+use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, report};
 use fpprof_recording::Recording;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
 
 /// What the program keeps on its stack (`secret.c`), but for the lowest two bytes.
 const SECRET: u64 = 0x5ec2_e75e_c2e7_0000;
@@ -39,6 +43,73 @@ fn found(file: &Path, report: &Value, comm: &str) -> Found {
     found
 }
 
+fn compile_secret(program: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/secret.c");
+    compile("gcc", &["-O1", "-fno-omit-frame-pointer"], program, &source);
+}
+
+/// A copy of fpprof that has its capabilities from its file, as `doctor` advises.
+struct WithFileCapabilities {
+    directory: tempfile::TempDir,
+}
+
+impl WithFileCapabilities {
+    fn new(capabilities: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
+        let copy = directory.path().join("fpprof");
+        fs::copy(env!("CARGO_BIN_EXE_fpprof"), &copy).unwrap();
+        let set = ran(Command::new("setcap").arg(format!("{capabilities}+ep")).arg(&copy));
+        assert_eq!(set.status, 0, "{}", set.stderr);
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs `record` as an ordinary user.
+    fn record(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(self.path("fpprof")).arg("record");
+        ran(command.args(["-q", "-o"]).arg(self.path("recording")).args(arguments).current_dir(self.directory.path()))
+    }
+}
+
+/// Check that whoever may run an fpprof with file capabilities sees no byte of another user's stacks: processes of others are
+/// refused by number, and in a recording of everything only their frame-pointer chains are taken. With either collector.
+#[test]
+fn file_capabilities_show_only_the_users_own_stacks() {
+    for capabilities in ["cap_bpf,cap_perfmon", "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore"] {
+        let fpprof = WithFileCapabilities::new(capabilities);
+        let (roots, own) = (fpprof.path("roots"), fpprof.path("own"));
+        compile_secret(&roots);
+        fs::copy(&roots, &own).unwrap();
+        let of_root = Ended(Command::new(&roots).arg("100000").spawn().expect("a program of root's"));
+        let pid = of_root.id().to_string();
+        for how in ["-p", "-t"] {
+            let refused = fpprof.record(&[how, &pid, "--duration", "1", "--keep-raw-stacks"]);
+            assert_eq!(refused.status, 1, "{}", refused.stderr);
+            assert!(refused.stderr.contains(&format!("{pid} belongs to another user")), "{}", refused.stderr);
+        }
+        let refused = fpprof.record(&["--include-privileged", "--", own.to_str().unwrap(), "1"]);
+        assert!(refused.status == 1 && refused.stderr.contains("not allowed"), "{}", refused.stderr);
+        for collector in ["ebpf", "perf-event"] {
+            let options = ["-a", "--keep-raw-stacks", "--call-graph", "both,16384", "--collector", collector, "--"];
+            let recorded = fpprof.record(&[&options[..], &[own.to_str().unwrap(), "1000"]].concat());
+            assert_eq!(recorded.status, 0, "{collector}: {}", recorded.stderr);
+            let file = fpprof.path("recording");
+            let report = report(&file, &[]);
+            assert_balance(&report);
+            let (of_root, own) = (found(&file, &report, "roots"), found(&file, &report, "own"));
+            assert!(of_root.with_secret == 0 && of_root.withheld > 50, "{collector}: {of_root:?}");
+            assert!(of_root.with_callers * 100 >= of_root.withheld * 90, "{collector}: {of_root:?}");
+            assert!(own.with_secret > 50 && own.withheld < 10, "{collector}: {own:?}");
+        }
+    }
+}
+
 /// Check that of a setuid program and of one that asked not to be dumped no byte of the stack is recorded, but its
 /// frame-pointer chains are, which the report says; and that it is recorded when that is asked for. With either collector.
 #[test]
@@ -46,8 +117,7 @@ fn privileged_programs_keep_their_stacks() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (file, plain, setuid) = (dir.path().join("recording"), dir.path().join("plain"), dir.path().join("setuid"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/secret.c");
-    compile("gcc", &["-O1", "-fno-omit-frame-pointer"], &plain, &source);
+    compile_secret(&plain);
     fs::copy(&plain, &setuid).unwrap();
     fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
     let cases = [

@@ -187,6 +187,12 @@ static __always_inline __u64 next_line(__u64 at)
 
 #include "interrupted.bpf.h"
 
+/* Whether the stack of a process may be copied. */
+static __always_inline bool may_copy(struct task_struct *task, struct mm_struct *mm)
+{
+	return (includes_privileged || is_dumpable(task, mm)) && (!has_only_user || is_of_user(task, only_user));
+}
+
 /* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
 static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head,
 					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
@@ -211,7 +217,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
-	if (keeps_chunk && !includes_privileged && !is_dumpable(task, mm)) {
+	if (keeps_chunk && !may_copy(task, mm)) {
 		head->flags |= SAMPLE_WITHHELD;
 		asked = 0;
 	}

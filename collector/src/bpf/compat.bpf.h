@@ -68,4 +68,11 @@ static __always_inline bool is_dumpable(struct task_struct *task, struct mm_stru
 	return (bitmap->flags.__mm_flags[0] & MMF_DUMPABLE_MASK) == SUID_DUMP_USER;
 }
 
+/* Whether a process has a user as its real, effective and saved one, as it must to be traced by them (__ptrace_may_access). */
+static __always_inline bool is_of_user(struct task_struct *task, __u32 user)
+{
+	return BPF_CORE_READ(task, cred, uid.val) == user && BPF_CORE_READ(task, cred, euid.val) == user &&
+	       BPF_CORE_READ(task, cred, suid.val) == user;
+}
+
 #endif

@@ -37,6 +37,9 @@ const volatile __u64 least_wait_ns = 1000;
 const volatile __u64 max_chunk_bytes = 65536;
 /* Whether stacks of processes that may not be dumped are copied, too. */
 const volatile bool includes_privileged = true;
+/* Whether only stacks of one user's processes are copied, and which user's. */
+const volatile bool has_only_user = true;
+const volatile __u32 only_user = 0;
 /* Bytes of a part, a power of two, and that power. */
 const volatile __u64 part_bytes = 1 << 16;
 const volatile __u32 part_shift = 16;

@@ -233,7 +233,7 @@ int end_waits(struct bpf_iter__task *ctx)
 	mm = has_no_user_side(task) ? NULL : task->mm;
 	open->in_exec = mm && !mm->start_code;
 	open->has_user = mm && !open->in_exec;
-	open->withheld = mm && !includes_privileged && !is_dumpable(task, mm);
+	open->withheld = mm && !may_copy(task, mm);
 	bpf_probe_read_kernel(&open->regs, sizeof(open->regs), (void *)bpf_task_pt_regs(task));
 	if (collect & COLLECT_KERNEL)
 		bytes = bpf_get_task_stack(task, open_wait_record.kernel, KERNEL_ROOM, 0);

@@ -43,6 +43,8 @@ pub(crate) struct ProgramConfig {
     pub(crate) tick_hits: u64,
     /// Copy stacks also of processes that may not be dumped.
     pub(crate) includes_privileged: bool,
+    /// Copy stacks only of this user's processes.
+    pub(crate) only_user: Option<u32>,
     /// How waits are sampled; `None` to leave all of them alone.
     pub(crate) waits: Option<WaitSpec>,
 }
@@ -255,6 +257,7 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     rodata.tick_hits = config.tick_hits.max(1);
     rodata.max_chunk_bytes = config.layout.max_chunk_bytes;
     rodata.includes_privileged = config.includes_privileged;
+    (rodata.has_only_user, rodata.only_user) = (config.only_user.is_some(), config.only_user.unwrap_or(0));
     rodata.max_record_bytes = config.layout.max_record_bytes;
     rodata.part_bytes = config.layout.part_bytes;
     rodata.hot_bytes = config.layout.part_bytes.min(HOT_PART_BYTES);

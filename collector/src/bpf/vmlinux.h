@@ -116,6 +116,16 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 };
 
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+	kuid_t euid;
+	kuid_t suid;
+};
+
 struct task_struct {
 	unsigned int __state;
 	/* A __u8 on 7.3: unsigned, so that the size of the load can be adjusted. */
@@ -132,6 +142,7 @@ struct task_struct {
 	unsigned long sas_ss_sp;
 	unsigned long sas_ss_size;
 	struct css_set *cgroups;
+	const struct cred *cred;
 	struct thread_struct thread;
 };
 

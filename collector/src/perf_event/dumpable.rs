@@ -1,6 +1,6 @@
 //! Which processes may be dumped, as far as `/proc` says: perf events copy the stacks of all.
 
-use crate::proc::{effective_uid, is_secure_execution};
+use crate::proc::{effective_uid, is_of_user, is_secure_execution};
 use fpprof_recording::model::Sideband;
 use rustc_hash::FxHashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,6 +14,10 @@ pub(super) struct Dumpable {
     processes: FxHashMap<u32, Known>,
     /// What counts for a process that has ended before it was looked at.
     gone: bool,
+    /// Processes that must not be dumped count as others.
+    includes_privileged: bool,
+    /// The only user whose processes may be.
+    only_user: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,10 +30,10 @@ struct Known {
 }
 
 impl Dumpable {
-    /// Of a recording of everything, strangers included, or only of what the user has named.
-    pub(super) fn new(follows_all: bool) -> Self {
+    /// Of a recording of everything, strangers included (`follows_all`), or only of what the user has named.
+    pub(super) fn new(follows_all: bool, includes_privileged: bool, only_user: Option<u32>) -> Self {
         // The kernel takes the events of named processes away when they execute a setuid program.
-        Self { processes: FxHashMap::default(), gone: !follows_all }
+        Self { processes: FxHashMap::default(), gone: !follows_all, includes_privileged, only_user }
     }
 
     /// Takes note of an event of a profiled process.
@@ -49,19 +53,27 @@ impl Dumpable {
         }
     }
 
-    /// Whether a sample's process may be dumped.
+    /// Whether the stack of a sample's process may be kept.
     pub(super) fn allows(&mut self, pid: u32, time_ns: u64) -> bool {
+        if self.includes_privileged && self.only_user.is_none() {
+            return true;
+        }
         let known = self.processes.get(&pid);
         if let Some(known) = known.filter(|known| time_ns < known.until_ns) {
             return known.may_be_dumped;
         }
-        let Some(may_be_dumped) = may_be_dumped(pid) else {
+        let Some(may_be_dumped) = self.may_be_dumped(pid) else {
             // It has ended, or is inside execve.
             return known.filter(|known| !known.is_of_former).map_or(self.gone, |known| known.may_be_dumped);
         };
         let until_ns = time_ns.saturating_add(BELIEVED_NS);
         self.processes.insert(pid, Known { may_be_dumped, until_ns, is_of_former: false });
         may_be_dumped
+    }
+
+    fn may_be_dumped(&self, pid: u32) -> Option<bool> {
+        let is_users = self.only_user.map_or(Some(true), |user| is_of_user(pid, user))?;
+        Some(is_users && (self.includes_privileged || may_be_dumped(pid)?))
     }
 
     /// Forgets processes that are not known any more.
@@ -99,7 +111,7 @@ mod tests {
         let exec = |pid, time_ns| {
             Sideband::Comm(Comm { pid, tid: pid, time_ns, comm: Vec::new(), exec: true, start_ticks: 0 })
         };
-        let mut dumpable = Dumpable::new(true);
+        let mut dumpable = Dumpable::new(true, false, None);
         let began = std::time::Instant::now();
         // The kernel tells of an exec before it notes what the program is told.
         while !dumpable.allows(pid, 5) && began.elapsed() < std::time::Duration::from_secs(60) {}
@@ -112,12 +124,22 @@ mod tests {
             dumpable.apply(&exec(pid, 50));
             assert_eq!([49, 50].map(|time_ns| dumpable.allows(pid, time_ns)), [pid != gone, false], "{pid}");
         }
-        assert!(!dumpable.allows(gone - 1, 5) && Dumpable::new(false).allows(gone - 1, 5));
+        assert!(!dumpable.allows(gone - 1, 5) && Dumpable::new(false, false, None).allows(gone - 1, 5));
         let own = std::process::id();
         dumpable.processes.insert(own, Known { may_be_dumped: false, until_ns: 100, is_of_former: false });
         dumpable.apply(&exec(own, 50));
         assert_eq!([49, 50].map(|time_ns| dumpable.allows(own, time_ns)), [false, true]);
         dumpable.forget_ended(|pid| pid == own);
         assert_eq!(dumpable.processes.len(), 1);
+    }
+
+    /// Check that processes of others may not be dumped where only one user's may, whatever else is asked for.
+    #[test]
+    fn one_users_processes() {
+        let own = std::process::id();
+        let user = effective_uid(own).unwrap();
+        for (only_user, expected) in [(None, true), (Some(user), true), (Some(user + 1), false)] {
+            assert_eq!(Dumpable::new(true, true, only_user).allows(own, 5), expected, "{only_user:?}");
+        }
     }
 }

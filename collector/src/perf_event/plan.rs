@@ -32,7 +32,7 @@ const LARGEST_RING: u64 = 256 << 20;
 
 impl Plan {
     pub(super) fn new(request: &Request) -> Result<Self, Error> {
-        let command = check_target(&request.target)?;
+        let command = check_target(request)?;
         if let Some(action) = refused_target(request) {
             let missing = "eBPF; record without --collector perf-event (`fpprof doctor` shows what eBPF needs)";
             return Err(Error::PerfEventRefused { action, missing });

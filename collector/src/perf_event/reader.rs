@@ -44,6 +44,7 @@ pub(super) struct Options {
     pub(super) sampling: Sampling,
     pub(super) keeps_raw_stacks: bool,
     pub(super) includes_privileged: bool,
+    pub(super) only_user: Option<u32>,
     /// Its samples are skipped.
     pub(super) excluded_pids: [u32; MAX_EXCLUDED],
 }
@@ -91,7 +92,7 @@ impl<W: Write> Reader<W> {
             sharing: Sharing::default(),
             modules,
             stack_ends: StackEnds::default(),
-            dumpable: Dumpable::new(follows_all),
+            dumpable: Dumpable::new(follows_all, options.includes_privileged, options.only_user),
             options,
             write_failed: None,
             ring_bytes: 0,
@@ -200,9 +201,7 @@ impl<W: Write> Reader<W> {
         }
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);
-        if !self.options.includes_privileged {
-            withhold(sample, &mut self.dumpable);
-        }
+        withhold(sample, &mut self.dumpable);
         self.modules.note_kernel(&sample.kernel);
         let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
         let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);

@@ -96,6 +96,7 @@ fn options(request: &Request, plan: &Plan) -> Options {
         sampling: request.sampling,
         keeps_raw_stacks: request.keep_raw_stacks,
         includes_privileged: request.include_privileged,
+        only_user: request.only_user,
         excluded_pids,
     }
 }

@@ -45,8 +45,21 @@ pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
 /// # Sources
 /// proc(5), `/proc/PID/status`: `Uid`, the real, effective, saved and file system user.
 pub(crate) fn effective_uid(pid: u32) -> Option<u32> {
+    uids(pid)?.get(1).copied()
+}
+
+/// Whether a process has this user as its real, effective and saved one, as it must to be traced by them; `None` if it is gone.
+///
+/// # Sources
+/// `__ptrace_may_access` in `kernel/ptrace.c`.
+pub(crate) fn is_of_user(pid: u32, user: u32) -> Option<bool> {
+    Some(uids(pid)?.iter().take(3).all(|&uid| uid == user))
+}
+
+fn uids(pid: u32) -> Option<Vec<u32>> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().nth(1)?.parse().ok()
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().map(|uid| uid.parse().ok()).collect()
 }
 
 /// Whether a program was executed with other rights than its caller's: setuid, setgid, or with capabilities of its file.

@@ -24,8 +24,8 @@ pub(crate) use perf_stacks::{StackEvent, user_registers};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use pointer_authentication::code_address_bits;
 pub(crate) use process::{
-    OpenFiles, Rusage, has_ended, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage, share_memory, terminate,
-    try_wait,
+    OpenFiles, Rusage, has_ended, is_secure_execution, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage,
+    share_memory, terminate, try_wait,
 };
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;

@@ -84,6 +84,15 @@ pub(crate) fn rusage() -> Rusage {
     }
 }
 
+/// Whether this program was executed with other rights than its caller's.
+///
+/// # Sources
+/// `AT_SECURE` in getauxval(3).
+pub(crate) fn is_secure_execution() -> bool {
+    // SAFETY: it reads what the kernel has handed over at the start, and takes any key.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Reads memory of another process; gives how many bytes from the start on could be read.
 pub(crate) fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
