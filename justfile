@@ -17,7 +17,7 @@ build-arm64:
 
 # The main job on real nbdkit + fio: every mode, perf beside it, one report.
 demo *ARGS:
-    cargo build --release
+    begun=$(date +%s); cargo build --release && echo "demo: the build took $(($(date +%s) - begun)) s" >&2
     sh workloads/demo.sh {{fpprof}} {{ARGS}}
 
 # How many stacks each mode breaks, why, what chunk size would do, what it costs: four real programs, as Markdown.

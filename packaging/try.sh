@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what package.sh made for this machine in a fresh Debian 11, 12 and 13, the .deb and the tarball, and the .rpm
-# with rpm's own database; in each from there to a flame graph. The kernel is this machine's.
+# with rpm's own database; in each from there to a flame graph, which may take ten seconds. The kernel is this machine's.
 # usage: try.sh [SUITE...]
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,8 +30,13 @@ prefix=/usr
 [ "$install" != tarball ] || prefix=/usr/local
 [ -e $prefix/share/man/man1/fpprof-record.1.gz ]
 [ -e $prefix/share/bash-completion/completions/fpprof ]
+[ -e $prefix/share/fish/vendor_completions.d/fpprof.fish ]
+[ -e $prefix/share/zsh/site-functions/_fpprof ] || [ -e $prefix/share/zsh/vendor-completions/_fpprof ]
+ls $prefix/share/doc/fpprof | grep -q LICENSE.GPL-2.0
 . /etc/os-release
-printf "%-22s %-8s %4s ms to a flame graph\n" "$PRETTY_NAME" "$install" $(((ended - begun) / 1000000))'
+ms=$(((ended - begun) / 1000000))
+printf "%-22s %-8s %4s ms to a flame graph\n" "$PRETTY_NAME" "$install" $ms
+[ $ms -le 10000 ] || { echo "try: more than ten seconds" >&2; exit 1; }'
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -43,7 +48,8 @@ for suite; do
         tar -xf "$root.tar" -C "$root"
         cp "$package"/*.deb "$package"/*.tar.xz "$package"/*.rpm "$root/root"
         case $install in
-        deb) set -- dpkg -i "/root/fpprof_*_$(dpkg --print-architecture).deb" ;;
+        deb) # And the debug information, which belongs to that very program.
+            set -- dpkg -i "/root/fpprof*_$(dpkg --print-architecture).deb" ;;
         tarball) set -- tar -C /usr/local --strip-components=1 -xf "/root/fpprof-*-$(uname -m)-linux.tar.xz" ;;
         rpm) # Until Debian 12 rpm installs nothing without that option; later ones do not know it.
             file="/root/fpprof-[0-9]*.$(uname -m).rpm"

@@ -12,7 +12,11 @@ if [ -e "$report" ]; then
     rm -rf "$report.old"
     mv "$report" "$report.old"
 fi
-exec "$fpprof" compare --output "$report" \
+begun=$(date +%s)
+status=0
+"$fpprof" compare --output "$report" \
     --modes none,none-again,fp,dwarf:4K,dwarf:8K,dwarf:16K,dwarf:32K,dwarf:64K,both:64K,perf:fp,perf:dwarf:4K,perf:dwarf:8K,perf:dwarf:16K,perf:dwarf:32K,perf:dwarf:64K \
     --repeat "${FPPROF_DEMO_REPEAT:-3}" --metric '([0-9.]+) IOPS' --metric-name IOPS \
-    "$@" -- "$here/nbdkit-fio.sh" "$seconds"
+    "$@" -- "$here/nbdkit-fio.sh" "$seconds" || status=$?
+echo "demo: the experiment took $(($(date +%s) - begun)) s" >&2
+exit $status

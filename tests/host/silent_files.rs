@@ -1,6 +1,7 @@
 //! Programs on a file system whose server does not answer when a file is opened again, as a FUSE or NFS server may.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use crate::changed::Changed;
 use crate::support::{Ended, assert_balance, compile, fpprof, number, report, wait_until};
 use fpprof_recording::Recording;
 use fuser::{
@@ -109,6 +110,8 @@ fn silent_file_systems_hold_nothing_up() {
     let (file, own, mount) = (dir.path().join("recording"), dir.path().join("own"), dir.path().join("mount"));
     compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
     std::fs::create_dir(&mount).unwrap();
+    // Should the test be killed: a mount whose server is gone stays.
+    let _mount = Changed::undone_by("umount -l \"$1\" 2>/dev/null; true", &[mount.to_str().unwrap()]);
     let opens = Arc::new(Mutex::new(Opens::default()));
     let server = OneProgram { content: std::fs::read(&own).unwrap(), opens: Arc::clone(&opens) };
     let mut config = Config::default();
