@@ -75,7 +75,7 @@ fn lacks_helper(id: libbpf_sys::bpf_func_id) -> bool {
 
 /// Warnings of things that libbpf does without, or tries again: they say nothing of what failed in the end. Raising the
 /// limit of locked memory is needed before Linux 5.11 only.
-const SIDE_EFFECTS: [&str; 2] = ["RLIMIT_MEMLOCK", "Retrying without BTF"];
+const SIDE_EFFECTS: [&str; 2] = ["Failed to bump RLIMIT_MEMLOCK", "Retrying without BTF"];
 
 /// The verifier's last word on the first program it refused, else libbpf's first word on what failed.
 ///
