@@ -31,6 +31,8 @@ pub(super) const SPEC: Spec = Spec {
     // blr
     starts_thread: |before| matches!(before, [.., _, 0x3f, 0xd6]),
     ends_with_call,
+    // svc #0
+    ends_with_system_call: |before| matches!(before, [.., 0x01, 0, 0, 0xd4]),
     signal_frame: |_| None,
 };
 

@@ -27,6 +27,8 @@ pub(super) const SPEC: Spec = Spec {
     // call *%ebx, call *%ecx: to the thread's function.
     starts_thread: |before| matches!(before, [.., 0xff, 0xd0..=0xd7]),
     ends_with_call: super::x86_64::ends_with_call,
+    // int $0x80
+    ends_with_system_call: |before| matches!(before, [.., 0xcd, 0x80]),
     signal_frame: |_| None,
 };
 

@@ -54,6 +54,8 @@ pub(crate) struct Spec {
     pub(crate) starts_thread: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
     /// Whether the code before a return address ends with a call.
     pub(crate) ends_with_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
+    /// Whether the code before an instruction ends with a system call.
+    pub(crate) ends_with_system_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
     /// Where the kernel puts the registers of an interrupted thread, in bytes from the stack pointer at which code
     /// like this gives them back.
     pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters>,

@@ -51,6 +51,8 @@ pub(super) const SPEC: Spec = Spec {
     root_of,
     starts_thread,
     ends_with_call,
+    // syscall
+    ends_with_system_call: |before| matches!(before, [.., 0x0f, 0x05]),
     signal_frame,
 };
 

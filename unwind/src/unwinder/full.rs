@@ -85,7 +85,10 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             Err(stop) => Err(stop),
         };
         let result = match (result, code) {
-            (Err(NO_CFI), Ok(code)) => self.above(&code, position, &mut frame),
+            (Err(NO_CFI), Ok(code)) => match self.behind_system_call(&code, position, &mut frame) {
+                Some(caller) => Ok(caller),
+                None => self.above(&code, position, &mut frame),
+            },
             (result, _) => result,
         };
         let result = match result {
@@ -116,12 +119,35 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
     /// The caller of an interrupted frame whose instruction is in no code: the call that went there has left its return
     /// address at the stack pointer.
     fn behind_bad_jump(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
-        let mask = self.options.mask(spec);
-        let guess = guess_leaf(spec, mask, self.space, &position.regs, self.memory)?;
-        let return_address = guess.caller.regs.ip()?;
-        if !is_after_call(self.modules, self.space, spec, return_address) {
+        let is_call_left = |address| is_after_call(self.modules, self.space, spec, address);
+        self.caller_of_leaf(spec, position, frame, is_call_left)
+    }
+
+    /// The caller of a frame that is behind a system call and without information: glibc's ends before the system call of
+    /// `clone` and `clone3`, since none would be right for the new thread. The code there has pushed nothing, so that what its
+    /// call has left is at the stack pointer. The new thread has what it starts with there, and behind no call.
+    ///
+    /// # Sources
+    /// glibc `sysdeps/unix/sysv/linux/x86_64/clone3.S`, "End FDE now".
+    fn behind_system_call(&self, code: &Code<'_>, position: &Position, frame: &mut Frame) -> Option<Position> {
+        if !position.flags.is_instruction || !code.is_behind_system_call(self.modules) {
             return None;
         }
+        let spec = code.module.arch().spec();
+        let is_call_left = |address| has_call_before(self.modules, self.space, spec, address) == Some(true);
+        self.caller_of_leaf(spec, position, frame, is_call_left)
+    }
+
+    /// The caller of a frame whose return address is where its call has left it, if that is one by `is_call_left`.
+    fn caller_of_leaf(
+        &self,
+        spec: &'static Spec,
+        position: &Position,
+        frame: &mut Frame,
+        is_call_left: impl Fn(u64) -> bool,
+    ) -> Option<Position> {
+        let guess = guess_leaf(spec, self.options.mask(spec), self.space, &position.regs, self.memory)?;
+        guess.caller.regs.ip().filter(|&address| is_call_left(address))?;
         frame.cfa = guess.cfa;
         Some(Position { regs: guess.caller, source: guess.source, flags: guess.flags })
     }

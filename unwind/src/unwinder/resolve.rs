@@ -123,6 +123,12 @@ impl<'m> Code<'m> {
         self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(ROOT_CODE_BYTES as u64))
     }
 
+    /// Whether a system call stands before the instruction at the address.
+    pub(super) fn is_behind_system_call<M: Modules + ?Sized>(&self, modules: &M) -> bool {
+        let before = self.bytes_at(modules, self.svma.wrapping_sub(ROOT_CODE_BYTES as u64));
+        before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
+    }
+
     fn bytes_at<M: Modules + ?Sized>(&self, modules: &M, svma: u64) -> Option<[u8; ROOT_CODE_BYTES]> {
         let mut bytes = [0; ROOT_CODE_BYTES];
         modules.code(self.id, svma, &mut bytes).then_some(bytes)
@@ -239,7 +245,7 @@ fn with_named_end<M: Modules + ?Sized>(
     };
     let Ok(code) = find_code(modules, space, arch, lookup) else { return Rule::stop(stop) };
     match name_end(modules, &code, stop) {
-        NO_CFI if trampoline::row(modules, &code).is_some() => Rule::FULL,
+        NO_CFI if trampoline::row(modules, &code).is_some() || code.is_behind_system_call(modules) => Rule::FULL,
         NO_CFI if code.module.is_entry_code(code.svma) => Rule::stop(NO_CFI).at_entry(),
         stop => Rule::stop(stop),
     }

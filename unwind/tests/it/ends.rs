@@ -59,8 +59,12 @@ impl Program {
 
     /// Unwinds from 0x1004, with what is on the stack above sp, by rules and with all registers, which must agree.
     fn unwind(&self, memory: &impl Memory) -> Stack {
+        self.unwind_from(0x1004, memory)
+    }
+
+    fn unwind_from(&self, ip: u64, memory: &impl Memory) -> Stack {
         let (mut stack, mut full) = (Stack::default(), Stack::default());
-        let mut regs = regs(0x1004, STACK, 0);
+        let mut regs = regs(ip, STACK, 0);
         let mut unwinder = Unwinder::default();
         unwinder.unwind(self, &Self::space(), &regs, memory, &mut stack);
         regs.clear(6);
@@ -182,6 +186,24 @@ fn a_trampoline_is_known_by_its_code() {
         let flags: Vec<_> = found.frames.iter().map(|frame| (frame.flags.is_instruction, frame.cfa)).collect();
         assert_eq!(flags, [(true, STACK + 8), (false, sp), (true, sp + 16), (false, 0)]);
     }
+}
+
+/// Check that code without rows that waits in a system call is left for who has called it, if a call stands before what is
+/// at the stack pointer; and that neither a new thread, whose stack begins there, nor other code without rows is.
+#[test]
+fn code_behind_a_system_call_is_left_for_its_caller() {
+    let mut program = Program::new(&[0x1110]);
+    program.code.insert(0x6000, &[0x0f, 0x05, 0x85, 0xc0]);
+    let from = |ip, word| {
+        let found = program.unwind_from(ip, &whole(&bytes(&[BIAS + word, 0, BIAS + 0x3001])));
+        let sources: Vec<_> = found.frames.iter().map(|frame| frame.source).collect();
+        (addresses(&found), sources, found.stop.name())
+    };
+    let sources = vec![FrameSource::Registers, FrameSource::Heuristic, FrameSource::Cfi];
+    assert_eq!(from(0x6002, 0x1110), (vec![0x6002, 0x1110, 0x3001], sources, "undefined_ra"));
+    let alone = |ip| (vec![ip], vec![FrameSource::Registers], "no_cfi");
+    assert_eq!(from(0x6002, 0x1118), alone(0x6002));
+    assert_eq!(from(0x6004, 0x1110), alone(0x6004));
 }
 
 /// Check that an interrupted jump to a bad address is left for who has called there, if a call stands before that return

@@ -82,6 +82,8 @@ impl Modules for WithCode {
         match svma % 0x1000 {
             8 => code.iter_mut().zip(self.behind).for_each(|(to, from)| *to = *from),
             0xff8 => code.iter_mut().rev().zip(self.before.iter().rev()).for_each(|(to, from)| *to = *from),
+            // Before the address that is looked up, should that be a sampled instruction.
+            0xff7 => {}
             _ => panic!("code is looked at where the return address points"),
         }
         true
