@@ -340,7 +340,7 @@ fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
 
 fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
     let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
-    sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns);
+    sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns, sample.stack_from_sp());
     if let Some(end) = sample.stack_end {
         let depth = usize::try_from(end.address.saturating_sub(sp)).unwrap_or(usize::MAX);
         sample.stack.truncate(depth);

@@ -24,6 +24,8 @@ struct Process {
     first_stack: Option<u64>,
     /// How often the kernel is still asked for it.
     asks_left: u8,
+    /// How many chunks are still searched for it.
+    searches_left: u8,
     /// The last exec: what was mapped before is gone.
     since_ns: u64,
 }
@@ -40,6 +42,8 @@ const LARGEST_FIRST_STACK: u64 = 16 << 20;
 /// `begin_new_exec` tells of an exec before `load_elf_binary` sets `mm->start_stack` (`fs/exec.c`, `fs/binfmt_elf.c`):
 /// a reader that is quick asks too early.
 const MAX_ASKS: u8 = 8;
+/// Likewise so many chunks are searched: those of threads do not have it.
+const MAX_SEARCHES: u8 = 32;
 
 impl StackEnds {
     /// Takes note of an event of a profiled process.
@@ -72,14 +76,20 @@ impl StackEnds {
     pub(super) fn add(&mut self, pid: u32) {
         let process = self.processes.entry(pid).or_default();
         (process.first_stack, process.asks_left) = (start_stack(pid), MAX_ASKS);
+        process.searches_left = MAX_SEARCHES;
     }
 
-    /// The end of the stack that `sp` lay in at `time_ns`, where it is known.
-    pub(super) fn end(&mut self, pid: u32, sp: u64, time_ns: u64) -> Option<StackEnd> {
+    /// The end of the stack that `sp` lay in at `time_ns`, where it is known. `chunk` is the stack from there on, as the
+    /// kernel has copied it: of a process that has ended before it was asked for, nothing else shows it.
+    pub(super) fn end(&mut self, pid: u32, sp: u64, time_ns: u64, chunk: &[u8]) -> Option<StackEnd> {
         let process = self.processes.get_mut(&pid).filter(|process| time_ns >= process.since_ns)?;
         if process.first_stack.is_none() && process.asks_left > 0 {
             process.asks_left -= 1;
             process.first_stack = start_stack(pid);
+        }
+        if process.first_stack.is_none() && process.searches_left > 0 {
+            process.searches_left -= 1;
+            process.first_stack = find_arguments(sp, chunk);
         }
         if let Some(first) = process.first_stack
             && first.checked_sub(sp).is_some_and(|depth| depth > 0 && depth <= LARGEST_FIRST_STACK)
@@ -94,6 +104,7 @@ impl StackEnds {
         let now = Process {
             first_stack: start_stack(comm.pid),
             asks_left: MAX_ASKS,
+            searches_left: MAX_SEARCHES,
             since_ns: comm.time_ns,
             ..Process::default()
         };
@@ -108,6 +119,35 @@ impl StackEnds {
         let process = self.processes.entry(mmap.pid).or_default();
         insert(Rc::make_mut(&mut process.mappings), mmap.start, mmap.start.saturating_add(mmap.len));
     }
+}
+
+/// Where the kernel has put the arguments of a program, if that is in the chunk: their number, pointers to them, zero, pointers
+/// to the environment, zero, and the first entry of the auxiliary vector.
+///
+/// # Sources
+/// System V psABI for AMD64, figure 3.9 (initial process stack). `create_elf_tables` in `fs/binfmt_elf.c`; `ARCH_DLINFO`, with
+/// which the vector begins on x86-64 and arm64.
+fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
+    const AT_SYSINFO_EHDR: u64 = 33;
+    const MAX_ARGUMENTS: u64 = 1 << 16;
+    if sp % 8 != 0 {
+        return None;
+    }
+    let words = chunk.as_chunks::<8>().0;
+    let word = |at: usize| words.get(at).map(|word| u64::from_le_bytes(*word));
+    // Where a list of pointers above `place` ends.
+    let end_of = |from: usize, place: u64| (from..words.len()).find(|&at| word(at).is_none_or(|word| word <= place));
+    let is_start = |at: usize, place: u64| -> Option<bool> {
+        let n = word(at).filter(|n| (1..MAX_ARGUMENTS).contains(n))?;
+        let arguments = end_of(at + 1, place)?;
+        let environment = end_of(arguments + 1, place)?;
+        let is_whole = arguments - at - 1 == usize::try_from(n).ok()?;
+        let is_ended = word(arguments)? == 0 && word(environment)? == 0;
+        Some(is_whole && is_ended && word(environment + 1)? == AT_SYSINFO_EHDR)
+    };
+    let places = (0..words.len()).map(|at| (at, sp.saturating_add(8 * at as u64)));
+    let mut aligned = places.filter(|(_, place)| place % 16 == 0);
+    aligned.find(|&(at, place)| is_start(at, place) == Some(true)).map(|(_, place)| place)
 }
 
 /// Adds `start..end`, cutting away what it covers.
@@ -154,7 +194,7 @@ mod tests {
     }
 
     fn end(ends: &mut StackEnds, sp: u64) -> Option<u64> {
-        ends.end(7, sp, 5).map(|end| end.address)
+        ends.end(7, sp, 5, &[]).map(|end| end.address)
     }
 
     /// Check that a stack ends where its mapping does, that neighbours stay apart, that what is mapped later covers what
@@ -184,10 +224,10 @@ mod tests {
         let pid = std::process::id();
         ends.add(pid);
         let start = start_stack(pid).expect("of one's own process it is known");
-        let said = ends.end(pid, start - 64, 5).expect("an end");
+        let said = ends.end(pid, start - 64, 5, &[]).expect("an end");
         assert_eq!(said, StackEnd { address: start, source: StackEndSource::StartStack });
-        assert_eq!(ends.end(pid, start, 5), None);
-        assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5), None);
+        assert_eq!(ends.end(pid, start, 5, &[]), None);
+        assert_eq!(ends.end(pid, start - LARGEST_FIRST_STACK - 8, 5, &[]), None);
     }
 
     /// Check that a first stack that was not known yet at the exec is known at a sample.
@@ -197,6 +237,34 @@ mod tests {
         let pid = std::process::id();
         let start = start_stack(pid).expect("of one's own process it is known");
         ends.processes.insert(pid, Process { asks_left: 1, ..Process::default() });
-        assert_eq!(ends.end(pid, start - 64, 5).map(|end| end.address), Some(start));
+        assert_eq!(ends.end(pid, start - 64, 5, &[]).map(|end| end.address), Some(start));
+    }
+
+    /// Check that the first stack of a process that is gone ends at its arguments, which its samples show, also those that
+    /// are too deep to; and that words which only begin like arguments are none.
+    #[test]
+    fn first_stacks_end_at_their_arguments() {
+        let gone = u32::MAX;
+        let sp = 0x7ffc_0000_1000;
+        let at = |n: u64| sp + 8 * n;
+        let start = [2, at(20), at(21), 0, at(22), 0, 33, 0x7ffc_1000_0000];
+        let chunk = |before: &[u64], words: &[u64]| -> Vec<u8> {
+            before.iter().chain(words).flat_map(|word| word.to_le_bytes()).collect()
+        };
+        let find = |chunk: &[u8]| {
+            let mut ends = StackEnds::default();
+            ends.processes.insert(gone, Process { searches_left: 1, ..Process::default() });
+            let found = ends.end(gone, sp, 5, chunk).map(|end| end.address);
+            assert_eq!(ends.end(gone, sp - 4096, 5, &[]).map(|end| end.address), found, "it is remembered");
+            found
+        };
+        assert_eq!(find(&chunk(&[1, at(9)], &start)), Some(at(2)));
+        assert_eq!(find(&chunk(&[1], &start)), None, "not aligned");
+        assert_eq!(find(&chunk(&[1, at(9)], &start[..6])), None, "the vector is not there");
+        for (place, wrong) in [(0, 3), (0, 0), (2, 7), (4, 7), (6, 32)] {
+            let mut words = start;
+            words[place] = wrong;
+            assert_eq!(find(&chunk(&[1, at(9)], &words)), None, "{place}: {wrong}");
+        }
     }
 }
