@@ -1,8 +1,10 @@
 //! Programs that the manifest of `workloads` cannot hold, for their language, architecture or size: what each is recorded
 //! as, and how its stacks end.
 
-use crate::support::stacks::{Stack, commonest, stacks};
-use crate::support::{Ended, compile, cpu_time, fpprof, number, ran, record, report, source, until_enough, wait_until};
+use crate::support::stacks::{Stack, commonest, stacks, stacks_in};
+use crate::support::{
+    Ended, compile, cpu_time, fpprof, number, ran, record, report, source, until_enough, wait_for_samples, wait_until,
+};
 use fpprof_workloads::{build, programs};
 use serde_json::Value;
 use std::path::Path;
@@ -205,6 +207,54 @@ fn a_copy_of_a_library_lends_nothing_to_others() {
     assert!(complete == right, "{complete} of {right}: {}", commonest(&found));
     let (_, truncated) = with(&found, &["wrong"], "truncated", "no_cfi");
     assert!(truncated == wrong, "the copy's own process has the copy's names: {}", commonest(&found));
+}
+
+/// Checks that nearly all stacks of a process that shares its parent's memory are complete, and that many are in the library.
+fn assert_shared(what: &str, file: &Path, pid: &str) {
+    let found = stacks_in(file, "dwarf", &["--pid".as_ref(), pid.as_ref()]);
+    let samples: u64 = found.iter().map(|stack| stack.samples).sum();
+    let (_, complete) = with(&found, &["child"], "complete", "");
+    let (_, lent) = with(&found, &["lent", "entry", "child"], "complete", "");
+    assert!(
+        lent > 50 && complete * 100 >= samples * 90,
+        "{what}: {complete}, {lent} of {samples}: {}",
+        commonest(&found)
+    );
+}
+
+/// Check that a process that shared its parent's memory before it was recorded has the library that the parent loads later.
+#[test]
+fn shared_memory_of_running_processes_is_mapped_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, library, file, loads] =
+        ["program", "library.so", "recording", "loads"].map(|name| dir.path().join(name));
+    let code = source("shared_memory.c");
+    compile("gcc", &["-O1"], &program, &code);
+    compile("gcc", &["-O1", "-shared", "-fPIC", "-DNAME=lent"], &library, &code);
+    for target in ["both", "everything"] {
+        let parent = Ended(Command::new(&program).arg(&library).arg(&loads).spawn().unwrap());
+        let parent_pid = parent.id().to_string();
+        let mut child_pid = String::new();
+        wait_until("the process has a child", || {
+            child_pid = ran(Command::new("pgrep").args(["-P", &parent_pid])).stdout.trim().to_owned();
+            !child_pid.is_empty()
+        });
+        let mut recorder = fpprof();
+        recorder.args(["record", "-q", "-F", "499", "--call-graph", "dwarf,16384", "-o"]).arg(&file);
+        match target {
+            "both" => recorder.args(["-p", &format!("{parent_pid},{child_pid}")]),
+            _ => recorder.args(["-a", "--", "tail", "--pid", &child_pid, "-f", "/dev/null"]),
+        };
+        let mut recorder = Ended(recorder.spawn().unwrap());
+        wait_for_samples(&file);
+        std::fs::write(&loads, "").unwrap();
+        let mut parent = parent;
+        assert!(parent.wait().unwrap().success());
+        assert!(recorder.wait().unwrap().success());
+        assert_shared(target, &file, &child_pid);
+        std::fs::remove_file(&loads).unwrap();
+        std::fs::remove_file(&file).unwrap();
+    }
 }
 
 /// Check that a process that shares its parent's memory has the library that the parent loads later, by either collector.

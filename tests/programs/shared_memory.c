@@ -1,6 +1,6 @@
 /*
- * shared_memory LIBRARY: a process that shares its parent's memory runs the code of a library that the parent loads once the
- * process is there. With -DNAME=... this is the library, whose function is called so.
+ * shared_memory LIBRARY [FILE]: a process that shares its parent's memory runs the code of a library that the parent loads once
+ * the process is there, and FILE as well. With -DNAME=... this is the library, whose function is called so.
  */
 #define _GNU_SOURCE
 #ifdef NAME
@@ -50,6 +50,8 @@ int main(int argc, char **argv)
 		return 1;
 	while (!is_running)
 		;
+	while (argc > 2 && access(argv[2], F_OK))
+		usleep(1000);
 	library = dlopen(argv[1], RTLD_NOW);
 	if (!library)
 		return 1;

@@ -24,6 +24,12 @@ pub(crate) fn start_stack(pid: u32) -> Option<u64> {
     field_after_name(&text, 25).filter(|&start| start > 1)
 }
 
+/// The process that made another one, or has taken it over: field 4 of `/proc/PID/stat`. `None` if it is gone, or the first.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    field_after_name(&text, 1).and_then(|parent| u32::try_from(parent).ok()).filter(|&parent| parent > 0)
+}
+
 /// The process that a thread belongs to; `None` when there is no such thread.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;

@@ -1,18 +1,22 @@
 //! Processes that share their memory with the one that made them (`clone` with `CLONE_VM`): what one maps, all have.
 
+use crate::proc::parent_of;
 use crate::sys::share_memory;
 use fpprof_recording::model::{Mmap, Sideband};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Follows which processes share their memory.
 ///
 /// No event says so, and the kernel tells of a mapping only the process that made it. So the kernel is asked when a process
 /// is sampled that has executed no program since its fork, once it or its parent has mapped something that the other may
-/// have too: what shares memory then has done so since the fork.
+/// have too: what shares memory then has done so since the fork. Of a process that was there before the recording, it is asked
+/// at the first sample.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     /// Of processes that nobody was asked about yet: who made them, and when.
     unasked: FxHashMap<u32, (u32, u64)>,
+    /// Processes of which it is known who made them, or that nobody need be asked about.
+    seen: FxHashSet<u32>,
     /// When each process mapped something last.
     last_mapped_ns: FxHashMap<u32, u64>,
     /// Those that share their memory, by a number that they share as well.
@@ -27,14 +31,22 @@ impl Sharing {
         match event {
             Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
                 self.forget(fork.pid);
+                self.seen.insert(fork.pid);
                 self.unasked.insert(fork.pid, (fork.parent_pid, fork.time_ns));
             }
             Sideband::Mmap(mmap) => {
                 self.last_mapped_ns.insert(mmap.pid, mmap.time_ns);
                 return self.copies(mmap);
             }
-            Sideband::Comm(comm) if comm.exec => self.forget(comm.pid),
-            Sideband::Exit(exit) if exit.tid == exit.pid => self.forget(exit.pid),
+            Sideband::Comm(comm) if comm.exec => {
+                self.forget(comm.pid);
+                // It has memory of its own from now on.
+                self.seen.insert(comm.pid);
+            }
+            Sideband::Exit(exit) if exit.tid == exit.pid => {
+                self.forget(exit.pid);
+                self.seen.remove(&exit.pid);
+            }
             _ => {}
         }
         Vec::new()
@@ -49,11 +61,16 @@ impl Sharing {
     /// To be called when a process is sampled: the process and its parent, if they turn out to share their memory. What either
     /// has mapped since the fork is not known of the other; what they map from now on has copies.
     pub(crate) fn found(&mut self, pid: u32) -> Option<[u32; 2]> {
-        let &(parent, since_ns) = self.unasked.get(&pid)?;
-        let has_mapped = |pid| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
-        if !has_mapped(pid) && !has_mapped(parent) {
-            return None;
-        }
+        let parent = if self.seen.insert(pid) {
+            parent_of(pid)?
+        } else {
+            let &(parent, since_ns) = self.unasked.get(&pid)?;
+            let has_mapped = |pid| self.last_mapped_ns.get(&pid).is_some_and(|&last_ns| last_ns > since_ns);
+            if !has_mapped(pid) && !has_mapped(parent) {
+                return None;
+            }
+            parent
+        };
         self.unasked.remove(&pid);
         if !share_memory(pid, parent) {
             return None;
