@@ -117,7 +117,8 @@ pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Optio
 
 /// The same of a summary.
 pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Option<String> {
-    let lost = summary.lost.values().fold(summary.dropped, |sum, &n| sum.saturating_add(n));
+    let missing = summary.ticks_missing.saturating_add(summary.dropped);
+    let lost = summary.lost.values().fold(missing, |sum, &n| sum.saturating_add(n));
     lost_failure(lost, summary.recorded, most_percent)
 }
 

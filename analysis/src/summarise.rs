@@ -7,7 +7,7 @@ use crate::summary::{Cost, Environment, Filtered, Summary, Volume, Waits, lost_b
 use crate::totals::Totals;
 use fpprof_recording::model::{
     CaptureMode, Collector, CpuCounters, End, EndReason, Event, LossCause, Measure, Meta, NotCounted, OwnCost,
-    Sampling, Target,
+    Sampling, Target, Uncounted,
 };
 use fpprof_recording::{Recording, balance};
 use std::collections::BTreeMap;
@@ -40,6 +40,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         unaccounted: cpus.iter().map(unaccounted).fold(0, i64::saturating_add),
         lost_gaps: totals.lost_gaps(lost_by_cpu),
         shed: totals.shed,
+        ticks_missing: end.map_or(0, |end| end.uncounted.ticks),
         withheld: totals.withheld,
         sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
         file_bytes: recording.file_bytes(),
@@ -68,7 +69,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
             blocked_ns: is_blocked.then_some(totals.shown_blocked_ns),
         }),
         hottest: Vec::new(),
-        warnings: warnings(meta, &cpus, totals),
+        warnings: warnings(meta, end, &cpus, totals),
     }
 }
 
@@ -130,9 +131,19 @@ fn imbalance(cpu: &CpuCounters) -> Option<String> {
     (difference != 0).then(|| format!("CPU {}: {difference} of {} ticks are unaccounted for", cpu.cpu, cpu.fired))
 }
 
-fn warnings(meta: &Meta, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
-    let not_counted = meta.not_counted.iter().map(not_counted);
+fn warnings(meta: &Meta, end: Option<&End>, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
+    let not_counted = meta.not_counted.iter().map(not_counted).chain(end.into_iter().flat_map(uncounted));
     not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).chain(withheld(totals)).collect()
+}
+
+fn uncounted(end: &End) -> Vec<String> {
+    let Uncounted { ticks, counter_share_percent } = end.uncounted;
+    let missing = (ticks > 0).then(|| {
+        format!("about {ticks} ticks did not run the sampling program: they are neither recorded nor counted as lost")
+    });
+    let shared = counter_share_percent
+        .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));
+    missing.into_iter().chain(shared).collect()
 }
 
 fn not_counted(what: &NotCounted) -> String {

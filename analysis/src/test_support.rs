@@ -4,7 +4,7 @@ use crate::address_space::MappedFile;
 use crate::modules::{FileModules, Resolver};
 use fpprof_recording::model::{
     Arch, CaptureMode, Collector, CpuCounters, End, EndReason, Event, FileIdentity, Host, Measure, Meta, Mmap, OwnCost,
-    Sample, Sampling, SidebandLoss, Target, UserRegs,
+    Sample, Sampling, SidebandLoss, Target, Uncounted, UserRegs,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -171,6 +171,7 @@ pub(crate) fn end(cpus: Vec<CpuCounters>) -> End {
         cpus,
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
+        uncounted: Uncounted::default(),
     }
 }
 

@@ -142,7 +142,7 @@ pub(crate) struct Args {
     /// The kernel then measures every BPF program of the machine until the recording ends, which slows them down a little.
     #[arg(long, help_heading = SAMPLING)]
     stats: bool,
-    /// Fail if more than PERCENT of the samples were lost or dropped
+    /// Fail if more than PERCENT of the samples were lost, dropped or, as far as is known, never taken
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent, help_heading = OUTPUT)]
     max_lost: Option<f64>,
     /// Print errors only
@@ -332,7 +332,8 @@ fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {
     let failure = |event| {
         let of_event = || cpus.iter().filter(|cpu| cpu.event == event);
         let recorded = of_event().map(|cpu| cpu.recorded).fold(0, u64::saturating_add);
-        crate::gate::lost_failure(of_event().map(lost).fold(0, u64::saturating_add), recorded, most_percent)
+        let missing = if event == 0 { outcome.end.uncounted.ticks } else { 0 };
+        crate::gate::lost_failure(of_event().map(lost).fold(missing, u64::saturating_add), recorded, most_percent)
     };
     events.into_iter().find_map(failure)
 }

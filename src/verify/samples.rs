@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use fpprof_analysis::oracle::History;
 use fpprof_recording::model::{
     CaptureMode, CpuCounters, End, EndReason, Event, Measure, Meta, OwnCost, Sample, Sampling, SidebandLoss, Target,
+    Uncounted,
 };
 use fpprof_recording::{MappingRanges, RecordingWriter};
 use nix::unistd::Pid;
@@ -79,6 +80,7 @@ impl Samples {
             cpus: vec![counters],
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
+            uncounted: Uncounted::default(),
         };
         self.writer.finish(&end).with_context(|| self.path.display().to_string())
     }

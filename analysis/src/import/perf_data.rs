@@ -11,6 +11,7 @@ use super::rounds::Rounds;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{
     Arch, CpuCounters, End, EndReason, KernelSymbol, LossCause, Meta, OwnCost, Sample, Sideband, SidebandLoss,
+    Uncounted,
 };
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID as MISC_MMAP_BUILD_ID;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
@@ -365,6 +366,7 @@ impl Import {
             cpus: cpus.collect(),
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
+            uncounted: Uncounted::default(),
         }
     }
 }

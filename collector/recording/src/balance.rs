@@ -91,7 +91,7 @@ fn add_loss(counters: &mut CpuCounters, cause: LossCause, samples: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EndReason, OwnCost, SidebandLoss};
+    use crate::model::{EndReason, OwnCost, SidebandLoss, Uncounted};
 
     fn tally() -> Tally {
         let mut tally = Tally::default();
@@ -117,6 +117,7 @@ mod tests {
             cpus,
             sideband_lost: SidebandLoss::default(),
             own_cost: OwnCost::default(),
+            uncounted: Uncounted::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events
 use crate::synthesis::{describe, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband};
+use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband, Uncounted};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -206,6 +206,7 @@ impl<W: Write> Session<'_, W> {
             cpus: self.reader.counters(true),
             sideband_lost: self.reader.events.sideband.lost(),
             own_cost: self.own_cost(before, &at_stop),
+            uncounted: Uncounted::default(),
         };
         if let Err(error) = self.reader.writer.finish(&end) {
             let errno = match &error {

@@ -15,10 +15,29 @@ use crate::request::Outcome;
 use crate::ring::Lane;
 use crate::sideband::Throttled;
 use crate::sys::{Count, Rusage, monotonic_ns, rusage};
-use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling};
+use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Uncounted};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
+
+/// What never reached the sampling program, by how it is known.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    /// Of a timer, by the time that passed.
+    ticks: u64,
+    /// Of what the kernel counts one by one.
+    occurrences: u64,
+    /// Of a processor's counter, about.
+    overflows: u64,
+    /// Per cent of the time in which that counted, if it is not all of it.
+    counter_share: Option<u64>,
+}
+
+impl Missing {
+    fn uncounted(&self) -> Uncounted {
+        Uncounted { ticks: self.ticks + self.occurrences + self.overflows, counter_share_percent: self.counter_share }
+    }
+}
 
 impl<W: Write> Session<'_, W> {
     /// Stops sampling, reads all that is left, and closes the recording.
@@ -45,12 +64,15 @@ impl<W: Write> Session<'_, W> {
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let reason = still_fails.map_or(reason, EndReason::WriteFailed);
+        let cpus = self.counters(stopped_ns, |lane| self.reader.written_at_last(lane));
+        let missing = self.missing(&cpus, stopped_ns, &counts)?;
         let mut end = End {
             time_ns: stopped_ns,
             reason,
-            cpus: self.counters(stopped_ns, |lane| self.reader.written_at_last(lane)),
+            cpus,
             sideband_lost: self.reader.sideband.lost(),
             own_cost,
+            uncounted: missing.uncounted(),
         };
         if let Err(error) = self.reader.writer.finish(&end) {
             let errno = match &error {
@@ -61,7 +83,7 @@ impl<W: Write> Session<'_, W> {
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        self.add_notes(not_kept, &end, &counts)?;
+        self.add_notes(not_kept, missing);
         Ok(Outcome {
             collector: Collector::Ebpf,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -114,6 +136,26 @@ impl<W: Write> Session<'_, W> {
                 self.reader.write_gap(&Gap { cpu, event, start_ns, end_ns: now_ns, lost, cause: LossCause::Nested });
             }
         }
+    }
+
+    /// What is in no balance.
+    fn missing(&self, cpus: &[CpuCounters], stopped_ns: u64, counts: &BTreeMap<u32, Count>) -> Result<Missing, Error> {
+        let of_processor: Vec<_> = self.seen(counts).filter(|_| self.plan.event.is_hardware()).collect();
+        let sampling = self.request.sampling;
+        // Nothing is missing of a CPU that was not there.
+        let online = online_cpus();
+        let all_along = |cpu: &&CpuCounters| {
+            let is_offline = self.plan.cpus.contains(&cpu.cpu) && !online.contains(&cpu.cpu);
+            cpu.event == 0 && !self.cpus.joined.contains(&cpu.cpu) && !is_offline
+        };
+        let cpus: Vec<_> = cpus.iter().filter(all_along).cloned().collect();
+        let is_timer = self.plan.event.is_timer();
+        Ok(Missing {
+            ticks: if is_timer { self.begun.missing(sampling, stopped_ns, &cpus) } else { 0 },
+            occurrences: self.missing_occurrences(counts)?,
+            overflows: missing_about(&of_processor, sampling),
+            counter_share: shared(of_processor.iter().map(|(count, _)| count)),
+        })
     }
 
     /// Occurrences that never reached the program: of counters by their count, of tracepoints and probes by the program's
@@ -175,17 +217,8 @@ impl<W: Write> Session<'_, W> {
         })
     }
 
-    fn add_notes(&mut self, not_kept: Omitted, end: &End, counts: &BTreeMap<u32, Count>) -> Result<(), Error> {
-        let occurrences_missing = self.missing_occurrences(counts)?;
-        let of_processor: Vec<_> = self.seen(counts).filter(|_| self.plan.event.is_hardware()).collect();
+    fn add_notes(&mut self, not_kept: Omitted, missing: Missing) {
         let reader = &self.reader;
-        let is_timer = self.plan.event.is_timer();
-        let offline: Vec<u32> = self.plan.cpus.iter().copied().filter(|cpu| !online_cpus().contains(cpu)).collect();
-        // Nothing is missing of a CPU that was not there.
-        let all_along =
-            |cpu: &&CpuCounters| cpu.event == 0 && !self.cpus.joined.contains(&cpu.cpu) && !offline.contains(&cpu.cpu);
-        let cpus: Vec<_> = end.cpus.iter().filter(all_along).cloned().collect();
-        let missing = if is_timer { self.begun.missing(self.request.sampling, end.time_ns, &cpus) } else { 0 };
         let stack_ends_unknown =
             reader.total(counter::COUNT_STACK_END_UNKNOWN).saturating_sub(reader.stack_hints.n_found());
         let n_ring_cpus = self.plan.config.n_ring_cpus;
@@ -195,9 +228,9 @@ impl<W: Write> Session<'_, W> {
             (reader.total(counter::COUNT_KERNEL_CHAIN_FAILED), Note::KernelStacksMissing as fn(u64) -> Note),
             (stack_ends_unknown, Note::StackEndUnknown),
             (reader.total(counter::COUNT_TRACKED_FULL), Note::ProcessesNotFollowed),
-            (missing, Note::TicksMissing),
-            (occurrences_missing, Note::OccurrencesMissing),
-            (missing_about(&of_processor, self.request.sampling), Note::OverflowsMissing),
+            (missing.ticks, Note::TicksMissing),
+            (missing.occurrences, Note::OccurrencesMissing),
+            (missing.overflows, Note::OverflowsMissing),
             (self.new_cpus(), Note::CpusNotSampled),
             (n_joined(&|cpu| cpu < n_ring_cpus), Note::CpusJoined),
             (n_joined(&|cpu| cpu >= n_ring_cpus), Note::CpusWithoutRing),
@@ -212,9 +245,8 @@ impl<W: Write> Session<'_, W> {
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
-        self.notes.extend(shared(of_processor.iter().map(|(count, _)| count)).map(Note::CounterShared));
+        self.notes.extend(missing.counter_share.map(Note::CounterShared));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
-        Ok(())
     }
 
     fn new_cpus(&self) -> u64 {

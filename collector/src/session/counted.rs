@@ -26,15 +26,18 @@ pub(super) fn missing_exactly(count: Count, period: u64, seen: Seen) -> u64 {
 /// Likewise of a processor's counter on all CPUs, about: what was counted and is in no period that the program saw, in
 /// periods as they were.
 pub(super) fn missing_about(counts: &[(Count, Seen)], sampling: Sampling) -> u64 {
+    let fired: u64 = counts.iter().map(|(_, seen)| seen.fired).sum();
+    let periods: u64 = counts.iter().map(|(_, seen)| seen.periods).sum();
     let missing_of = |&(count, seen): &(Count, Seen)| match sampling {
         Sampling::Period(period) => missing_exactly(count, period, seen),
         Sampling::FrequencyHz(_) => {
-            let unseen = u128::from(count.value.saturating_sub(seen.periods)) * u128::from(seen.fired);
-            u64::try_from(unseen.checked_div(u128::from(seen.periods)).unwrap_or(0)).unwrap_or(u64::MAX)
+            // A period of a CPU on which the program never ran is taken for as long as those of the others.
+            let of = if seen.fired > 0 { seen } else { Seen { fired, periods } };
+            let unseen = u128::from(count.value.saturating_sub(seen.periods)) * u128::from(of.fired);
+            u64::try_from(unseen.checked_div(u128::from(of.periods)).unwrap_or(0)).unwrap_or(u64::MAX)
         }
     };
     let missing: u64 = counts.iter().map(missing_of).sum();
-    let fired: u64 = counts.iter().map(|(_, seen)| seen.fired).sum();
     if missing > fired / TOLERANCE + counts.len() as u64 { missing } else { 0 }
 }
 
@@ -65,7 +68,8 @@ mod tests {
         let full = (count(10_005_000), seen(1_000, 10_000_000));
         assert_eq!(missing_about(&[full], rate), 0);
         assert_eq!(missing_about(&[full, (count(10_000_000), seen(800, 8_000_000))], rate), 200);
-        assert_eq!(missing_about(&[(count(10_000_000), seen(0, 0))], rate), 0);
+        assert_eq!(missing_about(&[full, (count(10_000_000), seen(0, 0))], rate), 1_000);
+        assert_eq!(missing_about(&[(count(10_000_000), seen(0, 0))], rate), 0, "the length of a period is not known");
         let of_period = [(count(1_000_000), seen(900, 0))];
         assert_eq!(missing_about(&of_period, Sampling::Period(1_000)), 100);
         assert_eq!(missing_exactly(count(1_000_000), 1_000, seen(995, 0)), 5);

@@ -209,6 +209,7 @@ pub(crate) fn summary() -> Summary {
         unaccounted: 0,
         lost_gaps: 3,
         shed: 4,
+        ticks_missing: 0,
         withheld: 0,
         sideband_lost: 0,
         file_bytes: 4_772_788,

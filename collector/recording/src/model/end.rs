@@ -16,6 +16,29 @@ pub struct End {
     pub sideband_lost: SidebandLoss,
     /// What recording cost.
     pub own_cost: OwnCost,
+    /// What is in no balance.
+    #[serde(default, skip_serializing_if = "Uncounted::is_nothing")]
+    pub uncounted: Uncounted,
+}
+
+/// What a recorder knows to be missing in the balance, since the sampling program did not run for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// Ticks, estimated from what the kernel counted of the event, or from the time that passed.
+    #[serde(default)]
+    pub ticks: u64,
+    /// Per cent of the time in which the processor's counter counted, if that is not all of it: the kernel lets those who
+    /// want one take turns.
+    #[serde(default)]
+    pub counter_share_percent: Option<u64>,
+}
+
+impl Uncounted {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Why a recording ended.

@@ -11,7 +11,7 @@ mod meta;
 mod sample;
 mod sideband;
 
-pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss, SkippedWaits};
+pub use end::{Checkpoint, CpuCounters, End, EndReason, LossCause, OwnCost, SidebandLoss, SkippedWaits, Uncounted};
 pub use gap::Gap;
 pub(crate) use machine::Machine;
 pub use machine::{Arch, MAX_REGISTERS};

@@ -3,7 +3,7 @@
 use fpprof_recording::model::{
     Abi, Arch, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit,
     FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost,
-    Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, UserRegs,
+    Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -78,6 +78,7 @@ pub(crate) fn end() -> End {
         }],
         sideband_lost: SidebandLoss::default(),
         own_cost: OwnCost::default(),
+        uncounted: Uncounted::default(),
     }
 }
 
