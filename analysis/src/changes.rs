@@ -31,10 +31,21 @@ pub struct Side {
     pub label: String,
     /// The strategy its stacks were unwound with.
     pub strategy: String,
-    /// Its samples.
+    /// Its samples: what the functions' shares are of.
     pub samples: u64,
+    /// Those of threads without a user stack.
+    #[serde(default)]
+    pub no_stack: u64,
     /// Stacks that reached their root.
     pub complete: u64,
+}
+
+impl Side {
+    /// Its samples with a user stack: what shares of stacks are of.
+    #[must_use]
+    pub fn stacks(&self) -> u64 {
+        self.samples.saturating_sub(self.no_stack)
+    }
 }
 
 /// A function in both.
@@ -143,7 +154,7 @@ mod tests {
     }
 
     fn side(label: &str, samples: u64) -> Side {
-        Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, complete: samples }
+        Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, no_stack: 0, complete: samples }
     }
 
     /// Check that shares are compared and not counts, that growth is positive, that a function of one side only is there,

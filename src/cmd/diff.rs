@@ -117,10 +117,12 @@ fn common_strategy(before: &Analysis, after: &Analysis) -> anyhow::Result<String
 fn view<'a>(analysis: &'a Analysis, strategy: &str, label: &str) -> anyhow::Result<(Side, &'a Folded)> {
     let folded = analysis.folded.get(strategy).context("the strategy was analysed")?;
     let quality = analysis.summary.strategies.get(strategy).context("the strategy was analysed")?;
+    let no_stack = quality.no_stack.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let side = Side {
         label: label.to_owned(),
         strategy: strategy.to_owned(),
-        samples: quality.samples,
+        samples: quality.samples.saturating_add(no_stack),
+        no_stack,
         complete: quality.complete,
     };
     Ok((side, folded))

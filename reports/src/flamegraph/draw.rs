@@ -3,7 +3,7 @@
 use super::palette::Kind;
 use super::paths::{Ends, paths};
 use crate::escape::shown;
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use fpprof_analysis::folded::{Folded, Unit};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, TextTruncateDirection};
@@ -90,17 +90,23 @@ fn title(options: &Options, ends: &Ends, unit: Unit) -> String {
             title.push_str(" · ");
         }
     }
-    let all = match unit {
-        Unit::Samples => format!("{} samples", count(ends.all)),
-        Unit::BlockedNs => format!("{} ms blocked", count(ends.all.saturating_add(500_000) / 1_000_000)),
-    };
-    title.push_str(&format!("{all} · {} complete", share(ends.complete, ends.all)));
-    for (class, n) in [("truncated", ends.truncated), ("broken", ends.broken)] {
-        if n > 0 {
-            title.push_str(&format!(" · {} {class}", share(n, ends.all)));
+    title.push_str(&amount(ends.all, unit));
+    for (class, n) in [("complete", ends.complete), ("truncated", ends.truncated), ("broken", ends.broken)] {
+        if n > 0 || class == "complete" && ends.unwound() > 0 {
+            title.push_str(&format!(" · {} {class}", share(n, ends.unwound())));
         }
     }
+    if ends.no_stack > 0 {
+        title.push_str(&format!(" · {} without a user stack", amount(ends.no_stack, unit)));
+    }
     title
+}
+
+fn amount(n: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Samples => format!("{} sample{}", count(n), plural(n)),
+        Unit::BlockedNs => format!("{} ms blocked", count(n.saturating_add(500_000) / 1_000_000)),
+    }
 }
 
 /// A coloured square and a word for every kind that occurs.
@@ -124,4 +130,46 @@ fn split_at_subtitle(svg: &[u8]) -> Option<(&[u8], &[u8])> {
     let open = start + svg.get(start..)?.iter().position(|&byte| byte == b'>')? + 1;
     let close = open + svg.get(open..)?.iter().position(|&byte| byte == b'<')?;
     Some((svg.get(..open)?, svg.get(close..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_analysis::folded::FoldedStack;
+    use fpprof_unwind::{NoStackReason, Root, StopReason, TruncatedReason};
+
+    fn drawn(unit: Unit, stacks: &[(StopReason, u64)]) -> String {
+        let stack = |&(stop, n): &(StopReason, u64)| FoldedStack {
+            comm: "prog".to_owned(),
+            pid: 1,
+            frames: Vec::new(),
+            stop,
+            samples: n,
+            weight: n * 1_000_000,
+        };
+        let folded = Folded { stacks: stacks.iter().map(stack).collect(), unit, ..Folded::default() };
+        let mut drawn = Vec::new();
+        svg(&folded, &Options { strategy: "dwarf".to_owned(), ..Options::default() }, &mut drawn).unwrap();
+        String::from_utf8(drawn).unwrap()
+    }
+
+    /// Check that a sample of a thread without a user stack is a sample, and that no share of classes knows it.
+    #[test]
+    fn no_stack_is_of_no_class() {
+        let ends = [
+            (StopReason::Complete(Root::Start), 3),
+            (StopReason::Truncated(TruncatedReason::ChunkEnd), 1),
+            (StopReason::NoStack(NoStackReason::Exiting), 1),
+            (StopReason::NoStack(NoStackReason::InExec), 5),
+        ];
+        for (unit, all, without) in
+            [(Unit::Samples, "10 samples", "6 samples"), (Unit::BlockedNs, "10 ms blocked", "6 ms blocked")]
+        {
+            let title = format!("{all} · 75.0 % complete · 25.0 % truncated · {without} without a user stack<");
+            let svg = drawn(unit, &ends);
+            assert!(svg.contains(&title), "{svg}");
+        }
+        let svg = drawn(Unit::Samples, &ends[2..]);
+        assert!(svg.contains("6 samples · 6 samples without a user stack<"), "{svg}");
+    }
 }

@@ -5,6 +5,7 @@ use super::palette::Kind;
 use crate::escape::shown;
 use crate::folded::{frames_of, marker, name, names};
 use fpprof_analysis::folded::{Folded, FoldedStack, Origin};
+use fpprof_unwind::StopReason;
 use inferno::flamegraph::color::PaletteMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,8 @@ pub(super) struct Ends {
     pub(super) complete: u64,
     pub(super) truncated: u64,
     pub(super) broken: u64,
+    /// Of threads without a user stack: of no class.
+    pub(super) no_stack: u64,
 }
 
 /// Most samples in one graph: inferno's script and its fractions count in `f64`, and its sums must not overflow.
@@ -47,7 +50,7 @@ pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
     let mut sorted: BTreeMap<(Kind, Vec<u32>), u64> = BTreeMap::new();
     for (stack, root) in folded.stacks.iter().zip(&roots).filter(|(stack, _)| folded.amount(stack) > 0) {
         let amount = folded.amount(stack);
-        ends.add(root.kind, amount)?;
+        ends.add(stack.stop, amount)?;
         kinds.insert(root.kind);
         root.color(&mut colors);
         let mut path: Vec<u32> = root.boxes().map(|text| order.rank(text)).collect();
@@ -129,13 +132,20 @@ fn color_frames(folded: &Folded, names: &[String], colors: &mut PaletteMap) -> B
 }
 
 impl Ends {
-    fn add(&mut self, root: Kind, samples: u64) -> Result<(), Error> {
+    fn add(&mut self, stop: StopReason, samples: u64) -> Result<(), Error> {
         self.all = self.all.checked_add(samples).filter(|&n| n <= MAX_SAMPLES).ok_or(Error::TooManySamples)?;
-        match root {
-            Kind::Truncated => self.truncated += samples,
-            Kind::Broken => self.broken += samples,
-            _ => self.complete += samples,
-        }
+        let class = match stop {
+            StopReason::Complete(_) => &mut self.complete,
+            StopReason::Truncated(_) => &mut self.truncated,
+            StopReason::Broken(_) => &mut self.broken,
+            StopReason::NoStack(_) => &mut self.no_stack,
+        };
+        *class += samples;
         Ok(())
+    }
+
+    /// What has a class: shares of classes are shares of it.
+    pub(super) fn unwound(&self) -> u64 {
+        self.all - self.no_stack
     }
 }

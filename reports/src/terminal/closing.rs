@@ -3,7 +3,7 @@
 use super::overhead::overhead;
 use super::{Paragraph, Style, Tone};
 use crate::escape::shown;
-use crate::figures::{byte_count, bytes, count, nanoseconds, seconds};
+use crate::figures::{byte_count, bytes, count, nanoseconds, plural, seconds};
 use fpprof_analysis::summary::{Cost, Summary, Waits};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -190,9 +190,4 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
         None => &mut line,
     };
     line
-}
-
-/// `s` unless there is one.
-pub(super) fn plural(n: u64) -> &'static str {
-    if n == 1 { "" } else { "s" }
 }
