@@ -51,7 +51,8 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
             file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
-            ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample).filter(|_| summary.blocked_ns.is_none()),
+            ring_bytes_per_sample: (summary.recorded > 0 && summary.blocked_ns.is_none())
+                .then_some(summary.volume.ring_bytes_per_sample),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
             is_ebpf: summary.environment.collector == "ebpf",
