@@ -4,11 +4,11 @@
 mod support;
 
 use fpprof_analysis::Analysis;
-use fpprof_reports::page;
+use fpprof_reports::{flamegraph, page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use support::browser::Browser;
-use support::{detail, written};
+use support::{detail, profile, written};
 
 /// The frames that are drawn on one side: name, width in pixels, whether a search found them.
 const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
@@ -297,4 +297,48 @@ fn narrow_screens_need_no_scrolling_sideways() {
     let overflow = page.browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert!(overflow.as_i64() <= Some(0), "{overflow} pixels too wide");
     page.assert_quiet();
+}
+
+/// A flame graph and a difference, with names that are as long as a name can be.
+fn pictures() -> [Vec<u8>; 2] {
+    let long = "/a/rather/long/path/to/a/recording/of/something.fpprof --comm 'a name' --time 10..200".to_owned();
+    let mut graph = Vec::new();
+    let (event, strategy) = ("cpu-clock".to_owned(), "dwarf@65536".to_owned());
+    let options = flamegraph::Options { title: long.clone(), event, strategy, width: None };
+    flamegraph::svg(&profile::dwarf(), &options, &mut graph).unwrap();
+    let (before, after) = (profile::frame_pointers(), profile::dwarf());
+    let side = |folded| flamegraph::Side { label: &long, folded };
+    let mut difference = Vec::new();
+    flamegraph::svg_difference(side(&before), side(&after), &mut difference).unwrap();
+    [graph, difference]
+}
+
+/// Check that what stands above a flame graph is within the window and above the frames, and that the buttons are beside
+/// it, on a phone as on a screen.
+#[test]
+fn lines_above_a_flame_graph_fit_the_window() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
+        let file = dir.path().join(name);
+        std::fs::write(&file, svg).unwrap();
+        for width in [390, 760, 1200] {
+            let mut browser = Browser::start(width, 900);
+            browser.open_picture(&file);
+            let place = "id => { const r = document.getElementById(id).getBoundingClientRect(); \
+                         return [r.left, r.top, r.right, r.bottom]; }";
+            let mut of = |id: &str| {
+                let place = browser.eval(&format!("({place})('{id}')"));
+                [0, 1, 2, 3].map(|side| place[side].as_f64().unwrap())
+            };
+            let [title, text, search, frames] = ["title", "subtitle", "search", "frames"].map(&mut of);
+            for (what, [left, top, right, _]) in [("title", title), ("subtitle", text), ("search", search)] {
+                assert!(left >= 0.0 && right <= f64::from(width) && top >= 0.0, "{name}: {what} at {width} pixels");
+            }
+            let apart = |[_, _, _, above]: [f64; 4], [_, below, _, _]: [f64; 4]| above <= below;
+            let beside = search[0] >= title[2] && search[0] >= text[2];
+            assert!(apart(title, text), "{name} at {width}: {title:?} {text:?}");
+            assert!(apart(text, frames) && apart(search, frames), "{name} at {width}: {text:?} {search:?} {frames:?}");
+            assert!(beside || apart(text, search), "{name} at {width}: {title:?} {text:?} {search:?}");
+        }
+    }
 }

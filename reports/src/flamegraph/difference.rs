@@ -1,12 +1,12 @@
 //! Two profiles in one flame graph: widths of the one, colours by how it differs from the other.
 
-use super::draw::Error;
+use super::draw::{Error, draw};
+use super::header::{Header, Part};
 use crate::escape::shown;
-use crate::figures::count;
+use crate::figures::{count, plural};
 use crate::folded::{frames_of, marker, name};
 use fpprof_analysis::folded::{Folded, FrameLabel, Origin};
-use inferno::flamegraph::color::{BackgroundColor, Color};
-use inferno::flamegraph::{self, TextTruncateDirection};
+use inferno::flamegraph;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -44,23 +44,18 @@ pub fn svg_difference(before: Side<'_>, after: Side<'_>, out: &mut impl Write) -
         .map(|(line, &(before, after))| format!("{line} {} {}", part(before, n_before), part(after, n_after)));
     let scaled: Vec<String> = scaled.collect();
     let mut drawing = flamegraph::Options::default();
-    drawing.title = format!("{} compared with {}", shown(after.label), shown(before.label));
-    drawing.subtitle = Some(format!(
-        "before: {} ({} samples) · after: {} ({} samples), each 100 % · width: after · red: grew · blue: shrank",
-        shown(before.label),
-        count(n_before),
-        shown(after.label),
-        count(n_after),
-    ));
     drawing.count_name = "billionths".to_owned();
-    drawing.name_type = String::new();
-    drawing.frame_height = 17;
-    drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
-    drawing.text_truncate_direction = TextTruncateDirection::Right;
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut drawing, scaled.iter().map(String::as_str), &mut svg)?;
-    out.write_all(&svg)?;
-    Ok(())
+    let svg = draw(&mut drawing, &scaled, &header(&before, n_before, &after, n_after))?;
+    Ok(writeln!(out, "{svg}")?)
+}
+
+fn header(before: &Side<'_>, n_before: u64, after: &Side<'_>, n_after: u64) -> Header {
+    let compared = format!("compared with {}", shown(before.label));
+    let mut header = Header::new(vec![Part::text(&shown(after.label)), Part::text(&compared)]);
+    let side = |name, n| Part::text(&format!("{name}: {} sample{}", count(n), plural(n)));
+    header.line(vec![side("before", n_before), side("after", n_after), Part::text("each 100 %")]);
+    header.line(["width: after", "red: grew", "blue: shrank"].map(Part::text).to_vec());
+    header
 }
 
 /// Adds the stacks of one side, and gives their samples.
@@ -145,7 +140,8 @@ mod tests {
         assert_eq!(title(&svg, "a"), "a (600,000,000 billionths, 60.00%; +30.00%)");
         assert_eq!(title(&svg, "b"), "b (400,000,000 billionths, 40.00%; -30.00%)");
         assert_eq!(title(&svg, "main"), "main (1,000,000,000 billionths, 100.00%; 0.00%)");
-        assert!(svg.contains("before: old (100 samples)") && svg.contains("after: new&lt;script&gt; (1,000 samples)"));
+        assert!(svg.contains("before: 100 samples · after: 1,000 samples · each 100 %<"));
+        assert!(svg.contains("new&lt;script&gt; · compared with old<"));
         roxmltree::Document::parse_with_options(
             &svg,
             roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() },

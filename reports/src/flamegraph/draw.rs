@@ -1,6 +1,6 @@
 //! Title, legend, and the call of inferno.
 
-use super::palette::Kind;
+use super::header::{Header, Part};
 use super::paths::{Ends, paths};
 use crate::escape::shown;
 use crate::figures::{count, plural, share};
@@ -32,16 +32,13 @@ pub enum Error {
     /// More samples than a graph can be exact for.
     #[error("more than 2^53 samples in one flame graph")]
     TooManySamples,
-    /// inferno did not write the line the legend goes into.
-    #[error("the flame graph has no subtitle to hold the legend")]
-    NoSubtitle,
+    /// inferno did not write something that is to be changed.
+    #[error("the flame graph has no {0} where it should")]
+    Layout(&'static str),
     /// The graph could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
 }
-
-/// Where inferno writes the subtitle.
-const SUBTITLE: &str = "<text id=\"subtitle\"";
 
 /// Draws the stacks as SVG with inferno's script for zoom and search.
 ///
@@ -54,9 +51,10 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     if paths.ends.all == 0 {
         return Err(Error::NoSamples);
     }
+    let mut header = Header::new(title(options));
+    let legend = paths.kinds.iter().filter_map(|kind| Some(Part::legend(kind.color(), kind.legend()?)));
+    header.line(ends(&paths.ends, folded.unit)).line(legend.collect());
     let mut drawing = flamegraph::Options::default();
-    drawing.title = title(options, &paths.ends, folded.unit);
-    drawing.subtitle = Some(" ".to_owned());
     drawing.count_name = match folded.unit {
         Unit::Samples => "samples".to_owned(),
         Unit::BlockedNs => "ms blocked".to_owned(),
@@ -64,42 +62,47 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     if folded.unit == Unit::BlockedNs {
         drawing.factor = 1e-6;
     }
-    drawing.name_type = String::new();
     drawing.image_width = options.width;
+    drawing.palette_map = Some(&mut paths.colors);
+    let svg = draw(&mut drawing, &paths.lines, &header)?;
+    Ok(writeln!(out, "{svg}")?)
+}
+
+/// Draws lines from left to right in the order they have, with a header above them.
+///
+/// # Errors
+/// [`Error`].
+pub(super) fn draw(drawing: &mut flamegraph::Options<'_>, lines: &[String], header: &Header) -> Result<String, Error> {
+    // Room for the header, which is set into it.
+    (drawing.title, drawing.subtitle) = (" ".to_owned(), Some(" ".to_owned()));
+    drawing.name_type = String::new();
     drawing.frame_height = 17;
     drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
     drawing.text_truncate_direction = TextTruncateDirection::Right;
-    drawing.palette_map = Some(&mut paths.colors);
     // "Flame chart" is inferno's word for "draw the lines from last to first and do not sort them".
     drawing.flame_chart = true;
     let mut svg = Vec::new();
-    flamegraph::from_lines(&mut drawing, paths.lines.iter().rev().map(String::as_str), &mut svg)?;
-    let legend = legend(&paths.kinds.into_iter().collect::<Vec<_>>());
-    let (head, tail) = split_at_subtitle(&svg).ok_or(Error::NoSubtitle)?;
-    out.write_all(head)?;
-    out.write_all(legend.as_bytes())?;
-    out.write_all(tail)?;
-    Ok(writeln!(out)?)
+    flamegraph::from_lines(drawing, lines.iter().rev().map(String::as_str), &mut svg)?;
+    header.set_into(svg)
 }
 
-fn title(options: &Options, ends: &Ends, unit: Unit) -> String {
-    let mut title = String::new();
-    for part in [&options.title, &options.event, &options.strategy] {
-        if !part.is_empty() {
-            title.push_str(&shown(part));
-            title.push_str(" · ");
-        }
-    }
-    title.push_str(&amount(ends.all, unit));
+fn title(options: &Options) -> Vec<Part> {
+    let parts = [&options.title, &options.event, &options.strategy];
+    parts.into_iter().filter(|part| !part.is_empty()).map(|part| Part::text(&shown(part))).collect()
+}
+
+/// How much there is, and how it ended.
+fn ends(ends: &Ends, unit: Unit) -> Vec<Part> {
+    let mut parts = vec![Part::text(&amount(ends.all, unit))];
     for (class, n) in [("complete", ends.complete), ("truncated", ends.truncated), ("broken", ends.broken)] {
         if n > 0 || class == "complete" && ends.unwound() > 0 {
-            title.push_str(&format!(" · {} {class}", share(n, ends.unwound())));
+            parts.push(Part::text(&format!("{} {class}", share(n, ends.unwound()))));
         }
     }
     if ends.no_stack > 0 {
-        title.push_str(&format!(" · {} without a user stack", amount(ends.no_stack, unit)));
+        parts.push(Part::text(&format!("{} without a user stack", amount(ends.no_stack, unit))));
     }
-    title
+    parts
 }
 
 fn amount(n: u64, unit: Unit) -> String {
@@ -107,29 +110,6 @@ fn amount(n: u64, unit: Unit) -> String {
         Unit::Samples => format!("{} sample{}", count(n), plural(n)),
         Unit::BlockedNs => format!("{} ms blocked", count(n.saturating_add(500_000) / 1_000_000)),
     }
-}
-
-/// A coloured square and a word for every kind that occurs.
-fn legend(kinds: &[Kind]) -> String {
-    let mut legend = String::new();
-    for (kind, word) in kinds.iter().filter_map(|kind| Some((kind, kind.legend()?))) {
-        if !legend.is_empty() {
-            // No-break spaces, since XML folds plain ones into one.
-            legend.push_str("\u{a0}\u{a0} ");
-        }
-        let Color { r, g, b } = kind.color();
-        legend.push_str(&format!("<tspan fill=\"rgb({r},{g},{b})\" font-size=\"18\" dy=\"1.5\">\u{25a0}</tspan>"));
-        legend.push_str(&format!("<tspan dy=\"-1.5\">\u{a0}{word}</tspan>"));
-    }
-    legend
-}
-
-/// What comes before and after the text of the subtitle. `<` in names is escaped, so the first match is the element.
-fn split_at_subtitle(svg: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = svg.windows(SUBTITLE.len()).position(|window| window == SUBTITLE.as_bytes())?;
-    let open = start + svg.get(start..)?.iter().position(|&byte| byte == b'>')? + 1;
-    let close = open + svg.get(open..)?.iter().position(|&byte| byte == b'<')?;
-    Some((svg.get(..open)?, svg.get(close..)?))
 }
 
 #[cfg(test)]
@@ -165,11 +145,11 @@ mod tests {
         for (unit, all, without) in
             [(Unit::Samples, "10 samples", "6 samples"), (Unit::BlockedNs, "10 ms blocked", "6 ms blocked")]
         {
-            let title = format!("{all} · 75.0 % complete · 25.0 % truncated · {without} without a user stack<");
             let svg = drawn(unit, &ends);
-            assert!(svg.contains(&title), "{svg}");
+            assert!(svg.contains(&format!(">{all} · 75.0 % complete · 25.0 % truncated<")), "{svg}");
+            assert!(svg.contains(&format!(">{without} without a user stack<")), "{svg}");
         }
         let svg = drawn(Unit::Samples, &ends[2..]);
-        assert!(svg.contains("6 samples · 6 samples without a user stack<"), "{svg}");
+        assert!(svg.contains(">6 samples · 6 samples without a user stack<"), "{svg}");
     }
 }

@@ -6,6 +6,7 @@
 
 mod difference;
 mod draw;
+mod header;
 mod palette;
 mod paths;
 

@@ -94,14 +94,26 @@ impl Browser {
 
     /// Opens a file and waits until its script is done.
     pub(crate) fn open(&mut self, file: &Path) {
-        self.requests.clear();
-        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
-        assert!(opened.get("errorText").is_none(), "{opened}");
+        self.navigate(file);
         let ready = "new Promise(done => { const look = () => \
                      document.documentElement?.dataset.ready ? done(true) : \
                      document.readyState === 'complete' ? done(document.documentElement.dataset.ready === 'yes') : \
                      setTimeout(look, 10); look(); })";
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
+    }
+
+    /// Opens a picture and waits until it is there and has drawn itself.
+    pub(crate) fn open_picture(&mut self, file: &Path) {
+        self.navigate(file);
+        let ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? \
+                     setTimeout(() => done(true), 0) : setTimeout(look, 10); look(); })";
+        self.eval(ready);
+    }
+
+    fn navigate(&mut self, file: &Path) {
+        self.requests.clear();
+        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        assert!(opened.get("errorText").is_none(), "{opened}");
     }
 
     /// Prefers dark, light, or is paper.
