@@ -342,3 +342,33 @@ fn lines_above_a_flame_graph_fit_the_window() {
         }
     }
 }
+
+/// Check that a flame graph is dark for who prefers it, and that its lines and its frames stay readable.
+#[test]
+fn flame_graphs_are_dark_for_who_prefers_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut browser = Browser::start(1200, 900);
+    for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
+        let file = dir.path().join(name);
+        std::fs::write(&file, svg).unwrap();
+        browser.open_picture(&file);
+        let luminance = "css => { const [r, g, b] = css.match(/[0-9]+/g).map(c => c / 255).map(c => \
+             c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; }";
+        let contrasts = format!(
+            "(() => {{ const luminance = {luminance}, of = (element, what) => luminance(getComputedStyle(element)[what]), \
+             contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), \
+             ground = of(document.querySelector('#background stop'), 'stopColor'); return [ground, \
+             Math.min(...['title', 'subtitle', 'details', 'matched', 'search', 'unzoom'].map(id => \
+             contrast(of(document.getElementById(id), 'fill'), ground))), \
+             Math.min(...[...document.querySelectorAll('#frames > g')].map(g => \
+             contrast(of(g.querySelector('text'), 'fill'), of(g.querySelector('rect'), 'fill'))))]; }})()"
+        );
+        for (scheme, is_dark) in [("light", false), ("dark", true)] {
+            browser.medium("screen", scheme);
+            let found = browser.eval(&contrasts);
+            let [ground, lines, frames] = [0, 1, 2].map(|at: usize| found[at].as_f64().unwrap());
+            assert_eq!(ground < 0.1, is_dark, "{name}, {scheme}: {ground}");
+            assert!(lines >= 4.5 && frames >= 4.5, "{name}, {scheme}: {lines:.1} and {frames:.1}");
+        }
+    }
+}

@@ -26,6 +26,15 @@ const FIRST_LINE: usize = 24;
 const BUTTONS: f64 = 180.0;
 /// What inferno leaves for its two lines, pixels: five lines of letters.
 const ROOM: usize = 60;
+/// For who prefers dark. Frames keep their colours, on which black is readable; those below a zoomed frame, which inferno
+/// fades by half, fade less, since what shows through is no longer light.
+const DARK: &str = "@media (prefers-color-scheme:dark) {
+#background stop { stop-color:#17181c; }
+#title, #subtitle, #details, #matched, #search, #unzoom { fill:#e6e7ea; }
+#search { opacity:0.5; }
+.parent { opacity:0.75; }
+}
+";
 
 /// A part of a line that is not broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +152,7 @@ impl Header {
             "@media (max-width:{narrow:.0}px) {{ #search, #unzoom {{ transform:translateY({down}px); }} }}"
         );
         let _ = writeln!(style, "#details, #matched {{ transform:translateY({more}px); }}");
+        style.push_str(DARK);
         style
     }
 }
