@@ -323,7 +323,7 @@ fn lines_above_a_flame_graph_fit_the_window() {
         std::fs::write(&file, svg).unwrap();
         for width in [390, 760, 1200] {
             let mut browser = Browser::start(width, 900);
-            browser.open_picture(&file);
+            browser.open_plain(&file);
             let place = "id => { const r = document.getElementById(id).getBoundingClientRect(); \
                          return [r.left, r.top, r.right, r.bottom]; }";
             let mut of = |id: &str| {
@@ -351,7 +351,7 @@ fn flame_graphs_are_dark_for_who_prefers_it() {
     for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
         let file = dir.path().join(name);
         std::fs::write(&file, svg).unwrap();
-        browser.open_picture(&file);
+        browser.open_plain(&file);
         let luminance = "css => { const [r, g, b] = css.match(/[0-9]+/g).map(c => c / 255).map(c => \
              c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; }";
         let contrasts = format!(

@@ -102,8 +102,8 @@ impl Browser {
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
     }
 
-    /// Opens a picture and waits until it is there and has drawn itself.
-    pub(crate) fn open_picture(&mut self, file: &Path) {
+    /// Opens a file that does not say when it is ready, and waits until it is there.
+    pub(crate) fn open_plain(&mut self, file: &Path) {
         self.navigate(file);
         let ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? \
                      setTimeout(() => done(true), 0) : setTimeout(look, 10); look(); })";
@@ -193,6 +193,17 @@ impl Browser {
             _ => {}
         }
     }
+}
+
+/// How many pixels a page is wider than a window of this width.
+pub(crate) fn overflow(page: &str, width: u32) -> i64 {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    std::fs::write(&file, page).unwrap();
+    let mut browser = Browser::start(width, 900);
+    browser.open_plain(&file);
+    let overflow = browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    overflow.as_i64().unwrap()
 }
 
 /// Whether the tests run as root, by the owner of this process in /proc.
