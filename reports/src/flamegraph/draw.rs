@@ -42,7 +42,8 @@ pub enum Error {
 
 /// Draws the stacks as SVG with inferno's script for zoom and search.
 ///
-/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default); the folded export has them all.
+/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default), and a spike of less than 5 % is cut above
+/// row 80, which the picture says; the folded export has them all.
 ///
 /// # Errors
 /// [`Error`]; nothing is written then, unless the writer failed.
@@ -54,6 +55,7 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     let mut header = Header::new(title(options));
     let legend = paths.kinds.iter().filter_map(|kind| Some(Part::legend(kind.color(), kind.legend()?)));
     header.line(ends(&paths.ends, folded.unit)).line(legend.collect());
+    header.line(paths.rows.note(|n| amount(n, folded.unit)).into_iter().collect());
     let mut drawing = flamegraph::Options::default();
     drawing.count_name = match folded.unit {
         Unit::Samples => "samples".to_owned(),
@@ -115,7 +117,7 @@ fn amount(n: u64, unit: Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_analysis::folded::FoldedStack;
+    use fpprof_analysis::folded::{FoldedStack, FrameLabel, Origin};
     use fpprof_unwind::{NoStackReason, Root, StopReason, TruncatedReason};
 
     fn drawn(unit: Unit, stacks: &[(StopReason, u64)]) -> String {
@@ -151,5 +153,31 @@ mod tests {
         }
         let svg = drawn(Unit::Samples, &ends[2..]);
         assert!(svg.contains(">6 samples · 6 samples without a user stack<"), "{svg}");
+    }
+
+    /// Check that a spike of a few samples does not make a graph many screens high, and that nothing of it is lost: a box
+    /// and a line say what is not drawn.
+    #[test]
+    fn spikes_are_cut_and_said() {
+        let frame = |n: u32| FrameLabel { name: format!("f{n}"), module: String::new(), origin: Origin::Cfi };
+        let stack = |n_frames: u32, samples| FoldedStack {
+            comm: "prog".to_owned(),
+            pid: 1,
+            frames: (0..n_frames).collect(),
+            stop: StopReason::Complete(Root::Start),
+            samples,
+            weight: 0,
+        };
+        let frames = (0..250).map(frame).collect();
+        let folded = Folded { frames, stacks: vec![stack(250, 3), stack(10, 997)], ..Folded::default() };
+        let mut drawn = Vec::new();
+        svg(&folded, &Options::default(), &mut drawn).unwrap();
+        let svg = String::from_utf8(drawn).unwrap();
+        assert!(svg.contains(">3 samples (0.3 %): frames above row 80 are not drawn<"), "{svg}");
+        // Of the process and 250 frames, 79 boxes and one more.
+        assert!(svg.contains("<title>… 172 more frames (3 samples, 0.30%)</title>"), "{svg}");
+        assert_eq!(svg.matches("<g><title>").count(), 81);
+        let height: u32 = svg.split(" height=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok()).unwrap();
+        assert!(height < 1600, "{height}");
     }
 }

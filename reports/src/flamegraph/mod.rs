@@ -9,6 +9,7 @@ mod draw;
 mod header;
 mod palette;
 mod paths;
+mod rows;
 
 pub use difference::{Side, svg_difference};
 pub use draw::{Error, Options, svg};
