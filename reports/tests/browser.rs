@@ -309,7 +309,7 @@ fn pictures() -> [Vec<u8>; 2] {
     let (before, after) = (profile::frame_pointers(), profile::dwarf());
     let side = |folded| flamegraph::Side { label: &long, folded };
     let mut difference = Vec::new();
-    flamegraph::svg_difference(side(&before), side(&after), &mut difference).unwrap();
+    flamegraph::svg_difference(side(&before), side(&after), false, &mut difference).unwrap();
     [graph, difference]
 }
 

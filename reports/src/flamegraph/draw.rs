@@ -70,6 +70,9 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     Ok(writeln!(out, "{svg}")?)
 }
 
+/// Height of a row of boxes, pixels.
+pub(super) const ROW: usize = 17;
+
 /// Draws lines from left to right in the order they have, with a header above them.
 ///
 /// # Errors
@@ -78,7 +81,7 @@ pub(super) fn draw(drawing: &mut flamegraph::Options<'_>, lines: &[String], head
     // Room for the header, which is set into it.
     (drawing.title, drawing.subtitle) = (" ".to_owned(), Some(" ".to_owned()));
     drawing.name_type = String::new();
-    drawing.frame_height = 17;
+    drawing.frame_height = ROW;
     drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
     drawing.text_truncate_direction = TextTruncateDirection::Right;
     // "Flame chart" is inferno's word for "draw the lines from last to first and do not sort them".
@@ -107,7 +110,7 @@ fn ends(ends: &Ends, unit: Unit) -> Vec<Part> {
     parts
 }
 
-fn amount(n: u64, unit: Unit) -> String {
+pub(super) fn amount(n: u64, unit: Unit) -> String {
     match unit {
         Unit::Samples => format!("{} sample{}", count(n), plural(n)),
         Unit::BlockedNs => format!("{} ms blocked", count(n.saturating_add(500_000) / 1_000_000)),

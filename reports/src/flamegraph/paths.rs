@@ -37,7 +37,7 @@ pub(super) struct Ends {
 }
 
 /// Most samples in one graph: inferno's script and its fractions count in `f64`, and its sums must not overflow.
-const MAX_SAMPLES: u64 = 1 << 53;
+pub(super) const MAX_SAMPLES: u64 = 1 << 53;
 
 /// Sorts stacks for drawing: complete before truncated before broken, then frame by frame by name.
 ///
