@@ -299,6 +299,27 @@ fn narrow_screens_need_no_scrolling_sideways() {
     page.assert_quiet();
 }
 
+/// Check that stacks that do not reach their root stand apart from those that do, under a node that says why.
+#[test]
+fn stacks_that_end_early_stand_apart() {
+    let mut page = Page::open(&detail::analysis());
+    let broken = "[broken: ra_not_exec]";
+    assert!(!page.names("right").contains(&broken.to_owned()));
+    // All but those of 1,300 samples, of 12,300, whose frame pointers reach their root.
+    let (all, part) = (page.width("left", "all"), page.width("left", broken));
+    assert!(page.names("left").iter().filter(|name| *name == broken).count() == 2 && part < all);
+    let place = |name: &str| format!("document.querySelector('#flame-left g.frame[name=\"{name}\"]').__data__");
+    let under = page.browser.eval(&format!("{}.ancestors().map(d => d.data.name)", place("copy_user")));
+    assert_eq!(under.as_array().unwrap()[1], json!(broken), "{under}");
+    let whole = page.browser.eval(&format!("{}.ancestors().some(d => d.data.end)", place("nbd_send")));
+    assert_eq!(whole, json!(false));
+    let fill = format!("getComputedStyle({}).fill", frame("left", broken));
+    let of_style = "(() => { const e = document.createElement('i'); e.style.color = 'var(--broken)'; \
+                    document.body.append(e); return getComputedStyle(e).color; })()";
+    assert_eq!(page.browser.eval(&fill), page.browser.eval(of_style));
+    page.assert_quiet();
+}
+
 /// A flame graph and a difference, with names that are as long as a name can be.
 fn pictures() -> [Vec<u8>; 2] {
     let long = "/a/rather/long/path/to/a/recording/of/something.fpprof --comm 'a name' --time 10..200".to_owned();

@@ -4,8 +4,8 @@ use super::draw::Error;
 use super::palette::Kind;
 use super::rows::{Rows, more_frames};
 use crate::escape::shown;
-use crate::folded::{frames_of, marker, name, names};
-use fpprof_analysis::folded::{Folded, FoldedStack, Origin};
+use crate::folded::{frames_of, name, names};
+use fpprof_analysis::folded::{Folded, FoldedStack, Origin, marker};
 use fpprof_unwind::StopReason;
 use inferno::flamegraph::color::PaletteMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,7 @@ struct Root {
 impl Root {
     fn of(stack: &FoldedStack) -> Self {
         let comm = name(&shown(&stack.comm)).into_owned();
-        Self { kind: Kind::of_root(stack), marker: marker(stack), comm }
+        Self { kind: Kind::of_root(stack), marker: marker(stack.stop), comm }
     }
 
     /// Root first.
