@@ -31,10 +31,21 @@ pub struct Side {
     pub label: String,
     /// The strategy its stacks were unwound with.
     pub strategy: String,
-    /// Its samples.
+    /// Its samples: what the functions' shares are of.
     pub samples: u64,
+    /// Those of threads without a user stack.
+    #[serde(default)]
+    pub no_stack: u64,
     /// Stacks that reached their root.
     pub complete: u64,
+}
+
+impl Side {
+    /// Its samples with a user stack: what shares of stacks are of.
+    #[must_use]
+    pub fn stacks(&self) -> u64 {
+        self.samples.saturating_sub(self.no_stack)
+    }
 }
 
 /// A function in both.
@@ -69,6 +80,22 @@ pub struct Shift {
 }
 
 impl Shift {
+    /// From so many of all before to so many of all after. `same_samples` says that both are views of the same samples.
+    #[must_use]
+    pub fn new(before: (u64, u64), after: (u64, u64), same_samples: bool) -> Self {
+        let percent = |(n, all): (u64, u64)| if all == 0 { 0.0 } else { n as f64 / all as f64 * 100.0 };
+        let (before_percent, after_percent) = (percent(before), percent(after));
+        let interval = (!same_samples).then(|| share_difference(before, after, CONFIDENCE)).flatten();
+        Self {
+            before: before.0,
+            after: after.0,
+            before_percent,
+            after_percent,
+            points: if before.1 == 0 || after.1 == 0 { 0.0 } else { after_percent - before_percent },
+            interval: interval.map(|interval| Interval { low: interval.low * 100.0, high: interval.high * 100.0 }),
+        }
+    }
+
     /// Whether the interval leaves out 0; without one, whether there is any difference.
     #[must_use]
     pub fn differs(&self) -> bool {
@@ -91,7 +118,7 @@ pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bo
         }
     }
     let all = (before.0.samples, after.0.samples);
-    let shift = |before: u64, after: u64| shift((before, all.0), (after, all.1), same_samples);
+    let shift = |before: u64, after: u64| Shift::new((before, all.0), (after, all.1), same_samples);
     let change = |(function, [before, after]): ((String, String), [(u64, u64); 2])| Change {
         name: function.0,
         module: function.1,
@@ -102,20 +129,6 @@ pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bo
     let size = |change: &Change| change.self_samples.points.abs().max(change.total_samples.points.abs());
     functions.sort_by(|a, b| size(b).total_cmp(&size(a)));
     Changes { before: before.0, after: after.0, functions, warnings: Vec::new() }
-}
-
-fn shift(before: (u64, u64), after: (u64, u64), same_samples: bool) -> Shift {
-    let percent = |(n, all): (u64, u64)| if all == 0 { 0.0 } else { n as f64 / all as f64 * 100.0 };
-    let (before_percent, after_percent) = (percent(before), percent(after));
-    let interval = (!same_samples).then(|| share_difference(before, after, CONFIDENCE)).flatten();
-    Shift {
-        before: before.0,
-        after: after.0,
-        before_percent,
-        after_percent,
-        points: if before.1 == 0 || after.1 == 0 { 0.0 } else { after_percent - before_percent },
-        interval: interval.map(|interval| Interval { low: interval.low * 100.0, high: interval.high * 100.0 }),
-    }
 }
 
 #[cfg(test)]
@@ -143,7 +156,7 @@ mod tests {
     }
 
     fn side(label: &str, samples: u64) -> Side {
-        Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, complete: samples }
+        Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, no_stack: 0, complete: samples }
     }
 
     /// Check that shares are compared and not counts, that growth is positive, that a function of one side only is there,

@@ -51,6 +51,16 @@ pub struct FoldedStack {
     pub weight: u64,
 }
 
+/// What stands below the frames of a stack that did not reach its root, such as `[broken: ra_not_exec]`; `None` for one
+/// that did, or has no frames of its own to be under anything.
+#[must_use]
+pub fn marker(stop: StopReason) -> Option<String> {
+    match stop {
+        StopReason::Complete(_) | StopReason::NoStack(_) => None,
+        StopReason::Truncated(_) | StopReason::Broken(_) => Some(format!("[{}: {}]", stop.class(), stop.name())),
+    }
+}
+
 /// A frame as shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FrameLabel {

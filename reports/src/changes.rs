@@ -1,7 +1,7 @@
 //! What `fpprof diff` prints of two profiles. Its JSON is the model as it is ([`crate::json::value`]).
 
 use crate::escape::shown;
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::changes::{Change, Changes, Shift, Side};
 use std::io::{self, Write};
@@ -44,7 +44,11 @@ fn side(label: &str, side: &Side) -> Paragraph {
     line.part(Tone::Strong, shown(&side.label))
         .part(Tone::Plain, format!("· {}", shown(&side.strategy)))
         .part(Tone::Plain, format!("· {} samples", count(side.samples)))
-        .part(Tone::Plain, format!("· {} of the stacks complete", share(side.complete, side.samples)));
+        .part(Tone::Plain, format!("· {} of the stacks complete", share(side.complete, side.stacks())));
+    if side.no_stack > 0 {
+        let (n, s) = (count(side.no_stack), plural(side.no_stack));
+        line.part(Tone::Plain, format!("· {n} sample{s} without a user stack"));
+    }
     line
 }
 
@@ -137,6 +141,7 @@ mod tests {
             label: label.to_owned(),
             strategy: "dwarf".to_owned(),
             samples,
+            no_stack: 0,
             complete: samples - 1,
         };
         Changes {

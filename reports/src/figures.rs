@@ -13,6 +13,11 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
+/// `s` unless there is one.
+pub(crate) fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
 /// Bytes with decimal prefixes and three digits: `388 B`, `4.46 kB`, `57.6 MB`.
 pub(crate) fn bytes(n: f64) -> String {
     scaled(n, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])

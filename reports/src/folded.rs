@@ -21,8 +21,7 @@
 //! The format and its `_[k]`, `_[i]`: stackcollapse-perf.pl and flamegraph.pl of Brendan Gregg's `FlameGraph`.
 
 use crate::escape::{is_obeyed, push_escaped};
-use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
-use fpprof_unwind::StopReason;
+use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin, marker};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -36,7 +35,7 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
     for stack in &folded.stacks {
         let mut line = String::with_capacity(512);
         line.push_str(&name(&stack.comm));
-        if let Some(marker) = marker(stack) {
+        if let Some(marker) = marker(stack.stop) {
             line.push(';');
             line.push_str(&marker);
         }
@@ -55,16 +54,6 @@ pub fn write(folded: &Folded, out: &mut impl Write) -> io::Result<()> {
         is_equal
     });
     lines.iter().try_for_each(|(line, samples)| writeln!(out, "{line} {samples}"))
-}
-
-/// The root of stacks that are not complete.
-pub(crate) fn marker(stack: &FoldedStack) -> Option<String> {
-    match stack.stop {
-        StopReason::Complete(_) | StopReason::NoStack(_) => None,
-        stop @ (StopReason::Truncated(_) | StopReason::Broken(_)) => {
-            Some(format!("[{}: {}]", stop.class(), stop.name()))
-        }
-    }
 }
 
 /// Every frame of `folded` as it stands in a line; `shorten` may cut the names first.

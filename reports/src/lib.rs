@@ -22,3 +22,8 @@ pub mod page;
 pub mod terminal;
 pub mod unwinding;
 mod verdict;
+
+#[cfg(test)]
+#[path = "../tests/support/browser.rs"]
+#[expect(dead_code, reason = "every test binary uses a part of it")]
+mod browser;

@@ -4,11 +4,11 @@
 mod support;
 
 use fpprof_analysis::Analysis;
-use fpprof_reports::page;
+use fpprof_reports::{flamegraph, page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use support::browser::Browser;
-use support::{detail, written};
+use support::{detail, profile, written};
 
 /// The frames that are drawn on one side: name, width in pixels, whether a search found them.
 const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
@@ -297,4 +297,99 @@ fn narrow_screens_need_no_scrolling_sideways() {
     let overflow = page.browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert!(overflow.as_i64() <= Some(0), "{overflow} pixels too wide");
     page.assert_quiet();
+}
+
+/// Check that stacks that do not reach their root stand apart from those that do, under a node that says why.
+#[test]
+fn stacks_that_end_early_stand_apart() {
+    let mut page = Page::open(&detail::analysis());
+    let broken = "[broken: ra_not_exec]";
+    assert!(!page.names("right").contains(&broken.to_owned()));
+    // All but those of 1,300 samples, of 12,300, whose frame pointers reach their root.
+    let (all, part) = (page.width("left", "all"), page.width("left", broken));
+    assert!(page.names("left").iter().filter(|name| *name == broken).count() == 2 && part < all);
+    let place = |name: &str| format!("document.querySelector('#flame-left g.frame[name=\"{name}\"]').__data__");
+    let under = page.browser.eval(&format!("{}.ancestors().map(d => d.data.name)", place("copy_user")));
+    assert_eq!(under.as_array().unwrap()[1], json!(broken), "{under}");
+    let whole = page.browser.eval(&format!("{}.ancestors().some(d => d.data.end)", place("nbd_send")));
+    assert_eq!(whole, json!(false));
+    let fill = format!("getComputedStyle({}).fill", frame("left", broken));
+    let of_style = "(() => { const e = document.createElement('i'); e.style.color = 'var(--broken)'; \
+                    document.body.append(e); return getComputedStyle(e).color; })()";
+    assert_eq!(page.browser.eval(&fill), page.browser.eval(of_style));
+    page.assert_quiet();
+}
+
+/// A flame graph and a difference, with names that are as long as a name can be.
+fn pictures() -> [Vec<u8>; 2] {
+    let long = "/a/rather/long/path/to/a/recording/of/something.fpprof --comm 'a name' --time 10..200".to_owned();
+    let mut graph = Vec::new();
+    let (event, strategy) = ("cpu-clock".to_owned(), "dwarf@65536".to_owned());
+    let options = flamegraph::Options { title: long.clone(), event, strategy, width: None };
+    flamegraph::svg(&profile::dwarf(), &options, &mut graph).unwrap();
+    let (before, after) = (profile::frame_pointers(), profile::dwarf());
+    let side = |folded| flamegraph::Side { label: &long, folded };
+    let mut difference = Vec::new();
+    flamegraph::svg_difference(side(&before), side(&after), false, &mut difference).unwrap();
+    [graph, difference]
+}
+
+/// Check that what stands above a flame graph is within the window and above the frames, and that the buttons are beside
+/// it, on a phone as on a screen.
+#[test]
+fn lines_above_a_flame_graph_fit_the_window() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
+        let file = dir.path().join(name);
+        std::fs::write(&file, svg).unwrap();
+        for width in [390, 760, 1200] {
+            let mut browser = Browser::start(width, 900);
+            browser.open_plain(&file);
+            let place = "id => { const r = document.getElementById(id).getBoundingClientRect(); \
+                         return [r.left, r.top, r.right, r.bottom]; }";
+            let mut of = |id: &str| {
+                let place = browser.eval(&format!("({place})('{id}')"));
+                [0, 1, 2, 3].map(|side| place[side].as_f64().unwrap())
+            };
+            let [title, text, search, frames] = ["title", "subtitle", "search", "frames"].map(&mut of);
+            for (what, [left, top, right, _]) in [("title", title), ("subtitle", text), ("search", search)] {
+                assert!(left >= 0.0 && right <= f64::from(width) && top >= 0.0, "{name}: {what} at {width} pixels");
+            }
+            let apart = |[_, _, _, above]: [f64; 4], [_, below, _, _]: [f64; 4]| above <= below;
+            let beside = search[0] >= title[2] && search[0] >= text[2];
+            assert!(apart(title, text), "{name} at {width}: {title:?} {text:?}");
+            assert!(apart(text, frames) && apart(search, frames), "{name} at {width}: {text:?} {search:?} {frames:?}");
+            assert!(beside || apart(text, search), "{name} at {width}: {title:?} {text:?} {search:?}");
+        }
+    }
+}
+
+/// Check that a flame graph is dark for who prefers it, and that its lines and its frames stay readable.
+#[test]
+fn flame_graphs_are_dark_for_who_prefers_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut browser = Browser::start(1200, 900);
+    for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
+        let file = dir.path().join(name);
+        std::fs::write(&file, svg).unwrap();
+        browser.open_plain(&file);
+        let luminance = "css => { const [r, g, b] = css.match(/[0-9]+/g).map(c => c / 255).map(c => \
+             c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; }";
+        let contrasts = format!(
+            "(() => {{ const luminance = {luminance}, of = (element, what) => luminance(getComputedStyle(element)[what]), \
+             contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), \
+             ground = of(document.querySelector('#background stop'), 'stopColor'); return [ground, \
+             Math.min(...['title', 'subtitle', 'details', 'matched', 'search', 'unzoom'].map(id => \
+             contrast(of(document.getElementById(id), 'fill'), ground))), \
+             Math.min(...[...document.querySelectorAll('#frames > g')].map(g => \
+             contrast(of(g.querySelector('text'), 'fill'), of(g.querySelector('rect'), 'fill'))))]; }})()"
+        );
+        for (scheme, is_dark) in [("light", false), ("dark", true)] {
+            browser.medium("screen", scheme);
+            let found = browser.eval(&contrasts);
+            let [ground, lines, frames] = [0, 1, 2].map(|at: usize| found[at].as_f64().unwrap());
+            assert_eq!(ground < 0.1, is_dark, "{name}, {scheme}: {ground}");
+            assert!(lines >= 4.5 && frames >= 4.5, "{name}, {scheme}: {lines:.1} and {frames:.1}");
+        }
+    }
 }

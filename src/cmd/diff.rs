@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// For one recording: two strategies, reference first [default: dwarf,fp]; for two recordings: one strategy
     #[arg(long, alias = "strategy", value_name = "S", value_delimiter = ',')]
     strategies: Vec<Strategy>,
-    /// Also draw a differential flame graph: widths from the second, red where it grew, blue where it shrank
+    /// Also draw a differential flame graph: widths from the second, red grew, blue shrank, grey may be chance
     #[arg(long, value_name = "SVG")]
     svg: Option<PathBuf>,
     /// Number of examples to show for each reason to disagree
@@ -94,7 +94,7 @@ fn recordings(args: &Args, after: &Path) -> anyhow::Result<u8> {
     let mut report = changes(sides.0.clone(), sides.1.clone(), false);
     report.warnings = warnings(&before.summary, &after.summary, old, new);
     print(args, &report)?;
-    draw(args, (old, sides.0.1), (new, sides.1.1))?;
+    draw(args, (old, sides.0.1), (new, sides.1.1), false)?;
     Ok(DONE)
 }
 
@@ -117,10 +117,12 @@ fn common_strategy(before: &Analysis, after: &Analysis) -> anyhow::Result<String
 fn view<'a>(analysis: &'a Analysis, strategy: &str, label: &str) -> anyhow::Result<(Side, &'a Folded)> {
     let folded = analysis.folded.get(strategy).context("the strategy was analysed")?;
     let quality = analysis.summary.strategies.get(strategy).context("the strategy was analysed")?;
+    let no_stack = quality.no_stack.values().fold(0_u64, |sum, &n| sum.saturating_add(n));
     let side = Side {
         label: label.to_owned(),
         strategy: strategy.to_owned(),
-        samples: quality.samples,
+        samples: quality.samples.saturating_add(no_stack),
+        no_stack,
         complete: quality.complete,
     };
     Ok((side, folded))
@@ -192,7 +194,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         let analysis = args.source.analyse_counted(&[reference, other], false)?;
         let (reference, other) = (reference.to_string(), other.to_string());
         let view = |name: &str| analysis.folded.get(name).context("the strategy was analysed");
-        draw(args, (&reference, view(&reference)?), (&other, view(&other)?))?;
+        draw(args, (&reference, view(&reference)?), (&other, view(&other)?), true)?;
     }
     for failure in &failures {
         say(&format!("fpprof: {failure}"));
@@ -200,11 +202,11 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
     Ok(if failures.is_empty() { DONE } else { FAILED })
 }
 
-fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded)) -> anyhow::Result<()> {
+fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded), same_samples: bool) -> anyhow::Result<()> {
     let Some(path) = &args.svg else { return Ok(()) };
     let side = |(label, folded)| flamegraph::Side { label, folded };
     output::write_whole(path, |mut out| {
-        flamegraph::svg_difference(side(before), side(after), &mut out).map_err(io::Error::other)
+        flamegraph::svg_difference(side(before), side(after), same_samples, &mut out).map_err(io::Error::other)
     })?;
     if path != Path::new("-") {
         say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", path.display()));

@@ -21,4 +21,5 @@ mod storms;
 mod support;
 mod threads;
 mod top;
+mod totals;
 mod worker;

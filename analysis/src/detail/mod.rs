@@ -8,7 +8,7 @@ mod over_time;
 mod pairs;
 mod tree;
 
-pub use model::{Detail, Mark, Node, OverTime, PairedStacks, Process, Row, Slice, Thread};
+pub use model::{Detail, Mark, Node, NodeKind, OverTime, PairedStacks, Process, Row, Slice, Thread};
 pub use over_time::Gap;
 pub(crate) use over_time::{Around, OverTimeCounter};
 pub(crate) use pairs::{PairCounter, pair_of};

@@ -55,17 +55,29 @@ pub struct Thread {
     pub comm: String,
 }
 
-/// A frame under its callers.
+/// A frame under its callers, or why they are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// The node of its caller; `None` for the outermost frame.
+    /// The node of its caller; `None` for the outermost frame, and for the end of stacks.
     pub parent: Option<u32>,
     /// Index of its label.
     pub label: u32,
-    /// How it was found.
-    pub origin: Origin,
-    /// Whether the other strategy has it too.
-    pub mark: Mark,
+    /// What it is.
+    pub kind: NodeKind,
+}
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeKind {
+    /// A frame.
+    Frame {
+        /// How it was found.
+        origin: Origin,
+        /// Whether the other strategy has it too.
+        mark: Mark,
+    },
+    /// No frame: below it stand the stacks that ended so before their root. What lies between is not known.
+    End(StopReason),
 }
 
 /// Whether two strategies both have a frame.

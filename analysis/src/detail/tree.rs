@@ -1,12 +1,12 @@
 //! From counted pairs to the tree that is shown.
 
 use super::Mark;
-use super::model::{Node, PairedStacks, Process, Row, Thread};
+use super::model::{Node, NodeKind, PairedStacks, Process, Row, Thread};
 use super::pairs::{PairCounter, PairIndex, PairKey, Side, Who};
 use crate::accuracy::Relation;
 use crate::address_space::Timeline;
 use crate::fold::{Labels, is_unnamed, root_name, shown_comm};
-use crate::folded::Origin;
+use crate::folded::{Origin, marker};
 use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -167,7 +167,14 @@ struct Tree<'a> {
     stacks: PairedStacks,
     labels: &'a Labels,
     label_numbers: FxHashMap<(String, String), u32>,
-    children: FxHashMap<(Option<u32>, Cell), u32>,
+    children: FxHashMap<(Option<u32>, Step), u32>,
+}
+
+/// From a node to one under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    Frame(Cell),
+    End(StopReason),
 }
 
 impl Tree<'_> {
@@ -178,8 +185,8 @@ impl Tree<'_> {
         }
         let row = Row {
             thread: index_of_last(self.stacks.threads.len()),
-            reference: self.leaf(&row.reference.0),
-            other: row.other.as_ref().and_then(|(cells, _)| self.leaf(cells)),
+            reference: self.leaf(&row.reference),
+            other: row.other.as_ref().and_then(|stack| self.leaf(stack)),
             reference_end: row.reference.1,
             other_end: row.other.map(|(_, end)| end),
             relation: row.relation,
@@ -188,28 +195,36 @@ impl Tree<'_> {
         self.stacks.rows.push(row);
     }
 
-    /// The node of a stack's leaf.
-    fn leaf(&mut self, cells: &[Cell]) -> Option<u32> {
-        let mut at = None;
-        for &cell in cells {
-            at = Some(match self.children.get(&(at, cell)) {
-                Some(&node) => node,
-                None => self.add(at, cell),
-            });
+    /// The node of a stack's leaf. A stack that does not reach its root stands under a node that says why, since its
+    /// outermost frame is none of the program's outermost ones.
+    fn leaf(&mut self, (cells, end): &(Rc<[Cell]>, StopReason)) -> Option<u32> {
+        let mut at = marker(*end).map(|name| self.node(None, Step::End(*end), |_| (name, String::new())));
+        for &cell in cells.iter() {
+            let label = |labels: &Labels| {
+                let label = labels.label(cell.rank);
+                (cell.renamed.map_or(label.name, str::to_owned), label.module)
+            };
+            at = Some(self.node(at, Step::Frame(cell), label));
         }
         at
     }
 
-    fn add(&mut self, parent: Option<u32>, cell: Cell) -> u32 {
-        let label = self.labels.label(cell.rank);
-        let name = cell.renamed.map_or(label.name, str::to_owned);
-        let label = *self.label_numbers.entry((name, label.module)).or_insert_with_key(|label| {
+    /// The node under another; a new one, with a name and a module, where there is none yet.
+    fn node(&mut self, parent: Option<u32>, step: Step, label: impl FnOnce(&Labels) -> (String, String)) -> u32 {
+        if let Some(&node) = self.children.get(&(parent, step)) {
+            return node;
+        }
+        let label = *self.label_numbers.entry(label(self.labels)).or_insert_with_key(|label| {
             self.stacks.labels.push(label.clone());
             index_of_last(self.stacks.labels.len())
         });
-        self.stacks.nodes.push(Node { parent, label, origin: cell.origin, mark: cell.mark });
+        let kind = match step {
+            Step::Frame(cell) => NodeKind::Frame { origin: cell.origin, mark: cell.mark },
+            Step::End(end) => NodeKind::End(end),
+        };
+        self.stacks.nodes.push(Node { parent, label, kind });
         let node = index_of_last(self.stacks.nodes.len());
-        self.children.insert((parent, cell), node);
+        self.children.insert((parent, step), node);
         node
     }
 }

@@ -1,7 +1,8 @@
 // The data of the page: decoding, filtering by process and thread, and trees of what is left.
 
-/** How a frame was found, as the page's data numbers it. */
-export const ORIGINS = ["leaf", "cfi", "fp", "kernel", "heuristic", "inlined"];
+/** How a frame was found, as the page's data numbers it; the last two are no frames but why a stack ended early. */
+export const ORIGINS = ["leaf", "cfi", "fp", "kernel", "heuristic", "inlined", "truncated", "broken"];
+const FIRST_END = ORIGINS.indexOf("truncated");
 /** Whether the other strategy has a frame too. */
 export const MARKS = ["same", "missing", "wrong", "beyond"];
 
@@ -83,7 +84,7 @@ export function tree(data, rows, side) {
 function node(name, module, parent) {
   return {
     name, module, parent, children: [], byLabel: new Map(), value: 0, n: { reference: 0, other: 0 },
-    marks: [0, 0, 0, 0], origins: [0, 0, 0, 0, 0, 0], isProcess: false,
+    marks: [0, 0, 0, 0], origins: ORIGINS.map(() => 0), isProcess: false, end: "",
   };
 }
 
@@ -119,20 +120,23 @@ function add(data, rows, which, process) {
       above.children.push(own);
     }
     own.n[which] += n;
-    own.origins[kind[at] & 7] += n;
+    const origin = kind[at] & 7;
+    own.origins[origin] += n;
+    if (origin >= FIRST_END) own.end = ORIGINS[origin];
     own.marks[kind[at] >> 3] += n;
     shown.set(at, own);
   }
 }
 
-/** Sets widths, orders children by name, and drops what is only needed while building. */
+/** Sets widths, orders children by name, stacks that end early last, and drops what is only needed while building. */
 function finish(root, side) {
   const todo = [root];
   while (todo.length) {
     const at = todo.pop();
     at.value = side === "both" ? (at.n.reference + at.n.other) / 2 : at.n[side];
     at.byLabel = null;
-    at.children.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+    const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    at.children.sort((a, b) => order(a.end !== "", b.end !== "") || order(a.name, b.name));
     todo.push(...at.children);
   }
 }

@@ -166,7 +166,8 @@ export function path(d) {
 
 const ORIGIN_WORDS = {
   leaf: "the sampled instruction", cfi: "found by call frame information", fp: "found by frame pointer", kernel: "kernel",
-  heuristic: "found by a heuristic", inlined: "inlined",
+  heuristic: "found by a heuristic", inlined: "inlined", truncated: "their other frames cannot be seen",
+  broken: "what was found cannot be right",
 };
 const MARK_WORDS = { missing: "missing in the other", wrong: "wrong", beyond: "beyond the other's end" };
 
@@ -184,6 +185,7 @@ function sum(list) {
 
 function fill(data, color, side) {
   if (!data.parent || data.isProcess) return "var(--process)";
+  if (data.end && side !== "both") return `var(--${data.end})`;
   if (side === "both") return `var(--diff-${difference(data.n)})`;
   if (color === "agreement") return agreement(data);
   return `var(--${kind(data)}-${shade(data.name)})`;

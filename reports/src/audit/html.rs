@@ -96,14 +96,14 @@ fn verdict(survey: &Survey) -> Markup {
                 }
                 @if survey.n_unreadable > 0 { b { " " (count(survey.n_unreadable)) " files are unreadable." } }
             }
-            table {
+            div.wrap { table {
                 thead { tr { th { "functions" } th.n { "count" } th.n { "of" } th.n { "share" } th { "" } } }
                 tbody {
                     @for (name, part, whole, meaning) in function_rows(total) {
                         tr { td { (name) } td.n { (count(part)) } td.n { (count(whole)) } td.n { (share(part, whole)) } td { (meaning) } }
                     }
                 }
-            }
+            } }
         }
     }
 }
@@ -116,7 +116,7 @@ fn code(total: &Tally) -> Markup {
     html! {
         h2 { "Bytes of code, by what a frame-pointer walk does there" }
         (bar(&parts))
-        table {
+        div.wrap { table {
             tbody {
                 @for (class, (name, bytes, meaning)) in CLASSES.iter().zip(rows) {
                     tr {
@@ -125,7 +125,7 @@ fn code(total: &Tally) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 
@@ -133,9 +133,9 @@ fn weighed(survey: &Survey) -> Markup {
     html! {
         @if let Some(weighed) = &survey.weighed {
             h2 { "Samples, by what a frame-pointer walk from there does" }
-            table { tbody { @for (name, n, meaning) in weight::rows(&weighed.total) {
+            div.wrap { table { tbody { @for (name, n, meaning) in weight::rows(&weighed.total) {
                 tr { td { (name) } td.n { (count(n)) } td.n { (share(n, weighed.total.samples)) } td { (meaning) } }
-            } } }
+            } } } }
         }
     }
 }
@@ -164,10 +164,10 @@ fn packages(survey: &Survey) -> Markup {
                 @if !rows.is_empty() {
                     details open[matches!(usage, FpUsage::Mixed | FpUsage::Framed | FpUsage::Everywhere)] {
                         summary { (usage.name()) ": " (count(rows.len() as u64)) }
-                        table {
+                        div.wrap { table {
                             (titles("package"))
                             tbody { @for row in rows { (tally_row(&row.name, &row.tally, &[])) } }
-                        }
+                        } }
                     }
                 }
             }
@@ -182,7 +182,7 @@ fn outlier_tables(survey: &Survey) -> Markup {
             @if !files.is_empty() {
                 details open {
                     summary { (title) ": " (count(files.len() as u64)) }
-                    table { (titles("file")) tbody { @for file in files.iter().take(MAX_ROWS) { (file_row(file)) } } }
+                    div.wrap { table { (titles("file")) tbody { @for file in files.iter().take(MAX_ROWS) { (file_row(file)) } } } }
                     @if let Some(rest) = files.len().checked_sub(MAX_ROWS).filter(|rest| *rest > 0) {
                         p.soft { "and " (count(rest as u64)) " more, in the JSON" }
                     }
@@ -192,7 +192,7 @@ fn outlier_tables(survey: &Survey) -> Markup {
         @if survey.files.len() <= MAX_ROWS {
             details open {
                 summary { "All files: " (count(survey.files.len() as u64)) }
-                table { (titles("file")) tbody { @for file in &survey.files { (file_row(file)) } } }
+                div.wrap { table { (titles("file")) tbody { @for file in &survey.files { (file_row(file)) } } } }
             }
         }
     }
@@ -236,7 +236,7 @@ fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
 fn sections(survey: &Survey) -> Markup {
     html! {
         h2 { "Sections" }
-        table {
+        div.wrap { table {
             tbody {
                 @for (name, bytes) in size_rows(&survey.total) {
                     tr {
@@ -245,7 +245,7 @@ fn sections(survey: &Survey) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 
@@ -254,9 +254,9 @@ fn flags(survey: &Survey) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { "Compilers and flags, where debug information records them" }
-            table { tbody { @for (producer, units) in rows.iter().take(MAX_ROWS) {
+            div.wrap { table { tbody { @for (producer, units) in rows.iter().take(MAX_ROWS) {
                 tr { td.n { (count(*units)) } td.name { (shown(producer)) } }
-            } } }
+            } } } }
         }
     }
 }

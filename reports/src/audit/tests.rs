@@ -102,6 +102,14 @@ fn page_has_no_tags_of_names() {
     assert!(got.contains(&made), "{got}");
 }
 
+/// Check that no table makes the page wider than a phone.
+#[test]
+fn page_fits_a_phone() {
+    let audited = Audited { what: "/usr/lib".to_owned(), ..Audited::default() };
+    let page = written(|out| html(&survey(), &audited, out));
+    assert_eq!(crate::browser::overflow(&page, 390), 0);
+}
+
 /// Check that samples are shown by class and file, with the reason for files nobody audited, and hold their sum.
 #[test]
 fn samples_are_shown_by_class() {

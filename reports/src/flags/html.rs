@@ -68,7 +68,7 @@ fn verdicts(evaluation: &Evaluation) -> Markup {
 fn decisions(evaluation: &Evaluation) -> Markup {
     html! {
         h2 { "Change against the baseline in %, mean over programs" }
-        table {
+        div.wrap { table {
             thead { tr {
                 th { "flags" } th { "CPU time [95 %]" } th { "worst program [95 %]" }
                 @for (name, _) in FIGURES { th.n { (name) } }
@@ -79,7 +79,7 @@ fn decisions(evaluation: &Evaluation) -> Markup {
                 td { @if let Some((program, of)) = worst(result) { (shown(&program.name)) " " (effect(of)) } @else { "–" } }
                 @for (_, figure) in FIGURES { td.n { (mean_change(result, figure)) } }
             } } }
-        }
+        } }
         p.soft { "unwind: .eh_frame and .eh_frame_hdr; file: stripped; instr: instructions executed, which is not a \
             cost." }
     }
@@ -104,7 +104,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult) -> Markup {
     let (reach, band) = (reach(evaluation), band(evaluation));
     html! {
         h2 { (row_name(result)) " against " (shown(&result.against)) ", by program" }
-        table {
+        div.wrap { table {
             thead { tr {
                 th { "program" } th { "CPU time % [95 %]" }
                 th { (change(-reach)) " … 0 … " (change(reach)) " (shaded: A/A)" }
@@ -125,7 +125,7 @@ fn programs(evaluation: &Evaluation, result: &FlagSetResult) -> Markup {
                 td.n { (count(u64::from(program.rounds))) }
                 td.n { (log_change(program, FIGURES[0].1).map_or_else(|| "–".to_owned(), change)) }
             } } }
-        }
+        } }
     }
 }
 
@@ -143,7 +143,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { "Stacks that reach main, all programs" }
-            table.wide {
+            div.wrap { table.wide {
                 thead { tr {
                     th { "flags" } th.n { "FP" } th.n { "exact" } th.n { "caller dropped" }
                     @for name in &chunks { th.n { (name) } }
@@ -156,7 +156,7 @@ fn gains(evaluation: &Evaluation) -> Markup {
                         td.n { (mean(values)) }
                     }
                 } } }
-            }
+            } }
         }
     }
 }
@@ -165,14 +165,14 @@ fn details(result: &FlagSetResult) -> Markup {
     let (broke, looks) = (broke(result), outliers(result));
     html! {
         h2 { (row_name(result)) ": sizes, and what broke stacks" }
-        table {
+        div.wrap { table {
             thead { tr { th { "program" } th.n { ".text" } th.n { "unwind" } th.n { ".sframe" } th.n { "file" } th.n { "non-leaf FP" } } }
             tbody { @for program in &result.programs { tr {
                 td { (shown(&program.name)) }
                 @for (_, before, after) in waterfall(program) { td.n { (size_change(before, after)) } }
                 td.n { @if let Some(tally) = &program.treated.tally { (share(tally.non_leaf_framed, tally.non_leaf)) } }
             } } }
-        }
+        } }
         h3 { "Bytes of the stripped files, against before" }
         (bytes(result))
         h3 { "CPU time against instructions" }

@@ -105,6 +105,13 @@ fn drawings_hold_the_figures() {
     }
 }
 
+/// Check that no table makes the page wider than a phone.
+#[test]
+fn page_fits_a_phone() {
+    let page = written(|out| html(&evaluate(&raw()), out));
+    assert_eq!(crate::browser::overflow(&page, 390), 0);
+}
+
 /// Check that the page has no tag of a name, and JSON can be read back.
 #[test]
 fn page_and_json_are_well_formed() {

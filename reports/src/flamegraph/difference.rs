@@ -1,18 +1,17 @@
 //! Two profiles in one flame graph: widths of the one, colours by how it differs from the other.
 
-use super::draw::Error;
+use super::draw::{Error, ROW, amount, draw};
+use super::header::{Header, Part};
+use super::paths::{Line, MAX_SAMPLES, Profile, lines};
+use super::rows::Rows;
 use crate::escape::shown;
-use crate::figures::count;
-use crate::folded::{frames_of, marker, name};
-use fpprof_analysis::folded::{Folded, FrameLabel, Origin};
-use inferno::flamegraph::color::{BackgroundColor, Color};
-use inferno::flamegraph::{self, TextTruncateDirection};
+use crate::folded::name;
+use fpprof_analysis::changes::Shift;
+use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin, Unit};
+use inferno::flamegraph;
+use inferno::flamegraph::color::Color;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-
-/// What the samples of each side are brought to. inferno counts in whole numbers, and its own way to scale them down again
-/// ([`flamegraph::Options::factor`]) leaves out the changes, so that they are shown as they are.
-const ALL: u128 = 1_000_000_000;
+use std::io::Write;
 
 /// A profile and what it is called.
 #[derive(Debug, Clone, Copy)]
@@ -23,72 +22,149 @@ pub struct Side<'a> {
     pub folded: &'a Folded,
 }
 
-/// Draws `after` with the widths it has and the colours of its change: red grew, blue shrank.
+/// Draws `after` with the widths it has and the colours of its change: red grew, blue shrank, grey is what sampling alone
+/// explains. `same_samples` says that both are views of the same samples, of which any difference is one.
 ///
-/// Counts are brought to the same sum first, a billion: a longer recording alone changes nothing, and what is rounded is
-/// far below a sample. Frames are told apart by name only, so that how they were found does not make
-/// them differ. What is gone from `after` has no width there; drawn the other way round it has.
+/// Shares are compared: a longer recording alone changes nothing. Frames are told apart by name only, so that how they
+/// were found does not make them differ. What is gone from `after` has no width there; drawn the other way round it has.
 ///
 /// # Errors
 /// [`Error`]; nothing is written then, unless the writer failed.
-pub fn svg_difference(before: Side<'_>, after: Side<'_>, out: &mut impl Write) -> Result<(), Error> {
-    let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    let n_before = add(&mut lines, before.folded, |counts, n| counts.0 = counts.0.saturating_add(n))?;
-    let n_after = add(&mut lines, after.folded, |counts, n| counts.1 = counts.1.saturating_add(n))?;
+pub fn svg_difference(
+    before: Side<'_>,
+    after: Side<'_>,
+    same_samples: bool,
+    out: &mut impl Write,
+) -> Result<(), Error> {
+    let [n_before, n_after] = [samples(before.folded)?, samples(after.folded)?];
     if n_before == 0 || n_after == 0 {
         return Err(Error::NoSamples);
     }
-    let part = |n: u64, all: u64| (u128::from(n) * ALL + u128::from(all) / 2) / u128::from(all);
-    let scaled = lines
-        .iter()
-        .map(|(line, &(before, after))| format!("{line} {} {}", part(before, n_before), part(after, n_after)));
-    let scaled: Vec<String> = scaled.collect();
-    let mut drawing = flamegraph::Options::default();
-    drawing.title = format!("{} compared with {}", shown(after.label), shown(before.label));
-    drawing.subtitle = Some(format!(
-        "before: {} ({} samples) · after: {} ({} samples), each 100 % · width: after · red: grew · blue: shrank",
-        shown(before.label),
-        count(n_before),
-        shown(after.label),
-        count(n_after),
-    ));
-    drawing.count_name = "billionths".to_owned();
-    drawing.name_type = String::new();
-    drawing.frame_height = 17;
-    drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
-    drawing.text_truncate_direction = TextTruncateDirection::Right;
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut drawing, scaled.iter().map(String::as_str), &mut svg)?;
-    out.write_all(&svg)?;
-    Ok(())
+    let (lines, rows) = lines(&[&profile(before.folded), &profile(after.folded)])?;
+    let shift = |[before, after]: [u64; 2]| Shift::new((before, n_before), (after, n_after), same_samples);
+    let boxes: Boxes = boxes(&lines).into_iter().map(|(place, amounts)| (place, shift(amounts))).collect();
+    let drawn = lines.iter().filter(|line| line.amounts[1] > 0);
+    let drawn: Vec<String> = drawn.map(|line| format!("{} {}", line.boxes, line.amounts[1])).collect();
+    let header = header((before.label, n_before), (after.label, n_after), same_samples, &rows);
+    let svg = draw(&mut flamegraph::Options::default(), &drawn, &header)?;
+    Ok(writeln!(out, "{}", colored(&svg, &boxes)?)?)
 }
 
-/// Adds the stacks of one side, and gives their samples.
-fn add(
-    lines: &mut BTreeMap<String, (u64, u64)>,
-    folded: &Folded,
-    put: impl Fn(&mut (u64, u64), u64),
-) -> io::Result<u64> {
+fn samples(folded: &Folded) -> Result<u64, Error> {
+    let add = |sum: u64, stack: &FoldedStack| sum.checked_add(stack.samples).filter(|&sum| sum <= MAX_SAMPLES);
+    folded.stacks.iter().try_fold(0, add).ok_or(Error::TooManySamples)
+}
+
+/// With names that do not say how a frame was found, unless in the kernel.
+fn profile(folded: &Folded) -> Profile<'_> {
     let suffixed = |frame: &FrameLabel| match frame.origin {
-        Origin::Kernel => format!("{}_[k]", name(&frame.name)),
-        _ => name(&frame.name).into_owned(),
+        Origin::Kernel => format!("{}_[k]", name(&shown(&frame.name))),
+        _ => name(&shown(&frame.name)).into_owned(),
     };
-    let names: Vec<String> = folded.frames.iter().map(suffixed).collect();
-    let mut sum = 0_u64;
-    for stack in &folded.stacks {
-        let mut line = name(&stack.comm).into_owned();
-        if let Some(marker) = marker(stack) {
-            line.push(';');
-            line.push_str(&marker);
+    Profile::new(folded, folded.frames.iter().map(suffixed).collect(), |_, stack| stack.samples)
+}
+
+fn header(before: (&str, u64), after: (&str, u64), same_samples: bool, rows: &Rows) -> Header {
+    let compared = format!("compared with {}", shown(before.0));
+    let mut header = Header::new(vec![Part::text(&shown(after.0)), Part::text(&compared)]);
+    let samples = |n| amount(n, Unit::Samples);
+    let [before, after] = [("before", before.1), ("after", after.1)].map(|(side, n)| format!("{side}: {}", samples(n)));
+    header.line([before.as_str(), &after, "each 100 %"].map(Part::text).to_vec());
+    let chance = if same_samples { "no difference" } else { "within the 95 % interval of sampling" };
+    let colors = [(GREW, "grew"), (SHRANK, "shrank"), (SAME, chance)];
+    header.line(colors.map(|(color, word)| Part::legend(color, word)).to_vec());
+    let caution = (!same_samples).then(|| Part::text("two runs of one program can differ by more"));
+    header.line([Part::text("width: after")].into_iter().chain(caution).collect());
+    header.line(rows.note(samples).into_iter().collect());
+    header
+}
+
+/// The largest growth, the largest loss, and what may be neither.
+const GREW: Color = Color { r: 255, g: 100, b: 100 };
+const SHRANK: Color = Color { r: 110, g: 130, b: 255 };
+const SAME: Color = Color { r: 224, g: 225, b: 228 };
+/// How much of its colour the smallest change has, of 1.
+const LEAST: f64 = 0.35;
+
+/// Changes of boxes by where they stand: the boxes below them, and the samples left of them.
+type Boxes = BTreeMap<(usize, u64), Shift>;
+
+/// Samples of the boxes of lines that are drawn from left to right, of those that have a width.
+fn boxes(lines: &[Line<2>]) -> BTreeMap<(usize, u64), [u64; 2]> {
+    let mut boxes: BTreeMap<(usize, u64), [u64; 2]> = BTreeMap::new();
+    // The boxes of the line before, with the samples left of them and their own.
+    let mut open: Vec<(&str, u64, [u64; 2])> = Vec::new();
+    let mut left = 0;
+    let mut close = |open: &mut Vec<(&str, u64, [u64; 2])>, n_kept: usize| {
+        let n_kept = n_kept.min(open.len());
+        let closed = (n_kept..).zip(open.drain(n_kept..));
+        boxes.extend(
+            closed.filter(|(_, (_, _, [_, after]))| *after > 0).map(|(depth, (_, left, own))| ((depth, left), own)),
+        );
+    };
+    for line in lines {
+        // Below all others stands the box of everything, without a name.
+        let names = || std::iter::once("").chain(line.boxes.split(';'));
+        let n_same = open.iter().zip(names()).take_while(|((open, ..), name)| open == name).count();
+        close(&mut open, n_same);
+        open.extend(names().skip(n_same).map(|name| (name, left, [0, 0])));
+        for (_, _, own) in &mut open {
+            own.iter_mut().zip(line.amounts).for_each(|(own, more)| *own += more);
         }
-        for frame in frames_of(stack, &names) {
-            line.push(';');
-            line.push_str(frame?);
-        }
-        put(lines.entry(line).or_default(), stack.samples);
-        sum = sum.saturating_add(stack.samples);
+        left += line.amounts[1];
     }
-    Ok(sum)
+    close(&mut open, 0);
+    boxes
+}
+
+/// Gives the boxes that inferno drew the colours of their changes, and says the changes in their titles.
+fn colored(svg: &str, boxes: &Boxes) -> Result<String, Error> {
+    const BOX: &str = "<g><title>";
+    let y = |piece: &str| attribute(piece, "y")?.parse::<usize>().ok();
+    let bottom = svg.split(BOX).skip(1).filter_map(y).max().unwrap_or_default();
+    let largest = boxes.values().filter(|shift| shift.differs()).map(|shift| shift.points.abs()).fold(0.0, f64::max);
+    let mut pieces = svg.split(BOX);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let place = y(piece).zip(attribute(piece, "fg:x").and_then(|left| left.parse().ok()));
+        let shift = place.and_then(|(y, left)| boxes.get(&((bottom - y) / ROW, left)));
+        let parts = piece.split_once(")</title>").zip(attribute(piece, "fill"));
+        let (shift, ((title, rest), fill)) = shift.zip(parts).ok_or(Error::Layout("box"))?;
+        let Color { r, g, b } = color(shift, largest);
+        let rest = rest.replacen(fill, &format!("rgb({r},{g},{b})"), 1);
+        out.extend([BOX, title, "; ", &change(shift), ")</title>", &rest]);
+    }
+    Ok(out)
+}
+
+/// The value of an attribute of the first element that has it.
+fn attribute<'a>(svg: &'a str, name: &str) -> Option<&'a str> {
+    svg.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value)
+}
+
+/// The larger the change, the more colour.
+fn color(shift: &Shift, largest: f64) -> Color {
+    if !shift.differs() || largest <= 0.0 {
+        return SAME;
+    }
+    let full = if shift.points > 0.0 { GREW } else { SHRANK };
+    let part = LEAST + (1.0 - LEAST) * shift.points.abs() / largest;
+    let channel = |full: u8| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a value in 0..=255")]
+        let byte = (255.0 - (255.0 - f64::from(full)) * part).round() as u8;
+        byte
+    };
+    Color { r: channel(full.r), g: channel(full.g), b: channel(full.b) }
+}
+
+/// `+12.30 ±1.10 points`.
+fn change(shift: &Shift) -> String {
+    let interval = shift.interval.map_or(String::new(), |i| format!(" ±{:.2}", (i.high - i.low) / 2.0));
+    let points = match shift.points {
+        0.0 => "0.00".to_owned(),
+        points => format!("{points:+.2}"),
+    };
+    format!("{points}{interval} points")
 }
 
 #[cfg(test)]
@@ -122,35 +198,65 @@ mod tests {
         folded
     }
 
-    fn drawn(before: &Folded, after: &Folded) -> String {
+    fn drawn(before: &Folded, after: &Folded, same_samples: bool) -> String {
         let mut svg = Vec::new();
         let (before, after) = (Side { label: "old", folded: before }, Side { label: "new<script>", folded: after });
-        svg_difference(before, after, &mut svg).unwrap();
+        svg_difference(before, after, same_samples, &mut svg).unwrap();
         String::from_utf8(svg).unwrap()
     }
 
-    /// The title of the box of a function.
-    fn title<'a>(svg: &'a str, function: &str) -> &'a str {
+    /// The title of the box of a function, and its colour.
+    fn drawn_box<'a>(svg: &'a str, function: &str) -> (&'a str, &'a str) {
         let at = svg.find(&format!("<title>{function} ")).unwrap_or_else(|| panic!("no {function} in {svg}"));
-        svg[at + 7..].split('<').next().unwrap()
+        let rest = &svg[at + 7..];
+        (rest.split('<').next().unwrap(), attribute(rest, "fill").unwrap())
     }
 
-    /// Check that shares are compared and not counts, that growth has a plus sign, and that labels say which is which
-    /// and run no script.
+    fn css(Color { r, g, b }: Color) -> String {
+        format!("rgb({r},{g},{b})")
+    }
+
+    /// Check that shares are compared and not counts, that growth has a plus sign and its colour, that a box has the change
+    /// of all that stands on it, and that labels say which is which and run no script.
     #[test]
     fn growth_is_positive() {
-        let before = folded(&[(&["main", "a"], 30), (&["main", "b"], 70)]);
-        let after = folded(&[(&["main", "a"], 600), (&["main", "b"], 400)]);
-        let svg = drawn(&before, &after);
-        assert_eq!(title(&svg, "a"), "a (600,000,000 billionths, 60.00%; +30.00%)");
-        assert_eq!(title(&svg, "b"), "b (400,000,000 billionths, 40.00%; -30.00%)");
-        assert_eq!(title(&svg, "main"), "main (1,000,000,000 billionths, 100.00%; 0.00%)");
-        assert!(svg.contains("before: old (100 samples)") && svg.contains("after: new&lt;script&gt; (1,000 samples)"));
+        let before = folded(&[(&["main", "f", "a"], 30), (&["main", "b"], 70)]);
+        let after = folded(&[(&["main", "f", "a"], 600), (&["main", "b"], 400)]);
+        let svg = drawn(&before, &after, false);
+        for (function, samples, change, color) in [
+            ("a", "600", "60.00%; +30.00 ±", GREW),
+            ("f", "600", "60.00%; +30.00 ±", GREW),
+            ("b", "400", "40.00%; -30.00 ±", SHRANK),
+        ] {
+            let (title, fill) = drawn_box(&svg, function);
+            assert!(title.starts_with(&format!("{function} ({samples} samples, {change}")), "{title}");
+            assert_eq!(fill, css(color), "{function}");
+        }
+        let (title, fill) = drawn_box(&svg, "main");
+        assert!(title.starts_with("main (1,000 samples, 100.00%; 0.00 ±") && fill == css(SAME), "{title} {fill}");
+        assert!(svg.contains(">before: 100 samples · after: 1,000 samples · each 100 %<"), "{svg}");
+        assert!(
+            svg.contains("within the 95 % interval of sampling<")
+                && svg.contains("new&lt;script&gt; · compared with old<")
+        );
         roxmltree::Document::parse_with_options(
             &svg,
             roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() },
         )
         .unwrap();
+    }
+
+    /// Check that what sampling alone explains is grey, however it falls, and that the same counts as views of the same
+    /// samples are a difference.
+    #[test]
+    fn noise_is_grey() {
+        let before = folded(&[(&["main", "a"], 30), (&["main", "b"], 70), (&["main", "c"], 1)]);
+        let after = folded(&[(&["main", "a"], 36), (&["main", "b"], 65)]);
+        let svg = drawn(&before, &after, false);
+        assert!(["a", "b", "main"].iter().all(|function| drawn_box(&svg, function).1 == css(SAME)), "{svg}");
+        let views = drawn(&before, &after, true);
+        assert!(["a", "b"].iter().all(|function| drawn_box(&views, function).1 != css(SAME)), "{views}");
+        assert!(!views.contains('±') && views.contains("no difference<"), "{views}");
     }
 
     /// Check that a profile that is only longer differs in nothing, and that the same function found in another way is
@@ -160,11 +266,14 @@ mod tests {
         let before = folded(&[(&["main", "a"], 3), (&["main", "b"], 1)]);
         let mut after = folded(&[(&["main", "a"], 9), (&["main", "b"], 3)]);
         after.frames[1].origin = Origin::FramePointer;
-        let svg = drawn(&before, &after);
-        assert!(["a", "b", "main"].iter().all(|function| title(&svg, function).ends_with(" 0.00%)")), "{svg}");
+        let svg = drawn(&before, &after, true);
+        assert!(
+            ["a", "b", "main"].iter().all(|function| drawn_box(&svg, function).0.ends_with("; 0.00 points)")),
+            "{svg}"
+        );
     }
 
-    /// Check that nothing to draw is refused, and that large counts are drawn.
+    /// Check that nothing to draw is refused, and so are counts that a picture cannot be exact for.
     #[test]
     fn nothing_is_not_drawn() {
         let some = folded(&[(&["main"], 1)]);
@@ -172,9 +281,9 @@ mod tests {
         let nothing = Folded::default();
         let draw = |before, after| {
             let (before, after) = (Side { label: "", folded: before }, Side { label: "", folded: after });
-            svg_difference(before, after, &mut Vec::new())
+            svg_difference(before, after, false, &mut Vec::new())
         };
         assert!(matches!(draw(&some, &nothing), Err(Error::NoSamples)));
-        assert!(draw(&some, &huge).is_ok());
+        assert!(matches!(draw(&some, &huge), Err(Error::TooManySamples)));
     }
 }

@@ -1,9 +1,9 @@
 //! Title, legend, and the call of inferno.
 
-use super::palette::Kind;
+use super::header::{Header, Part};
 use super::paths::{Ends, paths};
 use crate::escape::shown;
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use fpprof_analysis::folded::{Folded, Unit};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, TextTruncateDirection};
@@ -32,20 +32,18 @@ pub enum Error {
     /// More samples than a graph can be exact for.
     #[error("more than 2^53 samples in one flame graph")]
     TooManySamples,
-    /// inferno did not write the line the legend goes into.
-    #[error("the flame graph has no subtitle to hold the legend")]
-    NoSubtitle,
+    /// inferno did not write something that is to be changed.
+    #[error("the flame graph has no {0} where it should")]
+    Layout(&'static str),
     /// The graph could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
 }
 
-/// Where inferno writes the subtitle.
-const SUBTITLE: &str = "<text id=\"subtitle\"";
-
 /// Draws the stacks as SVG with inferno's script for zoom and search.
 ///
-/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default); the folded export has them all.
+/// Boxes narrower than 0.01 % of the width are not drawn (inferno's default), and a spike of less than 5 % is cut above
+/// row 80, which the picture says; the folded export has them all.
 ///
 /// # Errors
 /// [`Error`]; nothing is written then, unless the writer failed.
@@ -54,9 +52,11 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     if paths.ends.all == 0 {
         return Err(Error::NoSamples);
     }
+    let mut header = Header::new(title(options));
+    let legend = paths.kinds.iter().filter_map(|kind| Some(Part::legend(kind.color(), kind.legend()?)));
+    header.line(ends(&paths.ends, folded.unit)).line(legend.collect());
+    header.line(paths.rows.note(|n| amount(n, folded.unit)).into_iter().collect());
     let mut drawing = flamegraph::Options::default();
-    drawing.title = title(options, &paths.ends, folded.unit);
-    drawing.subtitle = Some(" ".to_owned());
     drawing.count_name = match folded.unit {
         Unit::Samples => "samples".to_owned(),
         Unit::BlockedNs => "ms blocked".to_owned(),
@@ -64,64 +64,123 @@ pub fn svg(folded: &Folded, options: &Options, out: &mut impl Write) -> Result<(
     if folded.unit == Unit::BlockedNs {
         drawing.factor = 1e-6;
     }
-    drawing.name_type = String::new();
     drawing.image_width = options.width;
-    drawing.frame_height = 17;
+    drawing.palette_map = Some(&mut paths.colors);
+    let svg = draw(&mut drawing, &paths.lines, &header)?;
+    Ok(writeln!(out, "{svg}")?)
+}
+
+/// Height of a row of boxes, pixels.
+pub(super) const ROW: usize = 17;
+
+/// Draws lines from left to right in the order they have, with a header above them.
+///
+/// # Errors
+/// [`Error`].
+pub(super) fn draw(drawing: &mut flamegraph::Options<'_>, lines: &[String], header: &Header) -> Result<String, Error> {
+    // Room for the header, which is set into it.
+    (drawing.title, drawing.subtitle) = (" ".to_owned(), Some(" ".to_owned()));
+    drawing.name_type = String::new();
+    drawing.frame_height = ROW;
     drawing.bgcolors = Some(BackgroundColor::Flat(Color { r: 252, g: 252, b: 253 }));
     drawing.text_truncate_direction = TextTruncateDirection::Right;
-    drawing.palette_map = Some(&mut paths.colors);
     // "Flame chart" is inferno's word for "draw the lines from last to first and do not sort them".
     drawing.flame_chart = true;
     let mut svg = Vec::new();
-    flamegraph::from_lines(&mut drawing, paths.lines.iter().rev().map(String::as_str), &mut svg)?;
-    let legend = legend(&paths.kinds.into_iter().collect::<Vec<_>>());
-    let (head, tail) = split_at_subtitle(&svg).ok_or(Error::NoSubtitle)?;
-    out.write_all(head)?;
-    out.write_all(legend.as_bytes())?;
-    out.write_all(tail)?;
-    Ok(writeln!(out)?)
+    flamegraph::from_lines(drawing, lines.iter().rev().map(String::as_str), &mut svg)?;
+    header.set_into(svg)
 }
 
-fn title(options: &Options, ends: &Ends, unit: Unit) -> String {
-    let mut title = String::new();
-    for part in [&options.title, &options.event, &options.strategy] {
-        if !part.is_empty() {
-            title.push_str(&shown(part));
-            title.push_str(" · ");
-        }
-    }
-    let all = match unit {
-        Unit::Samples => format!("{} samples", count(ends.all)),
-        Unit::BlockedNs => format!("{} ms blocked", count(ends.all.saturating_add(500_000) / 1_000_000)),
-    };
-    title.push_str(&format!("{all} · {} complete", share(ends.complete, ends.all)));
-    for (class, n) in [("truncated", ends.truncated), ("broken", ends.broken)] {
-        if n > 0 {
-            title.push_str(&format!(" · {} {class}", share(n, ends.all)));
-        }
-    }
-    title
+fn title(options: &Options) -> Vec<Part> {
+    let parts = [&options.title, &options.event, &options.strategy];
+    parts.into_iter().filter(|part| !part.is_empty()).map(|part| Part::text(&shown(part))).collect()
 }
 
-/// A coloured square and a word for every kind that occurs.
-fn legend(kinds: &[Kind]) -> String {
-    let mut legend = String::new();
-    for (kind, word) in kinds.iter().filter_map(|kind| Some((kind, kind.legend()?))) {
-        if !legend.is_empty() {
-            // No-break spaces, since XML folds plain ones into one.
-            legend.push_str("\u{a0}\u{a0} ");
+/// How much there is, and how it ended.
+fn ends(ends: &Ends, unit: Unit) -> Vec<Part> {
+    let mut parts = vec![Part::text(&amount(ends.all, unit))];
+    for (class, n) in [("complete", ends.complete), ("truncated", ends.truncated), ("broken", ends.broken)] {
+        if n > 0 || class == "complete" && ends.unwound() > 0 {
+            parts.push(Part::text(&format!("{} {class}", share(n, ends.unwound()))));
         }
-        let Color { r, g, b } = kind.color();
-        legend.push_str(&format!("<tspan fill=\"rgb({r},{g},{b})\" font-size=\"18\" dy=\"1.5\">\u{25a0}</tspan>"));
-        legend.push_str(&format!("<tspan dy=\"-1.5\">\u{a0}{word}</tspan>"));
     }
-    legend
+    if ends.no_stack > 0 {
+        parts.push(Part::text(&format!("{} without a user stack", amount(ends.no_stack, unit))));
+    }
+    parts
 }
 
-/// What comes before and after the text of the subtitle. `<` in names is escaped, so the first match is the element.
-fn split_at_subtitle(svg: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = svg.windows(SUBTITLE.len()).position(|window| window == SUBTITLE.as_bytes())?;
-    let open = start + svg.get(start..)?.iter().position(|&byte| byte == b'>')? + 1;
-    let close = open + svg.get(open..)?.iter().position(|&byte| byte == b'<')?;
-    Some((svg.get(..open)?, svg.get(close..)?))
+pub(super) fn amount(n: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Samples => format!("{} sample{}", count(n), plural(n)),
+        Unit::BlockedNs => format!("{} ms blocked", count(n.saturating_add(500_000) / 1_000_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_analysis::folded::{FoldedStack, FrameLabel, Origin};
+    use fpprof_unwind::{NoStackReason, Root, StopReason, TruncatedReason};
+
+    fn drawn(unit: Unit, stacks: &[(StopReason, u64)]) -> String {
+        let stack = |&(stop, n): &(StopReason, u64)| FoldedStack {
+            comm: "prog".to_owned(),
+            pid: 1,
+            frames: Vec::new(),
+            stop,
+            samples: n,
+            weight: n * 1_000_000,
+        };
+        let folded = Folded { stacks: stacks.iter().map(stack).collect(), unit, ..Folded::default() };
+        let mut drawn = Vec::new();
+        svg(&folded, &Options { strategy: "dwarf".to_owned(), ..Options::default() }, &mut drawn).unwrap();
+        String::from_utf8(drawn).unwrap()
+    }
+
+    /// Check that a sample of a thread without a user stack is a sample, and that no share of classes knows it.
+    #[test]
+    fn no_stack_is_of_no_class() {
+        let ends = [
+            (StopReason::Complete(Root::Start), 3),
+            (StopReason::Truncated(TruncatedReason::ChunkEnd), 1),
+            (StopReason::NoStack(NoStackReason::Exiting), 1),
+            (StopReason::NoStack(NoStackReason::InExec), 5),
+        ];
+        for (unit, all, without) in
+            [(Unit::Samples, "10 samples", "6 samples"), (Unit::BlockedNs, "10 ms blocked", "6 ms blocked")]
+        {
+            let svg = drawn(unit, &ends);
+            assert!(svg.contains(&format!(">{all} · 75.0 % complete · 25.0 % truncated<")), "{svg}");
+            assert!(svg.contains(&format!(">{without} without a user stack<")), "{svg}");
+        }
+        let svg = drawn(Unit::Samples, &ends[2..]);
+        assert!(svg.contains(">6 samples · 6 samples without a user stack<"), "{svg}");
+    }
+
+    /// Check that a spike of a few samples does not make a graph many screens high, and that nothing of it is lost: a box
+    /// and a line say what is not drawn.
+    #[test]
+    fn spikes_are_cut_and_said() {
+        let frame = |n: u32| FrameLabel { name: format!("f{n}"), module: String::new(), origin: Origin::Cfi };
+        let stack = |n_frames: u32, samples| FoldedStack {
+            comm: "prog".to_owned(),
+            pid: 1,
+            frames: (0..n_frames).collect(),
+            stop: StopReason::Complete(Root::Start),
+            samples,
+            weight: 0,
+        };
+        let frames = (0..250).map(frame).collect();
+        let folded = Folded { frames, stacks: vec![stack(250, 3), stack(10, 997)], ..Folded::default() };
+        let mut drawn = Vec::new();
+        svg(&folded, &Options::default(), &mut drawn).unwrap();
+        let svg = String::from_utf8(drawn).unwrap();
+        assert!(svg.contains(">3 samples (0.3 %): frames above row 80 are not drawn<"), "{svg}");
+        // Of the process and 250 frames, 79 boxes and one more.
+        assert!(svg.contains("<title>… 172 more frames (3 samples, 0.30%)</title>"), "{svg}");
+        assert_eq!(svg.matches("<g><title>").count(), 81);
+        let height: u32 = svg.split(" height=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok()).unwrap();
+        assert!(height < 1600, "{height}");
+    }
 }

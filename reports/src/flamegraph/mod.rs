@@ -6,8 +6,10 @@
 
 mod difference;
 mod draw;
+mod header;
 mod palette;
 mod paths;
+mod rows;
 
 pub use difference::{Side, svg_difference};
 pub use draw::{Error, Options, svg};

@@ -2,11 +2,14 @@
 
 use super::draw::Error;
 use super::palette::Kind;
+use super::rows::{Rows, more_frames};
 use crate::escape::shown;
-use crate::folded::{frames_of, marker, name, names};
-use fpprof_analysis::folded::{Folded, FoldedStack, Origin};
+use crate::folded::{frames_of, name, names};
+use fpprof_analysis::folded::{Folded, FoldedStack, Origin, marker};
+use fpprof_unwind::StopReason;
 use inferno::flamegraph::color::PaletteMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 /// What inferno is given.
 pub(super) struct Paths {
@@ -18,6 +21,8 @@ pub(super) struct Paths {
     pub(super) kinds: BTreeSet<Kind>,
     /// How much of each class.
     pub(super) ends: Ends,
+    /// How high it is.
+    pub(super) rows: Rows,
 }
 
 /// Samples, or nanoseconds, by class of their end.
@@ -27,39 +32,110 @@ pub(super) struct Ends {
     pub(super) complete: u64,
     pub(super) truncated: u64,
     pub(super) broken: u64,
+    /// Of threads without a user stack: of no class.
+    pub(super) no_stack: u64,
 }
 
 /// Most samples in one graph: inferno's script and its fractions count in `f64`, and its sums must not overflow.
-const MAX_SAMPLES: u64 = 1 << 53;
+pub(super) const MAX_SAMPLES: u64 = 1 << 53;
 
 /// Sorts stacks for drawing: complete before truncated before broken, then frame by frame by name.
 ///
 /// Sorting lines as text, which is what inferno does by default, tears a box apart when the name of a sibling goes on
 /// with a character below `;`: `f`, `f::g` and `f;x` would be drawn as `f`, `f::g`, `f`.
 pub(super) fn paths(folded: &Folded) -> Result<Paths, Error> {
-    let names = names(folded, shown);
-    let roots: Vec<Root> = folded.stacks.iter().map(Root::of).collect();
-    let order = Order::new(names.iter().chain(roots.iter().flat_map(Root::boxes)));
+    let profile = Profile::new(folded, names(folded, shown), Folded::amount);
     let mut ends = Ends::default();
     let mut colors = PaletteMap::default();
     colors.insert("", Kind::Process.color());
     let mut kinds = BTreeSet::new();
-    let mut sorted: BTreeMap<(Kind, Vec<u32>), u64> = BTreeMap::new();
-    for (stack, root) in folded.stacks.iter().zip(&roots).filter(|(stack, _)| folded.amount(stack) > 0) {
-        let amount = folded.amount(stack);
-        ends.add(root.kind, amount)?;
+    for (stack, root) in profile.stacks() {
+        ends.add(stack.stop, folded.amount(stack))?;
         kinds.insert(root.kind);
         root.color(&mut colors);
-        let mut path: Vec<u32> = root.boxes().map(|text| order.rank(text)).collect();
-        for frame in frames_of(stack, &names) {
-            path.push(order.rank(frame?));
-        }
-        *sorted.entry((root.kind, path)).or_default() += amount;
+    }
+    let (lines, rows) = lines(&[&profile])?;
+    for n in lines.iter().map(|line| line.n_more).filter(|&n| n > 0) {
+        colors.insert(more_frames(n), Kind::Process.color());
     }
     // After the roots: a process may be named like a function, and the function's colour says more.
-    kinds.extend(color_frames(folded, &names, &mut colors));
-    let line = |((_, path), samples): ((Kind, Vec<u32>), u64)| format!("{} {samples}", order.join(&path));
-    Ok(Paths { lines: sorted.into_iter().map(line).collect(), colors, kinds, ends })
+    kinds.extend(color_frames(folded, &profile.names, &mut colors));
+    let lines = lines.iter().map(|line| format!("{} {}", line.boxes, line.amounts.iter().sum::<u64>())).collect();
+    Ok(Paths { lines, colors, kinds, ends, rows })
+}
+
+/// A profile that is drawn, alone or beside another.
+pub(super) struct Profile<'a> {
+    folded: &'a Folded,
+    /// Of every frame.
+    names: Vec<String>,
+    /// Of every stack.
+    roots: Vec<Root>,
+    amount: fn(&Folded, &FoldedStack) -> u64,
+}
+
+impl<'a> Profile<'a> {
+    /// With the names of its frames, and what is counted of its stacks.
+    pub(super) fn new(folded: &'a Folded, names: Vec<String>, amount: fn(&Folded, &FoldedStack) -> u64) -> Self {
+        Self { folded, names, roots: folded.stacks.iter().map(Root::of).collect(), amount }
+    }
+
+    /// Those there is something of, and what stands below their frames.
+    fn stacks(&self) -> impl Iterator<Item = (&'a FoldedStack, &Root)> {
+        let stacks = self.folded.stacks.iter().zip(&self.roots);
+        stacks.filter(|(stack, _)| (self.amount)(self.folded, stack) > 0)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain(self.roots.iter().flat_map(Root::boxes))
+    }
+}
+
+/// A line of boxes, root first, and how much of it each profile has.
+#[derive(Debug)]
+pub(super) struct Line<const N: usize> {
+    /// Names with `;` between them.
+    pub(super) boxes: String,
+    /// Frames that its last box stands for, if they are not drawn.
+    n_more: usize,
+    pub(super) amounts: [u64; N],
+}
+
+/// The lines of profiles that are drawn together, in the order they are drawn, and how high. The last profile's amounts
+/// are the widths.
+///
+/// # Errors
+/// If a stack has a frame that is not in the table of frames.
+pub(super) fn lines<const N: usize>(profiles: &[&Profile<'_>; N]) -> io::Result<(Vec<Line<N>>, Rows)> {
+    let order = Order::new(profiles.iter().flat_map(|profile| profile.texts()));
+    let mut sorted: BTreeMap<(Kind, Vec<u32>), [u64; N]> = BTreeMap::new();
+    for (at, profile) in profiles.iter().enumerate() {
+        for (stack, root) in profile.stacks() {
+            let mut path: Vec<u32> = root.boxes().map(|text| order.rank(text)).collect();
+            for frame in frames_of(stack, &profile.names) {
+                path.push(order.rank(frame?));
+            }
+            if let Some(own) = sorted.entry((root.kind, path)).or_insert([0; N]).get_mut(at) {
+                *own = own.saturating_add((profile.amount)(profile.folded, stack));
+            }
+        }
+    }
+    let rows = Rows::of(sorted.iter().map(|((_, path), amounts)| (path.len(), amounts.last().copied().unwrap_or(0))));
+    let mut drawn: BTreeMap<(Kind, &[u32], usize), [u64; N]> = BTreeMap::new();
+    for ((kind, path), amounts) in &sorted {
+        let (boxes, n_more) = rows.drawn(path);
+        let sums = drawn.entry((*kind, boxes, n_more)).or_insert([0; N]);
+        sums.iter_mut().zip(amounts).for_each(|(sum, own)| *sum = sum.saturating_add(*own));
+    }
+    let line = |((_, path, n_more), amounts): ((Kind, &[u32], usize), [u64; N])| {
+        let mut boxes = order.join(path);
+        if n_more > 0 {
+            boxes.push(';');
+            boxes.push_str(&more_frames(n_more));
+        }
+        Line { boxes, n_more, amounts }
+    };
+    Ok((drawn.into_iter().map(line).collect(), rows))
 }
 
 /// What stands below the frames of a stack: its process, and its marker when it is not complete.
@@ -72,7 +148,7 @@ struct Root {
 impl Root {
     fn of(stack: &FoldedStack) -> Self {
         let comm = name(&shown(&stack.comm)).into_owned();
-        Self { kind: Kind::of_root(stack), marker: marker(stack), comm }
+        Self { kind: Kind::of_root(stack), marker: marker(stack.stop), comm }
     }
 
     /// Root first.
@@ -129,13 +205,20 @@ fn color_frames(folded: &Folded, names: &[String], colors: &mut PaletteMap) -> B
 }
 
 impl Ends {
-    fn add(&mut self, root: Kind, samples: u64) -> Result<(), Error> {
+    fn add(&mut self, stop: StopReason, samples: u64) -> Result<(), Error> {
         self.all = self.all.checked_add(samples).filter(|&n| n <= MAX_SAMPLES).ok_or(Error::TooManySamples)?;
-        match root {
-            Kind::Truncated => self.truncated += samples,
-            Kind::Broken => self.broken += samples,
-            _ => self.complete += samples,
-        }
+        let class = match stop {
+            StopReason::Complete(_) => &mut self.complete,
+            StopReason::Truncated(_) => &mut self.truncated,
+            StopReason::Broken(_) => &mut self.broken,
+            StopReason::NoStack(_) => &mut self.no_stack,
+        };
+        *class += samples;
         Ok(())
+    }
+
+    /// What has a class: shares of classes are shares of it.
+    pub(super) fn unwound(&self) -> u64 {
+        self.all - self.no_stack
     }
 }

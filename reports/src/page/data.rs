@@ -6,8 +6,9 @@ use crate::escape::shown;
 use crate::verdict::{Named, per_minute};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::Relation;
-use fpprof_analysis::detail::{Detail, Gap, Mark, Node, PairedStacks};
+use fpprof_analysis::detail::{Detail, Gap, Mark, Node, NodeKind, PairedStacks};
 use fpprof_analysis::folded::Origin;
+use fpprof_unwind::StopReason;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ struct Nodes {
     /// Number of the caller's node, -1 for none.
     parent: Vec<i64>,
     label: Vec<u32>,
-    /// Origin + 8 × mark.
+    /// Origin + 8 × mark; 6 for the end of truncated stacks, 7 for that of broken ones.
     kind: Vec<u8>,
 }
 
@@ -220,7 +221,12 @@ impl Table {
 }
 
 fn kind(node: &Node) -> u8 {
-    let origin = match node.origin {
+    let (origin, mark) = match node.kind {
+        NodeKind::Frame { origin, mark } => (origin, mark),
+        NodeKind::End(StopReason::Broken(_)) => return 7,
+        NodeKind::End(_) => return 6,
+    };
+    let origin = match origin {
         Origin::Leaf => 0,
         Origin::Cfi => 1,
         Origin::FramePointer => 2,
@@ -228,7 +234,7 @@ fn kind(node: &Node) -> u8 {
         Origin::Heuristic | Origin::WithoutCall => 4,
         Origin::Inlined => 5,
     };
-    let mark = match node.mark {
+    let mark = match mark {
         Mark::Same => 0,
         Mark::Missing => 1,
         Mark::Wrong => 2,

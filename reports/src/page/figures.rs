@@ -62,6 +62,7 @@ pub(super) fn flames(case: &Case<'_>) -> Markup {
 const KEYS: &str = "Click a frame to zoom. With the keyboard: arrows move, Enter zooms, Escape zooms out, / searches.";
 
 fn legend(case: &Case<'_>) -> Markup {
+    let ends = [("truncated", "truncated stacks"), ("broken", "broken stacks")];
     let origins = [
         ("cfi-0", "call frame information"),
         ("fp-0", "frame pointer"),
@@ -85,6 +86,7 @@ fn legend(case: &Case<'_>) -> Markup {
     html! {
         div.key #legend {
             @for (color, words) in origins { span.origin { (swatch(color)) (words) } }
+            @for (color, words) in ends { span.origin.agreement { (swatch(color)) (words) } }
             @for (color, words) in agreement { span.agreement hidden { (swatch(color)) (shown(&words)) } }
             @for (color, words) in difference { span.diff hidden { (swatch(color)) (shown(&words)) } }
             span.diff hidden { "width: mean of the two, over the same samples" }

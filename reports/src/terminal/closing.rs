@@ -3,7 +3,7 @@
 use super::overhead::overhead;
 use super::{Paragraph, Style, Tone};
 use crate::escape::shown;
-use crate::figures::{byte_count, bytes, count, nanoseconds, seconds};
+use crate::figures::{byte_count, bytes, count, nanoseconds, plural, seconds};
 use fpprof_analysis::summary::{Cost, Summary, Waits};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -51,7 +51,8 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
             file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
-            ring_bytes_per_sample: Some(summary.volume.ring_bytes_per_sample).filter(|_| summary.blocked_ns.is_none()),
+            ring_bytes_per_sample: (summary.recorded > 0 && summary.blocked_ns.is_none())
+                .then_some(summary.volume.ring_bytes_per_sample),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
             is_ebpf: summary.environment.collector == "ebpf",
@@ -190,9 +191,4 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
         None => &mut line,
     };
     line
-}
-
-/// `s` unless there is one.
-pub(super) fn plural(n: u64) -> &'static str {
-    if n == 1 { "" } else { "s" }
 }

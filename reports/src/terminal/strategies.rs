@@ -1,9 +1,8 @@
 //! How the stacks of each strategy ended, over all samples and by process.
 
-use super::closing::plural;
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{count, percent, share};
+use crate::figures::{count, percent, plural, share};
 use fpprof_analysis::spread::Spread;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};

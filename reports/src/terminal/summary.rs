@@ -1,11 +1,11 @@
 //! The text of `fpprof report`.
 
-use super::closing::{INDENT, blocked, plural, waits_line};
+use super::closing::{INDENT, blocked, waits_line};
 use super::strategies::{processes, strategies};
 use super::{Cell, Closing, Column, Paragraph, Style, Table, Tone, closing};
 use crate::agreement::pairs;
 use crate::escape::shown;
-use crate::figures::{count, seconds, share};
+use crate::figures::{count, plural, seconds, share};
 use fpprof_analysis::summary::Summary;
 use std::io::{self, Write};
 

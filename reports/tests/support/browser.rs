@@ -94,14 +94,26 @@ impl Browser {
 
     /// Opens a file and waits until its script is done.
     pub(crate) fn open(&mut self, file: &Path) {
-        self.requests.clear();
-        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
-        assert!(opened.get("errorText").is_none(), "{opened}");
+        self.navigate(file);
         let ready = "new Promise(done => { const look = () => \
                      document.documentElement?.dataset.ready ? done(true) : \
                      document.readyState === 'complete' ? done(document.documentElement.dataset.ready === 'yes') : \
                      setTimeout(look, 10); look(); })";
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
+    }
+
+    /// Opens a file that does not say when it is ready, and waits until it is there.
+    pub(crate) fn open_plain(&mut self, file: &Path) {
+        self.navigate(file);
+        let ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? \
+                     setTimeout(() => done(true), 0) : setTimeout(look, 10); look(); })";
+        self.eval(ready);
+    }
+
+    fn navigate(&mut self, file: &Path) {
+        self.requests.clear();
+        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        assert!(opened.get("errorText").is_none(), "{opened}");
     }
 
     /// Prefers dark, light, or is paper.
@@ -181,6 +193,17 @@ impl Browser {
             _ => {}
         }
     }
+}
+
+/// How many pixels a page is wider than a window of this width.
+pub(crate) fn overflow(page: &str, width: u32) -> i64 {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    std::fs::write(&file, page).unwrap();
+    let mut browser = Browser::start(width, 900);
+    browser.open_plain(&file);
+    let overflow = browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    overflow.as_i64().unwrap()
 }
 
 /// Whether the tests run as root, by the owner of this process in /proc.

@@ -3,8 +3,8 @@
 use super::profile;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Function, NamedChunkSizes, Relation};
-use fpprof_analysis::detail::{Detail, Gap, Mark, Node, OverTime, PairedStacks, Process, Row, Slice, Thread};
-use fpprof_analysis::folded::Origin;
+use fpprof_analysis::detail::{Detail, Gap, Mark, Node, NodeKind, OverTime, PairedStacks, Process, Row, Slice, Thread};
+use fpprof_analysis::folded::{Origin, marker};
 use fpprof_unwind::{BrokenReason, Root, StopReason};
 use std::collections::BTreeMap;
 
@@ -20,13 +20,16 @@ pub(crate) struct Builder {
 impl Builder {
     /// The node of a frame under another; a new one where there is none.
     pub(crate) fn node(&mut self, parent: Option<u32>, name: &str, origin: Origin, mark: Mark) -> Option<u32> {
-        let label = (name.to_owned(), "program".to_owned());
+        self.push(parent, (name.to_owned(), "program".to_owned()), NodeKind::Frame { origin, mark })
+    }
+
+    fn push(&mut self, parent: Option<u32>, label: (String, String), kind: NodeKind) -> Option<u32> {
         let known = self.stacks.labels.iter().rposition(|other| *other == label);
         let label = known.unwrap_or_else(|| {
             self.stacks.labels.push(label);
             self.stacks.labels.len() - 1
         });
-        let node = Node { parent, label: u32::try_from(label).unwrap(), origin, mark };
+        let node = Node { parent, label: u32::try_from(label).unwrap(), kind };
         let known = self.stacks.nodes.iter().position(|other| *other == node);
         let node = known.unwrap_or_else(|| {
             self.stacks.nodes.push(node);
@@ -35,9 +38,10 @@ impl Builder {
         Some(u32::try_from(node).unwrap())
     }
 
-    /// The leaf of a stack, root first.
-    pub(crate) fn stack(&mut self, frames: &[(&str, Mark)], origin: Origin) -> Option<u32> {
-        frames.iter().fold(None, |parent, &(name, mark)| self.node(parent, name, origin, mark))
+    /// The leaf of a stack with such an end, root first.
+    pub(crate) fn stack(&mut self, end: StopReason, frames: &[(&str, Mark)], origin: Origin) -> Option<u32> {
+        let root = marker(end).and_then(|name| self.push(None, (name, String::new()), NodeKind::End(end)));
+        frames.iter().fold(root, |parent, &(name, mark)| self.node(parent, name, origin, mark))
     }
 
     /// Samples of a thread: the whole stack by the reference, and what the other strategy makes of it.
@@ -46,12 +50,13 @@ impl Builder {
         let mark = |index: usize| if index < n_missing { Mark::Missing } else { Mark::Same };
         let reference: Vec<_> = whole.iter().enumerate().map(|(index, &name)| (name, mark(index))).collect();
         let other: Vec<_> = whole.iter().skip(n_missing).map(|&name| (name, Mark::Same)).collect();
+        let end = if n_missing == 0 { COMPLETE } else { BROKEN };
         let row = Row {
             thread,
-            reference: self.stack(&reference, Origin::Cfi),
-            other: self.stack(&other, Origin::FramePointer),
+            reference: self.stack(COMPLETE, &reference, Origin::Cfi),
+            other: self.stack(end, &other, Origin::FramePointer),
             reference_end: COMPLETE,
-            other_end: Some(if n_missing == 0 { COMPLETE } else { BROKEN }),
+            other_end: Some(end),
             relation: Some(if n_missing == 0 { Relation::Same } else { Relation::Prefix }),
             samples,
         };
@@ -158,9 +163,10 @@ pub(crate) fn large(n_nodes: u32) -> Analysis {
         // A new branch off some older one, down to its leaf.
         let from = next(u32::try_from(stacks.nodes.len()).unwrap());
         let (mut at, depth) = (from, 1 + next(40));
-        let (origin, mark) = (Origin::Cfi, if next(3) == 0 { Mark::Missing } else { Mark::Same });
+        let mark = if next(3) == 0 { Mark::Missing } else { Mark::Same };
+        let kind = NodeKind::Frame { origin: Origin::Cfi, mark };
         for _ in 0..depth {
-            stacks.nodes.push(Node { parent: Some(at), label: first + next(4_000), origin, mark });
+            stacks.nodes.push(Node { parent: Some(at), label: first + next(4_000), kind });
             at = u32::try_from(stacks.nodes.len() - 1).unwrap();
         }
         stacks.rows.push(Row {

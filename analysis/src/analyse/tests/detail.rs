@@ -3,7 +3,7 @@
 use super::{Program, meta, record};
 use crate::accuracy::Relation;
 use crate::analyse::{Options, analyse};
-use crate::detail::{Detail, Gap, Mark, OverTime};
+use crate::detail::{Detail, Gap, Mark, NodeKind, OverTime};
 use crate::modules::FileModules;
 use crate::test_support::end;
 use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, LossCause, Sample};
@@ -25,7 +25,8 @@ fn frames(detail: &Detail, leaf: Option<u32>) -> Vec<(String, Mark)> {
     let mut frames = Vec::new();
     let mut at = leaf;
     while let Some(node) = at.and_then(|at| detail.stacks.nodes.get(at as usize)) {
-        frames.push((detail.stacks.labels[node.label as usize].0.clone(), node.mark));
+        let mark = if let NodeKind::Frame { mark, .. } = node.kind { mark } else { Mark::Same };
+        frames.push((detail.stacks.labels[node.label as usize].0.clone(), mark));
         at = node.parent;
     }
     frames.reverse();
@@ -54,6 +55,23 @@ fn pairs_are_marked_where_they_differ() {
     assert_eq!(frames(&detail, row.other), named(&[("_start", Mark::Same), ("leaf", Mark::Same)]));
     assert_eq!((stacks.processes[0].comm.as_str(), stacks.processes[0].samples), ("prog", 6));
     assert_eq!(stacks.threads[row.thread as usize].tid, 1);
+}
+
+/// Check that a stack that does not reach its root stands under a node of its own that says why.
+#[test]
+fn ends_stand_apart() {
+    let program = Program::new();
+    let chain: Vec<_> = program.chain().into_iter().take(1).collect();
+    let cut = Sample { user_fp: chain, fp_end: FpEnd::MaxDepth, ..program.sample(1, 1) };
+    let samples = [both(&program, 1, 0), cut];
+    let file = record(CaptureMode::Both { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);
+    let detail = detail(&file, 1);
+    let names = |leaf| -> Vec<String> { frames(&detail, leaf).into_iter().map(|(name, _)| name).collect() };
+    let mut stacks: Vec<_> = detail.stacks.rows.iter().map(|row| names(row.other)).collect();
+    stacks.sort();
+    assert_eq!(stacks, [&["[truncated: max_depth]", "leaf"], &["_start", "leaf"]]);
+    let ends = detail.stacks.nodes.iter().filter(|node| matches!(node.kind, NodeKind::End(_)));
+    assert_eq!(ends.map(|node| node.parent).collect::<Vec<_>>(), [None]);
 }
 
 /// Check that the detail is the same on any number of threads, that threads are told apart, and that it adds up.
