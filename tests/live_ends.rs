@@ -12,7 +12,7 @@ use support::{compile, number, ran, record, report, source, until_enough};
 
 /// A program made in a directory of its own, and its recording.
 struct Recorded {
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     file: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Recorded {
             record(&file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
             (number(&report(&file, &[]), "recorded") >= 200).then_some(())
         });
-        Self { dir, file }
+        Self { _dir: dir, file }
     }
 
     fn stacks(&self, strategy: &str) -> Vec<Stack> {
@@ -114,7 +114,7 @@ fn go_has_its_roots() {
 }
 
 /// Check that a return address that no call has left is counted and marked, in a stack that is complete otherwise, and
-/// that a program with signals and threads has none.
+/// that programs with signals, threads and contexts have none, by call frame information or frame pointers.
 #[test]
 fn forged_return_addresses_are_told() {
     let recorded = Recorded::new(made_from("forged.S", "gcc", &[]), &[], "dwarf,8192");
@@ -124,11 +124,20 @@ fn forged_return_addresses_are_told() {
     let export = ran(support::fpprof().arg("export").arg(&recorded.file).args(["--format", "folded"]));
     let marked = export.stdout.lines().filter(|line| line.contains(";main_[?];forge;burn")).count();
     assert!(marked > 0 && !export.stdout.contains("forge_[?]"), "{}", export.stdout);
-    for (name, arguments) in [("altstack.c", &["SECONDS", "same-stack"][..]), ("threads.c", &["SECONDS"])] {
-        let make = |program: &Path| compile("gcc", &["-O2", "-pthread"], program, &workload(name));
-        let sound = Recorded::new(make, arguments, "dwarf,8192");
-        assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{name}");
-        assert!(sound.dir.path().exists());
+    let sound =
+        [("altstack.c", &["SECONDS", "same-stack"][..]), ("threads.c", &["SECONDS"]), ("coroutine.c", &["SECONDS"])];
+    let flags = ["-O2", "-fno-omit-frame-pointer", "-pthread"];
+    for (compiler, more, (name, arguments)) in [("gcc", &[][..]), ("musl-gcc", &["-static"])]
+        .into_iter()
+        .flat_map(|(compiler, more)| sound.map(|sound| (compiler, more, sound)))
+        .filter(|(compiler, _, (name, _))| (*compiler, *name) != ("musl-gcc", "coroutine.c"))
+    {
+        let make = |program: &Path| compile(compiler, &[&flags, more].concat(), program, &workload(name));
+        let sound = Recorded::new(make, arguments, "both,8192");
+        assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{compiler} {name}");
+        let by_fp =
+            sound.stacks("fp").iter().filter(|stack| stack.names.len() > 1).map(|stack| stack.samples).sum::<u64>();
+        assert!(by_fp > 50, "{compiler} {name}: {by_fp}");
     }
 }
 
