@@ -90,27 +90,64 @@ fn musl_is_unwound_to_its_entry_point() {
     assert!(through * 100 >= samples * 95, "{through} of {samples}: {}", commonest(&found));
 }
 
+/// A Go program, made with these options.
+fn go(name: &'static str, arch: &'static str, options: &'static [&'static str]) -> impl FnOnce(&Path) {
+    move |program| {
+        let mut build = Command::new("go");
+        build.arg("build").args(options).arg("-o").arg(program).arg(source(name)).env("GOARCH", arch);
+        let made = ran(&mut build);
+        assert_eq!(made.status, 0, "go is needed: {}", made.stderr);
+    }
+}
+
 /// Check that C that Go has called on the scheduler's stack ends in its root, and that goroutines of 32-bit programs have
 /// theirs.
 #[test]
 fn go_has_its_roots() {
-    let make = |name: &'static str, arch: &'static str| {
-        move |program: &Path| {
-            let mut build = Command::new("go");
-            build.args(["build", "-o"]).arg(program).arg(source(name)).env("GOARCH", arch);
-            let made = ran(&mut build);
-            assert_eq!(made.status, 0, "go is needed: {}", made.stderr);
-        }
-    };
     for (name, arch, arguments, root) in
         [("cgo.go", "amd64", &[][..], "g0"), ("goroutine.go", "386", &["SECONDS"][..], "goexit")]
     {
-        let recorded = Recorded::new(make(name, arch), arguments, "dwarf,16384");
+        let recorded = Recorded::new(go(name, arch, &[]), arguments, "dwarf,16384");
         let quality = recorded.quality("dwarf");
         let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
         assert!(samples > 50 && complete * 100 >= samples * 95, "{name}: {quality:#}");
         assert!(number(&quality["roots"], root) * 2 > samples, "{name}: {quality:#}");
     }
+}
+
+/// Check that Go programs without symbols have names and roots all the same, by their own table of functions: goroutines, linked
+/// for one place or any, and C on the scheduler's stack, where another linker has put code before Go's.
+#[test]
+fn stripped_go_has_names_and_roots() {
+    let chain = ["main.burn", "main.mid", "main.outer", "main.main.gowrap1", "runtime.goexit"];
+    for mode in ["-buildmode=exe", "-buildmode=pie"] {
+        let options: &'static [&'static str] = if mode.ends_with("pie") {
+            &["-buildmode=pie", "-ldflags", "-s -w"]
+        } else {
+            &["-buildmode=exe", "-ldflags", "-s -w"]
+        };
+        let recorded = Recorded::new(go("goroutine.go", "amd64", options), &["SECONDS"], "both,16384");
+        let quality = recorded.quality("fp");
+        let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
+        assert!(samples > 100 && complete * 100 >= samples * 95, "{mode}: {quality:#}");
+        assert!(number(&quality["roots"], "goexit") * 2 > samples, "{mode}: {quality:#}");
+        assert_eq!(report(&recorded.file, &[])["no_call_before"], Value::Null, "{mode}");
+        let found = recorded.stacks("fp");
+        let (_, exact) = exactly(&found, &chain, "complete", "");
+        assert!(exact * 2 > samples, "{mode}: {exact} of {samples}: {}", commonest(&found));
+    }
+    let make = |program: &Path| {
+        go("cgo.go", "amd64", &[])(program);
+        assert_eq!(ran(Command::new("strip").arg(program)).status, 0, "strip is needed");
+    };
+    let recorded = Recorded::new(make, &[], "dwarf,16384");
+    let quality = recorded.quality("dwarf");
+    let (samples, roots) = (number(&quality, "samples"), &quality["roots"]);
+    assert!(samples > 50 && number(roots, "g0") * 100 >= samples * 90, "{quality:#}");
+    let found = recorded.stacks("dwarf");
+    let is_named = |stack: &&Stack| stack.names.last().is_some_and(|name| name == "runtime.asmcgocall");
+    let named: u64 = found.iter().filter(is_named).map(|stack| stack.samples).sum();
+    assert!(named * 100 >= samples * 90, "{named} of {samples}: {}", commonest(&found));
 }
 
 /// Check that a return address that no call has left is counted and marked, in a stack that is complete otherwise, and
