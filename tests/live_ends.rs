@@ -12,7 +12,7 @@ use support::{compile, number, ran, record, report, source, until_enough};
 
 /// A program made in a directory of its own, and its recording.
 struct Recorded {
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     file: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Recorded {
             record(&file, &["-q", "-F", "997", "--call-graph", call_graph], &command);
             (number(&report(&file, &[]), "recorded") >= 200).then_some(())
         });
-        Self { dir, file }
+        Self { _dir: dir, file }
     }
 
     fn stacks(&self, strategy: &str) -> Vec<Stack> {
@@ -90,22 +90,24 @@ fn musl_is_unwound_to_its_entry_point() {
     assert!(through * 100 >= samples * 95, "{through} of {samples}: {}", commonest(&found));
 }
 
+/// A Go program, made with these options.
+fn go(name: &'static str, arch: &'static str, options: &'static [&'static str]) -> impl FnOnce(&Path) {
+    move |program| {
+        let mut build = Command::new("go");
+        build.arg("build").args(options).arg("-o").arg(program).arg(source(name)).env("GOARCH", arch);
+        let made = ran(&mut build);
+        assert_eq!(made.status, 0, "go is needed: {}", made.stderr);
+    }
+}
+
 /// Check that C that Go has called on the scheduler's stack ends in its root, and that goroutines of 32-bit programs have
 /// theirs.
 #[test]
 fn go_has_its_roots() {
-    let make = |name: &'static str, arch: &'static str| {
-        move |program: &Path| {
-            let mut build = Command::new("go");
-            build.args(["build", "-o"]).arg(program).arg(source(name)).env("GOARCH", arch);
-            let made = ran(&mut build);
-            assert_eq!(made.status, 0, "go is needed: {}", made.stderr);
-        }
-    };
     for (name, arch, arguments, root) in
         [("cgo.go", "amd64", &[][..], "g0"), ("goroutine.go", "386", &["SECONDS"][..], "goexit")]
     {
-        let recorded = Recorded::new(make(name, arch), arguments, "dwarf,16384");
+        let recorded = Recorded::new(go(name, arch, &[]), arguments, "dwarf,16384");
         let quality = recorded.quality("dwarf");
         let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
         assert!(samples > 50 && complete * 100 >= samples * 95, "{name}: {quality:#}");
@@ -113,8 +115,43 @@ fn go_has_its_roots() {
     }
 }
 
+/// Check that Go programs without symbols have names and roots all the same, by their own table of functions: goroutines, linked
+/// for one place or any, and C on the scheduler's stack, where another linker has put code before Go's.
+#[test]
+fn stripped_go_has_names_and_roots() {
+    let chain = ["main.burn", "main.mid", "main.outer", "main.main.gowrap1", "runtime.goexit"];
+    for mode in ["-buildmode=exe", "-buildmode=pie"] {
+        let options: &'static [&'static str] = if mode.ends_with("pie") {
+            &["-buildmode=pie", "-ldflags", "-s -w"]
+        } else {
+            &["-buildmode=exe", "-ldflags", "-s -w"]
+        };
+        let recorded = Recorded::new(go("goroutine.go", "amd64", options), &["SECONDS"], "both,16384");
+        let quality = recorded.quality("fp");
+        let (samples, complete) = (number(&quality, "samples"), number(&quality, "complete"));
+        assert!(samples > 100 && complete * 100 >= samples * 95, "{mode}: {quality:#}");
+        assert!(number(&quality["roots"], "goexit") * 2 > samples, "{mode}: {quality:#}");
+        assert_eq!(report(&recorded.file, &[])["no_call_before"], Value::Null, "{mode}");
+        let found = recorded.stacks("fp");
+        let (_, exact) = exactly(&found, &chain, "complete", "");
+        assert!(exact * 2 > samples, "{mode}: {exact} of {samples}: {}", commonest(&found));
+    }
+    let make = |program: &Path| {
+        go("cgo.go", "amd64", &[])(program);
+        assert_eq!(ran(Command::new("strip").arg(program)).status, 0, "strip is needed");
+    };
+    let recorded = Recorded::new(make, &[], "dwarf,16384");
+    let quality = recorded.quality("dwarf");
+    let (samples, roots) = (number(&quality, "samples"), &quality["roots"]);
+    assert!(samples > 50 && number(roots, "g0") * 100 >= samples * 90, "{quality:#}");
+    let found = recorded.stacks("dwarf");
+    let is_named = |stack: &&Stack| stack.names.last().is_some_and(|name| name == "runtime.asmcgocall");
+    let named: u64 = found.iter().filter(is_named).map(|stack| stack.samples).sum();
+    assert!(named * 100 >= samples * 90, "{named} of {samples}: {}", commonest(&found));
+}
+
 /// Check that a return address that no call has left is counted and marked, in a stack that is complete otherwise, and
-/// that a program with signals and threads has none.
+/// that programs with signals, threads and contexts have none, by call frame information or frame pointers.
 #[test]
 fn forged_return_addresses_are_told() {
     let recorded = Recorded::new(made_from("forged.S", "gcc", &[]), &[], "dwarf,8192");
@@ -124,11 +161,20 @@ fn forged_return_addresses_are_told() {
     let export = ran(support::fpprof().arg("export").arg(&recorded.file).args(["--format", "folded"]));
     let marked = export.stdout.lines().filter(|line| line.contains(";main_[?];forge;burn")).count();
     assert!(marked > 0 && !export.stdout.contains("forge_[?]"), "{}", export.stdout);
-    for (name, arguments) in [("altstack.c", &["SECONDS", "same-stack"][..]), ("threads.c", &["SECONDS"])] {
-        let make = |program: &Path| compile("gcc", &["-O2", "-pthread"], program, &workload(name));
-        let sound = Recorded::new(make, arguments, "dwarf,8192");
-        assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{name}");
-        assert!(sound.dir.path().exists());
+    let sound =
+        [("altstack.c", &["SECONDS", "same-stack"][..]), ("threads.c", &["SECONDS"]), ("coroutine.c", &["SECONDS"])];
+    let flags = ["-O2", "-fno-omit-frame-pointer", "-pthread"];
+    for (compiler, more, (name, arguments)) in [("gcc", &[][..]), ("musl-gcc", &["-static"])]
+        .into_iter()
+        .flat_map(|(compiler, more)| sound.map(|sound| (compiler, more, sound)))
+        .filter(|(compiler, _, (name, _))| (*compiler, *name) != ("musl-gcc", "coroutine.c"))
+    {
+        let make = |program: &Path| compile(compiler, &[&flags, more].concat(), program, &workload(name));
+        let sound = Recorded::new(make, arguments, "both,8192");
+        assert_eq!(report(&sound.file, &[])["no_call_before"], Value::Null, "{compiler} {name}");
+        let by_fp =
+            sound.stacks("fp").iter().filter(|stack| stack.names.len() > 1).map(|stack| stack.samples).sum::<u64>();
+        assert!(by_fp > 50, "{compiler} {name}: {by_fp}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Folder, FrameKey, Where};
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, ModuleTable};
-use fpprof_unwind::{Arch, CALL_BYTES, StopReason};
+use fpprof_unwind::{Arch, CALL_BYTES, ModuleId, Modules as _, StopReason};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of code read at a time: addresses are looked at in order, and lie close together.
@@ -21,7 +21,8 @@ impl WithoutCall {
     /// Looks at the code before every return address in a module, as far as it can be read.
     ///
     /// Some returns are to where nothing has called: the kernel sends signal handlers back through a trampoline, and
-    /// what starts a context or a goroutine puts the root of its stack there. Those are none.
+    /// what starts a context or a goroutine puts the root of its stack there. Those are none, whatever strategy has found
+    /// them: what is a root by call frame information is one in a frame-pointer chain too, which may not know it.
     #[must_use]
     pub fn new(folder: &Folder, modules: &ModuleTable<'_>) -> Self {
         let mut frames = not_behind_calls(folder.frames(), modules);
@@ -29,21 +30,11 @@ impl WithoutCall {
             return Self::default();
         }
         let stacks: Vec<&[u32]> = folder.stacks().collect();
-        let is_return = |frame: &u32| folder.frames().get(*frame as usize).is_some_and(|frame| frame.is_return);
-        for stack in &stacks {
-            for pair in stack.windows(2) {
-                if let [trampoline, interrupted] = pair
-                    && !is_return(interrupted)
-                {
-                    frames.remove(trampoline);
-                }
-            }
-        }
-        for (key, _) in folder.counts().filter(|(key, _)| matches!(key.stop, StopReason::Complete(_))) {
-            if let Some(root) = stacks.get(key.stack as usize).and_then(|stack| stack.last()) {
-                frames.remove(root);
-            }
-        }
+        let place = |frame: &u32| folder.frames().get(*frame as usize).map(|frame| frame.place);
+        let complete = folder.counts().filter(|(key, _)| matches!(key.stop, StopReason::Complete(_)));
+        let roots = complete.filter_map(|(key, _)| place(stacks.get(key.stack as usize)?.last()?));
+        let roots: FxHashSet<Where> = roots.collect();
+        frames.retain(|frame| !place(frame).is_some_and(|place| roots.contains(&place)));
         let mut samples: FxHashMap<u32, u64> = FxHashMap::default();
         for (key, amount) in folder.counts() {
             let stack = stacks.get(key.stack as usize).copied().unwrap_or(&[]);
@@ -79,9 +70,21 @@ fn not_behind_calls(frames: &[FrameKey], modules: &ModuleTable<'_>) -> FxHashSet
     let mut found = FxHashSet::default();
     for of_file in returns.chunk_by(|a, b| a.0 == b.0) {
         let Some(mut code) = of_file.first().and_then(|&(file, ..)| CodeBefore::new(modules, file)) else { continue };
-        found.extend(of_file.iter().filter(|&&(_, lookup, _)| !code.may_be_call(lookup)).map(|&(.., frame)| frame));
+        let doubtful = of_file.iter().filter(|&&(file, lookup, _)| {
+            !code.may_be_call(lookup) && !is_without_call(modules, code.arch, file, lookup)
+        });
+        found.extend(doubtful.map(|&(.., frame)| frame));
     }
     found
+}
+
+/// Whether a return address is one without a call by its rows, which say that a signal handler returns there, or by its
+/// code. The frame above does not tell: a frame-pointer chain has none of what a signal has interrupted.
+fn is_without_call(modules: &ModuleTable<'_>, arch: Arch, file: FileIx, lookup: u64) -> bool {
+    let module = ModuleId(file.0);
+    let mut code = [0; CALL_BYTES];
+    modules.module(module).is_ok_and(|module| module.is_signal_frame(lookup))
+        || modules.code(module, lookup.wrapping_add(1), &mut code) && arch.is_returned_to_without_call(&code)
 }
 
 /// Reads the code of a file in ascending order.

@@ -1,5 +1,6 @@
 //! Where stacks of Go programs end, which their call frame information does not say.
 
+use super::go_functions::GoFunctions;
 use super::{ElfFile, SectionInfo};
 use fpprof_unwind::{Arch, Root};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
@@ -10,6 +11,8 @@ use std::ops::Range;
 
 /// Most bytes of the symbol table or its strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
+/// Most functions in which stacks end; there are eight.
+const MAX_ENDS: usize = 64;
 /// Most bytes of a function that is looked into; real ones have some 200.
 const MAX_FUNCTION_BYTES: u64 = 4096;
 
@@ -21,7 +24,8 @@ enum End {
     Switched,
 }
 
-/// The code in which stacks end; nothing for what is not Go's, or has no symbols.
+/// The code in which stacks end, by the symbols, or where they are stripped by Go's own table; nothing for what is not
+/// Go's.
 ///
 /// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
 /// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
@@ -34,26 +38,44 @@ pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> V
     if !is_go {
         return Vec::new();
     }
+    let tables = sections.iter().filter(|section| section.kind == elf::SHT_SYMTAB.0);
+    let by_symbols = tables.filter_map(|table| match elf.is_64() {
+        true => by_symbols::<FileHeader64<Endianness>>(elf, sections, table),
+        false => by_symbols::<FileHeader32<Endianness>>(elf, sections, table),
+    });
+    let mut ends: Vec<(End, Range<u64>)> = by_symbols.flatten().collect();
+    // What cannot be read of it is told where its names are missing.
+    if ends.is_empty()
+        && let Ok(Some(functions)) = GoFunctions::read(elf, sections)
+    {
+        let all = functions.iter().filter_map(|(range, name)| Some((end_of(name)?, range)));
+        ends.extend(all.take(MAX_ENDS));
+    }
     let mut roots = Vec::new();
-    for table in sections.iter().filter(|section| section.kind == elf::SHT_SYMTAB.0) {
-        let ends = match elf.is_64() {
-            true => ends::<FileHeader64<Endianness>>(elf, sections, table),
-            false => ends::<FileHeader32<Endianness>>(elf, sections, table),
-        };
-        for (end, range) in ends.unwrap_or_default() {
-            match (end, arch) {
-                (End::All(root), _) => roots.push((range, root)),
-                (End::Switched, Arch::X86_64 | Arch::I386) => {
-                    roots.extend(switched(elf, range).map(|range| (range, Root::G0)));
-                }
-                (End::Switched, Arch::Aarch64) => {}
+    for (end, range) in ends {
+        match (end, arch) {
+            (End::All(root), _) => roots.push((range, root)),
+            (End::Switched, Arch::X86_64 | Arch::I386) => {
+                roots.extend(switched(elf, range).map(|range| (range, Root::G0)));
             }
+            (End::Switched, Arch::Aarch64) => {}
         }
     }
     roots
 }
 
-fn ends<E: FileHeader<Endian = Endianness>>(
+/// What ends at a function of this name.
+fn end_of(name: &[u8]) -> Option<End> {
+    match name.strip_suffix(b".abi0").unwrap_or(name) {
+        b"runtime.goexit" => Some(End::All(Root::Goexit)),
+        b"runtime.mstart" => Some(End::All(Root::G0)),
+        b"runtime.rt0_go" => Some(End::All(Root::Start)),
+        b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => Some(End::Switched),
+        _ => None,
+    }
+}
+
+fn by_symbols<E: FileHeader<Endian = Endianness>>(
     elf: &ElfFile,
     sections: &[SectionInfo],
     table: &SectionInfo,
@@ -62,25 +84,16 @@ fn ends<E: FileHeader<Endian = Endianness>>(
     let bytes = elf.read(table, MAX_TABLE_BYTES)?;
     let strings = elf.read(sections.get(usize::try_from(table.link).ok()?)?, MAX_TABLE_BYTES)?;
     let (symbols, _) = pod::slice_from_bytes::<E::Sym>(&bytes, bytes.len() / size_of::<E::Sym>()).ok()?;
-    let end_of = |symbol: &E::Sym| {
+    let name = |symbol: &E::Sym| {
         let name = strings.get(usize::try_from(symbol.st_name(endian)).ok()?..)?;
-        let name = name.split(|&byte| byte == 0).next()?;
-        match name.strip_suffix(b".abi0").unwrap_or(name) {
-            b"runtime.goexit" => Some(End::All(Root::Goexit)),
-            b"runtime.mstart" => Some(End::All(Root::G0)),
-            b"runtime.rt0_go" => Some(End::All(Root::Start)),
-            b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => {
-                Some(End::Switched)
-            }
-            _ => None,
-        }
+        name.split(|&byte| byte == 0).next()
     };
     let functions = symbols.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC);
     let found = functions.filter_map(|symbol| {
         let start = symbol.st_value(endian).into();
-        Some((end_of(symbol)?, start..start.checked_add(symbol.st_size(endian).into())?))
+        Some((end_of(name(symbol)?)?, start..start.checked_add(symbol.st_size(endian).into())?))
     });
-    Some(found.collect())
+    Some(found.take(MAX_ENDS).collect())
 }
 
 /// The part of a function from behind the instruction that sets the stack pointer up to the one that sets it back.

@@ -12,6 +12,7 @@ mod budget;
 mod debug_file;
 mod elf;
 mod go;
+mod go_functions;
 mod identity;
 mod image;
 mod inflate;
@@ -24,6 +25,7 @@ mod unwind_sections;
 
 pub(crate) use elf::has_too_many_headers;
 pub use elf::{ElfFile, SectionInfo};
+pub(crate) use go_functions::{GoFunctions, GoMissing};
 pub use identity::Missing;
 pub use image::{Image, Segment};
 pub use lone::{LoneModule, NamedFunction};

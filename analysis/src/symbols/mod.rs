@@ -2,8 +2,8 @@
 //!
 //! A name is looked up once for each distinct (module, SVMA), after all stacks are folded, module by module: symbol
 //! tables and DWARF of a module are read, asked, and dropped again. Functions come from `.symtab`, `.dynsym` and the
-//! compressed `.gnu_debugdata` of the module and from its debug file, found by build id or by `.gnu_debuglink`; inline
-//! frames and lines from the DWARF of either; stubs that call other modules are named `function@plt`. Code that a program
+//! compressed `.gnu_debugdata` of the module and from its debug file, found by build id or by `.gnu_debuglink`, and those
+//! of Go programs without them from `.gopclntab`; inline frames and lines from the DWARF of either; stubs that call other modules are named `function@plt`. Code that a program
 //! compiled while it ran is named by the dump or the table it kept for perf, which the recorder takes into the recording;
 //! kernel names come from the kernel's table.
 //!

@@ -6,7 +6,7 @@ use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
 use super::symbolizer::{Detail, Names};
 use crate::address_space::FileIx;
-use crate::modules::{ElfFile, Missing, ModuleTable};
+use crate::modules::{ElfFile, GoFunctions, GoMissing, Missing, ModuleTable};
 
 /// What a module's symbols say of some addresses.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct ModuleNames {
     pub(super) is_without_symbols: bool,
     /// Some of its DWARF is in files of its own, which are not here.
     pub(super) is_without_split: bool,
+    /// It is a Go program whose own table was asked for, in vain.
+    pub(super) go_missing: Option<GoMissing>,
 }
 
 /// Names of addresses (SVMAs, ascending) in a module.
@@ -54,7 +56,17 @@ pub(super) fn names_of(
         found.reverse();
         names.push(Names(found));
     }
+    let mut go_missing = None;
     if !unnamed.is_empty() {
+        match GoFunctions::read(&own, &own.sections()) {
+            Ok(Some(functions)) => unnamed.retain(|&svma| {
+                let slot = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at));
+                let found = slot.and_then(|slot| Some(slot.0.push(demangled.name(functions.find(svma)?))));
+                found.is_none()
+            }),
+            Ok(None) => {}
+            Err(missing) => go_missing = Some(missing),
+        }
         let files: Vec<&ElfFile> = std::iter::once(&own).chain(&debug).chain(&inside).collect();
         for (svma, name) in Stubs::new(&own).names(&unnamed, &files) {
             if let Some(slot) = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at)) {
@@ -67,6 +79,7 @@ pub(super) fn names_of(
         is_without_inlines: is_too_large || is_too_much,
         is_without_symbols: symbols.is_too_much(),
         is_without_split,
+        go_missing,
     })
 }
 

@@ -5,7 +5,7 @@ use super::kernel::{KernelMissing, KernelSymbols};
 use super::module::names_of;
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
-use crate::modules::{Location, Missing, ModuleTable, Resolver};
+use crate::modules::{GoMissing, Location, Missing, ModuleTable, Resolver};
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{KERNEL_SYMBOLS_PATH, Meta};
 use rustc_hash::FxHashMap;
@@ -188,7 +188,8 @@ fn perform(
                     (found.is_without_symbols, "too many symbols; some function names are missing"),
                     (found.is_without_split, ".dwo files or the .dwp file not found; inlined functions are missing"),
                 ];
-                let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect();
+                let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words));
+                let missing = missing.chain(found.go_missing.map(GoMissing::words)).collect();
                 Done::Module(file, Ok(names), missing)
             }
             Err(missing) => Done::Module(file, Err(missing), Vec::new()),

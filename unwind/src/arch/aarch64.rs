@@ -3,13 +3,52 @@
 //! # Sources
 //! DWARF for the Arm 64-bit Architecture (AADWARF64) §4.1 (numbers); Procedure Call Standard (AAPCS64) §6.1.1
 //! (x19–x29 preserved); Linux `Documentation/arch/arm64/pointer-authentication.rst` (where the signature lies). Roots:
-//! glibc `sysdeps/unix/sysv/linux/aarch64/{clone,clone3,setcontext}.S`.
+//! glibc `sysdeps/unix/sysv/linux/aarch64/{clone,clone3,setcontext}.S`. Signal frames: the kernel's
+//! `arch/arm64/include/uapi/asm/{ucontext,sigcontext}.h` and `struct rt_sigframe` in `arch/arm64/kernel/signal.c`, musl
+//! `src/signal/aarch64/restore.s`.
 
-use super::{ROOT_CODE_BYTES, Spec};
+use super::{ROOT_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// x19–x29 are preserved.
 const CALLEE_SAVED: u64 = 0x7ff << 19;
+
+/// Registers of `struct sigcontext`, by offset in `struct rt_sigframe`, which `rt_sigreturn` finds at the stack pointer.
+const SIGFRAME: SavedRegisters = &[
+    (0, 312),
+    (1, 320),
+    (2, 328),
+    (3, 336),
+    (4, 344),
+    (5, 352),
+    (6, 360),
+    (7, 368),
+    (8, 376),
+    (9, 384),
+    (10, 392),
+    (11, 400),
+    (12, 408),
+    (13, 416),
+    (14, 424),
+    (15, 432),
+    (16, 440),
+    (17, 448),
+    (18, 456),
+    (19, 464),
+    (20, 472),
+    (21, 480),
+    (22, 488),
+    (23, 496),
+    (24, 504),
+    (25, 512),
+    (26, 520),
+    (27, 528),
+    (28, 536),
+    (29, 544),
+    (30, 552),
+    (31, 560),
+    (32, 568),
+];
 
 /// The facts. User addresses have 48 bits; what lies above them in a return address is its signature.
 pub(super) const SPEC: Spec = Spec {
@@ -33,7 +72,8 @@ pub(super) const SPEC: Spec = Spec {
     ends_with_call,
     // svc #0
     ends_with_system_call: |before| matches!(before, [.., 0x01, 0, 0, 0xd4]),
-    signal_frame: |_| None,
+    // mov x8, #SYS_rt_sigreturn; svc #0
+    signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some(SIGFRAME),
 };
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {

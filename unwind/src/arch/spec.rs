@@ -78,6 +78,13 @@ impl Arch {
         (self.spec().ends_with_call)(before)
     }
 
+    /// Whether code is what signal handlers return to, or what the function of a context returns to. Nothing calls
+    /// what stands before either: the kernel and `makecontext` have put its address on the stack.
+    #[must_use]
+    pub fn is_returned_to_without_call(self, code: &[u8; CALL_BYTES]) -> bool {
+        (self.spec().signal_frame)(code).is_some() || (self.spec().root_of)(code) == Some(Root::StartContext)
+    }
+
     /// The name of the register with this DWARF number.
     #[must_use]
     pub fn register_name(self, register: u16) -> Option<&'static str> {

@@ -141,6 +141,12 @@ impl Module {
         (eh_frame.n_entries() + debug_frame.n_entries(), eh_frame.n_bad() + debug_frame.n_bad())
     }
 
+    /// Whether the call frame information of an address says that its frame is a signal's.
+    #[must_use]
+    pub fn is_signal_frame(&self, svma: u64) -> bool {
+        self.find(svma).is_ok_and(|fde| fde.is_signal_frame())
+    }
+
     /// Calls `visit` with the range of every piece of code that has information of its own, ascending by section.
     /// Reads both sections in full.
     pub fn for_each_range(&self, mut visit: impl FnMut(Range<u64>)) {

@@ -20,7 +20,7 @@ fn unwind(module: Module, code: u64, regs: &Regs, memory: &impl Memory) -> Stack
     stack
 }
 
-fn aarch64() -> Module {
+pub(crate) fn aarch64() -> Module {
     let mut cfi = Cfi::new(Kind::EhFrame);
     cfi.cie_of("zR", -8, 30, &cfa::def_cfa(31, 0));
     // stp x29, x30, [sp, -32]!  CFA=sp+32, x29=c-32, x30=c-24

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Frame, FrameSource, Mapping, Memory, Module, ModuleId, ModuleSections,
-    Modules, Root, Space, Stack, StopReason, TruncatedReason, Unwinder,
+    Modules, Regs, Root, Space, Stack, StopReason, TruncatedReason, Unwinder,
 };
 
+use crate::arches::aarch64;
 use crate::build::{BIAS, Cfi, RA, RSP, STACK, addresses, bytes, cfa, regs, whole};
 
 /// A module at [`BIAS`] whose code can be read: nops but for some places.
@@ -204,6 +205,23 @@ fn code_behind_a_system_call_is_left_for_its_caller() {
     let alone = |ip| (vec![ip], vec![FrameSource::Registers], "no_cfi");
     assert_eq!(from(0x6002, 0x1118), alone(0x6002));
     assert_eq!(from(0x6004, 0x1110), alone(0x6004));
+}
+
+/// Check that aarch64's trampoline is known by its code too: the interrupted leaf has its return address in the link register
+/// that the kernel has saved.
+#[test]
+fn the_trampoline_of_aarch64_is_known_by_its_code() {
+    let mut program = Program::new(&[]);
+    program.module = aarch64();
+    program.code.insert(0x6000, &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]);
+    let mut words = vec![0; 72];
+    // x30, sp and pc.
+    (words[69], words[70], words[71]) = (BIAS + 0x2004, STACK + 8 * 72, BIAS + 0x1010);
+    let mut regs = Regs::new(Arch::Aarch64).with_ip(BIAS + 0x1008).with_sp(STACK);
+    regs.set(30, BIAS + 0x6000);
+    let mut found = Stack::default();
+    Unwinder::default().unwind(&program, &Program::space(), &regs, &whole(&bytes(&words)), &mut found);
+    assert_eq!((addresses(&found), found.stop.name()), (vec![0x1008, 0x6000, 0x1010, 0x2004], "_start"));
 }
 
 /// Check that an interrupted jump to a bad address is left for who has called there, if a call stands before that return
