@@ -46,6 +46,7 @@ mod session;
 mod sideband;
 mod synthesis;
 mod sys;
+mod vdso;
 
 pub use bpf::print_libbpf_messages;
 pub use choice::record;

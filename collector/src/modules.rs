@@ -13,14 +13,13 @@ use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
 use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
-use crate::sys::read_memory;
+use crate::vdso;
 use fpprof_recording::PackedModule;
-use fpprof_recording::model::{BuildId, FileIdentity, Mmap, ModuleBytes};
+use fpprof_recording::model::{BuildId, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
 use saver::{FileSaver, Job, WatchedFile};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Files kept open at a time.
@@ -41,6 +40,7 @@ pub(crate) struct Modules {
     max_open: usize,
     n_open: usize,
     n_over: Omitted,
+    /// The 32-bit vDSO is in the recording, if it is to be had.
     has_vdso32: bool,
     saver: FileSaver,
     kernel: KernelSymbols,
@@ -88,8 +88,9 @@ impl Modules {
         if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 {
             return;
         }
-        if mmap.path == VDSO && mmap.start < FIRST_ABOVE_32_BITS {
-            self.note_vdso32(mmap);
+        if vdso::name_32_bits(mmap) && !self.has_vdso32 {
+            self.has_vdso32 = true;
+            vdso::of_32_bits().into_iter().for_each(|module| self.saver.tell(Job::Bytes(module)));
         }
         if is_code_of_no_file(mmap) && self.tables.len() < MAX_TABLES && self.tables.insert(mmap.pid) {
             let (pid, place) = (mmap.pid, Place::below_root_of(mmap.pid));
@@ -155,17 +156,6 @@ impl Modules {
         true
     }
 
-    /// The vDSO of 32-bit processes has a name of its own, and its bytes are those of the first that can be read.
-    fn note_vdso32(&mut self, mmap: &mut Mmap) {
-        mmap.path = VDSO32.to_vec();
-        let mut bytes = vec![0; usize::try_from(mmap.len.min(MAX_VDSO_BYTES)).unwrap_or(0)];
-        if self.has_vdso32 || read_memory(mmap.pid, mmap.start, &mut bytes) != bytes.len() {
-            return;
-        }
-        self.has_vdso32 = true;
-        self.saver.tell(Job::Bytes(ModuleBytes { path: mmap.path.clone(), identity: FileIdentity::default(), bytes }));
-    }
-
     /// Has the saver look for what is gone by now, and for code that was compiled since it looked last.
     pub(crate) fn look(&self) {
         self.saver.tell(Job::Look);
@@ -189,22 +179,4 @@ impl Modules {
             cut_dumps: found.cut_dumps,
         }
     }
-}
-
-const VDSO: &[u8] = b"[vdso]";
-/// What the vDSO of 32-bit processes is called here; the kernel calls it as that of others.
-const VDSO32: &[u8] = b"[vdso32]";
-/// 32-bit processes have nothing mapped from here on, and the kernel puts the vDSO of others far above.
-const FIRST_ABOVE_32_BITS: u64 = 1 << 32;
-/// Larger than that of any kernel.
-const MAX_VDSO_BYTES: u64 = 64 << 10;
-
-/// The vDSO, which is the same in all 64-bit processes and in no file.
-pub(crate) fn vdso() -> Option<ModuleBytes> {
-    let maps = std::fs::read("/proc/self/maps").ok()?;
-    let entry = crate::proc::parse_maps(&maps).find(|entry| entry.path == VDSO)?;
-    let memory = File::open("/proc/self/mem").ok()?;
-    let mut bytes = vec![0; usize::try_from(entry.end - entry.start).ok()?];
-    memory.read_exact_at(&mut bytes, entry.start).ok()?;
-    Some(ModuleBytes { path: entry.path, identity: FileIdentity::default(), bytes })
 }

@@ -44,8 +44,11 @@ impl Patient {
         Ok(Self::new(File::from(io::stdout().as_fd().try_clone_to_owned()?), stop))
     }
 
-    /// Waits until something can be written.
+    /// Waits until something can be written; not again once that was in vain.
     fn wait(&mut self) -> io::Result<()> {
+        if self.has_given_up {
+            return Err(Errno::EAGAIN.into());
+        }
         let mut since = None;
         loop {
             let told = self.stop.signal().map(|_| since.get_or_insert_with(Instant::now).elapsed());
@@ -65,7 +68,7 @@ impl Patient {
             if fds[0].any() == Some(true) {
                 return Ok(());
             }
-            if self.has_given_up || left.is_some_and(|left| left.is_zero()) {
+            if left.is_some_and(|left| left.is_zero()) {
                 self.has_given_up = true;
                 return Err(Errno::EAGAIN.into());
             }
@@ -113,5 +116,26 @@ pub(super) fn open(path: &Path, flags: i32, stop: &StopFlag) -> io::Result<File>
             }
             opened => return opened,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    /// Check that a reader that took nothing in time is given up for good: nothing is offered to it again, even if it would
+    /// take it by then, so that nothing waits a second time.
+    #[test]
+    fn a_reader_is_given_up_once() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let stop: &'static StopFlag = Box::leak(Box::new(StopFlag::new().unwrap()));
+        let mut patient = Patient::new(File::from(std::os::fd::OwnedFd::from(writer)), stop);
+        stop.stop(nix::libc::SIGINT);
+        let written = std::iter::repeat_with(|| patient.write(&[7; PIPE_BYTES])).map_while(Result::ok).sum();
+        assert!(written >= PIPE_BYTES, "what there is room for is written");
+        reader.read_exact(&mut vec![0; written]).unwrap();
+        let refused = patient.write(&[7]).map_err(|error| error.kind());
+        assert_eq!(refused, Err(io::ErrorKind::WouldBlock));
     }
 }

@@ -3,7 +3,7 @@
 use super::Files;
 use super::message::{Reply, Request, receive, send};
 use crate::output::{Pending, create_recording};
-use fpprof_analysis::modules::{FileModules, Missing};
+use fpprof_analysis::modules::{FileModules, Inode, KERNEL_FILES, Missing};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -11,9 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-
-/// Files that are no ELF files and that naming the kernel's functions needs.
-const KERNEL: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
 
 /// The next part of a recording under way: in a file, with the number of blocks that found no room. `None` at the end.
 pub(crate) type Parts<'a> = &'a mut dyn FnMut() -> Option<(File, u64)>;
@@ -45,7 +42,7 @@ pub(super) fn answer(
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let failed = |error: &anyhow::Error| (Reply::Failed(None, format!("{error:#}")), None);
     match request {
-        Request::Module(bytes) => match module(&path(&bytes), files, modules) {
+        Request::Module(bytes, only) => match module(&path(&bytes), only, files, modules) {
             Ok((file, reply)) => (reply, Some(file.into())),
             Err(missing) => (Reply::Missing(missing), None),
         },
@@ -78,12 +75,12 @@ pub(super) fn answer(
 
 /// An ELF file, or what the command line names. The worker may have been taken over by what it parses: it gets no other
 /// file's bytes.
-fn module(path: &Path, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
-    let (file, stat) = modules.open_file(path)?;
+fn module(path: &Path, only: Option<Inode>, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
+    let (file, stat) = modules.open_file(path, only)?;
     let mut magic = [0; 4];
     let mut is_elf = || file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
     let is_named =
-        files.inputs.iter().any(|input| input == path) || KERNEL.iter().any(|known| Path::new(known) == path);
+        files.inputs.iter().any(|input| input == path) || KERNEL_FILES.iter().any(|known| Path::new(known) == path);
     if is_named || is_elf() { Ok((file, Reply::Module(stat))) } else { Err(Missing::NotElf) }
 }
 

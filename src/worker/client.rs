@@ -3,7 +3,7 @@
 use super::message::{Reply, Request, receive, send};
 use crate::output::Made;
 use fpprof_analysis::address_space::MappedFile;
-use fpprof_analysis::modules::{Candidate, FileModules, Missing, Opened, Resolver};
+use fpprof_analysis::modules::{Candidate, FileModules, Inode, Missing, Opened, Resolver};
 use fpprof_recording::model::BuildId;
 use std::fs::File;
 use std::io::{self, Read};
@@ -79,6 +79,14 @@ impl Client {
         }
     }
 
+    fn module(&self, path: &Path, only: Option<Inode>) -> Result<Opened, Missing> {
+        match self.ask(&Request::Module(bytes_of(path), only)) {
+            Ok((Reply::Module(stat), Some(file))) => Ok(Opened { reader: Box::new(File::from(file)), stat }),
+            Ok((Reply::Missing(missing), _)) => Err(missing),
+            _ => Err(Missing::Unreadable),
+        }
+    }
+
     fn file(&self, request: &Request) -> anyhow::Result<File> {
         match self.ask(request)? {
             (Reply::Done, Some(file)) => Ok(file.into()),
@@ -139,11 +147,10 @@ impl Resolver for Modules {
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
-        let Some(client) = client() else { return self.0.open(path) };
-        match client.ask(&Request::Module(bytes_of(path))) {
-            Ok((Reply::Module(stat), Some(file))) => Ok(Opened { reader: Box::new(File::from(file)), stat }),
-            Ok((Reply::Missing(missing), _)) => Err(missing),
-            _ => Err(Missing::Unreadable),
-        }
+        client().map_or_else(|| self.0.open(path), |client| client.module(path, None))
+    }
+
+    fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
+        client().map_or_else(|| self.0.open_inode(path, inode), |client| client.module(path, Some(inode)))
     }
 }

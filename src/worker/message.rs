@@ -1,7 +1,7 @@
 //! What a worker and its broker say to each other: JSON, one message a packet, with a file where one is handed over.
 
 use crate::output::Made;
-use fpprof_analysis::modules::{FileStat, Missing};
+use fpprof_analysis::modules::{FileStat, Inode, Missing};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -18,8 +18,8 @@ const MAX_BYTES: usize = 32 << 10;
 /// What a worker asks for; paths as bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// A file that unwinding or naming needs.
-    Module(Vec<u8>),
+    /// A file that unwinding or naming needs; if one inode only will do, which.
+    Module(Vec<u8>, Option<Inode>),
     /// A file of the command line.
     Input(Vec<u8>),
     /// A file to be written whole, beside its final name first.

@@ -24,11 +24,15 @@ fn only_what_is_needed_is_opened() {
     let ask = |request| answer(request, &files, &FileModules::new(), &mut None, &mut || None);
     let this = std::env::current_exe().unwrap();
     for path in [&named, &this, Path::new("/proc/kallsyms")] {
-        let (reply, file) = ask(Request::Module(bytes_of(path)));
+        let (reply, file) = ask(Request::Module(bytes_of(path), None));
         assert!(matches!(reply, Reply::Module(_)) && file.is_some(), "{}: {reply:?}", path.display());
     }
-    let (reply, file) = ask(Request::Module(bytes_of(&secret)));
+    let (reply, file) = ask(Request::Module(bytes_of(&secret), None));
     assert!(matches!(reply, Reply::Missing(Missing::NotElf)) && file.is_none(), "{reply:?}");
+    let (reply, file) = ask(Request::Module(bytes_of(&this), Some((0, 0, 1))));
+    assert!(matches!(reply, Reply::Missing(Missing::Replaced)) && file.is_none(), "{reply:?}");
+    let (reply, file) = ask(Request::Module(bytes_of(Path::new("/proc/version")), None));
+    assert!(matches!(reply, Reply::Missing(Missing::OfKernel)) && file.is_none(), "{reply:?}");
     let (reply, file) = ask(Request::Input(bytes_of(&named)));
     let mut text = String::new();
     File::from(file.unwrap()).read_to_string(&mut text).unwrap();
@@ -68,9 +72,9 @@ fn messages_carry_files() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let longest = vec![0xff; 4096];
     let this = File::open(std::env::current_exe().unwrap()).unwrap();
-    send(&ours, &Request::Module(longest.clone()), Some(this.as_fd())).unwrap();
+    send(&ours, &Request::Module(longest.clone(), None), Some(this.as_fd())).unwrap();
     let (request, file) = receive::<Request>(&theirs).unwrap().unwrap();
-    assert!(matches!(request, Request::Module(path) if path == longest));
+    assert!(matches!(request, Request::Module(path, None) if path == longest));
     assert_eq!(File::from(file.unwrap()).metadata().unwrap().len(), this.metadata().unwrap().len());
     drop(ours);
     assert!(receive::<Request>(&theirs).unwrap().is_none());
@@ -82,7 +86,7 @@ fn messages_carry_files() {
 fn paths_that_are_too_long_are_not_sent() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     for length in [8 << 10, 64 << 10, 1 << 20] {
-        let error = send(&ours, &Request::Module(vec![0xff; length]), None).unwrap_err();
+        let error = send(&ours, &Request::Module(vec![0xff; length], None), None).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()), "{length} bytes");
     }
     send(&ours, &Request::Commit, None).unwrap();

@@ -1,7 +1,9 @@
 //! How recordings end that are told to, and where what they write is not taken. Loads the real BPF program.
 
 use super::worker::children;
-use crate::support::{Ended, assert_balance, cpu_time, fpprof, number, ran, report, wait_for_samples, wait_until};
+use crate::support::{
+    Ended, assert_balance, compile, cpu_time, fpprof, number, ran, report, wait_for_samples, wait_until,
+};
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -102,22 +104,34 @@ fn pipes_that_are_not_read() {
     }
 }
 
-/// Check that a report does not open what a recording names before it has looked what it is: to open a device may set it
-/// going, and to open a pipe lets its writer go on.
+/// Check that a report opens nothing that a recording names but files on disks, and of these only the one that was mapped,
+/// where it is known by its inode: to open a device may set it going, to open a pipe lets its writer go on, and what the kernel
+/// makes up may be taken from those it is for.
 #[test]
 fn reports_open_files_only() {
     let dir = tempfile::tempdir().unwrap();
-    let (program, file) = (dir.path().join("program"), dir.path().join("recording"));
-    fs::copy("/bin/dash", &program).unwrap();
-    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
-    assert_eq!(ran(record(&file, &[program.to_str().unwrap(), "-c", busy]).stdin(Stdio::null())).status, 0);
-    fs::remove_file(&program).unwrap();
-    assert!(Command::new("mkfifo").arg(&program).status().unwrap().success());
-    let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
-    rustix::fs::inotify::add_watch(&events, &program, rustix::fs::inotify::WatchFlags::OPEN).unwrap();
-    report(&file, &[]);
-    let mut buffer = [0u8; 512];
-    assert_eq!(rustix::io::read(&events, &mut buffer), Err(rustix::io::Errno::AGAIN), "it was opened");
-    OpenOptions::new().read(true).write(true).open(&program).unwrap();
-    assert!(rustix::io::read(&events, &mut buffer).is_ok(), "an opening is told");
+    let at = |name: &str| dir.path().join(name);
+    let (program, file) = (at("program"), at("recording"));
+    fs::write(at("program.c"), "volatile long n; int main(void) { while (n++ < 1L << 28) ; }").unwrap();
+    compile("gcc", &["-O1", "-Wl,--build-id=none"], &program, &at("program.c"));
+    assert_eq!(ran(record(&file, &[program.to_str().unwrap()]).stdin(Stdio::null())).status, 0);
+    let pipe = || assert!(Command::new("mkfifo").arg(at("other")).status().unwrap().success());
+    // Of no use to anybody else, so that only the report would open it.
+    let kernel = || std::os::unix::fs::symlink("/proc/execdomains", at("other")).unwrap();
+    let copy = || assert!(fs::copy("/bin/dash", at("other")).is_ok());
+    let others: [(&dyn Fn(), &str); 3] =
+        [(&pipe, "not a regular file"), (&kernel, "a file of the kernel's own"), (&copy, "replaced")];
+    for (make, words) in others {
+        make();
+        fs::rename(at("other"), &program).unwrap();
+        let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+        rustix::fs::inotify::add_watch(&events, &program, rustix::fs::inotify::WatchFlags::OPEN).unwrap();
+        let report = report(&file, &[]);
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains(words), "{warnings}");
+        let mut buffer = [0u8; 512];
+        assert_eq!(rustix::io::read(&events, &mut buffer), Err(rustix::io::Errno::AGAIN), "{words}: it was opened");
+        OpenOptions::new().read(true).write(words.starts_with("not")).open(&program).unwrap();
+        assert!(rustix::io::read(&events, &mut buffer).is_ok(), "{words}: an opening is told");
+    }
 }

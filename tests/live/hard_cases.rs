@@ -5,6 +5,7 @@ use crate::support::stacks::{Stack, commonest, stacks, stacks_in};
 use crate::support::{
     Ended, compile, cpu_time, fpprof, number, ran, record, report, source, until_enough, wait_for_samples, wait_until,
 };
+use fpprof_recording::Recording;
 use fpprof_workloads::{build, programs};
 use serde_json::Value;
 use std::path::Path;
@@ -77,6 +78,44 @@ fn programs_of_32_bits_are_unwound() {
     assert!(all * 100 >= fp_samples * 90 && all > 20, "{all} of {fp_samples}: {}", commonest(&fp));
     let (burn, complete) = with(&dwarf, &["burn", "mid", "outer", "main"], "complete", "");
     assert!(complete == burn && burn * 100 >= fp_samples * 90, "{complete} of {burn}: {}", commonest(&dwarf));
+}
+
+/// Check that of the stack of a 32-bit process that has most addresses mapped nothing stays that only looks like one, and that
+/// it is unwound as others.
+#[test]
+fn words_of_32_bits_stay_only_if_they_lead_to_code_or_the_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("much_mapped");
+    let flags = ["-O1", "-static", "-no-pie", "-fno-omit-frame-pointer"];
+    compile("i686-linux-gnu-gcc", &flags, &program, &source("much_mapped.c"));
+    let file = dir.path().join("recording");
+    // The words that the program marks, of all its samples.
+    let marks = || {
+        let mut recording = Recording::open(std::fs::File::open(&file).unwrap()).unwrap();
+        let mut n = 0;
+        let is_mark = |word: &[u8]| word[1..] == [0x72, 0x65, 0x74];
+        recording.samples(|sample| n += sample.stack.chunks_exact(4).filter(|word| is_mark(word)).count()).unwrap();
+        n
+    };
+    let program = program.to_str().unwrap();
+    record(&file, &["-q", "--call-graph", "dwarf", "--keep-raw-stacks"], &[program]);
+    assert!(marks() >= 256, "they are there to be kept");
+    let all_of = |strategy: &str| {
+        let found = stacks(&file, strategy);
+        let chain: &[&str] = &["burn", "main"];
+        (with(&found, chain, "complete", ""), found.iter().map(|stack| stack.samples).sum::<u64>())
+    };
+    until_enough("samples", |seconds| {
+        record(&file, &["-q", "-F", "997", "--call-graph", "both,8192"], &[program, &seconds.to_string()]);
+        (all_of("fp").1 >= 200).then_some(())
+    });
+    assert_eq!(marks(), 0);
+    for strategy in ["fp", "dwarf"] {
+        let ((chain, complete), all) = all_of(strategy);
+        // The C library has no frame pointers, so that only the rows lead to the root.
+        let is_whole = strategy == "fp" || complete == chain;
+        assert!(is_whole && chain * 100 >= all * 90, "{strategy}: {complete} of {chain} of {all}");
+    }
 }
 
 /// Check that of 2,000 libraries the right one is found, in little memory.

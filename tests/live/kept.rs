@@ -6,7 +6,7 @@ use crate::support::{Ended, compile, fpprof, number, ran, report, wait_for_sampl
 use fpprof_recording::Recording;
 use fpprof_recording::model::{ModuleBytes, Sideband};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,10 +18,28 @@ __attribute__((noinline)) void spin(void) { for (long i = 0; i < 300000000; i++)
 int main(int argc, char **argv) { (void)argv; do spin(); while (argc > 1); return 0; }
 ";
 
-/// Asks for its number by the vDSO's way into the kernel.
+/// Asks for its number by the vDSO's way into the kernel. Told so, it first gives that way another name, and says so; then
+/// it waits for its standard input.
 const ASKS: &str = "
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
 #include <unistd.h>
-int main(void) { for (int i = 0; i < 3000000; i++) getppid(); return 0; }
+int main(int argc, char **argv) {
+    char *vdso = (char *)getauxval(AT_SYSINFO_EHDR);
+    if (argc > 1 && argv[1][0] == 'r') {
+        /* It can be changed as a whole only. */
+        size_t bytes = 4096;
+        for (; mprotect(vdso, bytes, PROT_READ | PROT_WRITE | PROT_EXEC); bytes += 4096) if (bytes > 65536) return 1;
+        for (size_t at = 0; at < bytes - 16; at++)
+            if (!memcmp(vdso + at, \"__kernel_vsyscall\", 17)) memcpy(vdso + at, \"a_strangers_names\", 17);
+        if (!memmem(vdso, bytes, \"a_strangers_names\", 17) || write(1, \"r\", 1) != 1) return 1;
+    }
+    char byte;
+    if (argc > 1 && read(0, &byte, 1) != 1) return 1;
+    for (int i = 0; i < 3000000; i++) getppid();
+    return 0;
+}
 ";
 
 fn program(dir: &Path, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
@@ -96,11 +114,13 @@ fn files_of_layered_file_systems_stay_where_they_are() {
     }
 }
 
+const FLAGS_OF_32_BITS: [&str; 4] = ["-D_GNU_SOURCE", "-O1", "-static", "-no-pie"];
+
 /// Check that a 32-bit program is unwound through the vDSO that it has, which is not ours.
 #[test]
 fn programs_of_32_bits_have_a_vdso_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    let program = program(dir.path(), ASKS, "i686-linux-gnu-gcc", &["-O1", "-static", "-no-pie"]);
+    let program = program(dir.path(), ASKS, "i686-linux-gnu-gcc", &FLAGS_OF_32_BITS);
     let file = dir.path().join("recording");
     let ran = ran(fpprof().args(["record", "-q", "--call-graph", "dwarf", "-o"]).arg(&file).arg(&program));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
@@ -114,6 +134,38 @@ fn programs_of_32_bits_have_a_vdso_of_their_own() {
     let found = stacks(&file, "dwarf");
     let goes_through = |stack: &Stack| stack.names.starts_with(&["__kernel_vsyscall".into(), "__getppid".into()]);
     assert!(found.iter().any(goes_through), "{}", commonest(&found));
+}
+
+/// Check that a process that writes to its vDSO names nothing in a recording: neither functions of others, nor its own.
+#[test]
+fn a_process_that_changes_its_vdso_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), ASKS, "i686-linux-gnu-gcc", &FLAGS_OF_32_BITS);
+    let start = |what| {
+        let mut command = Command::new(&program);
+        Ended(command.arg(what).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts"))
+    };
+    let mut renaming = start("renames");
+    let mut said = [0];
+    renaming.stdout.take().unwrap().read_exact(&mut said).expect("it renames");
+    let mut other = start("other");
+    let file = dir.path().join("recording");
+    let mut record = fpprof();
+    record.args(["record", "-q", "--call-graph", "dwarf", "-o"]).arg(&file);
+    record.args(["-p", &format!("{},{}", renaming.id(), other.id())]);
+    let mut record = Ended(record.spawn().expect("fpprof starts"));
+    wait_until("it records", || fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0));
+    for process in [&mut renaming, &mut other] {
+        process.stdin.take().unwrap().write_all(b"x").expect("it waits");
+        assert!(process.wait().unwrap().success());
+    }
+    assert!(record.wait().unwrap().success());
+    let kept = modules(&file, "[vdso32]");
+    let renamed = |bytes: &[u8]| bytes.windows(17).any(|name| name == b"a_strangers_names");
+    assert!(kept.len() == 1 && !renamed(&kept[0].bytes), "{} modules", kept.len());
+    let found = stacks(&file, "dwarf");
+    let has = |name: &str| found.iter().any(|stack| stack.names.iter().any(|known| known == name));
+    assert!(has("__kernel_vsyscall") && !has("a_strangers_names"), "{}", commonest(&found));
 }
 
 /// A recorder of a program that runs for ever, with samples in its file.

@@ -2,7 +2,7 @@
 
 use super::{Core, Load, MappedRange};
 use crate::address_space::MappedFile;
-use crate::modules::{Candidate, ElfFile, FileStat, Missing, Opened, Resolver};
+use crate::modules::{Candidate, ElfFile, FileStat, Inode, Missing, Opened, Resolver};
 use fpprof_recording::model::{
     BuildId, CaptureMode, Collector, FileIdentity, Host, Meta, Mmap, ModuleBytes, Sideband, Target,
 };
@@ -173,5 +173,9 @@ impl Resolver for CoreFiles<'_> {
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
         self.inner.open(path)
+    }
+
+    fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
+        self.inner.open_inode(path, inode)
     }
 }

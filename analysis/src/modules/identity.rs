@@ -13,6 +13,8 @@ pub enum Missing {
     NotFound,
     /// A directory, device, pipe or socket.
     NotRegular,
+    /// What the kernel makes up when it is opened and read.
+    OfKernel,
     /// It cannot be opened or read (permission, I/O error, cut short).
     Unreadable,
     /// Not an ELF file, or one that cannot be parsed.
@@ -45,6 +47,7 @@ impl Missing {
         match self {
             Self::NotFound => "not found",
             Self::NotRegular => "not a regular file",
+            Self::OfKernel => "a file of the kernel's own, as in /proc or /sys, which is not opened",
             Self::Unreadable => "unreadable",
             Self::NotElf => "not a valid ELF file",
             Self::Replaced => "replaced during or after the recording",

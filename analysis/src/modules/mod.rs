@@ -31,7 +31,7 @@ pub use image::{Image, Segment};
 pub use lone::{LoneModule, NamedFunction};
 pub use outermost::OutermostJudge;
 pub(crate) use pieces::Pieces;
-pub use resolver::{Candidate, FileModules, FileStat, Opened, ReadSeek, Resolver};
+pub use resolver::{Candidate, FileModules, FileStat, Inode, KERNEL_FILES, Opened, ReadSeek, Resolver};
 pub use table::{Location, ModuleTable};
 
 #[cfg(test)]

@@ -52,6 +52,14 @@ pub struct Opened {
     pub stat: FileStat,
 }
 
+impl FileStat {
+    /// Which inode of which device it is.
+    #[must_use]
+    pub const fn inode_of_device(&self) -> Inode {
+        (self.dev_major, self.dev_minor, self.inode)
+    }
+}
+
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Opened").field("stat", &self.stat).finish_non_exhaustive()
@@ -69,11 +77,64 @@ pub trait Resolver: Sync + std::fmt::Debug {
     /// Where the debug file may be that the module at `path` calls `name`, best first.
     fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf>;
 
-    /// Opens a regular file for reading.
+    /// Opens a regular file for reading; of the kernel's own only [`KERNEL_FILES`].
     ///
     /// # Errors
-    /// [`Missing::NotFound`], [`Missing::NotRegular`] or [`Missing::Unreadable`].
+    /// [`Missing::NotFound`], [`Missing::NotRegular`], [`Missing::OfKernel`] or [`Missing::Unreadable`].
     fn open(&self, path: &Path) -> Result<Opened, Missing>;
+
+    /// The same of a file that is this inode. Where possible no other is opened, not even to look what it is.
+    ///
+    /// # Errors
+    /// Those of [`Resolver::open`], and [`Missing::Replaced`] where it is another.
+    fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
+        self.open(path)
+            .and_then(|opened| if opened.stat.inode_of_device() == inode { Ok(opened) } else { Err(Missing::Replaced) })
+    }
+}
+
+/// Device (major and minor number) and inode, as mappings show them.
+pub type Inode = (u32, u32, u64);
+
+/// Files of the kernel's own that naming its functions needs.
+pub const KERNEL_FILES: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/kernel/osrelease"];
+
+/// File systems whose files the kernel makes up: to open or read one may wait, take what is there from others, or do something.
+///
+/// # Sources
+/// `include/uapi/linux/magic.h` of Linux 6.18; those of efivarfs, configfs, fuse, mqueue, rpc_pipefs and nfsd stand with them
+/// in `fs/`, `ipc/mqueue.c` and `net/sunrpc/`.
+const KERNEL_FILE_SYSTEMS: [(&str, u64); 24] = [
+    ("apparmorfs", 0x5a3c_69f0),
+    ("binfmt_misc", 0x4249_4e4d),
+    ("bpf", 0xcafe_4a11),
+    ("cgroup", 0x0027_e0eb),
+    ("cgroup2", 0x6367_7270),
+    ("configfs", 0x6265_6570),
+    ("debugfs", 0x6462_6720),
+    ("devpts", 0x1cd1),
+    ("efivarfs", 0xde5e_81e4),
+    ("fusectl", 0x6573_5543),
+    ("mqueue", 0x1980_0202),
+    ("nfsd", 0x6e66_7364),
+    ("nsfs", 0x6e73_6673),
+    ("pidfs", 0x5049_4446),
+    ("proc", 0x9fa0),
+    ("pstore", 0x6165_676c),
+    ("resctrl", 0x0765_5821),
+    ("rpc_pipefs", 0x6759_6969),
+    ("securityfs", 0x7363_6673),
+    ("selinuxfs", 0xf97c_ff8c),
+    ("smackfs", 0x4341_5d53),
+    ("sysfs", 0x6265_6572),
+    ("tracefs", 0x7472_6163),
+    ("xenfs", 0xabba_1974),
+];
+
+/// Whether an open file, of which nothing may have been read yet, is one that the kernel makes up.
+fn is_of_kernel(handle: &File) -> Result<bool, Missing> {
+    let kind = rustix::fs::fstatfs(handle).map_err(|_| Missing::Unreadable)?.f_type;
+    Ok(KERNEL_FILE_SYSTEMS.iter().any(|&(_, magic)| u64::try_from(kind) == Ok(magic)))
 }
 
 /// The modules of the file system.
@@ -165,17 +226,22 @@ impl Resolver for FileModules {
     }
 
     fn open(&self, path: &Path) -> Result<Opened, Missing> {
-        let (file, stat) = self.open_file(path)?;
+        let (file, stat) = self.open_file(path, None)?;
+        Ok(Opened { reader: Box::new(file), stat })
+    }
+
+    fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
+        let (file, stat) = self.open_file(path, Some(inode))?;
         Ok(Opened { reader: Box::new(file), stat })
     }
 }
 
 impl FileModules {
-    /// Opens a regular file for reading, as [`Resolver::open`] does.
+    /// Opens a regular file for reading, as [`Resolver::open`] does, or [`Resolver::open_inode`] if `only` this inode will do.
     ///
     /// # Errors
-    /// [`Missing::NotFound`], [`Missing::NotRegular`] or [`Missing::Unreadable`].
-    pub fn open_file(&self, path: &Path) -> Result<(File, FileStat), Missing> {
+    /// As theirs.
+    pub fn open_file(&self, path: &Path, only: Option<Inode>) -> Result<(File, FileStat), Missing> {
         let missing = |error: std::io::Error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::NotFound,
             _ => Missing::Unreadable,
@@ -186,11 +252,17 @@ impl FileModules {
         if !metadata.is_file() {
             return Err(Missing::NotRegular);
         }
-        let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(by_handle).map_err(missing)?;
-        let shown = self.shown_identity(&file);
+        if is_of_kernel(&handle)? && !KERNEL_FILES.iter().any(|known| Path::new(known) == path) {
+            return Err(Missing::OfKernel);
+        }
+        let shown = self.shown_identity(&handle);
         let (dev_major, dev_minor) = device_numbers(metadata.dev());
         let (dev_major, dev_minor, inode) = shown.unwrap_or((dev_major, dev_minor, metadata.ino()));
+        if only.is_some_and(|only| only != (dev_major, dev_minor, inode)) {
+            return Err(Missing::Replaced);
+        }
+        let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(by_handle).map_err(missing)?;
         let stat = FileStat {
             dev_major,
             dev_minor,

@@ -212,7 +212,13 @@ impl<'a> ModuleTable<'a> {
 
     fn try_candidate(&self, file: &MappedFile, candidate: Candidate) -> Result<Found, Missing> {
         let Candidate { path, has_recorded_inodes } = candidate;
-        let opened = self.resolver.open(&path)?;
+        let identity = &file.identity;
+        // A build id decides alone, and is only known from the file.
+        let opened = if has_recorded_inodes && identity.inode != 0 && identity.build_id.is_none() {
+            self.resolver.open_inode(&path, (identity.dev_major, identity.dev_minor, identity.inode))?
+        } else {
+            self.resolver.open(&path)?
+        };
         let stat = opened.stat;
         let mapped_unix_ns = self.unix_offset_ns.map(|offset| i128::from(file.first_mapped_ns).saturating_add(offset));
         let elf = ElfFile::new(opened);

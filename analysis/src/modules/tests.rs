@@ -129,6 +129,9 @@ fn only_regular_elf_files_are_read() {
     assert_eq!(look(&dir.path("")), Err(Missing::NotRegular));
     assert_eq!(look(Path::new("/dev/zero0")), Err(Missing::NotFound));
     assert_eq!(look(Path::new("/dev/null")), Err(Missing::NotRegular));
+    for path in ["/proc/kmsg", "/proc/self/mem", "/sys/kernel/profiling", "/sys/kernel/notes"] {
+        assert_eq!(look(Path::new(path)), Err(Missing::OfKernel), "{path}");
+    }
     assert_eq!(look(&dir.path("nothing")), Err(Missing::NotFound));
     std::fs::write(dir.path("text"), "\x7fELF is how it begins").unwrap();
     assert_eq!(look(&dir.path("text")), Err(Missing::NotElf));

@@ -203,7 +203,7 @@ impl<W: Write> Reader<W> {
         end_stack(sample, &mut self.stack_ends);
         withhold(sample, &mut self.dumpable);
         self.modules.note_kernel(&sample.kernel);
-        let ranges = self.tracker.ranges(sample.pid, sample.time_ns);
+        let ranges = self.tracker.ranges(sample);
         let scrub = (!self.options.keeps_raw_stacks).then_some(ranges);
         note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
     }

@@ -5,7 +5,7 @@ use super::events::Events;
 use super::plan::Plan;
 use super::reader::{Options, Reader};
 use crate::error::Error;
-use crate::modules::{Modules, Omitted, vdso};
+use crate::modules::{Modules, Omitted};
 use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
@@ -13,6 +13,7 @@ use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
 use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
 use crate::synthesis::{describe, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
+use crate::vdso;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband, Uncounted};
 use std::io::Write;
@@ -136,7 +137,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn describe_existing(&mut self) {
-        if let Some(module) = vdso() {
+        if let Some(module) = vdso::of_64_bits() {
             self.reader.write_event(Sideband::Module(module));
         }
         let existing = match &self.request.target {

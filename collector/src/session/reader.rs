@@ -196,7 +196,7 @@ impl<W: Write> Reader<W> {
         }
         let sample = &self.sample;
         self.modules.note_kernel(&sample.kernel);
-        let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample.pid, sample.time_ns));
+        let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample));
         note(&mut self.write_failed, self.writer.hand_over(sample, scrub));
         self.n_samples += 1;
     }

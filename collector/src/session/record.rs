@@ -12,7 +12,7 @@ use super::ticks::TicksBegun;
 use super::waits::switching_code;
 use crate::bpf::{Filter, Programs, keep_messages};
 use crate::error::Error;
-use crate::modules::{Modules, vdso};
+use crate::modules::Modules;
 use crate::note::Note;
 use crate::plan::Plan;
 use crate::privileges;
@@ -24,6 +24,7 @@ use crate::synthesis::{describe, undescribed};
 use crate::sys::{
     ObjectStorage, OpenFiles, Poller, Rusage, SharedMap, StatisticsGuard, StopFlag, monotonic_ns, rusage,
 };
+use crate::vdso;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +199,7 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn describe_existing(&mut self) {
-        if let Some(module) = vdso() {
+        if let Some(module) = vdso::of_64_bits() {
             self.reader.write_event(Sideband::Module(module));
         }
         let existing = match &self.request.target {

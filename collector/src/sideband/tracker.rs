@@ -1,7 +1,7 @@
 //! Which processes are profiled, and what they have mapped.
 
 use fpprof_recording::MappingRanges;
-use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
+use fpprof_recording::model::{Abi, Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -17,21 +17,27 @@ pub(crate) struct Tracker {
     ended: Vec<u32>,
     /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
     /// program that starts processes fast there are many between one look at the samples and the next.
-    former: FxHashMap<u32, Vec<(u64, Arc<MappingRanges>)>>,
+    former: FxHashMap<u32, Vec<(u64, Mappings)>>,
     /// The last end among those, and what it was when the samples were looked at last.
     last_end_ns: u64,
     seen_ns: u64,
     /// Processes whose events ended at an exec.
     n_left_by_exec: u64,
-    none: Arc<MappingRanges>,
+    none: Mappings,
 }
 
-/// Shared until one of the sharers changes it: a process that is forked only to exec copies nothing.
-#[derive(Debug, Default)]
-struct Process {
-    ranges: Arc<MappingRanges>,
+/// Where a process has something mapped. Shared until one of the sharers changes it: a process that is forked only to exec
+/// copies nothing.
+#[derive(Debug, Clone, Default)]
+struct Mappings {
+    all: Arc<MappingRanges>,
     /// Of these, where code is or was.
     code: Arc<MappingRanges>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    mapped: Mappings,
     /// The last mapping that was to be written.
     latest: Option<Mapped>,
     /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
@@ -125,7 +131,7 @@ impl Tracker {
             last_end_ns: 0,
             seen_ns: 0,
             n_left_by_exec: 0,
-            none: Arc::default(),
+            none: Mappings::default(),
         }
     }
 
@@ -134,7 +140,7 @@ impl Tracker {
         let process = self.processes.entry(pid).or_default();
         let was_described = process.described_ns.is_some();
         let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
-            .then(|| std::mem::take(&mut process.ranges));
+            .then(|| Mappings { all: std::mem::take(&mut process.mapped.all), code: Arc::clone(&process.mapped.code) });
         process.latest = None;
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
@@ -157,14 +163,17 @@ impl Tracker {
         }
     }
 
-    /// Where the process had something mapped when it was sampled.
-    pub(crate) fn ranges(&self, pid: u32, time_ns: u64) -> &Arc<MappingRanges> {
-        let former = self.former.get(&pid).and_then(|former| former.iter().find(|(until_ns, _)| time_ns < *until_ns));
-        match (former, self.processes.get(&pid)) {
-            (Some((_, ranges)), _) => ranges,
-            (None, Some(process)) => &process.ranges,
+    /// Where words of a sample's stack may point to beside that stack: where its process had something mapped. Nearly any four
+    /// bytes point into a mapping of a 32-bit process that has much mapped, so it is where there was code for those.
+    pub(crate) fn ranges(&self, sample: &Sample) -> &Arc<MappingRanges> {
+        let former = self.former.get(&sample.pid);
+        let former = former.and_then(|former| former.iter().find(|(until_ns, _)| sample.time_ns < *until_ns));
+        let mapped = match (former, self.processes.get(&sample.pid)) {
+            (Some((_, mapped)), _) => mapped,
+            (None, Some(process)) => &process.mapped,
             (None, None) => &self.none,
-        }
+        };
+        if sample.user_regs.is_some_and(|regs| regs.abi == Abi::Bits32) { &mapped.code } else { &mapped.all }
     }
 
     /// Forgets what no sample can need any more: call it when all samples up to the last event have been seen.
@@ -210,14 +219,14 @@ impl Tracker {
         let end = mmap.start.saturating_add(mmap.len);
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
         if mmap.synthesized || mmap.time_ns > process.since_ns {
-            Arc::make_mut(&mut process.ranges).insert(mmap.start, end);
+            Arc::make_mut(&mut process.mapped.all).insert(mmap.start, end);
         }
         let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
         if is_code {
-            Arc::make_mut(&mut process.code).insert(mmap.start, end);
+            Arc::make_mut(&mut process.mapped.code).insert(mmap.start, end);
         }
         // What `/proc` showed is written whole: what was there before is not known.
-        let is_of_use = is_code || mmap.synthesized || process.code.overlaps(mmap.start, end);
+        let is_of_use = is_code || mmap.synthesized || process.mapped.code.overlaps(mmap.start, end);
         // As from a program that loads and unloads a library without end.
         let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
         let is_as_before = mapped.is_some() && mapped == process.latest;
@@ -236,8 +245,8 @@ impl Tracker {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
             process.described_ns = Some(comm.time_ns);
-            (process.code, process.latest) = (Arc::default(), None);
-            let former = std::mem::take(&mut process.ranges);
+            process.latest = None;
+            let former = std::mem::take(&mut process.mapped);
             self.keep(comm.pid, comm.time_ns, former);
         }
         Verdict::Keep
@@ -262,8 +271,7 @@ impl Tracker {
         // A parent that was described after the fork may have executed another program in between.
         let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
         let child = Process {
-            ranges: Arc::clone(&parent.ranges),
-            code: Arc::clone(&parent.code),
+            mapped: parent.mapped.clone(),
             latest: parent.latest,
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
@@ -283,13 +291,13 @@ impl Tracker {
             None => self.processes.remove(&pid),
         };
         if let Some(old) = old {
-            self.keep(pid, time_ns, old.ranges);
+            self.keep(pid, time_ns, old.mapped);
         }
     }
 
     /// Keeps what was mapped until now, for samples that are seen later.
-    fn keep(&mut self, pid: u32, until_ns: u64, ranges: Arc<MappingRanges>) {
-        self.former.entry(pid).or_default().push((until_ns, ranges));
+    fn keep(&mut self, pid: u32, until_ns: u64, mapped: Mappings) {
+        self.former.entry(pid).or_default().push((until_ns, mapped));
         self.last_end_ns = self.last_end_ns.max(until_ns);
     }
 

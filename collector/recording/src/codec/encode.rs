@@ -17,6 +17,9 @@ use rustc_hash::FxHashMap;
 /// Where registers come without a chunk (mode `fp` of aarch64), so much above the stack pointer counts as stack: most
 /// frame pointers lie there, and a stack that grew has no mapping that is known.
 const NEAR_STACK_BYTES: u64 = 1 << 16;
+/// Words of 32-bit code may point into so much of the stack above its pointer, the usual limit of a stack: what else may be
+/// where words point to is code alone, and a stack may be part of a mapping that is far larger.
+const NARROW_STACK_BYTES: u64 = 8 << 20;
 
 /// Collects the samples of one block.
 #[derive(Debug)]
@@ -130,14 +133,17 @@ impl SampleEncoder {
     pub(crate) fn push(&mut self, sample: &Sample, ranges: Option<&MappingRanges>) -> Result<(), Error> {
         check(sample, self.machine)?;
         let start = sample.stack_start();
-        let has_regs_alone = sample.stack.is_empty() && sample.user_regs.is_some() && self.machine.arch.lr().is_some();
+        let abi = sample.user_regs.map(|regs| regs.abi);
+        let needs_stack = self.machine.arch.lr().is_some() || abi == Some(Abi::Bits32);
+        let has_regs_alone = sample.stack.is_empty() && abi.is_some() && needs_stack;
         let stack_bytes = if has_regs_alone { NEAR_STACK_BYTES } else { sample.stack.len() as u64 };
         let chunk = (start, start.saturating_add(stack_bytes));
         let mask = self.machine.return_address_mask;
         let interrupted = sample.interrupted.as_ref();
         let other = interrupted.map_or((0, 0), |interrupted| copied_of(sample.pid, interrupted).range());
-        let of_chunk = |chunk, other, sp, below, end: Option<StackEnd>| {
-            let abi = sample.user_regs.map(|regs| regs.abi);
+        let of_chunk = |(start, chunk_end): (u64, u64), other, sp, below, end: Option<StackEnd>| {
+            let stack_end = end.filter(|_| abi == Some(Abi::Bits32)).map_or(0, |end| end.address);
+            let chunk = (start, chunk_end.max(stack_end.min(start.saturating_add(NARROW_STACK_BYTES))));
             let scrubber = Scrubber::new(ranges, chunk, abi, mask).with_other(other);
             if below == 0 { scrubber } else { scrubber.with_red_zone(sp, end.map(|end| end.address)) }
         };

@@ -87,6 +87,38 @@ fn words_of_32_bit_code_have_four_bytes() {
     assert_eq!(words(&read[0]), [0x0804_8010_0804_9000, 0x0804_8010_0000_0000, 0]);
 }
 
+/// Check that of a 32-bit stack what points to it stays, up to its end and no further than a stack is long, however large the
+/// mapping is that it is in; and where its end is not known, what points into the chunk, or near where there is none.
+#[test]
+fn words_of_32_bit_code_point_into_their_stack() {
+    const SP: u64 = 0xa000_0000;
+    const MIB: u64 = 1 << 20;
+    let ends = [(Some(SP + MIB), SP + MIB), (Some(SP + 1000 * MIB), SP + 8 * MIB), (None, SP + 32)];
+    for (address, first_above) in ends {
+        let stack: Vec<u32> = [SP, SP + 31, first_above - 1, first_above, SP - 1, 0x0804_8010, 0x7465_7263, 0]
+            .map(|word| u32::try_from(word).unwrap())
+            .to_vec();
+        let mut narrow = sample(&[], Abi::Bits32);
+        narrow.stack = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
+        narrow.stack_end = address.map(|address| StackEnd { address, source: StackEndSource::Mapping });
+        let regs = narrow.user_regs.as_mut().unwrap();
+        (regs.values[7], regs.values[6], regs.values[3]) = (SP, first_above - 1, first_above);
+        let read = written(&[narrow], Some(&ranges()));
+        let kept: Vec<u32> =
+            read[0].stack.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        let expected: Vec<u32> =
+            stack.iter().enumerate().map(|(at, &word)| [word, 0][usize::from(matches!(at, 3 | 4 | 6))]).collect();
+        assert_eq!(kept, expected, "{address:x?}");
+        let regs = read[0].user_regs.unwrap();
+        assert_eq!((regs.values[6], regs.values[3]), (first_above - 1, 0));
+    }
+    let near = |above: u64| FpFrame { address: 0x0804_8010, frame_address: SP + above };
+    let mut narrow = Sample { user_fp: vec![near(0), near(0xffff), near(0x1_0000)], ..sample(&[], Abi::Bits32) };
+    narrow.user_regs.as_mut().unwrap().values[7] = SP;
+    let read = written(&[narrow], Some(&ranges()));
+    assert_eq!(read[0].user_fp.iter().map(|frame| frame.frame_address).collect::<Vec<_>>(), [SP, SP + 0xffff, 0]);
+}
+
 /// Check that a secret does not pass in a word the chunk holds only a part of: after an odd stack pointer, before the
 /// chunk's end and beside a hole.
 #[test]
@@ -162,10 +194,20 @@ impl Rule {
         let mut expected = sample.clone();
         let range = |start: u64, bytes: &[u8]| start..start.saturating_add(bytes.len() as u64);
         let chunk = range(sample.stack_start(), &sample.stack);
-        let other = sample.interrupted.as_ref().map_or(0..0, |own| range(own.stack_start(), &own.stack));
-        let keep = |word: u64| {
-            if chunk.contains(&word) || other.contains(&word) || ranges.contains(word) { word } else { 0 }
+        let is_narrow = sample.user_regs.is_some_and(|regs| regs.abi == Abi::Bits32);
+        let of_narrow = |start: u64, chunk_end: u64, end: Option<StackEnd>| {
+            let end = end.filter(|_| is_narrow).map_or(0, |end| end.address.min(start.saturating_add(8 << 20)));
+            start..chunk_end.max(end)
         };
+        let near = if is_narrow && sample.stack.is_empty() { 1 << 16 } else { sample.stack.len() as u64 };
+        let near = chunk.start..chunk.start.saturating_add(near);
+        let other = sample.interrupted.as_ref().map_or(0..0, |own| range(own.stack_start(), &own.stack));
+        let keep_of = |one: Range<u64>, other: Range<u64>| {
+            move |word: u64| {
+                if one.contains(&word) || other.contains(&word) || ranges.contains(word) { word } else { 0 }
+            }
+        };
+        let keep = keep_of(of_narrow(near.start, near.end, sample.stack_end), other.clone());
         let n_bytes = sample.user_regs.map_or(8, |regs| if regs.abi == Abi::Bits32 { 4 } else { 8 });
         let own = Copied {
             range: chunk.clone(),
@@ -173,7 +215,7 @@ impl Rule {
             stack_end: sample.stack_end.map_or(chunk.end, |end| end.address),
             holes: &sample.stack_holes,
         };
-        self.chunk(sample.pid, &own, n_bytes, keep, &mut expected.stack);
+        self.chunk(sample.pid, &own, n_bytes, &keep, &mut expected.stack);
         if let (Some(own), Some(expected)) = (&sample.interrupted, &mut expected.interrupted) {
             let copied = Copied {
                 range: other.clone(),
@@ -181,6 +223,7 @@ impl Rule {
                 stack_end: own.stack_end.map_or(other.end, |end| end.address),
                 holes: &own.stack_holes,
             };
+            let keep = keep_of(of_narrow(other.start, other.end, own.stack_end), near);
             self.chunk(sample.pid, &copied, n_bytes, keep, &mut expected.stack);
         }
         if let Some(regs) = &mut expected.user_regs {

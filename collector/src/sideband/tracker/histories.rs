@@ -5,6 +5,7 @@
 
 mod machine;
 
+use super::tests::at;
 use super::*;
 use crate::sideband::order::time_ns;
 use machine::{Machine, PAGE_BYTES, Thread, mapping};
@@ -206,7 +207,7 @@ impl Run {
 
     fn assert_true(&self, known: &[(u32, u64)]) {
         for &(pid, time_ns) in known {
-            let ranges = self.tracker.ranges(pid, time_ns);
+            let ranges = self.tracker.ranges(&at(pid, time_ns));
             for page in &self.past[usize::try_from(time_ns).unwrap()].processes[&pid].pages {
                 assert!(ranges.contains(page * 2 * PAGE_BYTES), "{pid} has mapped {page} at {time_ns}: {ranges:?}");
             }

@@ -1,7 +1,7 @@
 //! Histories of processes.
 
 use super::*;
-use fpprof_recording::model::FileIdentity;
+use fpprof_recording::model::{Arch, FileIdentity, UserRegs};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -52,6 +52,11 @@ fn mmap_at(time_ns: u64, pid: u32, start: u64) -> Sideband {
     })
 }
 
+/// A sample of 64-bit code.
+pub(super) fn at(pid: u32, time_ns: u64) -> Sample {
+    Sample { pid, time_ns, ..Sample::default() }
+}
+
 fn apply(tracker: &mut Tracker, events: &[Sideband]) -> Vec<Verdict> {
     events.iter().map(|event| tracker.apply(event)).collect()
 }
@@ -78,13 +83,32 @@ fn mappings_follow_fork_and_exec() {
     let mut tracker = Tracker::new(false);
     tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 11, 11), mmap(10, 0x3000), mmap_at(2, 11, 0x5000)]);
-    let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(pid, time_ns).iter().collect::<Vec<_>>();
+    let maps = |tracker: &Tracker, pid, time_ns| tracker.ranges(&at(pid, time_ns)).iter().collect::<Vec<_>>();
     assert_eq!(maps(&tracker, 10, 5), [(0x1000, 0x2000), (0x3000, 0x4000)]);
     assert_eq!(maps(&tracker, 11, 5), [(0x1000, 0x2000), (0x5000, 0x6000)]);
     apply(&mut tracker, &[exec(11, 100), mmap_at(101, 11, 0x9000)]);
     assert_eq!(maps(&tracker, 11, 99), [(0x1000, 0x2000), (0x5000, 0x6000)]);
     assert_eq!(maps(&tracker, 11, 100), [(0x9000, 0xa000)]);
     assert_eq!(maps(&tracker, 77, 5), []);
+}
+
+/// Check that words of 32-bit code may point to code only, before and after an exec.
+#[test]
+fn words_of_32_bit_code_point_to_code() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    let data = |time_ns, start| {
+        let Sideband::Mmap(mmap) = mmap_at(time_ns, 10, start) else { unreachable!() };
+        Sideband::Mmap(Mmap { prot: 3, ..mmap })
+    };
+    let events = [mmap(10, 0x1000), data(1, 0x5000), exec(10, 100), data(101, 0x6000), mmap_at(102, 10, 0x9000)];
+    apply(&mut tracker, &events);
+    let user_regs = Some(UserRegs::new(Arch::X86_64, Abi::Bits32, &[0; 17]));
+    let maps = |sample: Sample| tracker.ranges(&sample).iter().map(|(start, _)| start).collect::<Vec<_>>();
+    for (time_ns, all, code) in [(50, [0x1000, 0x5000], 0x1000), (200, [0x6000, 0x9000], 0x9000)] {
+        assert_eq!(maps(at(10, time_ns)), all);
+        assert_eq!(maps(Sample { user_regs, ..at(10, time_ns) }), [code]);
+    }
 }
 
 /// Check that a number used by one process after the other, each with an exec, means at any time the one that had it
@@ -105,7 +129,7 @@ fn numbers_are_used_again() {
             ],
         );
     }
-    let first = |tracker: &Tracker, time_ns| tracker.ranges(11, time_ns).iter().next().map(|(start, _)| start);
+    let first = |tracker: &Tracker, time_ns| tracker.ranges(&at(11, time_ns)).iter().next().map(|(start, _)| start);
     let starts = [100, 110, 199, 200, 215, 305, 310].map(|time_ns| first(&tracker, time_ns));
     let expected = [0x1000, 0x10000, 0x10000, 0x1000, 0x20000, 0x1000, 0x30000];
     assert_eq!(starts, expected.map(Some));
@@ -123,11 +147,11 @@ fn ended_processes_are_forgotten() {
     tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
     tracker.forget_ended();
-    assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
+    assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
     apply(&mut tracker, &[exit(10, 20)]);
-    assert_eq!(tracker.ranges(10, 5).iter().count(), 1);
+    assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
     tracker.forget_ended();
-    assert_eq!(tracker.ranges(10, 5).iter().count(), 0);
+    assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 0);
     assert!(tracker.processes.is_empty());
 }
 
