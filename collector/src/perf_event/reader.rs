@@ -34,7 +34,7 @@ pub(super) struct Reader<W> {
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
-    resync: Resync,
+    pub(super) resync: Resync,
 }
 
 /// What becomes of samples.
@@ -191,7 +191,7 @@ impl<W: Write> Reader<W> {
 
     /// Hands the sample at hand to the recording.
     fn hand_over(&mut self) {
-        if let Some(due) = self.resync.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+        if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
             describe_due(self, due);
         }
         let Sample { pid, time_ns, .. } = self.sample;
@@ -211,8 +211,11 @@ impl<W: Write> Reader<W> {
 
     /// Writes an event that no ring holds.
     pub(super) fn write_event(&mut self, event: Sideband) {
-        self.tracker.apply(&event);
+        let verdict = self.tracker.apply(&event);
         self.stack_ends.apply(&event);
+        if verdict == Verdict::Pass {
+            return;
+        }
         let written = write_event(&mut self.writer, &mut self.modules, event);
         note(&mut self.write_failed, written);
     }
@@ -351,10 +354,14 @@ fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
 impl<W: Write> Follows for Reader<W> {
     fn add(&mut self, pid: u32, seen: &Seen) {
         self.tracker.add(pid, seen);
-        self.stack_ends.add(pid);
+        self.stack_ends.add(pid, seen.is_anew);
     }
 
     fn write_event(&mut self, event: Sideband) {
         Self::write_event(self, event);
+    }
+
+    fn resync(&mut self) -> &mut Resync {
+        &mut self.resync
     }
 }

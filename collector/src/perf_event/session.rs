@@ -261,6 +261,8 @@ impl<W: Write> Session<'_, W> {
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
+        let (mappings, samples) = (self.reader.events.sideband.n_untold(), self.reader.resync.n_unclear());
+        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }
 }

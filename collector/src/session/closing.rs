@@ -213,6 +213,8 @@ impl<W: Write> Session<'_, W> {
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
         self.notes.extend(shared(of_processor.iter().map(|(count, _)| count)).map(Note::CounterShared));
+        let (mappings, samples) = (reader.sideband.n_untold(), reader.resync.n_unclear());
+        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
         Ok(())
     }

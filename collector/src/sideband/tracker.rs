@@ -1,5 +1,6 @@
 //! Which processes are profiled, and what they have mapped.
 
+use super::allowance::is_untold;
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -32,8 +33,10 @@ struct Process {
     ranges: Arc<MappingRanges>,
     /// Of these, where code is or was.
     code: Arc<MappingRanges>,
-    /// The last mapping that was to be written.
-    latest: Option<Mapped>,
+    /// The last mappings that were to be written, of which none covers a part of another; [`MAX_LATEST`] at most.
+    latest: Vec<Mapped>,
+    /// Not all that it has mapped was told, or more than is kept apart: see [`MAX_RANGES`].
+    has_missed: bool,
     /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
     /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
     /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
@@ -44,7 +47,25 @@ struct Process {
     /// From when on everything it has mapped is known; `None` while it is not.
     described_ns: Option<u64>,
     exec: Exec,
+    /// What `/proc` showed of it last is told as by an exec: nothing before counts.
+    is_anew: bool,
 }
+
+/// What is known of a process's mappings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// `/proc` has to be read before its stacks are scrubbed.
+    Nothing,
+    /// Some were not told, or can no longer be told from what lies between them.
+    Some,
+    All,
+}
+
+/// Ranges kept apart of a process: beyond that the nearest are joined, and it is to be described anew. A process has 65,530
+/// mappings at most (`vm.max_map_count`), but those that were unmapped are among these.
+const MAX_RANGES: usize = 4096;
+/// So many mappings of a process are compared with the next.
+const MAX_LATEST: usize = 4;
 
 /// A mapping, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +87,11 @@ impl Mapped {
             identity: mmap.identity,
             hash: FxBuildHasher.hash_one(&mmap.path),
         }
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        let (own_start, len, _) = self.place;
+        own_start < end && start < own_start.saturating_add(len)
     }
 }
 
@@ -135,7 +161,12 @@ impl Tracker {
         let was_described = process.described_ns.is_some();
         let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
             .then(|| std::mem::take(&mut process.ranges));
-        process.latest = None;
+        process.latest.clear();
+        process.has_missed = false;
+        process.is_anew = seen.is_anew;
+        if seen.is_anew {
+            process.code = Arc::default();
+        }
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
         if process.threads.is_empty() {
@@ -192,9 +223,13 @@ impl Tracker {
         self.processes.contains_key(&pid)
     }
 
-    /// Whether everything the process has mapped is known. If not, `/proc` has to be read before its stacks are scrubbed.
-    pub(crate) fn describes(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.described_ns.is_some())
+    /// What is known of what the process has mapped.
+    pub(crate) fn known_of(&self, pid: u32) -> Known {
+        match self.processes.get(&pid).filter(|process| process.described_ns.is_some()) {
+            None => Known::Nothing,
+            Some(process) if process.has_missed => Known::Some,
+            Some(_) => Known::All,
+        }
     }
 
     /// A profiled process. One that nothing told of yet has at least its first thread.
@@ -209,20 +244,28 @@ impl Tracker {
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let end = mmap.start.saturating_add(mmap.len);
         let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
-        if mmap.synthesized || mmap.time_ns > process.since_ns {
-            Arc::make_mut(&mut process.ranges).insert(mmap.start, end);
-        }
         let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
+        let was_code = process.code.overlaps(mmap.start, end);
+        // Not what `/proc` has shown already.
+        let is_new = mmap.synthesized || mmap.time_ns > process.since_ns;
+        let mut is_full = is_new && add_range(&mut process.ranges, mmap.start, end);
         if is_code {
-            Arc::make_mut(&mut process.code).insert(mmap.start, end);
+            is_full |= add_range(&mut process.code, mmap.start, end);
+        } else if was_code && is_new {
+            Arc::make_mut(&mut process.code).remove(mmap.start, end);
         }
-        // What `/proc` showed is written whole: what was there before is not known.
-        let is_of_use = is_code || mmap.synthesized || process.code.overlaps(mmap.start, end);
+        process.has_missed |= is_new && !mmap.synthesized && (is_full || is_untold(mmap));
+        // What `/proc` showed first is written whole: what was there before is not known.
+        let is_of_use = is_code || was_code || (mmap.synthesized && !process.is_anew);
         // As from a program that loads and unloads a library without end.
-        let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
-        let is_as_before = mapped.is_some() && mapped == process.latest;
-        if is_of_use {
-            process.latest = mapped;
+        let mapped = Mapped::of(mmap);
+        let is_as_before = !mmap.synthesized && process.latest.contains(&mapped);
+        if is_of_use && !is_as_before {
+            process.latest.retain(|latest| !latest.overlaps(mmap.start, end));
+            if process.latest.len() >= MAX_LATEST {
+                process.latest.remove(0);
+            }
+            process.latest.push(mapped);
         }
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
@@ -236,7 +279,9 @@ impl Tracker {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
             process.described_ns = Some(comm.time_ns);
-            (process.code, process.latest) = (Arc::default(), None);
+            process.code = Arc::default();
+            process.latest.clear();
+            process.has_missed = false;
             let former = std::mem::take(&mut process.ranges);
             self.keep(comm.pid, comm.time_ns, former);
         }
@@ -264,11 +309,13 @@ impl Tracker {
         let child = Process {
             ranges: Arc::clone(&parent.ranges),
             code: Arc::clone(&parent.code),
-            latest: parent.latest,
+            latest: parent.latest.clone(),
+            has_missed: parent.has_missed,
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),
             exec: Exec::Done,
+            is_anew: false,
         };
         if self.processes.get(&fork.pid).is_none_or(|described| fork.time_ns > described.since_ns) {
             self.replace(fork.pid, fork.time_ns, Some(child));
@@ -311,6 +358,20 @@ impl Tracker {
         }
         Verdict::Keep
     }
+}
+
+/// Adds a range; says whether there were too many.
+fn add_range(ranges: &mut Arc<MappingRanges>, start: u64, end: u64) -> bool {
+    if ranges.covers(start, end) {
+        return false;
+    }
+    let ranges = Arc::make_mut(ranges);
+    ranges.insert(start, end);
+    let is_full = ranges.len() > MAX_RANGES;
+    if is_full {
+        ranges.join_nearest(MAX_RANGES / 2);
+    }
+    is_full
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ impl Run {
         for due in due {
             let sampled: Vec<u32> = (self.seen_ns + 1..=cut_ns).flat_map(|time_ns| self.sampled_at(time_ns)).collect();
             let Some(n) = due.which.checked_rem(sampled.len()) else { continue };
-            if due.is_anew || !self.tracker.describes(sampled[n]) {
+            if due.is_anew || self.tracker.known_of(sampled[n]) == Known::Nothing {
                 self.describe(sampled[n], Some(due), due.pauses);
             }
         }
