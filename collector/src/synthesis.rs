@@ -3,10 +3,11 @@
 use crate::note::Note;
 use crate::proc::{MapsEntry, effective_uid, parse_maps, start_ticks, thread_comm, thread_runs, threads};
 use crate::sideband::{Known, RunningThreads, Seen};
-use crate::sys::monotonic_ns;
+use crate::sys::{monotonic_ns, thread_cpu_ns};
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
+use std::time::{Duration, Instant};
 
 /// What follows processes and writes what becomes of them.
 pub(crate) trait Follows {
@@ -14,22 +15,55 @@ pub(crate) trait Follows {
     fn add(&mut self, pid: u32, seen: &Seen);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
+    /// What is known of a process's mappings.
+    fn known_of(&self, pid: u32) -> Known;
     /// What is to be described.
     fn resync(&mut self) -> &mut Resync;
 }
 
-/// Has processes that exist already followed and described. Says how many could not be.
-pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item = u32>) -> Option<Note> {
-    let mut unreadable = 0;
-    for pid in pids {
-        if let Ok(description) = synthesize(pid, None) {
-            description.tell(reader, pid);
-        } else {
-            reader.add(pid, &undescribed(pid));
-            unreadable += 1;
+/// Processes that existed when the recording began, as far as nothing is known of them yet.
+///
+/// Of those that are sampled before their turn [`Resync`] sees to it that they are described.
+#[derive(Debug, Default)]
+pub(crate) struct Existing {
+    pids: Vec<u32>,
+    n_unreadable: u64,
+}
+
+impl Existing {
+    pub(crate) fn new(pids: impl IntoIterator<Item = u32>) -> Self {
+        Self { pids: pids.into_iter().collect(), n_unreadable: 0 }
+    }
+
+    /// Whether all have had their turn.
+    pub(crate) fn is_done(&self) -> bool {
+        self.pids.is_empty()
+    }
+
+    /// The latest first, which are the most likely to do something. Has some of them followed and described until `limit` has passed, one at least, as of `time_ns` or as of now. All samples
+    /// up to that time have been read.
+    pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
+        let begun = Instant::now();
+        while let Some(pid) = self.pids.pop() {
+            if reader.known_of(pid) != Known::Nothing {
+                continue;
+            }
+            if let Ok(description) = synthesize(pid, time_ns) {
+                description.tell(reader, pid);
+            } else {
+                reader.add(pid, &undescribed(pid));
+                self.n_unreadable += 1;
+            }
+            if begun.elapsed() >= limit {
+                break;
+            }
         }
     }
-    (unreadable > 0).then_some(Note::ProcessesUnreadable(unreadable))
+
+    /// Says how many could not be described.
+    pub(crate) fn note(&self) -> Option<Note> {
+        (self.n_unreadable > 0).then_some(Note::ProcessesUnreadable(self.n_unreadable))
+    }
 }
 
 /// A process whose mappings are not known.
@@ -107,10 +141,10 @@ impl Resync {
             || self.paid_ns.get(&user(pid)).is_none_or(|&paid_ns| paid_ns <= monotonic_ns().saturating_add(CREDIT_NS))
     }
 
-    /// Takes note of what it took to describe a process, which has begun at `begun_ns`, by `n` events.
-    pub(crate) fn charge(&mut self, pid: u32, begun_ns: u64, n: usize) {
+    /// Takes note of the CPU time that it took to describe a process by `n` events.
+    pub(crate) fn charge(&mut self, pid: u32, cpu_ns: u64, n: usize) {
         let now_ns = monotonic_ns();
-        let cost_ns = now_ns.saturating_sub(begun_ns).saturating_add((n as u64).saturating_mul(EVENT_NS));
+        let cost_ns = cpu_ns.saturating_add((n as u64).saturating_mul(EVENT_NS));
         let paid_ns = self.paid_ns.entry(user(pid)).or_default();
         *paid_ns = (*paid_ns).max(now_ns).saturating_add(cost_ns.saturating_mul(SHARE));
     }
@@ -132,9 +166,9 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
         Due::Anew(pid) => (pid, None, true),
         Due::Sampled { pid, time_ns } => (pid, Some(time_ns), false),
     };
-    let begun_ns = monotonic_ns();
+    let before_ns = thread_cpu_ns();
     let n = tell_due(reader, pid, time_ns, is_anew).unwrap_or(0);
-    reader.resync().charge(pid, begun_ns, n);
+    reader.resync().charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
 /// Gives the number of events.
@@ -284,6 +318,10 @@ mod tests {
             });
         }
 
+        fn known_of(&self, pid: u32) -> Known {
+            if self.0.contains(&format!("add {pid}")) { Known::All } else { Known::Nothing }
+        }
+
         fn resync(&mut self) -> &mut Resync {
             &mut self.1
         }
@@ -318,7 +356,7 @@ mod tests {
             assert_eq!(resync.n_unclear(), n);
         }
         // As much as an hour allows.
-        resync.charge(own, monotonic_ns(), usize::try_from(3600 * 1_000_000_000 / SHARE / EVENT_NS).unwrap());
+        resync.charge(own, 3600 * 1_000_000_000 / SHARE, 0);
         resync.note(1);
         for known in [Known::Some, Known::All] {
             assert_eq!(resync.due(&sample(own), known), None);
@@ -341,6 +379,23 @@ mod tests {
             assert_eq!(resync.due(&sample, Known::Nothing), None, "it was tried");
             assert_eq!(resync.due(&Sample { pid: 2, ..Sample::default() }, Known::Nothing), None);
         }
+    }
+
+    /// Check that existing processes are described one by one, and one of which something is known by then not again.
+    #[test]
+    fn existing_processes_have_their_turns() {
+        let child = std::process::Command::new("sleep").arg("600").spawn();
+        let (own, mut child) = (std::process::id(), child.unwrap());
+        let mut existing = Existing::new([own, child.id(), own]);
+        let mut told = Told::default();
+        let adds = |told: &Told| told.0.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>();
+        for expected in [vec![own], vec![own, child.id()], vec![own, child.id()]] {
+            existing.describe(&mut told, Some(5), Duration::ZERO);
+            assert_eq!(adds(&told), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(existing.is_done() && existing.note().is_none());
     }
 
     /// Check that a process is described as if it had just executed its program, with what it has mapped and its threads;

@@ -7,7 +7,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
 use crate::session::{note, ticks_in, write_event};
-use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
+use crate::sideband::{Body, Known, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
@@ -359,6 +359,10 @@ impl<W: Write> Follows for Reader<W> {
 
     fn write_event(&mut self, event: Sideband) {
         Self::write_event(self, event);
+    }
+
+    fn known_of(&self, pid: u32) -> Known {
+        self.tracker.known_of(pid)
     }
 
     fn resync(&mut self) -> &mut Resync {

@@ -212,6 +212,7 @@ impl<W: Write> Session<'_, W> {
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
+        self.notes.extend(self.existing.note());
         self.notes.extend(shared(of_processor.iter().map(|(count, _)| count)).map(Note::CounterShared));
         let (mappings, samples) = (reader.sideband.n_untold(), reader.resync.n_unclear());
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
-use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
+use crate::sideband::{Known, Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
@@ -333,6 +333,10 @@ impl<W: Write> Follows for Reader<W> {
 
     fn write_event(&mut self, event: Sideband) {
         Self::write_event(self, event);
+    }
+
+    fn known_of(&self, pid: u32) -> Known {
+        self.tracker.known_of(pid)
     }
 
     fn resync(&mut self) -> &mut Resync {

@@ -34,7 +34,8 @@ fn floods_of_mappings_are_cut() {
             let burning =
                 other.get_or_insert_with(|| Ended(Command::new(&burn).arg("60000").spawn().expect("it runs")));
             let &mut (own, others) = enough.get_or_insert_with(|| {
-                let more = Duration::from_millis(200);
+                // Until the recorder has the time to read what it has mapped.
+                let more = Duration::from_secs(1);
                 (cpu_time(pid) + more, cpu_time(burning.id()) + more)
             });
             cpu_time(pid) >= own && cpu_time(burning.id()) >= others
