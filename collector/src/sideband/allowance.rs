@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 pub(crate) const MAPPINGS_A_SECOND: u64 = 1_000;
 /// So many at once, as of a program with many libraries.
 const BURST: u64 = 4_096;
+/// So many at least once a program is executed, whoever did that.
+const PROGRAM: u64 = 128;
 const NS_A_MAPPING: u64 = 1_000_000_000 / MAPPINGS_A_SECOND;
 
 /// A token bucket for each process. Of mappings beyond, the tracker learns where there was code, and that there were some.
@@ -46,10 +48,12 @@ impl Allowance {
                     self.processes.insert(fork.pid, used);
                 }
             }
-            // What was missing before does not matter any more.
+            // What was missing before does not matter any more, and the program is loaded.
             Body::Comm(ref comm) if comm.exec => {
                 if let Some(used) = self.processes.get_mut(&comm.pid) {
-                    used.is_data_told = false;
+                    let most_ns = comm.time_ns.saturating_add((BURST - PROGRAM) * NS_A_MAPPING);
+                    let Used { code_ns, data_ns, .. } = *used;
+                    *used = Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), is_data_told: false };
                 }
             }
             _ => {}
@@ -157,6 +161,8 @@ mod tests {
         allowance.forget();
         assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
         allowance.apply(Body::Comm(Comm { time_ns: 5, pid: 7, tid: 7, comm: Vec::new(), exec: true, start_ticks: 0 }));
+        let program = told(&mut allowance, (0..PROGRAM).map(|_| mapping(5, 7, DATA)));
+        assert!(program.iter().all(|told| *told == Some(true)));
         assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
         let later_ns = 5 + NS_A_MAPPING;
         assert_eq!([later_ns, later_ns].map(|time_ns| one(&mut allowance, time_ns)), [Some(true), None]);

@@ -18,7 +18,7 @@ pub(crate) struct Tracker {
     ended: Vec<u32>,
     /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
     /// program that starts processes fast there are many between one look at the samples and the next.
-    former: FxHashMap<u32, Vec<(u64, Arc<MappingRanges>)>>,
+    former: FxHashMap<u32, Vec<Former>>,
     /// The last end among those, and what it was when the samples were looked at last.
     last_end_ns: u64,
     seen_ns: u64,
@@ -26,6 +26,9 @@ pub(crate) struct Tracker {
     n_left_by_exec: u64,
     none: Arc<MappingRanges>,
 }
+
+/// Until when it counted, and what was mapped.
+type Former = (u64, Arc<MappingRanges>);
 
 /// Shared until one of the sharers changes it: a process that is forked only to exec copies nothing.
 #[derive(Debug, Default)]
@@ -234,21 +237,22 @@ impl Tracker {
 
     /// A profiled process. One that nothing told of yet has at least its first thread.
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
-        if self.follows_all {
-            let unheard_of = || Process { threads: FxHashMap::from_iter([(pid, 0)]), ..Process::default() };
-            return Some(self.processes.entry(pid).or_insert_with(unheard_of));
-        }
-        self.processes.get_mut(&pid)
+        known(&mut self.processes, self.follows_all, pid)
     }
 
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let end = mmap.start.saturating_add(mmap.len);
-        let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
+        let Some(process) = known(&mut self.processes, self.follows_all, mmap.pid) else { return Verdict::Skip };
         let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
         let was_code = process.code.overlaps(mmap.start, end);
-        // Not what `/proc` has shown already.
         let is_new = mmap.synthesized || mmap.time_ns > process.since_ns;
-        let mut is_full = is_new && add_range(&mut process.ranges, mmap.start, end);
+        let mut is_full = false;
+        if is_new {
+            is_full = add_range(&mut process.ranges, mmap.start, end);
+        } else if let Some((_, ranges)) = former_at(self.former.get_mut(&mmap.pid), mmap.time_ns) {
+            // What `/proc` has shown already counted for samples before.
+            add_range(ranges, mmap.start, end);
+        }
         if is_code {
             is_full |= add_range(&mut process.code, mmap.start, end);
         } else if was_code && is_new {
@@ -358,6 +362,19 @@ impl Tracker {
         }
         Verdict::Keep
     }
+}
+
+fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -> Option<&mut Process> {
+    if follows_all {
+        let unheard_of = || Process { threads: FxHashMap::from_iter([(pid, 0)]), ..Process::default() };
+        return Some(processes.entry(pid).or_insert_with(unheard_of));
+    }
+    processes.get_mut(&pid)
+}
+
+/// What a process number had mapped before, if that counts at this time.
+fn former_at(former: Option<&mut Vec<Former>>, time_ns: u64) -> Option<&mut Former> {
+    former?.iter_mut().find(|(until_ns, _)| time_ns < *until_ns)
 }
 
 /// Adds a range; says whether there were too many.

@@ -190,6 +190,18 @@ fn mappings_without_end_are_bounded() {
     assert!(tracker.ranges(10, 8).contains(starts[0]), "of earlier samples all counts");
 }
 
+/// Check that an event that is late, as `/proc` has shown what it tells, counts for the samples before that.
+#[test]
+fn late_mappings_count_for_earlier_samples() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    apply(&mut tracker, &[mmap_at(1, 10, 0x1000)]);
+    tracker.add(10, &Seen { is_anew: true, ..seen(10, 20) });
+    apply(&mut tracker, &[mmap_at(15, 10, 0x8000)]);
+    assert_eq!(tracker.ranges(10, 16).iter().collect::<Vec<_>>(), [(0x1000, 0x2000), (0x8000, 0x9000)]);
+    assert!(tracker.ranges(10, 20).is_empty());
+}
+
 /// Check that what was mapped in the place of code, and was not told, is written once as no code, elsewhere not at all, and that
 /// the process is then to be described, unless it executes another program.
 #[test]
