@@ -2,10 +2,11 @@
 
 use crate::note::Note;
 use crate::proc::{MapsEntry, effective_uid, parse_maps, start_ticks, thread_comm, thread_runs, threads};
+use crate::share::Credit;
 use crate::sideband::{Known, RunningThreads, Seen};
 use crate::sys::{monotonic_ns, thread_cpu_ns};
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -87,32 +88,37 @@ pub(crate) enum Due {
 /// that are told of never are. And those of which nothing told what they have mapped.
 ///
 /// Describing again what the processes of one user have mapped takes a part of the time at most, one in [`SHARE`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Resync {
     n_lost: u64,
     /// Since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
     /// Processes without a description that were looked for since the last [`Resync::note`].
     tried: FxHashSet<u32>,
-    /// By user, until when what was described again is paid for.
-    paid_ns: FxHashMap<u32, u64>,
+    /// For describing again.
+    credit: Credit,
     /// Samples of processes of which not all mappings are known.
     n_unclear: u64,
 }
 
-/// One part in so many of the time may be spent on a user's processes.
+/// One part in so many of the time may be spent on a user's processes, and so much at once.
 const SHARE: u64 = 20;
-/// Time that a user's processes are in debt for at most when one more is described.
-const CREDIT_NS: u64 = 1_000_000_000;
+const AT_ONCE_NS: u64 = 50_000_000;
 /// What a mapping or a thread that is told costs at least, so that a user has 5,000 of them written a second.
 const EVENT_NS: u64 = 10_000;
+
+impl Default for Resync {
+    fn default() -> Self {
+        let credit = Credit::new(AT_ONCE_NS, SHARE);
+        Self { n_lost: 0, described: None, tried: FxHashSet::default(), credit, n_unclear: 0 }
+    }
+}
 
 impl Resync {
     /// Takes note of how many events were lost so far. To be called once with each look at the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
         self.tried.clear();
-        let now_ns = monotonic_ns();
-        self.paid_ns.retain(|_, paid_ns| *paid_ns > now_ns);
+        self.credit.forget(monotonic_ns());
         if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
             self.described = Some(FxHashSet::default());
         }
@@ -137,16 +143,13 @@ impl Resync {
 
     fn has_credit(&self, pid: u32) -> bool {
         // Nobody has spent anything, as a rule.
-        self.paid_ns.is_empty()
-            || self.paid_ns.get(&user(pid)).is_none_or(|&paid_ns| paid_ns <= monotonic_ns().saturating_add(CREDIT_NS))
+        self.credit.is_whole() || self.credit.has(user(pid), monotonic_ns())
     }
 
     /// Takes note of the CPU time that it took to describe a process by `n` events.
     pub(crate) fn charge(&mut self, pid: u32, cpu_ns: u64, n: usize) {
-        let now_ns = monotonic_ns();
         let cost_ns = cpu_ns.saturating_add((n as u64).saturating_mul(EVENT_NS));
-        let paid_ns = self.paid_ns.entry(user(pid)).or_default();
-        *paid_ns = (*paid_ns).max(now_ns).saturating_add(cost_ns.saturating_mul(SHARE));
+        self.credit.spend(user(pid), monotonic_ns(), cost_ns);
     }
 
     /// Samples of processes of which not all mappings were known.

@@ -268,6 +268,8 @@ impl<W: Write> Session<'_, W> {
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),
+            (not_kept.files_over, Note::FilesOverLimit),
+            (not_kept.tables_over, Note::TablesOverLimit),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
