@@ -6,6 +6,7 @@
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
 use crate::proc::{effective_uid, open_mapped};
+use crate::share::Shares;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{
     CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
@@ -17,25 +18,31 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
 /// Bytes taken of a dump; a function takes some 100.
 const MAX_DUMP_BYTES: usize = 32 << 20;
-/// Bytes taken of all dumps together.
-const MAX_TOTAL_BYTES: usize = 128 << 20;
+/// Bytes taken of all dumps together, which users share.
+const MAX_TOTAL_BYTES: u64 = 128 << 20;
 /// Records of a dump that are looked at.
 const MAX_RECORDS: usize = 2 << 20;
 /// Bytes read at once: most records are passed over.
 const BUFFER_BYTES: usize = 4096;
 
 /// The dumps of profiled processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct JitDumps {
     dumps: Vec<JitDump>,
-    /// Bytes taken of all.
-    total: usize,
+    bytes: Shares,
+}
+
+impl Default for JitDumps {
+    fn default() -> Self {
+        Self { dumps: Vec::new(), bytes: Shares::new(MAX_TOTAL_BYTES) }
+    }
 }
 
 /// The dump of a process.
 #[derive(Debug)]
 pub(crate) struct JitDump {
     pid: u32,
+    user: u32,
     /// `None` for what is not read: anyone may call a file so.
     file: Option<File>,
     position: JitDumpPosition,
@@ -62,9 +69,9 @@ pub(crate) struct Untaken {
 }
 
 impl JitDump {
-    /// The dump of a process, whose mark was opened.
-    pub(crate) fn of(pid: u32, file: Option<File>) -> Self {
-        Self { pid, file, position: JitDumpPosition::default(), is_cut: None }
+    /// The dump of a user's process, whose mark was opened.
+    pub(crate) fn of(pid: u32, user: u32, file: Option<File>) -> Self {
+        Self { pid, user, file, position: JitDumpPosition::default(), is_cut: None }
     }
 }
 
@@ -78,13 +85,14 @@ impl JitDumps {
     pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) {
         for dump in &mut self.dumps {
             let position = dump.position;
-            let room = MAX_DUMP_BYTES.saturating_sub(position.bytes).min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+            let left = usize::try_from(self.bytes.left(dump.user)).unwrap_or(usize::MAX);
+            let room = MAX_DUMP_BYTES.saturating_sub(position.bytes).min(left);
             let is_first = position.offset == 0;
             let parsed = dump.file.as_ref().and_then(|file| parser.parse(file, ParseTask::JitDump { position, room }));
             let Some(ParsedFile { found: Found::Records { position, is_cut }, bytes }) = parsed else { continue };
             (dump.position, dump.is_cut) = (position, Some(is_cut));
             if is_first || bytes.len() > HEADER_BYTES {
-                self.total = self.total.saturating_add(bytes.len());
+                self.bytes.take(dump.user, bytes.len() as u64);
                 let path = Compiled::JitDump(dump.pid).path();
                 emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
             }

@@ -43,6 +43,7 @@ mod proc;
 mod request;
 mod ring;
 mod session;
+mod share;
 mod sideband;
 mod synthesis;
 mod sys;

@@ -13,6 +13,7 @@ use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
 use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
+use crate::share::Shares;
 use crate::vdso;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{BuildId, Mmap};
@@ -22,23 +23,23 @@ use saver::{FileSaver, Job, WatchedFile};
 use std::fs::File;
 use std::sync::Arc;
 
-/// Files kept open at a time.
-const MAX_OPEN: usize = 4096;
+/// Files kept open at a time. Of this and all below, a user has half at most.
+const MAX_OPEN: u64 = 8192;
 /// Files remembered at all; a process that makes more and runs each of them is up to no good.
-const MAX_FILES: usize = 65_536;
-/// Processes whose tables of compiled code are looked for.
-const MAX_TABLES: usize = 1024;
+const MAX_FILES: u64 = 131_072;
+/// Processes whose tables of compiled code are looked for at a time.
+const MAX_TABLES: u64 = 2048;
 /// Dumps of compiled code that are kept open.
-const MAX_DUMPS: usize = 256;
+const MAX_DUMPS: u64 = 512;
 
 /// The files mapped executable by profiled processes.
 #[derive(Debug)]
 pub(crate) struct Modules {
     files: FxHashMap<FileKey, Option<BuildId>>,
-    tables: FxHashSet<u32>,
+    /// Whose the processes are; `None` of those that are left out.
+    tables: FxHashMap<u32, Option<u32>>,
     dumps: FxHashSet<(u32, FileKey)>,
-    max_open: usize,
-    n_open: usize,
+    shares: AllShares,
     n_over: Omitted,
     /// The 32-bit vDSO is in the recording, if it is to be had.
     has_vdso32: bool,
@@ -46,6 +47,15 @@ pub(crate) struct Modules {
     kernel: KernelSymbols,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
+}
+
+/// What users have of each.
+#[derive(Debug)]
+struct AllShares {
+    open: Shares,
+    files: Shares,
+    tables: Shares,
+    dumps: Shares,
 }
 
 /// A file without its build id, which is only known once it was read.
@@ -59,6 +69,10 @@ pub(crate) struct Omitted {
     pub(crate) tables: u64,
     /// Dumps of compiled code of which only a part is.
     pub(crate) cut_dumps: u64,
+    /// Mappings of files that were not looked at, as there were too many.
+    pub(crate) files_over: u64,
+    /// Processes and dumps that were not looked at, as there were too many.
+    pub(crate) tables_over: u64,
 }
 
 impl Modules {
@@ -67,13 +81,16 @@ impl Modules {
     /// # Errors
     /// If there can be no more threads.
     pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>) -> Result<Self, Error> {
-        let half = usize::try_from(open_files / 2).unwrap_or(MAX_OPEN);
         Ok(Self {
             files: FxHashMap::default(),
-            tables: FxHashSet::default(),
+            tables: FxHashMap::default(),
             dumps: FxHashSet::default(),
-            max_open: half.min(MAX_OPEN),
-            n_open: 0,
+            shares: AllShares {
+                open: Shares::new(MAX_OPEN.min(open_files / 2)),
+                files: Shares::new(MAX_FILES),
+                tables: Shares::new(MAX_TABLES),
+                dumps: Shares::new(MAX_DUMPS),
+            },
             n_over: Omitted::default(),
             has_vdso32: false,
             kernel: KernelSymbols::default(),
@@ -92,10 +109,8 @@ impl Modules {
             self.has_vdso32 = true;
             vdso::of_32_bits().into_iter().for_each(|module| self.saver.tell(Job::Bytes(module)));
         }
-        if is_code_of_no_file(mmap) && self.tables.len() < MAX_TABLES && self.tables.insert(mmap.pid) {
-            let (pid, place) = (mmap.pid, Place::below_root_of(mmap.pid));
-            let directory = self.calls.call(place, move || Directory::of(pid)).flatten();
-            self.saver.tell(Job::Table(pid, place, directory));
+        if is_code_of_no_file(mmap) {
+            self.note_table(mmap.pid);
         }
         let identity = &mmap.identity;
         // The generation is only known of mappings the kernel told of.
@@ -107,13 +122,12 @@ impl Modules {
             mmap.identity.build_id = mmap.identity.build_id.or(*build_id);
             return;
         }
-        if self.files.len() >= MAX_FILES {
-            self.n_over.files += 1;
+        let place = Place::of(mmap);
+        if !self.shares.files.take(place.user(), 1) {
+            self.n_over.files_over += 1;
             return;
         }
-        let place = Place::of(mmap);
-        let opened = (self.n_open < self.max_open).then(|| self.open(place, mmap)).flatten();
-        self.n_open += usize::from(opened.is_some());
+        let opened = self.open(place, mmap);
         if mmap.identity.build_id.is_none() {
             mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(&opened.file));
         }
@@ -123,8 +137,37 @@ impl Modules {
     }
 
     fn open(&mut self, place: Place, mmap: &Mmap) -> Option<Opened> {
+        if !self.shares.open.take(place.user(), 1) {
+            self.n_over.files_over += 1;
+            return None;
+        }
         let mmap = mmap.clone();
-        self.calls.call(place, move || open_mapped(&mmap)).flatten()
+        let opened = self.calls.call(place, move || open_mapped(&mmap)).flatten();
+        if opened.is_none() {
+            self.shares.open.give_back(place.user(), 1);
+        }
+        opened
+    }
+
+    /// Takes note of a process that runs code of no file.
+    fn note_table(&mut self, pid: u32) {
+        for ended in self.saver.ended() {
+            if let Some(Some(user)) = self.tables.remove(&ended) {
+                self.shares.tables.give_back(user, 1);
+            }
+        }
+        if self.tables.contains_key(&pid) {
+            return;
+        }
+        let place = Place::below_root_of(pid);
+        if !self.shares.tables.take(place.user(), 1) {
+            self.tables.insert(pid, None);
+            self.n_over.tables_over += 1;
+            return;
+        }
+        self.tables.insert(pid, Some(place.user()));
+        let directory = self.calls.call(place, move || Directory::of(pid)).flatten();
+        self.saver.tell(Job::Table(pid, place, directory));
     }
 
     fn build_id(&self, file: &File) -> Option<BuildId> {
@@ -145,13 +188,14 @@ impl Modules {
         if self.dumps.contains(&key) {
             return true;
         }
-        if self.dumps.len() < MAX_DUMPS {
+        let place = Place::of(mmap);
+        if self.shares.dumps.take(place.user(), 1) {
             self.dumps.insert(key);
             let (pid, dump) = (mmap.pid, mmap.clone());
-            let file = self.calls.call(Place::of(mmap), move || jit_dumps::open(&dump)).flatten();
-            self.saver.tell(Job::Dump(JitDump::of(pid, file)));
+            let file = self.calls.call(place, move || jit_dumps::open(&dump)).flatten();
+            self.saver.tell(Job::Dump(JitDump::of(pid, place.user(), file)));
         } else {
-            self.n_over.tables += 1;
+            self.n_over.tables_over += 1;
         }
         true
     }
@@ -173,10 +217,9 @@ impl Modules {
             self.saver.tell(Job::Bytes(names));
         }
         let found = self.saver.finish(emit);
-        Omitted {
-            files: self.n_over.files + found.files,
-            tables: self.n_over.tables + found.tables,
-            cut_dumps: found.cut_dumps,
-        }
+        Omitted { files_over: self.n_over.files_over, tables_over: self.n_over.tables_over, ..found }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Facts about a recording that are no errors.
 
+use crate::sideband::MAPPINGS_A_SECOND;
 use std::borrow::Cow;
 
 /// A fact about a recording that is not an error.
@@ -66,6 +67,19 @@ pub enum Note {
     ParserFailed(u64),
     /// The time in BPF programs could not be measured, though asked for: this user may not have the kernel do so.
     StatisticsRefused,
+    /// So many mappings of files have no build id, and their files are not kept if they are deleted or replaced: there were too
+    /// many, of one user or of all.
+    FilesOverLimit(u64),
+    /// So many processes with compiled code, or dumps of it, were not looked at: there were too many, of one user or of all.
+    TablesOverLimit(u64),
+    /// Of processes that made mappings too fast, so many mappings were not recorded. So many samples of such processes were
+    /// taken before what they had mapped was read again.
+    MappingsNotRecorded {
+        /// Mappings.
+        mappings: u64,
+        /// Samples.
+        samples: u64,
+    },
     /// Process events were given up because the recording could not be written.
     ProcessEventsDropped(u64),
 }
@@ -121,6 +135,12 @@ impl Note {
                 (None, format!("{PARSER_FAILED}: {n} times, and each time a build id or a file is missing").into())
             }
             Self::StatisticsRefused => (None, STATISTICS_REFUSED.into()),
+            Self::FilesOverLimit(n) => n_words(n, FILES_OVER_LIMIT),
+            Self::TablesOverLimit(n) => n_words(n, TABLES_OVER_LIMIT),
+            Self::MappingsNotRecorded { mappings, samples } => {
+                let limit = format!("of processes that made more than {MAPPINGS_A_SECOND} a second");
+                (Some(*mappings), format!("mappings {limit} were not recorded; {samples} {MAPPINGS_UNKNOWN}").into())
+            }
             Self::ProcessEventsDropped(n) => n_words(n, "process events could not be written"),
         }
     }
@@ -147,6 +167,12 @@ const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID
 const DUMPS_CUT: &str = "jitdumps (jit-PID.dump) were read in part, up to a corrupt record or the size limit; later \
     code has no names";
 const PARSER_FAILED: &str = "the process that parses files of the profiled programs crashed or took too long";
+const FILES_OVER_LIMIT: &str = "mappings of files have no build id, and the files were not saved if they were deleted: one \
+    user, or all together, ran too many files";
+const TABLES_OVER_LIMIT: &str = "processes with JIT code or jitdumps were left out, and their code has no names: one user, or all \
+    together, had too many; record fewer with -p";
+const MAPPINGS_UNKNOWN: &str = "of their samples came before their mappings were read from /proc again: names and \
+    callers may be missing there";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";
 
 impl std::fmt::Display for Note {

@@ -5,7 +5,8 @@
 //! ended meanwhile is found in whatever container it ran in. When that was too late the table in our own `/tmp` counts.
 
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
-use crate::proc::{BlockingCalls, Place, effective_uid, inner_pid};
+use crate::proc::{BlockingCalls, Place, effective_uid, inner_pid, start_ticks};
+use crate::share::Shares;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::perf_map::function;
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
@@ -19,17 +20,24 @@ use std::sync::Arc;
 
 /// Largest table that is taken.
 const MAX_MAP_BYTES: u64 = 64 << 20;
-/// Bytes of all tables together.
+/// Bytes of all tables together, which users share.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
 /// Bytes of a table that are read at once. A longer line is where it ends.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// The processes that run code of no file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PerfMaps {
     processes: BTreeMap<u32, Table>,
-    /// Bytes taken of all.
-    total: u64,
+    bytes: Shares,
+    /// Tables of processes that have ended that were not taken.
+    n_refused: u64,
+}
+
+impl Default for PerfMaps {
+    fn default() -> Self {
+        Self { processes: BTreeMap::new(), bytes: Shares::new(MAX_TOTAL_BYTES), n_refused: 0 }
+    }
 }
 
 /// The table of a process.
@@ -37,6 +45,8 @@ pub(crate) struct PerfMaps {
 struct Table {
     place: Place,
     directory: Option<Arc<Directory>>,
+    /// When its process was started; `None` if that had ended by then.
+    start_ticks: Option<u64>,
     /// Of the file that was read last: its inode, and how far.
     read: (u64, u64),
     is_refused: bool,
@@ -62,18 +72,24 @@ pub(crate) fn is_code_of_no_file(mmap: &Mmap) -> bool {
 impl PerfMaps {
     /// Looks for the table of a process from now on.
     pub(crate) fn add(&mut self, pid: u32, place: Place, directory: Option<Directory>) {
-        let directory = directory.map(Arc::new);
-        self.processes.insert(pid, Table { place, directory, read: (0, 0), is_refused: false });
+        let (directory, start_ticks) = (directory.map(Arc::new), start_ticks(pid));
+        self.processes.insert(pid, Table { place, directory, start_ticks, read: (0, 0), is_refused: false });
     }
 
-    /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`].
+    /// Hands on what was written since the last look, each piece as [`Compiled::PerfMap`]. Gives the processes that have
+    /// ended: theirs was the last look.
     pub(crate) fn look(
         &mut self,
         calls: &mut BlockingCalls,
         parser: &dyn FileParser,
         emit: &mut impl FnMut(ModuleBytes),
-    ) {
+    ) -> Vec<u32> {
+        let mut ended = Vec::new();
         for (&pid, table) in &mut self.processes {
+            // Before its table is read: what ends while that is has another look.
+            if start_ticks(pid).is_none_or(|ticks| table.start_ticks != Some(ticks)) {
+                ended.push(pid);
+            }
             let directory = table.directory.clone();
             let found = calls.call(table.place, move || match directory {
                 Some(directory) => open(&directory.tmp, directory.inner_pid, directory.owner),
@@ -82,17 +98,21 @@ impl PerfMaps {
             table.is_refused = match found.unwrap_or(AtPath::Refused) {
                 AtPath::Missing => false,
                 AtPath::Refused => true,
-                AtPath::Opened(map) => !table.take(&map, parser, &mut self.total, &mut |bytes| {
+                AtPath::Opened(map) => !table.take(&map, parser, &mut self.bytes, &mut |bytes| {
                     let path = Compiled::PerfMap(pid).path();
                     emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
                 }),
             };
         }
+        for table in ended.iter().filter_map(|pid| self.processes.remove(pid)) {
+            self.n_refused += u64::from(table.is_refused);
+        }
+        ended
     }
 
     /// Tables that were there at the last look and were not taken.
     pub(crate) fn n_refused(&self) -> u64 {
-        self.processes.values().map(|table| u64::from(table.is_refused)).sum()
+        self.processes.values().map(|table| u64::from(table.is_refused)).sum::<u64>() + self.n_refused
     }
 }
 
@@ -103,7 +123,7 @@ impl Table {
         &mut self,
         map: &MapFile,
         parser: &dyn FileParser,
-        total: &mut u64,
+        shares: &mut Shares,
         emit: &mut impl FnMut(Vec<u8>),
     ) -> bool {
         let MapFile { ref file, inode, len } = *map;
@@ -120,8 +140,7 @@ impl Table {
                 break;
             }
             self.read.1 = self.read.1.saturating_add(bytes);
-            *total = total.saturating_add(lines.len() as u64);
-            if *total > MAX_TOTAL_BYTES {
+            if !shares.take(self.place.user(), lines.len() as u64) {
                 return false;
             }
             if !lines.is_empty() {
@@ -246,7 +265,7 @@ mod tests {
     }
 
     fn table() -> Table {
-        Table { place: Place::below_root_of(1), directory: None, read: (0, 0), is_refused: false }
+        Table { place: Place::below_root_of(1), directory: None, start_ticks: None, read: (0, 0), is_refused: false }
     }
 
     fn opened(file: &File) -> MapFile {
@@ -282,15 +301,36 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// Check that the table of a process that has ended is looked at once more, and then no longer.
+    #[test]
+    fn ended_processes_have_a_last_look() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (pid, mut maps) = (child.id(), PerfMaps::default());
+        maps.add(pid, Place::below_root_of(pid), Directory::of(pid));
+        let path = format!("/tmp/perf-{pid}.map");
+        let look = |maps: &mut PerfMaps| {
+            let mut n = 0;
+            let ended = maps.look(&mut BlockingCalls::default(), &ParseHere, &mut |_| n += 1);
+            (ended, n)
+        };
+        assert_eq!(look(&mut maps), (Vec::new(), 0));
+        std::fs::write(&path, "1000 10 f\n").unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(look(&mut maps), (vec![pid], 1));
+        assert_eq!(look(&mut maps), (Vec::new(), 0));
+        std::fs::remove_file(&path).unwrap();
+    }
+
     /// Check that each line is taken once, as soon as it is whole, and that a table that is made anew is taken anew.
     #[test]
     fn tables_are_taken_as_they_grow() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut table = table();
-        let (mut total, mut pieces) = (0, Vec::new());
+        let (mut shares, mut pieces) = (Shares::new(1 << 20), Vec::new());
         let mut look = |file: &File| {
             let mut lines = Vec::new();
-            assert!(table.take(&opened(file), &ParseHere, &mut total, &mut |piece| lines.extend(piece)));
+            assert!(table.take(&opened(file), &ParseHere, &mut shares, &mut |piece| lines.extend(piece)));
             pieces.push(String::from_utf8(lines).unwrap());
         };
         for text in ["1000 10 f\n2000 1", "0 g", "\nnonsense\n3000 10 h\n", ""] {
@@ -348,7 +388,9 @@ mod tests {
             file.set_len(len).unwrap();
             let mut table = table();
             lens.push((
-                table.take(&opened(&file), &ParseHere, &mut 0, &mut |piece| assert_eq!(piece.len(), 10)),
+                table.take(&opened(&file), &ParseHere, &mut Shares::new(1 << 20), &mut |piece| {
+                    assert_eq!(piece.len(), 10)
+                }),
                 table.read.1,
             ));
         }

@@ -1,12 +1,14 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::note::Note;
-use crate::proc::{MapsEntry, parse_maps, start_ticks, thread_comm, thread_runs, threads};
-use crate::sideband::{RunningThreads, Seen};
-use crate::sys::monotonic_ns;
+use crate::proc::{MapsEntry, effective_uid, parse_maps, start_ticks, thread_comm, thread_runs, threads};
+use crate::share::Credit;
+use crate::sideband::{Known, RunningThreads, Seen};
+use crate::sys::{monotonic_ns, thread_cpu_ns};
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::FxHashSet;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// What follows processes and writes what becomes of them.
 pub(crate) trait Follows {
@@ -14,20 +16,55 @@ pub(crate) trait Follows {
     fn add(&mut self, pid: u32, seen: &Seen);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
+    /// What is known of a process's mappings.
+    fn known_of(&self, pid: u32) -> Known;
+    /// What is to be described.
+    fn resync(&mut self) -> &mut Resync;
 }
 
-/// Has processes that exist already followed and described. Says how many could not be.
-pub(crate) fn describe(reader: &mut impl Follows, pids: impl IntoIterator<Item = u32>) -> Option<Note> {
-    let mut unreadable = 0;
-    for pid in pids {
-        if let Ok(description) = synthesize(pid, None) {
-            description.tell(reader, pid);
-        } else {
-            reader.add(pid, &undescribed(pid));
-            unreadable += 1;
+/// Processes that existed when the recording began, as far as nothing is known of them yet.
+///
+/// Of those that are sampled before their turn [`Resync`] sees to it that they are described.
+#[derive(Debug, Default)]
+pub(crate) struct Existing {
+    pids: Vec<u32>,
+    n_unreadable: u64,
+}
+
+impl Existing {
+    pub(crate) fn new(pids: impl IntoIterator<Item = u32>) -> Self {
+        Self { pids: pids.into_iter().collect(), n_unreadable: 0 }
+    }
+
+    /// Whether all have had their turn.
+    pub(crate) fn is_done(&self) -> bool {
+        self.pids.is_empty()
+    }
+
+    /// The latest first, which are the most likely to do something. Has some of them followed and described until `limit` has passed, one at least, as of `time_ns` or as of now. All samples
+    /// up to that time have been read.
+    pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
+        let begun = Instant::now();
+        while let Some(pid) = self.pids.pop() {
+            if reader.known_of(pid) != Known::Nothing {
+                continue;
+            }
+            if let Ok(description) = synthesize(pid, time_ns) {
+                description.tell(reader, pid);
+            } else {
+                reader.add(pid, &undescribed(pid));
+                self.n_unreadable += 1;
+            }
+            if begun.elapsed() >= limit {
+                break;
+            }
         }
     }
-    (unreadable > 0).then_some(Note::ProcessesUnreadable(unreadable))
+
+    /// Says how many could not be described.
+    pub(crate) fn note(&self) -> Option<Note> {
+        (self.n_unreadable > 0).then_some(Note::ProcessesUnreadable(self.n_unreadable))
+    }
 }
 
 /// A process whose mappings are not known.
@@ -47,36 +84,83 @@ pub(crate) enum Due {
 
 /// Which processes are to be described when they are sampled.
 ///
-/// Those whose events may have been lost: it is done when a process is sampled the next time, since most that are told of
-/// never are. And those of which nothing told what they have mapped.
-#[derive(Debug, Default)]
+/// Those whose events may have been lost, or were not told: it is done when a process is sampled the next time, since most
+/// that are told of never are. And those of which nothing told what they have mapped.
+///
+/// Describing again what the processes of one user have mapped takes a part of the time at most, one in [`SHARE`].
+#[derive(Debug)]
 pub(crate) struct Resync {
     n_lost: u64,
     /// Since the last loss; `None` before the first.
     described: Option<FxHashSet<u32>>,
     /// Processes without a description that were looked for since the last [`Resync::note`].
     tried: FxHashSet<u32>,
+    /// For describing again.
+    credit: Credit,
+    /// Samples of processes of which not all mappings are known.
+    n_unclear: u64,
+}
+
+/// One part in so many of the time may be spent on a user's processes, and so much at once.
+const SHARE: u64 = 20;
+const AT_ONCE_NS: u64 = 50_000_000;
+/// What a mapping or a thread that is told costs at least, so that a user has 5,000 of them written a second.
+const EVENT_NS: u64 = 10_000;
+
+impl Default for Resync {
+    fn default() -> Self {
+        let credit = Credit::new(AT_ONCE_NS, SHARE);
+        Self { n_lost: 0, described: None, tried: FxHashSet::default(), credit, n_unclear: 0 }
+    }
 }
 
 impl Resync {
     /// Takes note of how many events were lost so far. To be called once with each look at the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
         self.tried.clear();
+        self.credit.forget(monotonic_ns());
         if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
             self.described = Some(FxHashSet::default());
         }
     }
 
     /// Whether the process of a sample is to be described before the sample is written; it counts as described from now on.
-    pub(crate) fn due(&mut self, sample: &Sample, is_described: bool) -> Option<Due> {
+    pub(crate) fn due(&mut self, sample: &Sample, known: Known) -> Option<Due> {
         let Sample { pid, time_ns, .. } = *sample;
-        let is_unclear = self.described.as_mut().is_some_and(|described| described.insert(pid));
+        self.n_unclear += u64::from(known == Known::Some);
         let has_user_stack = sample.user_regs.is_some() || !sample.user_fp.is_empty();
-        if has_user_stack && !is_described && self.tried.insert(pid) {
-            return Some(Due::Sampled { pid, time_ns });
-        }
-        is_unclear.then_some(Due::Anew(pid))
+        let is_unclear = self.described.as_ref().is_some_and(|described| !described.contains(&pid));
+        let due = if has_user_stack && known == Known::Nothing && self.tried.insert(pid) {
+            Due::Sampled { pid, time_ns }
+        } else if (is_unclear || known == Known::Some) && self.has_credit(pid) {
+            Due::Anew(pid)
+        } else {
+            return None;
+        };
+        self.described.iter_mut().for_each(|described| _ = described.insert(pid));
+        Some(due)
     }
+
+    fn has_credit(&self, pid: u32) -> bool {
+        // Nobody has spent anything, as a rule.
+        self.credit.is_whole() || self.credit.has(user(pid), monotonic_ns())
+    }
+
+    /// Takes note of the CPU time that it took to describe a process by `n` events.
+    pub(crate) fn charge(&mut self, pid: u32, cpu_ns: u64, n: usize) {
+        let cost_ns = cpu_ns.saturating_add((n as u64).saturating_mul(EVENT_NS));
+        self.credit.spend(user(pid), monotonic_ns(), cost_ns);
+    }
+
+    /// Samples of processes of which not all mappings were known.
+    pub(crate) fn n_unclear(&self) -> u64 {
+        self.n_unclear
+    }
+}
+
+/// Whose a process is; that of all that are gone is nobody.
+fn user(pid: u32) -> u32 {
+    effective_uid(pid).unwrap_or(u32::MAX)
 }
 
 /// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is.
@@ -85,9 +169,16 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
         Due::Anew(pid) => (pid, None, true),
         Due::Sampled { pid, time_ns } => (pid, Some(time_ns), false),
     };
-    let Ok(mut description) = synthesize(pid, time_ns) else { return };
+    let before_ns = thread_cpu_ns();
+    let n = tell_due(reader, pid, time_ns, is_anew).unwrap_or(0);
+    reader.resync().charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
+}
+
+/// Gives the number of events.
+fn tell_due(reader: &mut impl Follows, pid: u32, time_ns: Option<u64>, is_anew: bool) -> Option<usize> {
+    let mut description = synthesize(pid, time_ns).ok()?;
     if !description.events.iter().any(|event| matches!(event, Sideband::Mmap(_))) {
-        return;
+        return None;
     }
     description.seen.is_anew = is_anew;
     for event in &mut description.events {
@@ -98,7 +189,9 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
             comm.exec = is_anew;
         }
     }
+    let n = description.events.len();
     description.tell(reader, pid);
+    Some(n)
 }
 
 /// A process as `/proc` shows it.
@@ -210,7 +303,7 @@ mod tests {
 
     /// What was told, in one word each.
     #[derive(Default)]
-    struct Told(Vec<String>);
+    struct Told(Vec<String>, Resync);
 
     impl Follows for Told {
         fn add(&mut self, pid: u32, seen: &Seen) {
@@ -227,6 +320,14 @@ mod tests {
                 _ => "other".to_owned(),
             });
         }
+
+        fn known_of(&self, pid: u32) -> Known {
+            if self.0.contains(&format!("add {pid}")) { Known::All } else { Known::Nothing }
+        }
+
+        fn resync(&mut self) -> &mut Resync {
+            &mut self.1
+        }
     }
 
     /// Check that each process is due once after each loss, and none before the first.
@@ -235,14 +336,36 @@ mod tests {
         let sample = |pid| Sample { pid, ..Sample::default() };
         let mut resync = Resync::default();
         resync.note(0);
-        assert_eq!(resync.due(&sample(1), true), None);
+        assert_eq!(resync.due(&sample(1), Known::All), None);
         for n_lost in [5, 6] {
             resync.note(n_lost);
-            let due = [1, 2, 1].map(|pid| resync.due(&sample(pid), true));
+            let due = [1, 2, 1].map(|pid| resync.due(&sample(pid), Known::All));
             assert_eq!(due, [Some(Due::Anew(1)), Some(Due::Anew(2)), None]);
             resync.note(n_lost);
-            assert_eq!(resync.due(&sample(2), true), None, "nothing more was lost");
+            assert_eq!(resync.due(&sample(2), Known::All), None, "nothing more was lost");
         }
+    }
+
+    /// Check that a process is due while not all of its mappings are known, and counted; but that its user's processes have a
+    /// part of the time only.
+    #[test]
+    fn describing_again_is_bounded() {
+        let sample = |pid| Sample { pid, ..Sample::default() };
+        let (own, mut resync) = (std::process::id(), Resync::default());
+        resync.note(0);
+        for n in 1..4 {
+            assert_eq!(resync.due(&sample(own), Known::Some), Some(Due::Anew(own)));
+            assert_eq!(resync.due(&sample(own), Known::All), None);
+            assert_eq!(resync.n_unclear(), n);
+        }
+        // As much as an hour allows.
+        resync.charge(own, 3600 * 1_000_000_000 / SHARE, 0);
+        resync.note(1);
+        for known in [Known::Some, Known::All] {
+            assert_eq!(resync.due(&sample(own), known), None);
+            assert_eq!(resync.due(&sample(u32::MAX), known), (known == Known::Some).then_some(Due::Anew(u32::MAX)));
+        }
+        assert_eq!(resync.n_unclear(), 5);
     }
 
     /// Check that a process without a description is due with each look at the samples, as of its sample's time, but not a
@@ -254,11 +377,28 @@ mod tests {
         let mut resync = Resync::default();
         for _ in 0..2 {
             resync.note(0);
-            assert_eq!(resync.due(&sample, true), None);
-            assert_eq!(resync.due(&sample, false), Some(Due::Sampled { pid: 7, time_ns: 5 }));
-            assert_eq!(resync.due(&sample, false), None, "it was tried");
-            assert_eq!(resync.due(&Sample { pid: 2, ..Sample::default() }, false), None);
+            assert_eq!(resync.due(&sample, Known::All), None);
+            assert_eq!(resync.due(&sample, Known::Nothing), Some(Due::Sampled { pid: 7, time_ns: 5 }));
+            assert_eq!(resync.due(&sample, Known::Nothing), None, "it was tried");
+            assert_eq!(resync.due(&Sample { pid: 2, ..Sample::default() }, Known::Nothing), None);
         }
+    }
+
+    /// Check that existing processes are described one by one, and one of which something is known by then not again.
+    #[test]
+    fn existing_processes_have_their_turns() {
+        let child = std::process::Command::new("sleep").arg("600").spawn();
+        let (own, mut child) = (std::process::id(), child.unwrap());
+        let mut existing = Existing::new([own, child.id(), own]);
+        let mut told = Told::default();
+        let adds = |told: &Told| told.0.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>();
+        for expected in [vec![own], vec![own, child.id()], vec![own, child.id()]] {
+            existing.describe(&mut told, Some(5), Duration::ZERO);
+            assert_eq!(adds(&told), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(existing.is_done() && existing.note().is_none());
     }
 
     /// Check that a process is described as if it had just executed its program, with what it has mapped and its threads;

@@ -33,7 +33,7 @@ impl MappingRanges {
 
     /// Adds `start..end`; overlapping and adjacent ranges become one. An empty range adds nothing.
     pub fn insert(&mut self, start: u64, end: u64) {
-        if start >= end {
+        if start >= end || self.covers(start, end) {
             return;
         }
         let first = self.ranges.partition_point(|&(_, e)| e < start);
@@ -42,6 +42,54 @@ impl MappingRanges {
         let start = joined.first().map_or(start, |&(s, _)| s.min(start));
         let end = joined.last().map_or(end, |&(_, e)| e.max(end));
         self.ranges.splice(first..last.max(first), [(start, end)]);
+    }
+
+    /// Takes `start..end` out.
+    pub fn remove(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let first = self.ranges.partition_point(|&(_, e)| e <= start);
+        let last = self.ranges.partition_point(|&(s, _)| s < end);
+        let cut = self.ranges.get(first..last).unwrap_or(&[]);
+        let below = cut.first().map(|&(s, _)| (s, start)).filter(|&(s, e)| s < e);
+        let above = cut.last().map(|&(_, e)| (end, e)).filter(|&(s, e)| s < e);
+        self.ranges.splice(first..last.max(first), below.into_iter().chain(above));
+    }
+
+    /// Joins those ranges that are nearest to each other until at most `most` are left. What lies between them counts as
+    /// mapped from then on.
+    pub fn join_nearest(&mut self, most: usize) {
+        let Some(excess) = self.ranges.len().checked_sub(most.max(1)).filter(|&excess| excess > 0) else { return };
+        let gap = |(&(_, end), &(start, _)): (&(u64, u64), &(u64, u64))| start.saturating_sub(end);
+        let mut gaps: Vec<u64> = self.ranges.iter().zip(self.ranges.iter().skip(1)).map(gap).collect();
+        let (_, &mut widest, _) = gaps.select_nth_unstable(excess.saturating_sub(1));
+        self.ranges.dedup_by(|next, range| {
+            let joins = next.0.saturating_sub(range.1) <= widest;
+            if joins {
+                range.1 = next.1;
+            }
+            joins
+        });
+    }
+
+    /// How many ranges there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether nothing is mapped.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether all of `start..end` is mapped.
+    #[must_use]
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        let next = self.ranges.partition_point(|&(s, _)| s <= start);
+        next.checked_sub(1).and_then(|i| self.ranges.get(i)).is_some_and(|&(_, e)| end <= e)
     }
 
     /// Forgets everything, as an exec does.
@@ -174,6 +222,43 @@ mod tests {
         assert_eq!(ranges.iter().count(), 1);
         ranges.clear();
         assert!(!ranges.contains(0x10));
+    }
+
+    /// Check that what is taken out is out, and nothing else.
+    #[test]
+    fn ranges_are_taken_out() {
+        let all: MappingRanges = [(0x10, 0x20), (0x30, 0x40), (0x50, 0x60)].into_iter().collect();
+        for (start, end, expected) in [
+            (0x20, 0x30, &[(0x10, 0x20), (0x30, 0x40), (0x50, 0x60)][..]),
+            (0x14, 0x18, &[(0x10, 0x14), (0x18, 0x20), (0x30, 0x40), (0x50, 0x60)]),
+            (0x18, 0x58, &[(0x10, 0x18), (0x58, 0x60)]),
+            (0x10, 0x20, &[(0x30, 0x40), (0x50, 0x60)]),
+            (0, 0x100, &[]),
+            (0x38, 0x38, &[(0x10, 0x20), (0x30, 0x40), (0x50, 0x60)]),
+        ] {
+            let mut ranges = all.clone();
+            ranges.remove(start, end);
+            assert_eq!(ranges.iter().collect::<Vec<_>>(), expected, "{start:x}..{end:x}");
+        }
+    }
+
+    /// Check that of too many ranges the nearest are joined, and that all that was mapped still is.
+    #[test]
+    fn nearest_ranges_are_joined() {
+        let all: MappingRanges = [(0x10, 0x20), (0x30, 0x40), (0x48, 0x50), (0x100, 0x110)].into_iter().collect();
+        for (most, expected) in [
+            (4, &[(0x10, 0x20), (0x30, 0x40), (0x48, 0x50), (0x100, 0x110)][..]),
+            (3, &[(0x10, 0x20), (0x30, 0x50), (0x100, 0x110)]),
+            (2, &[(0x10, 0x50), (0x100, 0x110)]),
+            (0, &[(0x10, 0x110)]),
+        ] {
+            let mut ranges = all.clone();
+            ranges.join_nearest(most);
+            assert_eq!(ranges.iter().collect::<Vec<_>>(), expected, "{most}");
+        }
+        let mut none = MappingRanges::new();
+        none.join_nearest(0);
+        assert!(none.is_empty());
     }
 
     /// Check that the two halves of a granule are judged one by one in 32-bit code and together in 64-bit code.

@@ -5,6 +5,7 @@ use crate::jit_dumps::{JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
 use crate::proc::{BlockingCalls, Opened, Place, still_at};
+use crate::share::Shares;
 use fpprof_recording::PackedModule;
 use fpprof_recording::model::{FileIdentity, ModuleBytes};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes of all files that are put into a recording.
+/// Bytes of all files that are put into a recording, which users share.
 const MAX_TOTAL_BYTES: u64 = 512 << 20;
 /// Files whose paths are looked at each time.
 const FILES_A_LOOK: usize = 2048;
@@ -52,6 +53,7 @@ pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
     /// One is ready and the next is being made; then the saver waits.
     ready: Receiver<PackedModule>,
+    ended: Receiver<u32>,
     thread: Option<JoinHandle<Omitted>>,
 }
 
@@ -59,19 +61,21 @@ impl FileSaver {
     pub(super) fn start(parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (emit, ready) = sync_channel(1);
+        let (tell_ended, ended) = channel();
         let work = Work {
             emit,
+            ended: tell_ended,
             parser,
             calls: BlockingCalls::default(),
             files: Vec::new(),
             tables: PerfMaps::default(),
             dumps: JitDumps::default(),
-            total: 0,
+            bytes: Shares::new(MAX_TOTAL_BYTES),
             n_lost: 0,
             n_silent: 0,
         };
         let thread = std::thread::Builder::new().name("fpprof-files".to_owned()).spawn(move || work.run(&to_do))?;
-        Ok(Self { jobs: Some(jobs), ready, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), ready, ended, thread: Some(thread) })
     }
 
     pub(super) fn tell(&self, job: Job) {
@@ -83,6 +87,11 @@ impl FileSaver {
 
     pub(super) fn ready(&self) -> Option<PackedModule> {
         self.ready.try_recv().ok()
+    }
+
+    /// Processes with a table that have ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ended.try_iter()
     }
 
     /// Has the saver look for the last time, and ends it.
@@ -100,14 +109,15 @@ impl FileSaver {
 /// The thread, from inside.
 struct Work {
     emit: SyncSender<PackedModule>,
+    ended: Sender<u32>,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
     /// Still where they were, or on a file system that did not say.
     files: Vec<Arc<WatchedFile>>,
     tables: PerfMaps,
     dumps: JitDumps,
-    /// Bytes of files so far.
-    total: u64,
+    /// Of files.
+    bytes: Shares,
     /// Files that would be needed and could not be kept.
     n_lost: u64,
     /// Files of which it was not known at the last look whether they were gone.
@@ -133,6 +143,7 @@ impl Work {
             files: self.n_lost,
             tables: self.tables.n_refused().saturating_add(dumps.refused),
             cut_dumps: dumps.cut,
+            ..Omitted::default()
         }
     }
 
@@ -158,7 +169,10 @@ impl Work {
             files.chunks(FILES_A_CALL).for_each(|some| self.look_at(place, some));
         }
         let Self { calls, emit, parser, .. } = self;
-        self.tables.look(calls, parser.as_ref(), &mut |module| _ = hand_on(emit, module));
+        for pid in self.tables.look(calls, parser.as_ref(), &mut |module| _ = hand_on(emit, module)) {
+            // Nobody wants to know any more if the recording is given up.
+            let _ = self.ended.send(pid);
+        }
         self.dumps.look(parser.as_ref(), &mut |module| _ = hand_on(emit, module));
     }
 
@@ -179,13 +193,13 @@ impl Work {
     }
 
     fn save(&mut self, file: &WatchedFile) {
-        let room = MAX_PARSED_BYTES.min(MAX_TOTAL_BYTES.saturating_sub(self.total));
+        let room = MAX_PARSED_BYTES.min(self.bytes.left(file.place.user()));
         let opened = file.opened.as_ref().filter(|opened| opened.bytes <= room);
         let parsed = opened
             .and_then(|Opened { file, bytes, .. }| self.parser.parse(file, ParseTask::WithoutData { bytes: *bytes }));
         // Of what is no ELF file the recording says that it was there.
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
-        self.total = self.total.saturating_add(bytes.len() as u64);
+        self.bytes.take(file.place.user(), bytes.len() as u64);
         let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
         self.n_lost += u64::from(!hand_on(&self.emit, module));
     }

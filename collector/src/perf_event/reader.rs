@@ -7,7 +7,7 @@ use super::stack_ends::StackEnds;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
 use crate::session::{note, ticks_in, write_event};
-use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
+use crate::sideband::{Body, Known, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
@@ -34,7 +34,7 @@ pub(super) struct Reader<W> {
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
-    resync: Resync,
+    pub(super) resync: Resync,
 }
 
 /// What becomes of samples.
@@ -192,7 +192,7 @@ impl<W: Write> Reader<W> {
 
     /// Hands the sample at hand to the recording.
     fn hand_over(&mut self) {
-        if let Some(due) = self.resync.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+        if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
             describe_due(self, due);
         }
         let Sample { pid, time_ns, .. } = self.sample;
@@ -210,8 +210,11 @@ impl<W: Write> Reader<W> {
 
     /// Writes an event that no ring holds.
     pub(super) fn write_event(&mut self, event: Sideband) {
-        self.tracker.apply(&event);
+        let verdict = self.tracker.apply(&event);
         self.stack_ends.apply(&event);
+        if verdict == Verdict::Pass {
+            return;
+        }
         let written = write_event(&mut self.writer, &mut self.modules, event);
         note(&mut self.write_failed, written);
     }
@@ -350,10 +353,18 @@ fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
 impl<W: Write> Follows for Reader<W> {
     fn add(&mut self, pid: u32, seen: &Seen) {
         self.tracker.add(pid, seen);
-        self.stack_ends.add(pid);
+        self.stack_ends.add(pid, seen.is_anew);
     }
 
     fn write_event(&mut self, event: Sideband) {
         Self::write_event(self, event);
+    }
+
+    fn known_of(&self, pid: u32) -> Known {
+        self.tracker.known_of(pid)
+    }
+
+    fn resync(&mut self) -> &mut Resync {
+        &mut self.resync
     }
 }

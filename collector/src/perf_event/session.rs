@@ -10,8 +10,8 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
-use crate::synthesis::{describe, undescribed};
+use crate::session::{DESCRIBE, FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
+use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
 use fpprof_recording::RecordingWriter;
@@ -64,6 +64,7 @@ pub(crate) fn record<W: Write>(
         stop,
         begun: TicksBegun::default(),
         cpu_ns_at_start: 0,
+        existing: Existing::default(),
     };
     session.start()?;
     let reason = session.run(update)?;
@@ -123,34 +124,39 @@ struct Session<'a, W> {
     begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     cpu_ns_at_start: u64,
+    /// What is still to be described.
+    existing: Existing,
     notes: Vec<Note>,
 }
 
 impl<W: Write> Session<'_, W> {
-    /// What exists already, then samples, then the command.
+    /// What is named and exists already, then samples, then the command; what exists besides is described while samples come.
     fn start(&mut self) -> Result<(), Error> {
-        self.describe_existing();
+        self.describe_named();
         self.cpu_ns_at_start = cpu_ns(self.request);
         self.begun = TicksBegun::at(monotonic_ns());
         self.reader.events.enable()?;
         self.running.release(self.plan.command.as_ref())
     }
 
-    fn describe_existing(&mut self) {
+    fn describe_named(&mut self) {
         if let Some(module) = vdso::of_64_bits() {
             self.reader.write_event(Sideband::Module(module));
         }
-        let existing = match &self.request.target {
+        match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
                 pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, &undescribed(pid)));
-                return;
             }
-            Target::Pids(pids) => pids.clone(),
+            Target::Pids(pids) => {
+                self.existing = Existing::new(pids.iter().copied());
+                self.existing.describe(&mut self.reader, None, Duration::MAX);
+            }
             // The plan takes neither threads nor control groups.
-            Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes(),
-        };
-        self.notes.extend(describe(&mut self.reader, existing));
+            Target::Threads(_) | Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => {
+                self.existing = Existing::new(processes());
+            }
+        }
     }
 
     fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
@@ -172,9 +178,15 @@ impl<W: Write> Session<'_, W> {
                 return Ok(EndReason::MaxSize);
             }
             // A ring wakes us when it passes its mark, not while it stays above.
-            let pause = if self.reader.is_filling() { Duration::from_nanos(SETTLE_NS) } else { POLL };
+            let pause = match self.reader.is_filling() {
+                _ if !self.existing.is_done() => Duration::ZERO,
+                true => Duration::from_nanos(SETTLE_NS),
+                false => POLL,
+            };
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(failed("waiting for samples"))?;
-            self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS));
+            let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
+            self.reader.read(cut_ns);
+            self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             if last_flush.elapsed() >= FLUSH {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
@@ -259,11 +271,16 @@ impl<W: Write> Session<'_, W> {
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),
+            (not_kept.files_over, Note::FilesOverLimit),
+            (not_kept.tables_over, Note::TablesOverLimit),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (self.reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (self.reader.writer.gaps_dropped(), Note::GapsDropped),
             (self.reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
+        let (mappings, samples) = (self.reader.events.sideband.n_untold(), self.reader.resync.n_unclear());
+        self.notes.extend(self.existing.note());
+        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }
 }

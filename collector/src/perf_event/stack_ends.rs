@@ -1,6 +1,7 @@
 //! Where stacks end, which the kernel's samples do not say.
 
 use crate::proc::start_stack;
+use crate::sideband::is_untold;
 use fpprof_recording::model::{Comm, Mmap, Sideband, StackEnd, StackEndSource};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -45,6 +46,10 @@ const MAX_ASKS: u8 = 8;
 /// Likewise so many chunks are searched: those of threads do not have it.
 const MAX_SEARCHES: u8 = 32;
 
+/// Mappings of a process that are kept: as many as it can have (`vm.max_map_count`). Where there are more, with those that
+/// were unmapped, all are forgotten.
+const MAX_MAPPINGS: usize = 65_530;
+
 impl StackEnds {
     /// Takes note of an event of a profiled process.
     ///
@@ -72,9 +77,12 @@ impl StackEnds {
         }
     }
 
-    /// Takes note of a process that exists already.
-    pub(super) fn add(&mut self, pid: u32) {
+    /// Takes note of a process that exists already. With `is_anew`, what it had mapped before does not count any more.
+    pub(super) fn add(&mut self, pid: u32, is_anew: bool) {
         let process = self.processes.entry(pid).or_default();
+        if is_anew {
+            process.mappings = Rc::default();
+        }
         (process.first_stack, process.asks_left) = (start_stack(pid), MAX_ASKS);
         process.searches_left = MAX_SEARCHES;
     }
@@ -113,10 +121,13 @@ impl StackEnds {
 
     fn mmap(&mut self, mmap: &Mmap) {
         // The kernel tells of a first stack before it moves it.
-        if mmap.path == b"[stack]" {
+        if mmap.path == b"[stack]" || is_untold(mmap) {
             return;
         }
         let process = self.processes.entry(mmap.pid).or_default();
+        if process.mappings.len() >= MAX_MAPPINGS {
+            process.mappings = Rc::default();
+        }
         insert(Rc::make_mut(&mut process.mappings), mmap.start, mmap.start.saturating_add(mmap.len));
     }
 }
@@ -222,7 +233,7 @@ mod tests {
     fn first_stacks_end_at_their_start() {
         let mut ends = StackEnds::default();
         let pid = std::process::id();
-        ends.add(pid);
+        ends.add(pid, false);
         let start = start_stack(pid).expect("of one's own process it is known");
         let said = ends.end(pid, start - 64, 5, &[]).expect("an end");
         assert_eq!(said, StackEnd { address: start, source: StackEndSource::StartStack });

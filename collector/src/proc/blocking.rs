@@ -37,6 +37,11 @@ impl Place {
         Self::on(pid, (0, 0))
     }
 
+    /// Whose it is.
+    pub(crate) fn user(self) -> u32 {
+        self.user
+    }
+
     fn on(pid: u32, device: (u32, u32)) -> Self {
         // Of a process that is gone the files can still be opened by their paths.
         Self { user: effective_uid(pid).unwrap_or(u32::MAX), device }

@@ -240,12 +240,17 @@ impl<W: Write> Session<'_, W> {
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
             (not_kept.cut_dumps, Note::DumpsCut),
+            (not_kept.files_over, Note::FilesOverLimit),
+            (not_kept.tables_over, Note::TablesOverLimit),
             (self.request.parser.n_failed(), Note::ParserFailed),
             (reader.tracker.n_left_by_exec(), Note::EventsRemovedByExec),
             (reader.writer.gaps_dropped(), Note::GapsDropped),
             (reader.writer.sideband_dropped(), Note::ProcessEventsDropped),
         ];
         self.notes.extend(missing.counter_share.map(Note::CounterShared));
+        self.notes.extend(self.existing.note());
+        let (mappings, samples) = (reader.sideband.n_untold(), reader.resync.n_unclear());
+        self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }
 

@@ -19,6 +19,6 @@ mod waits;
 
 pub(crate) use meta::{events, meta};
 pub(crate) use reader::{note, write_event};
-pub(crate) use record::{FLUSH, POLL, SETTLE_NS, cpu_ns, load};
+pub(crate) use record::{DESCRIBE, FLUSH, POLL, SETTLE_NS, cpu_ns, load};
 pub(crate) use target::Running;
 pub(crate) use ticks::{TicksBegun, ticks_in};

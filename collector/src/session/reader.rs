@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
-use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
+use crate::sideband::{Known, Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
@@ -49,7 +49,7 @@ pub(super) struct Reader<W> {
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
     gaps: Vec<Gap>,
-    resync: Resync,
+    pub(super) resync: Resync,
 }
 
 /// What a reader needs.
@@ -187,7 +187,7 @@ impl<W: Write> Reader<W> {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
         }
-        if let Some(due) = self.resync.due(&self.sample, self.tracker.describes(self.sample.pid)) {
+        if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
             describe_due(self, due);
         }
         let Sample { pid, time_ns, .. } = self.sample;
@@ -222,7 +222,9 @@ impl<W: Write> Reader<W> {
 
     /// Writes an event that no ring holds.
     pub(super) fn write_event(&mut self, event: Sideband) {
-        self.tracker.apply(&event);
+        if self.tracker.apply(&event) == Verdict::Pass {
+            return;
+        }
         let written = write_event(&mut self.writer, &mut self.modules, event);
         note(&mut self.write_failed, written);
     }
@@ -331,5 +333,13 @@ impl<W: Write> Follows for Reader<W> {
 
     fn write_event(&mut self, event: Sideband) {
         Self::write_event(self, event);
+    }
+
+    fn known_of(&self, pid: u32) -> Known {
+        self.tracker.known_of(pid)
+    }
+
+    fn resync(&mut self) -> &mut Resync {
+        &mut self.resync
     }
 }

@@ -20,7 +20,7 @@ use crate::proc::{Written, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
-use crate::synthesis::{describe, undescribed};
+use crate::synthesis::{Existing, undescribed};
 use crate::sys::{
     ObjectStorage, OpenFiles, Poller, Rusage, SharedMap, StatisticsGuard, StopFlag, monotonic_ns, rusage,
 };
@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// What was collected is on the disk after so long.
 pub(crate) const FLUSH: Duration = Duration::from_secs(1);
+/// So long processes that exist already are described between two looks at the rings.
+pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
 pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
@@ -112,6 +114,7 @@ impl Loaded<'_> {
             cpus: Cpus::new(&plan.cpus),
             throttled_ticks: BTreeMap::new(),
             nested: Nested::default(),
+            existing: Existing::default(),
             notes: refused_statistics.then_some(Note::StatisticsRefused).into_iter().collect(),
             load: ReaderLoad::default(),
         };
@@ -178,14 +181,17 @@ pub(super) struct Session<'a, W> {
     pub(super) throttled_ticks: BTreeMap<u32, u64>,
     /// Losses of probes inside one another's program that are written as gaps, by CPU, and since when more may have come.
     pub(super) nested: Nested,
+    /// What is still to be described.
+    pub(super) existing: Existing,
     pub(super) notes: Vec<Note>,
     load: ReaderLoad,
 }
 
 impl<W: Write> Session<'_, W> {
-    /// What exists already, then samples, then the command.
+    /// What is named and exists already, then samples, then the command. All that exists besides is described while samples come:
+    /// it may be thousands of processes.
     fn start(&mut self) -> Result<(), Error> {
-        self.describe_existing();
+        self.describe_named();
         self.cpu_ns_at_start = cpu_ns(self.request);
         self.begun = TicksBegun::at(monotonic_ns());
         self.nested.since_ns = self.begun.time_ns;
@@ -198,11 +204,11 @@ impl<W: Write> Session<'_, W> {
         self.running.release(self.plan.command.as_ref())
     }
 
-    fn describe_existing(&mut self) {
+    fn describe_named(&mut self) {
         if let Some(module) = vdso::of_64_bits() {
             self.reader.write_event(Sideband::Module(module));
         }
-        let existing = match &self.request.target {
+        let named = match &self.request.target {
             Target::Command { .. } => {
                 let pid = self.running.command_pid();
                 pid.into_iter().for_each(|pid| self.reader.tracker.add(pid, &undescribed(pid)));
@@ -210,9 +216,13 @@ impl<W: Write> Session<'_, W> {
             }
             Target::Pids(pids) => BTreeSet::from_iter(pids.iter().copied()),
             Target::Threads(tids) => tids.iter().filter_map(|&tid| process_of(tid)).collect(),
-            Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => processes().into_iter().collect(),
+            Target::Cgroup { .. } | Target::System | Target::SystemWhile { .. } => {
+                self.existing = Existing::new(processes());
+                return;
+            }
         };
-        self.notes.extend(describe(&mut self.reader, existing));
+        self.existing = Existing::new(named);
+        self.existing.describe(&mut self.reader, None, Duration::MAX);
     }
 
     fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
@@ -232,9 +242,12 @@ impl<W: Write> Session<'_, W> {
             }
             // The doorbell is for what comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
+            let pause = if self.existing.is_done() { pause } else { Duration::ZERO };
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf)?;
-            self.load.measure(|| self.reader.read(monotonic_ns().saturating_sub(SETTLE_NS)));
+            let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
+            self.load.measure(|| self.reader.read(cut_ns));
+            self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller)?;
             if last_flush.elapsed() >= FLUSH {
                 if self.request.encoder_threads.is_none() && self.load.is_high(last_flush.elapsed()) {

@@ -4,9 +4,10 @@
 //! `modules`). The kernel would tell it (`perf_event_attr.build_id`), but then marks the records of everybody else's
 //! events as if they held one: perf 6.1 aborts on that in the middle of its own recording (seen on 6.18).
 //!
-//! `parse` reads records, `order` brings the rings of all CPUs into the order of time, `tracker` knows which
+//! `parse` reads records, `allowance` cuts floods of mappings, `order` brings the rings of all CPUs into the order of time, `tracker` knows which
 //! processes are profiled and what they map, and `sharing` which of them have the same memory.
 
+mod allowance;
 mod order;
 mod parse;
 mod sharing;
@@ -14,8 +15,9 @@ mod source;
 mod throttling;
 mod tracker;
 
+pub(crate) use allowance::{MAPPINGS_A_SECOND, is_untold};
 pub(crate) use parse::{Body, Records};
 pub(crate) use sharing::Sharing;
 pub(crate) use source::{SidebandSource, TOTAL_BYTES, Throttled};
 pub(crate) use throttling::Throttling;
-pub(crate) use tracker::{RunningThreads, Seen, Tracker, Verdict};
+pub(crate) use tracker::{Known, RunningThreads, Seen, Tracker, Verdict};

@@ -1,5 +1,6 @@
 //! The perf events that report what processes do, and their rings.
 
+use super::allowance::Allowance;
 use super::order::{Orderer, to_event};
 use super::parse::{Body, Records};
 use super::throttling::Throttling;
@@ -28,6 +29,7 @@ const _: () = assert!(FEW_CPUS * LARGE_RING_BYTES == 32 << 20 && MANY_CPUS * RIN
 pub(crate) struct SidebandSource {
     cpus: Vec<CpuSource>,
     orderer: Orderer,
+    allowance: Allowance,
     lost: SidebandLoss,
     /// The same events as the kernel counts them.
     counted: u64,
@@ -61,7 +63,14 @@ impl SidebandSource {
     }
 
     fn new(cpus: Vec<CpuSource>) -> Self {
-        Self { cpus, orderer: Orderer::default(), lost: SidebandLoss::default(), counted: 0, bytes: Vec::new() }
+        Self {
+            cpus,
+            orderer: Orderer::default(),
+            allowance: Allowance::default(),
+            lost: SidebandLoss::default(),
+            counted: 0,
+            bytes: Vec::new(),
+        }
     }
 
     /// Opens the events of one thread and all that will descend from it, disabled, with rings of `ring_bytes`.
@@ -100,7 +109,7 @@ impl SidebandSource {
         if let Some(old) = self.cpus.iter_mut().find(|source| source.cpu == cpu) {
             self.bytes.clear();
             old.ring.drain(&mut self.bytes);
-            old.take(&self.bytes, &mut self.orderer, &mut self.lost);
+            old.take(&self.bytes, &mut self.orderer, &mut self.allowance, &mut self.lost);
             let mut throttling = std::mem::take(&mut old.throttling);
             throttling.give_up();
             *old = CpuSource { throttling, ..new };
@@ -137,8 +146,9 @@ impl SidebandSource {
         for source in &mut self.cpus {
             self.bytes.clear();
             source.ring.drain(&mut self.bytes);
-            source.take(&self.bytes, &mut self.orderer, &mut self.lost);
+            source.take(&self.bytes, &mut self.orderer, &mut self.allowance, &mut self.lost);
         }
+        self.allowance.forget();
         self.orderer.release(cut_ns, emit);
     }
 
@@ -153,6 +163,11 @@ impl SidebandSource {
     /// Records that found no room.
     pub(crate) fn lost(&self) -> SidebandLoss {
         SidebandLoss { events: self.lost.events.max(self.counted), ..self.lost }
+    }
+
+    /// Mappings that were not told, as their processes made too many.
+    pub(crate) fn n_untold(&self) -> u64 {
+        self.allowance.n_untold()
     }
 
     /// When CPUs were throttled, once it is over: what has come since the last call.
@@ -197,7 +212,7 @@ impl CpuSource {
         Ok(Self { cpu, ring, event, others: Vec::new(), throttling: Throttling::default() })
     }
 
-    fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, lost: &mut SidebandLoss) {
+    fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, allowance: &mut Allowance, lost: &mut SidebandLoss) {
         for body in (Records { bytes }) {
             match body {
                 Body::Lost(events) => {
@@ -206,7 +221,7 @@ impl CpuSource {
                 }
                 Body::Throttle { time_ns } => self.throttling.begin(time_ns),
                 Body::Unthrottle { time_ns } => self.throttling.end(time_ns),
-                body => to_event(body).into_iter().for_each(|event| orderer.push(event)),
+                body => allowance.apply(body).and_then(to_event).into_iter().for_each(|event| orderer.push(event)),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Which processes are profiled, and what they have mapped.
 
+use super::allowance::is_untold;
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::{Abi, Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -17,7 +18,7 @@ pub(crate) struct Tracker {
     ended: Vec<u32>,
     /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
     /// program that starts processes fast there are many between one look at the samples and the next.
-    former: FxHashMap<u32, Vec<(u64, Mappings)>>,
+    former: FxHashMap<u32, Vec<Former>>,
     /// The last end among those, and what it was when the samples were looked at last.
     last_end_ns: u64,
     seen_ns: u64,
@@ -25,6 +26,9 @@ pub(crate) struct Tracker {
     n_left_by_exec: u64,
     none: Mappings,
 }
+
+/// Until when it counted, and what was mapped.
+type Former = (u64, Mappings);
 
 /// Where a process has something mapped. Shared until one of the sharers changes it: a process that is forked only to exec
 /// copies nothing.
@@ -38,8 +42,10 @@ struct Mappings {
 #[derive(Debug, Default)]
 struct Process {
     mapped: Mappings,
-    /// The last mapping that was to be written.
-    latest: Option<Mapped>,
+    /// The last mappings that were to be written, of which none covers a part of another; [`MAX_LATEST`] at most.
+    latest: Vec<Mapped>,
+    /// Not all that it has mapped was told, or more than is kept apart: see [`MAX_RANGES`].
+    has_missed: bool,
     /// Threads known to run, each with a time at which it did: from `/proc` and from fork events, less those that exited
     /// later. A number would not do: `/proc` may be read before or after an event that is still to come, so the same fork
     /// or exit can be seen twice, and a thread can have the number of one whose exit is still to come.
@@ -50,7 +56,25 @@ struct Process {
     /// From when on everything it has mapped is known; `None` while it is not.
     described_ns: Option<u64>,
     exec: Exec,
+    /// What `/proc` showed of it last is told as by an exec: nothing before counts.
+    is_anew: bool,
 }
+
+/// What is known of a process's mappings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// `/proc` has to be read before its stacks are scrubbed.
+    Nothing,
+    /// Some were not told, or can no longer be told from what lies between them.
+    Some,
+    All,
+}
+
+/// Ranges kept apart of a process: beyond that the nearest are joined, and it is to be described anew. A process has 65,530
+/// mappings at most (`vm.max_map_count`), but those that were unmapped are among these.
+const MAX_RANGES: usize = 4096;
+/// So many mappings of a process are compared with the next.
+const MAX_LATEST: usize = 4;
 
 /// A mapping, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +96,11 @@ impl Mapped {
             identity: mmap.identity,
             hash: FxBuildHasher.hash_one(&mmap.path),
         }
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        let (own_start, len, _) = self.place;
+        own_start < end && start < own_start.saturating_add(len)
     }
 }
 
@@ -141,7 +170,12 @@ impl Tracker {
         let was_described = process.described_ns.is_some();
         let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
             .then(|| Mappings { all: std::mem::take(&mut process.mapped.all), code: Arc::clone(&process.mapped.code) });
-        process.latest = None;
+        process.latest.clear();
+        process.has_missed = false;
+        process.is_anew = seen.is_anew;
+        if seen.is_anew {
+            process.mapped.code = Arc::default();
+        }
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
         if process.threads.is_empty() {
@@ -201,37 +235,53 @@ impl Tracker {
         self.processes.contains_key(&pid)
     }
 
-    /// Whether everything the process has mapped is known. If not, `/proc` has to be read before its stacks are scrubbed.
-    pub(crate) fn describes(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.described_ns.is_some())
+    /// What is known of what the process has mapped.
+    pub(crate) fn known_of(&self, pid: u32) -> Known {
+        match self.processes.get(&pid).filter(|process| process.described_ns.is_some()) {
+            None => Known::Nothing,
+            Some(process) if process.has_missed => Known::Some,
+            Some(_) => Known::All,
+        }
     }
 
     /// A profiled process. One that nothing told of yet has at least its first thread.
     fn known(&mut self, pid: u32) -> Option<&mut Process> {
-        if self.follows_all {
-            let unheard_of = || Process { threads: FxHashMap::from_iter([(pid, 0)]), ..Process::default() };
-            return Some(self.processes.entry(pid).or_insert_with(unheard_of));
-        }
-        self.processes.get_mut(&pid)
+        known(&mut self.processes, self.follows_all, pid)
     }
 
     fn mmap(&mut self, mmap: &Mmap) -> Verdict {
         let end = mmap.start.saturating_add(mmap.len);
-        let Some(process) = self.known(mmap.pid) else { return Verdict::Skip };
-        if mmap.synthesized || mmap.time_ns > process.since_ns {
-            Arc::make_mut(&mut process.mapped.all).insert(mmap.start, end);
-        }
+        let Some(process) = known(&mut self.processes, self.follows_all, mmap.pid) else { return Verdict::Skip };
         let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
-        if is_code {
-            Arc::make_mut(&mut process.mapped.code).insert(mmap.start, end);
+        let was_code = process.mapped.code.overlaps(mmap.start, end);
+        let is_new = mmap.synthesized || mmap.time_ns > process.since_ns;
+        let mut is_full = false;
+        if is_new {
+            is_full = add_range(&mut process.mapped.all, mmap.start, end);
+        } else if let Some((_, former)) = former_at(self.former.get_mut(&mmap.pid), mmap.time_ns) {
+            // What `/proc` has shown already counted for samples before.
+            add_range(&mut former.all, mmap.start, end);
+            if is_code {
+                add_range(&mut former.code, mmap.start, end);
+            }
         }
-        // What `/proc` showed is written whole: what was there before is not known.
-        let is_of_use = is_code || mmap.synthesized || process.mapped.code.overlaps(mmap.start, end);
+        if is_code {
+            is_full |= add_range(&mut process.mapped.code, mmap.start, end);
+        } else if was_code && is_new {
+            Arc::make_mut(&mut process.mapped.code).remove(mmap.start, end);
+        }
+        process.has_missed |= is_new && !mmap.synthesized && (is_full || is_untold(mmap));
+        // What `/proc` showed first is written whole: what was there before is not known.
+        let is_of_use = is_code || was_code || (mmap.synthesized && !process.is_anew);
         // As from a program that loads and unloads a library without end.
-        let mapped = (is_of_use && !mmap.synthesized).then(|| Mapped::of(mmap));
-        let is_as_before = mapped.is_some() && mapped == process.latest;
-        if is_of_use {
-            process.latest = mapped;
+        let mapped = Mapped::of(mmap);
+        let is_as_before = !mmap.synthesized && process.latest.contains(&mapped);
+        if is_of_use && !is_as_before {
+            process.latest.retain(|latest| !latest.overlaps(mmap.start, end));
+            if process.latest.len() >= MAX_LATEST {
+                process.latest.remove(0);
+            }
+            process.latest.push(mapped);
         }
         if std::mem::take(&mut process.exec) == Exec::Left {
             self.n_left_by_exec = self.n_left_by_exec.saturating_sub(1);
@@ -245,7 +295,8 @@ impl Tracker {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
             process.described_ns = Some(comm.time_ns);
-            process.latest = None;
+            process.latest.clear();
+            process.has_missed = false;
             let former = std::mem::take(&mut process.mapped);
             self.keep(comm.pid, comm.time_ns, former);
         }
@@ -272,11 +323,13 @@ impl Tracker {
         let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
         let child = Process {
             mapped: parent.mapped.clone(),
-            latest: parent.latest,
+            latest: parent.latest.clone(),
+            has_missed: parent.has_missed,
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),
             exec: Exec::Done,
+            is_anew: false,
         };
         if self.processes.get(&fork.pid).is_none_or(|described| fork.time_ns > described.since_ns) {
             self.replace(fork.pid, fork.time_ns, Some(child));
@@ -319,6 +372,33 @@ impl Tracker {
         }
         Verdict::Keep
     }
+}
+
+fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -> Option<&mut Process> {
+    if follows_all {
+        let unheard_of = || Process { threads: FxHashMap::from_iter([(pid, 0)]), ..Process::default() };
+        return Some(processes.entry(pid).or_insert_with(unheard_of));
+    }
+    processes.get_mut(&pid)
+}
+
+/// What a process number had mapped before, if that counts at this time.
+fn former_at(former: Option<&mut Vec<Former>>, time_ns: u64) -> Option<&mut Former> {
+    former?.iter_mut().find(|(until_ns, _)| time_ns < *until_ns)
+}
+
+/// Adds a range; says whether there were too many.
+fn add_range(ranges: &mut Arc<MappingRanges>, start: u64, end: u64) -> bool {
+    if ranges.covers(start, end) {
+        return false;
+    }
+    let ranges = Arc::make_mut(ranges);
+    ranges.insert(start, end);
+    let is_full = ranges.len() > MAX_RANGES;
+    if is_full {
+        ranges.join_nearest(MAX_RANGES / 2);
+    }
+    is_full
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ fn monotonic_offset_ns(offsets: &str) -> Option<i64> {
     offsets.lines().find_map(of)
 }
 
+/// CPU time of the calling thread so far, nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// `CLOCK_REALTIME`, nanoseconds since 1970.
 pub(crate) fn realtime_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)

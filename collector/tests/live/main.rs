@@ -5,6 +5,7 @@
 mod balance;
 mod chain;
 mod ending;
+mod floods;
 mod hard_cases;
 mod kernel_names;
 mod perf_event;

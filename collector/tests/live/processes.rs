@@ -1,7 +1,7 @@
 //! Whose samples are taken, and what is said of processes.
 
 use crate::support::{Ended, Taken, build, cpu_time, directory, is_without_data, run, take, take_until};
-use fpprof_collector::{Request, Target};
+use fpprof_collector::{CollectorKind, Request, Target};
 use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -120,6 +120,40 @@ fn programs_that_are_gone_are_kept() {
     let taken = take(&run(&burn, &["150", "remove"], CaptureMode::Fp));
     assert!(is_kept(&taken, burn_name, &burn_bytes), "a program that deletes itself");
     assert!(!burn.exists());
+}
+
+/// Check that samples come before the processes that exist are described, however many these are, and that one that sleeps has
+/// its turn; and that what is sampled at once is known, with either collector.
+#[test]
+fn sampling_does_not_wait_for_descriptions() {
+    let directory = directory();
+    let burn =
+        Ended(Command::new(build("burn", &[], directory.path())).arg("60000").spawn().expect("the program runs"));
+    let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("the program runs"));
+    for collector in [CollectorKind::Ebpf, CollectorKind::PerfEvent] {
+        // Each look at the samples gives one process its turn.
+        let numbers = std::fs::read_dir("/proc").expect("processes").flatten();
+        let is_number = |name: &str| name.parse::<u32>().is_ok();
+        let n_processes = numbers.filter(|entry| entry.file_name().to_str().is_some_and(is_number)).count();
+        let mut looks = 0;
+        let taken = take_until(&Request { collector, ..Request::new(Target::System) }, |progress| {
+            looks += 1;
+            looks > n_processes && progress.samples >= 100
+        });
+        let sampled_for = u64::try_from(taken.outcome.sampled_for.as_nanos()).expect("a time");
+        let began_ns = taken.outcome.end.time_ns - sampled_for;
+        let described = |pid| {
+            let times = taken.sideband.iter().filter_map(move |event| match event {
+                Sideband::Mmap(mmap) if mmap.pid == pid && mmap.synthesized && mmap.prot & 4 != 0 => Some(mmap.time_ns),
+                _ => None,
+            });
+            times.min().expect("it is described")
+        };
+        assert!(described(sleeping.id()) >= began_ns, "{collector:?}");
+        let of_burn = taken.samples.iter().filter(|sample| sample.pid == burn.id()).map(|sample| sample.time_ns);
+        let first_ns = of_burn.min().expect("it is sampled");
+        assert!(described(burn.id()) <= first_ns, "{collector:?}: its first sample has its mappings");
+    }
 }
 
 /// Check that everything is sampled system-wide, but not this process unless asked for, and nothing idle.

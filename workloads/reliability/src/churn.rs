@@ -2,13 +2,14 @@
 
 use crate::cost;
 use crate::place::Place;
-use crate::process::{cpu_s, end_of, mb, parsers, spawn};
+use crate::process::{Ended, compiled, cpu_s, end_of, parsers, pss_mb, spawn};
 use crate::suite::figures;
 use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::fs;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ const MOST_MB: f64 = 64.0;
 const GROWTH_MB: f64 = 4.0;
 const MOST_CPU: f64 = 10.0;
 /// The programs of the storm; the kernel keeps 15 bytes of a name.
-const OURS: [&str; 2] = ["fpprof-reliabil", "true"];
+const OURS: [&str; 3] = ["fpprof-reliabil", "true", "flood"];
 const REPORT_CPU_S: f64 = 4.0;
 const REPORT_MB: f64 = 300.0;
 
@@ -29,23 +30,27 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let path = file.to_str().context("a path that is text")?;
     let longer = (seconds + 5).to_string();
     let mut storm = spawn(place.part("storm").arg(&longer).stderr(Stdio::piped()))?;
+    let _floods = floods(place, dir.path())?;
     let mut recorder = place.fpprof();
     recorder.args(["record", "-q", "-a", "--call-graph", "both", "--duration", &seconds.to_string(), "-o"]).arg(&file);
     let mut recorder = spawn(recorder.stderr(Stdio::piped()))?;
     let begun = Instant::now();
     let pid = recorder.id();
-    let (mut warm, mut last) = (None, None);
+    let (mut warm, mut last, mut peak_mb) = (None, None, 0.0_f64);
     while recorder.try_wait()?.is_none() {
         ensure!(begun.elapsed().as_secs() < seconds * 2 + 60, "the recorder does not end");
-        let cpu = cpu_s(pid).map(|own| own + parsers(pid).into_iter().filter_map(cpu_s).sum::<f64>());
-        if let (Some(rss), Some(peak), Some(cpu)) = (mb(pid, "VmRSS"), mb(pid, "VmHWM"), cpu) {
+        let parsers = parsers(pid);
+        let all =
+            |of: &dyn Fn(u32) -> Option<f64>| Some(of(pid)? + parsers.iter().filter_map(|&pid| of(pid)).sum::<f64>());
+        if let (Some(mb), Some(cpu)) = (all(&pss_mb), all(&cpu_s)) {
             let at = begun.elapsed();
             if at.as_secs() >= WARM && warm.is_none() {
-                warm = Some((at, rss, cpu));
+                warm = Some((at, mb, cpu));
             }
             // What it does after that is its end.
             if at.as_secs() < seconds {
-                last = Some((at, rss, cpu, peak));
+                peak_mb = peak_mb.max(mb);
+                last = Some((at, mb, cpu));
             }
         }
         sleep(Duration::from_millis(200));
@@ -55,7 +60,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     end_of(&mut storm, Duration::from_secs(60))?;
     let said = std::io::read_to_string(storm.stderr.take().context("its stderr")?)?;
     let made = figures(&said);
-    let ((from, warm_mb, warm_cpu), (to, end_mb, end_cpu, peak_mb)) = warm.zip(last).context("it ended too soon")?;
+    let ((from, warm_mb, warm_cpu), (to, end_mb, end_cpu)) = warm.zip(last).context("it ended too soon")?;
     let cpu = (end_cpu - warm_cpu) / (to - from).as_secs_f64() * 100.0;
 
     let json = dir.path().join("report");
@@ -66,7 +71,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     #[expect(clippy::cast_precision_loss, reason = "a size of megabytes")]
     let file_mb = fs::metadata(&file)?.len() as f64 / 1e6;
     let figure = format!(
-        "{seconds} s of {} programs, {} threads and {} mappings a second: {warm_mb:.0} MB after {WARM} s, {end_mb:.0} MB at \
+        "{seconds} s of {} programs, {} threads and {} mappings a second, and two floods of mappings: {warm_mb:.0} MB after {WARM} s, {end_mb:.0} MB at \
          the end, {peak_mb:.0} MB at most; {cpu:.1} % CPU; {file_mb:.1} MB written; {} process events lost; \
          {n_broken} of its {samples} stacks broken; report {:.1} s CPU, {:.0} MB",
         made.text("programs")?,
@@ -79,6 +84,17 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let is_small = peak_mb <= MOST_MB && end_mb <= warm_mb + GROWTH_MB && cpu <= MOST_CPU;
     let is_read = report_cost.cpu_s <= REPORT_CPU_S && report_cost.peak_mb <= REPORT_MB;
     Ok(Found::new(is_small && is_read && n_broken == 0, figure))
+}
+
+/// Programs that map anywhere without end: memory, and their own code.
+fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
+    let program = dir.join("flood");
+    compiled(&place.root.join("collector/tests/programs/flood.c"), &[], &program)?;
+    let flood = |what| {
+        let without_end = i64::MAX.to_string();
+        spawn(Command::new(&program).args([what, "many", &without_end]).arg(dir.join("never")))
+    };
+    ["data", "code"].map(flood).into_iter().collect()
 }
 
 /// Samples of the storm's own programs, and how many of their stacks are broken.

@@ -49,7 +49,7 @@ struct Args {
     #[arg(long)]
     fpprof: Option<PathBuf>,
     /// Seconds of the storm of processes (R8)
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(30..=3600))]
+    #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(30..=3600))]
     seconds: u64,
     /// Damaged files of perf's (R4)
     #[arg(long, default_value_t = 10_000)]

@@ -112,6 +112,12 @@ pub(crate) fn mb(pid: u32, name: &str) -> Option<f64> {
     Some(value.split(' ').next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
+/// The memory of a process, MB: what it shares with others counts in part, so that theirs can be added up.
+pub(crate) fn pss_mb(pid: u32) -> Option<f64> {
+    let value = field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss")?;
+    Some(value.split(' ').next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
+}
+
 /// Children of the threads of a process that parse files for it.
 pub(crate) fn parsers(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

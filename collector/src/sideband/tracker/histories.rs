@@ -22,6 +22,8 @@ struct Look {
     lag_ns: u64,
     /// Samples that make it read `/proc`.
     due: Vec<Due>,
+    /// So many that existed at the start have their turn.
+    turns: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +57,9 @@ struct Run {
     tracker: Tracker,
     /// Everything up to then has been seen.
     seen_ns: u64,
+    /// Existed at the start, and have not had their turn yet.
+    existing: Vec<u32>,
+    pauses: [u8; 3],
 }
 
 impl Run {
@@ -63,8 +68,8 @@ impl Run {
         let past = vec![machine.clone()];
         machine.begin(false);
         let tracker = Tracker::new(about == About::Everything);
-        let (steps, events) = (steps.into_iter(), Vec::new());
-        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0 }
+        let (steps, events, existing) = (steps.into_iter(), Vec::new(), Vec::new());
+        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0, existing, pauses: [0; 3] }
     }
 
     fn steps(&mut self, n: u8) {
@@ -95,7 +100,7 @@ impl Run {
         match about {
             About::Everything => {
                 self.machine.processes.values_mut().for_each(|process| process.is_followed = true);
-                existing.into_iter().for_each(|pid| self.describe_existing(pid, pauses));
+                (self.existing, self.pauses) = (existing, pauses);
             }
             About::Process => {
                 let runs = |pid: &&u32| self.machine.processes[*pid].runs();
@@ -165,7 +170,7 @@ impl Run {
         still.then(|| (running, self.machine.processes[&pid].pages.clone()))
     }
 
-    fn look(&mut self, Look { pause, lag_ns, due }: &Look) {
+    fn look(&mut self, Look { pause, lag_ns, due, turns }: &Look) {
         self.steps(*pause);
         let cut_ns = self.now().saturating_sub(*lag_ns).max(self.seen_ns);
         let mut known = Vec::new();
@@ -181,7 +186,7 @@ impl Run {
         for due in due {
             let sampled: Vec<u32> = (self.seen_ns + 1..=cut_ns).flat_map(|time_ns| self.sampled_at(time_ns)).collect();
             let Some(n) = due.which.checked_rem(sampled.len()) else { continue };
-            if due.is_anew || !self.tracker.describes(sampled[n]) {
+            if due.is_anew || self.tracker.known_of(sampled[n]) == Known::Nothing {
                 self.describe(sampled[n], Some(due), due.pauses);
             }
         }
@@ -190,6 +195,12 @@ impl Run {
         let before_ns = std::mem::replace(&mut self.seen_ns, cut_ns);
         self.assert_not_forgotten();
         self.assert_forgotten(before_ns);
+        for _ in 0..*turns {
+            let Some(pid) = self.existing.pop() else { break };
+            if self.tracker.known_of(pid) == Known::Nothing {
+                self.describe_existing(pid, self.pauses);
+            }
+        }
     }
 
     /// Processes that may have been sampled then.
@@ -216,7 +227,8 @@ impl Run {
 
     fn assert_not_forgotten(&self) {
         for (&pid, process) in &self.past[usize::try_from(self.seen_ns).unwrap()].processes {
-            let is_known = !process.is_followed || !process.runs() || self.tracker.knows(pid);
+            let is_known =
+                !process.is_followed || !process.runs() || self.existing.contains(&pid) || self.tracker.knows(pid);
             assert!(is_known, "{pid} is not known at {}", self.seen_ns);
         }
     }
@@ -248,8 +260,8 @@ fn due() -> impl Strategy<Value = Due> {
 }
 
 fn looks() -> impl Strategy<Value = Vec<Look>> {
-    let look = (0..12u8, 0..6u64, vec(due(), 0..3));
-    vec(look.prop_map(|(pause, lag_ns, due)| Look { pause, lag_ns, due }), 1..16)
+    let look = (0..12u8, 0..6u64, vec(due(), 0..3), 0..4usize);
+    vec(look.prop_map(|(pause, lag_ns, due, turns)| Look { pause, lag_ns, due, turns }), 1..16)
 }
 
 proptest! {
@@ -270,7 +282,7 @@ proptest! {
         run.begin(about, first);
         looks.iter().for_each(|look| run.look(look));
         for _ in 0..2 {
-            run.look(&Look { pause: 0, lag_ns: 0, due: Vec::new() });
+            run.look(&Look { pause: 0, lag_ns: 0, due: Vec::new(), turns: usize::MAX });
         }
     }
 }

@@ -187,6 +187,80 @@ fn code_after<'a>(mappings: impl Iterator<Item = &'a (u64, u64, bool)>) -> BTree
     code
 }
 
+fn ranges_of(tracker: &Tracker, pid: u32) -> Vec<(u64, u64)> {
+    tracker.ranges(&at(pid, 5)).iter().collect()
+}
+
+/// Check that of a process that maps here and there without end only so much is kept, that it includes all of it, and that the
+/// process is then to be described, after which what it has is known again.
+#[test]
+fn mappings_without_end_are_bounded() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    let starts: Vec<u64> = (0..3 * MAX_RANGES as u64).map(|n| (n * 7919 % 100_003) << 13).collect();
+    for (n, &start) in starts.iter().enumerate() {
+        tracker.apply(&mmap(10, start));
+        assert_eq!(tracker.known_of(10), if n < MAX_RANGES { Known::All } else { Known::Some });
+    }
+    let process = &tracker.processes[&10];
+    assert!(
+        process.mapped.all.len() <= MAX_RANGES
+            && process.mapped.code.len() <= MAX_RANGES
+            && process.latest.len() <= MAX_LATEST
+    );
+    assert!(starts.iter().all(|&start| process.mapped.all.contains(start)));
+    tracker.add(10, &Seen { is_anew: true, ..seen(10, 9) });
+    let Sideband::Mmap(shown) = mmap_at(9, 10, 0x1000) else { unreachable!() };
+    tracker.apply(&Sideband::Mmap(Mmap { synthesized: true, ..shown }));
+    assert_eq!((tracker.known_of(10), tracker.processes[&10].mapped.all.len()), (Known::All, 1));
+    assert!(tracker.ranges(&at(10, 8)).contains(starts[0]), "of earlier samples all counts");
+}
+
+/// Check that an event that is late, as `/proc` has shown what it tells, counts for the samples before that.
+#[test]
+fn late_mappings_count_for_earlier_samples() {
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    apply(&mut tracker, &[mmap_at(1, 10, 0x1000)]);
+    tracker.add(10, &Seen { is_anew: true, ..seen(10, 20) });
+    apply(&mut tracker, &[mmap_at(15, 10, 0x8000)]);
+    assert_eq!(tracker.ranges(&at(10, 16)).iter().collect::<Vec<_>>(), [(0x1000, 0x2000), (0x8000, 0x9000)]);
+    assert!(tracker.ranges(&at(10, 20)).is_empty());
+}
+
+/// Check that what was mapped in the place of code, and was not told, is written once as no code, elsewhere not at all, and that
+/// the process is then to be described, unless it executes another program.
+#[test]
+fn untold_mappings_hide_code() {
+    use Verdict::{Keep, Pass};
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    let untold = |start| {
+        let Sideband::Mmap(mmap) = mmap(10, start) else { unreachable!() };
+        Sideband::Mmap(Mmap { prot: 0, flags: 0, ..mmap })
+    };
+    assert_eq!(apply(&mut tracker, &[mmap(10, 0x1000)]), [Keep]);
+    assert_eq!(tracker.known_of(10), Known::All);
+    let events = [untold(0x9000), untold(0x1000), untold(0x1000), mmap(10, 0x1000)];
+    assert_eq!(apply(&mut tracker, &events), [Pass, Keep, Pass, Keep]);
+    assert_eq!(tracker.known_of(10), Known::Some);
+    assert_eq!(ranges_of(&tracker, 10), [(0x1000, 0x2000), (0x9000, 0xa000)]);
+    apply(&mut tracker, &[exec(10, 5)]);
+    assert_eq!(tracker.known_of(10), Known::All);
+}
+
+/// Check that the same few mappings again and again are written once.
+#[test]
+fn alternating_mappings_are_written_once() {
+    use Verdict::{Keep, Pass};
+    let mut tracker = Tracker::new(false);
+    tracker.add(10, &seen(10, 0));
+    let two = [mmap(10, 0x1000), mmap(10, 0x8000)];
+    assert_eq!(apply(&mut tracker, &two), [Keep; 2]);
+    assert_eq!(apply(&mut tracker, &two), [Pass; 2]);
+    assert_eq!(apply(&mut tracker, &[mmap(10, 0x800), mmap(10, 0x1000)]), [Keep; 2], "one over the other");
+}
+
 proptest! {
     /// Check that without the mappings that are passed over, the same code is in the same places; and that those without code
     /// in places of their own are passed over, as is the same mapping once more.

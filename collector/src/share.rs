@@ -1,0 +1,118 @@
+//! What the processes of one user may take of what there is for all.
+
+use rustc_hash::FxHashMap;
+
+/// A number of things that users share: one may have as many as there would be left for the others, which is half of all for
+/// the first.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    most: u64,
+    taken: u64,
+    by_user: FxHashMap<u32, u64>,
+}
+
+impl Shares {
+    pub(crate) fn new(most: u64) -> Self {
+        Self { most, taken: 0, by_user: FxHashMap::default() }
+    }
+
+    /// Takes `n` for a user; says whether there were so many for this one.
+    pub(crate) fn take(&mut self, user: u32, n: u64) -> bool {
+        let own = self.by_user.get(&user).copied().unwrap_or(0).saturating_add(n);
+        let taken = self.taken.saturating_add(n);
+        if taken.saturating_add(own) > self.most {
+            return false;
+        }
+        self.taken = taken;
+        self.by_user.insert(user, own);
+        true
+    }
+
+    /// How many there are for a user.
+    pub(crate) fn left(&self, user: u32) -> u64 {
+        let own = self.by_user.get(&user).copied().unwrap_or(0);
+        self.most.saturating_sub(self.taken).saturating_sub(own) / 2
+    }
+
+    /// Gives back what a user has taken.
+    pub(crate) fn give_back(&mut self, user: u32, n: u64) {
+        self.taken = self.taken.saturating_sub(n);
+        if let Some(own) = self.by_user.get_mut(&user) {
+            *own = own.saturating_sub(n);
+            if *own == 0 {
+                self.by_user.remove(&user);
+            }
+        }
+    }
+}
+
+/// Time that is spent on each user's behalf: some at once, and a part of all time after that.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    at_once_ns: u64,
+    /// One part in so many.
+    part: u64,
+    /// Until when it takes each to have everything again.
+    until_ns: FxHashMap<u32, u64>,
+}
+
+impl Credit {
+    pub(crate) fn new(at_once_ns: u64, part: u64) -> Self {
+        Self { at_once_ns, part, until_ns: FxHashMap::default() }
+    }
+
+    /// Whether nobody owes anything.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.until_ns.is_empty()
+    }
+
+    /// Whether more may be spent on a user.
+    pub(crate) fn has(&self, user: u32, now_ns: u64) -> bool {
+        let most_ns = now_ns.saturating_add(self.at_once_ns.saturating_mul(self.part));
+        self.until_ns.get(&user).is_none_or(|&until_ns| until_ns <= most_ns)
+    }
+
+    /// Takes note of what was spent.
+    pub(crate) fn spend(&mut self, user: u32, now_ns: u64, spent_ns: u64) {
+        let until_ns = self.until_ns.entry(user).or_default();
+        *until_ns = (*until_ns).max(now_ns).saturating_add(spent_ns.saturating_mul(self.part));
+    }
+
+    /// Forgets those who have everything again.
+    pub(crate) fn forget(&mut self, now_ns: u64) {
+        self.until_ns.retain(|_, until_ns| *until_ns > now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that one user leaves as much as he has, that the next has half of that, and that what is given back can be taken.
+    #[test]
+    fn users_leave_something_to_others() {
+        let mut shares = Shares::new(100);
+        let mut all = |user| (0..1000).filter(|_| shares.take(user, 1)).count();
+        assert_eq!([1, 2, 3, 1].map(&mut all), [50, 25, 12, 0]);
+        assert_eq!([1, 4].map(|user| shares.left(user)), [0, 6]);
+        (0..30).for_each(|_| shares.give_back(1, 1));
+        assert!(shares.take(2, 1) && !shares.take(4, 100));
+        shares.give_back(1, 20);
+        assert!(!shares.by_user.contains_key(&1));
+    }
+
+    /// Check that a user has some time at once and a part of all time, and others theirs.
+    #[test]
+    fn time_comes_back_in_part() {
+        let mut credit = Credit::new(100, 10);
+        credit.spend(1, 5, 100);
+        assert!(credit.has(1, 5), "as much as there is at once");
+        credit.spend(1, 5, 20);
+        assert_eq!([5, 204, 205].map(|now_ns| credit.has(1, now_ns)), [false, false, true]);
+        assert!(credit.has(2, 5) && !credit.is_whole());
+        credit.forget(1204);
+        assert!(!credit.is_whole());
+        credit.forget(1205);
+        assert!(credit.is_whole());
+    }
+}

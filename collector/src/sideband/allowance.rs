@@ -1,0 +1,185 @@
+//! How many mappings of a process are told.
+//!
+//! One that maps and unmaps without end must cost neither the recorder its time nor others their events.
+
+use super::parse::Body;
+use fpprof_recording::model::{FileIdentity, Mmap};
+use rustc_hash::FxHashMap;
+
+/// Mappings with code, and as many without, that are told of a process in a second: a library has five.
+pub(crate) const MAPPINGS_A_SECOND: u64 = 1_000;
+/// So many at once, as of a program with many libraries.
+const BURST: u64 = 4_096;
+/// So many at least once a program is executed, whoever did that.
+const PROGRAM: u64 = 128;
+const NS_A_MAPPING: u64 = 1_000_000_000 / MAPPINGS_A_SECOND;
+
+/// A token bucket for each process. Of mappings beyond, the tracker learns where there was code, and that there were some.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    processes: FxHashMap<u32, Used>,
+    /// The last time of a mapping.
+    last_ns: u64,
+    n_untold: u64,
+}
+
+/// When a process will have its whole allowance again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    code_ns: u64,
+    data_ns: u64,
+    /// The tracker is told, or about to be, that there is more without code.
+    is_data_told: bool,
+}
+
+/// Whether it is only known that something was mapped there: the kernel says of each mapping whether it is shared or private.
+pub(crate) fn is_untold(mmap: &Mmap) -> bool {
+    mmap.flags == 0
+}
+
+impl Allowance {
+    /// Takes note of an event, in about the order of time; gives it, or what is told in its place.
+    pub(crate) fn apply(&mut self, event: Body) -> Option<Body> {
+        match event {
+            Body::Mmap(mmap) => return self.mmap(mmap).map(Body::Mmap),
+            // A process that is made only to map has what its parent has left.
+            Body::Fork(ref fork) if fork.pid != fork.parent_pid => {
+                if let Some(&used) = self.processes.get(&fork.parent_pid) {
+                    self.processes.insert(fork.pid, used);
+                }
+            }
+            // What was missing before does not matter any more, and the program is loaded.
+            Body::Comm(ref comm) if comm.exec => {
+                if let Some(used) = self.processes.get_mut(&comm.pid) {
+                    let most_ns = comm.time_ns.saturating_add((BURST - PROGRAM) * NS_A_MAPPING);
+                    let Used { code_ns, data_ns, .. } = *used;
+                    *used = Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), is_data_told: false };
+                }
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    fn mmap(&mut self, mmap: Mmap) -> Option<Mmap> {
+        let used = self.processes.entry(mmap.pid).or_default();
+        self.last_ns = self.last_ns.max(mmap.time_ns);
+        let is_code = mmap.prot & libc::PROT_EXEC.cast_unsigned() != 0;
+        let full_ns = if is_code { &mut used.code_ns } else { &mut used.data_ns };
+        let next_ns = (*full_ns).max(mmap.time_ns).saturating_add(NS_A_MAPPING);
+        if next_ns.saturating_sub(mmap.time_ns) <= BURST * NS_A_MAPPING {
+            *full_ns = next_ns;
+            return Some(mmap);
+        }
+        self.n_untold += 1;
+        if !is_code && std::mem::replace(&mut used.is_data_told, true) {
+            return None;
+        }
+        let Mmap { time_ns, pid, tid, start, len, .. } = mmap;
+        Some(Mmap {
+            time_ns,
+            pid,
+            tid,
+            start,
+            len,
+            file_offset: 0,
+            prot: 0,
+            flags: 0,
+            path: Vec::new(),
+            identity: FileIdentity::default(),
+            synthesized: false,
+        })
+    }
+
+    /// To be called when all events that there are were taken in: forgets processes that have their whole allowance.
+    pub(crate) fn forget(&mut self) {
+        let last_ns = self.last_ns;
+        self.processes.retain(|_, used| {
+            used.is_data_told = false;
+            used.code_ns.max(used.data_ns) > last_ns
+        });
+    }
+
+    /// Mappings that were not told as they were.
+    pub(crate) fn n_untold(&self) -> u64 {
+        self.n_untold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::{Comm, Fork};
+
+    const CODE: u32 = 5;
+    const DATA: u32 = 3;
+
+    fn mapping(time_ns: u64, pid: u32, prot: u32) -> Body {
+        let (path, identity) = (b"/lib".to_vec(), FileIdentity::default());
+        let (start, len, file_offset, flags) = (0x1000, 0x2000, 0, 2);
+        Body::Mmap(Mmap {
+            time_ns,
+            pid,
+            tid: pid,
+            start,
+            len,
+            file_offset,
+            prot,
+            flags,
+            path,
+            identity,
+            synthesized: false,
+        })
+    }
+
+    /// Whether mappings are told, each as it is; `None` for those of which nothing is.
+    fn told(allowance: &mut Allowance, mappings: impl Iterator<Item = Body>) -> Vec<Option<bool>> {
+        let is_told = |mapping: Body| match allowance.apply(mapping.clone())? {
+            Body::Mmap(mmap) if is_untold(&mmap) => {
+                assert_eq!((mmap.start, mmap.len, mmap.prot, mmap.path.len()), (0x1000, 0x2000, 0, 0));
+                Some(false)
+            }
+            told => Some(told == mapping),
+        };
+        mappings.map(is_told).collect()
+    }
+
+    /// Check that of a flood so many mappings are told as the allowance has, of code all places, of data the first place after
+    /// each look and after an exec, and that others are told all.
+    #[test]
+    fn a_flood_is_cut() {
+        let mut allowance = Allowance::default();
+        let burst = usize::try_from(BURST).unwrap();
+        for (prot, expected) in [(CODE, [Some(false); 3]), (DATA, [Some(false), None, None])] {
+            let all = told(&mut allowance, (0..BURST + 3).map(|_| mapping(5, 7, prot)));
+            assert!(all[..burst].iter().all(|told| *told == Some(true)));
+            assert_eq!(all[burst..], expected);
+            assert_eq!(told(&mut allowance, std::iter::once(mapping(5, 8, prot))), [Some(true)], "another process");
+        }
+        assert_eq!(allowance.n_untold(), 6);
+        let one = |allowance: &mut Allowance, time_ns| told(allowance, std::iter::once(mapping(time_ns, 7, DATA)))[0];
+        allowance.forget();
+        assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
+        allowance.apply(Body::Comm(Comm { time_ns: 5, pid: 7, tid: 7, comm: Vec::new(), exec: true, start_ticks: 0 }));
+        let program = told(&mut allowance, (0..PROGRAM).map(|_| mapping(5, 7, DATA)));
+        assert!(program.iter().all(|told| *told == Some(true)));
+        assert_eq!([5, 5].map(|time_ns| one(&mut allowance, time_ns)), [Some(false), None]);
+        let later_ns = 5 + NS_A_MAPPING;
+        assert_eq!([later_ns, later_ns].map(|time_ns| one(&mut allowance, time_ns)), [Some(true), None]);
+    }
+
+    /// Check that a child has what its parent has left, and that only processes that have used something are remembered.
+    #[test]
+    fn children_share_an_allowance() {
+        let mut allowance = Allowance::default();
+        told(&mut allowance, (0..BURST).map(|_| mapping(5, 7, CODE)));
+        allowance.apply(Body::Fork(Fork { time_ns: 5, pid: 9, tid: 9, parent_pid: 7, parent_tid: 7 }));
+        assert_eq!(told(&mut allowance, std::iter::once(mapping(5, 9, CODE))), [Some(false)]);
+        told(&mut allowance, std::iter::once(mapping(5 + NS_A_MAPPING, 8, CODE)));
+        allowance.forget();
+        assert_eq!(allowance.processes.len(), 3);
+        told(&mut allowance, std::iter::once(mapping(5 + (BURST + 1) * NS_A_MAPPING, 1, CODE)));
+        allowance.forget();
+        assert_eq!(allowance.processes.len(), 1);
+    }
+}

@@ -1,0 +1,63 @@
+//! Programs that map and unmap without end.
+
+use crate::support::{Ended, build, cpu_time, directory, hex_numbers, take_until};
+use fpprof_collector::{Note, Request, Target};
+use fpprof_recording::model::{CaptureMode, Mmap, Sideband};
+use std::process::Command;
+use std::time::Duration;
+
+/// More than a process may have told in a minute and a half.
+const N: usize = 100_000;
+
+/// Check that of a flood of mappings a part is recorded, which is said, that what the process has mapped at last is known all the
+/// same, and that of another program nothing is missing; whatever is mapped, wherever.
+#[test]
+fn floods_of_mappings_are_cut() {
+    let directory = directory();
+    let (flood, burn) = (build("flood", &[], directory.path()), build("burn", &[], directory.path()));
+    for (what, places) in [("data", "one"), ("data", "many"), ("code", "two"), ("code", "many")] {
+        let said = directory.path().join(format!("{what}-{places}"));
+        let mut command = Command::new(&flood);
+        let mut flooding = None;
+        let mut enough = None;
+        let mut other = None;
+        let request = Request { mode: CaptureMode::Fp, ..Request::new(Target::System) };
+        let taken = take_until(&request, |progress| {
+            if progress.samples == 0 && flooding.is_some() {
+                return false;
+            }
+            let start = || Ended(command.args([what, places, &N.to_string()]).arg(&said).spawn().expect("it runs"));
+            let pid = flooding.get_or_insert_with(start).id();
+            if !said.exists() {
+                return false;
+            }
+            let burning =
+                other.get_or_insert_with(|| Ended(Command::new(&burn).arg("60000").spawn().expect("it runs")));
+            let &mut (own, others) = enough.get_or_insert_with(|| {
+                // Until the recorder has the time to read what it has mapped.
+                let more = Duration::from_secs(1);
+                (cpu_time(pid) + more, cpu_time(burning.id()) + more)
+            });
+            cpu_time(pid) >= own && cpu_time(burning.id()) >= others
+        });
+        let (pid, other) = (flooding.expect("a flood").id(), other.expect("another program").id());
+        let copy = hex_numbers(&said)[0];
+        let mappings = |pid: u32| {
+            taken.sideband.iter().filter_map(move |event| match event {
+                Sideband::Mmap(mmap) if mmap.pid == pid => Some(mmap),
+                _ => None,
+            })
+        };
+        let (n, notes) = (mappings(pid).count(), &taken.outcome.notes);
+        assert!(n < N / 2, "{what} {places}: {n} mappings are recorded; {notes:?}");
+        let not_recorded = notes.iter().find_map(|note| match note {
+            Note::MappingsNotRecorded { mappings, .. } => Some(*mappings),
+            _ => None,
+        });
+        assert!(not_recorded.is_some_and(|n| n > 0), "{what} {places}: {notes:?}");
+        let is_copy = |mmap: &&Mmap| mmap.start == copy && mmap.prot & 4 != 0 && mmap.path.ends_with(b"/flood");
+        assert!(mappings(pid).any(|mmap| is_copy(&mmap)), "{what} {places}: the code that runs at last is known");
+        let burning = mappings(other).filter(|mmap| mmap.path.ends_with(b"/burn") && mmap.prot & 4 != 0);
+        assert!(burning.count() > 0 && taken.samples.iter().any(|sample| sample.pid == other), "{what} {places}");
+    }
+}
