@@ -88,7 +88,10 @@ impl JitDumps {
             let left = usize::try_from(self.bytes.left(dump.user)).unwrap_or(usize::MAX);
             let room = MAX_DUMP_BYTES.saturating_sub(position.bytes).min(left);
             let is_first = position.offset == 0;
-            let parsed = dump.file.as_ref().and_then(|file| parser.parse(file, ParseTask::JitDump { position, room }));
+            let parsed = dump
+                .file
+                .as_ref()
+                .and_then(|file| parser.parse(file, dump.user, ParseTask::JitDump { position, room }));
             let Some(ParsedFile { found: Found::Records { position, is_cut }, bytes }) = parsed else { continue };
             (dump.position, dump.is_cut) = (position, Some(is_cut));
             if is_first || bytes.len() > HEADER_BYTES {

@@ -73,6 +73,8 @@ pub(crate) struct Omitted {
     pub(crate) files_over: u64,
     /// Processes and dumps that were not looked at, as there were too many.
     pub(crate) tables_over: u64,
+    /// Files and directories that were not looked at, as others of their user had been waited for too long.
+    pub(crate) slow: u64,
 }
 
 impl Modules {
@@ -129,7 +131,7 @@ impl Modules {
         }
         let opened = self.open(place, mmap);
         if mmap.identity.build_id.is_none() {
-            mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(&opened.file));
+            mmap.identity.build_id = opened.as_ref().and_then(|opened| self.build_id(place, &opened.file));
         }
         self.files.insert(key, mmap.identity.build_id);
         let (path, identity) = (mmap.path.clone(), mmap.identity);
@@ -170,8 +172,8 @@ impl Modules {
         self.saver.tell(Job::Table(pid, place, directory));
     }
 
-    fn build_id(&self, file: &File) -> Option<BuildId> {
-        match self.parser.parse(file, ParseTask::BuildId)? {
+    fn build_id(&mut self, place: Place, file: &File) -> Option<BuildId> {
+        match self.calls.wait(place, || self.parser.parse(file, place.user(), ParseTask::BuildId)).flatten()? {
             ParsedFile { found: Found::Bytes, bytes } => BuildId::new(&bytes),
             _ => None,
         }
@@ -217,7 +219,8 @@ impl Modules {
             self.saver.tell(Job::Bytes(names));
         }
         let found = self.saver.finish(emit);
-        Omitted { files_over: self.n_over.files_over, tables_over: self.n_over.tables_over, ..found }
+        let Omitted { files_over, tables_over, .. } = self.n_over;
+        Omitted { files_over, tables_over, slow: self.calls.n_left_out(), ..found }
     }
 }
 

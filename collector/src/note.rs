@@ -72,6 +72,10 @@ pub enum Note {
     FilesOverLimit(u64),
     /// So many processes with compiled code, or dumps of it, were not looked at: there were too many, of one user or of all.
     TablesOverLimit(u64),
+    /// So many files were not looked at, as others of the same user had been waited for too long.
+    FilesTooSlow(u64),
+    /// So many files were not parsed, as the parser of the request had failed too often on files of their user, or of all.
+    FilesNotParsed(u64),
     /// Of processes that made mappings too fast, so many mappings were not recorded. So many samples of such processes were
     /// taken before what they had mapped was read again.
     MappingsNotRecorded {
@@ -137,6 +141,8 @@ impl Note {
             Self::StatisticsRefused => (None, STATISTICS_REFUSED.into()),
             Self::FilesOverLimit(n) => n_words(n, FILES_OVER_LIMIT),
             Self::TablesOverLimit(n) => n_words(n, TABLES_OVER_LIMIT),
+            Self::FilesTooSlow(n) => n_words(n, FILES_TOO_SLOW),
+            Self::FilesNotParsed(n) => n_words(n, FILES_NOT_PARSED),
             Self::MappingsNotRecorded { mappings, samples } => {
                 let limit = format!("of processes that made more than {MAPPINGS_A_SECOND} a second");
                 (Some(*mappings), format!("mappings {limit} were not recorded; {samples} {MAPPINGS_UNKNOWN}").into())
@@ -171,6 +177,10 @@ const FILES_OVER_LIMIT: &str = "mappings of files have no build id, and the file
     user, or all together, ran too many files";
 const TABLES_OVER_LIMIT: &str = "processes with JIT code or jitdumps were left out, and their code has no names: one user, or all \
     together, had too many; record fewer with -p";
+const FILES_TOO_SLOW: &str =
+    "times a file was left out, without build id or JIT symbols: the file systems of its user are too slow";
+const FILES_NOT_PARSED: &str = "files were left out after the process that parses had failed too often on files of the same \
+    user, or of all";
 const MAPPINGS_UNKNOWN: &str = "of their samples came before their mappings were read from /proc again: names and \
     callers may be missing there";
 const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that needs CAP_SYS_ADMIN";

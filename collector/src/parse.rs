@@ -9,6 +9,7 @@ use crate::jit_dumps::{self, JitDumpPosition};
 use crate::modules::without_data;
 use crate::perf_maps::whole_lines;
 use crate::proc::read_build_id;
+pub use crate::share::Credit;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -81,8 +82,9 @@ pub const MAX_PARSED_BYTES: u64 = 40 << 20;
 
 /// Parses files.
 pub trait FileParser: std::fmt::Debug + Send + Sync {
-    /// Does `task`; `None` if it crashed or took too long over this file.
-    fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile>;
+    /// Does `task` with a file that a process of `user` runs; `None` if it crashed or took too long over this file, or did so too
+    /// often lately.
+    fn parse(&self, file: &File, user: u32, task: ParseTask) -> Option<ParsedFile>;
 
     /// Processes that do it, which are not to be profiled.
     fn pids(&self) -> Vec<u32> {
@@ -98,6 +100,11 @@ pub trait FileParser: std::fmt::Debug + Send + Sync {
     fn n_failed(&self) -> u64 {
         0
     }
+
+    /// How many files it did not begin with, as it had failed too often.
+    fn n_left_out(&self) -> u64 {
+        0
+    }
 }
 
 /// Parses in the calling thread, with the rights of this process.
@@ -105,7 +112,7 @@ pub trait FileParser: std::fmt::Debug + Send + Sync {
 pub struct ParseHere;
 
 impl FileParser for ParseHere {
-    fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile> {
+    fn parse(&self, file: &File, _user: u32, task: ParseTask) -> Option<ParsedFile> {
         Some(parse(file, task))
     }
 }

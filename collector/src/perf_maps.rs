@@ -134,7 +134,7 @@ impl Table {
             self.read = (inode, 0);
         }
         while self.read.1 < len {
-            let parsed = parser.parse(file, ParseTask::PerfMap { offset: self.read.1 });
+            let parsed = parser.parse(file, self.place.user(), ParseTask::PerfMap { offset: self.read.1 });
             let Some(ParsedFile { found: Found::Lines(bytes), bytes: lines }) = parsed else { return false };
             if bytes == 0 {
                 break;

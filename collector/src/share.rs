@@ -46,9 +46,10 @@ impl Shares {
     }
 }
 
-/// Time that is spent on each user's behalf: some at once, and a part of all time after that.
+/// Time that is spent on each user's behalf: some at once, and a part of all time after that. Times are nanoseconds of any one
+/// clock, users are numbers.
 #[derive(Debug)]
-pub(crate) struct Credit {
+pub struct Credit {
     at_once_ns: u64,
     /// One part in so many.
     part: u64,
@@ -57,29 +58,33 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    pub(crate) fn new(at_once_ns: u64, part: u64) -> Self {
+    /// So much for each user at once, and one part in so many of the time.
+    #[must_use]
+    pub fn new(at_once_ns: u64, part: u64) -> Self {
         Self { at_once_ns, part, until_ns: FxHashMap::default() }
     }
 
     /// Whether nobody owes anything.
-    pub(crate) fn is_whole(&self) -> bool {
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
         self.until_ns.is_empty()
     }
 
     /// Whether more may be spent on a user.
-    pub(crate) fn has(&self, user: u32, now_ns: u64) -> bool {
+    #[must_use]
+    pub fn has(&self, user: u32, now_ns: u64) -> bool {
         let most_ns = now_ns.saturating_add(self.at_once_ns.saturating_mul(self.part));
         self.until_ns.get(&user).is_none_or(|&until_ns| until_ns <= most_ns)
     }
 
     /// Takes note of what was spent.
-    pub(crate) fn spend(&mut self, user: u32, now_ns: u64, spent_ns: u64) {
+    pub fn spend(&mut self, user: u32, now_ns: u64, spent_ns: u64) {
         let until_ns = self.until_ns.entry(user).or_default();
         *until_ns = (*until_ns).max(now_ns).saturating_add(spent_ns.saturating_mul(self.part));
     }
 
     /// Forgets those who have everything again.
-    pub(crate) fn forget(&mut self, now_ns: u64) {
+    pub fn forget(&mut self, now_ns: u64) {
         self.until_ns.retain(|_, until_ns| *until_ns > now_ns);
     }
 }

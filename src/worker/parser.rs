@@ -2,12 +2,12 @@
 //!
 //! The recorder opens such a file and hands it over with what is to be taken from it. Two processes without privileges
 //! parse: one for build ids, for which the thread that reads the rings waits, and one for all that takes longer. One that
-//! crashes or takes too long is replaced, a few times; its file is left out, which the recording says.
+//! crashes or takes too long is replaced, so often as [`Patience`] says; its file is left out, which the recording says.
 
 use super::message::{receive, send};
 use super::{confine, cpu_time, is_privileged, start};
 use anyhow::Context as _;
-use fpprof_collector::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseHere, ParseTask, ParsedFile, parse};
+use fpprof_collector::parse::{Credit, FileParser, Found, MAX_PARSED_BYTES, ParseHere, ParseTask, ParsedFile, parse};
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -18,15 +18,20 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long the recorder waits for a build id: it reads no ring meanwhile. Files of a network may be slow.
 const BUILD_ID_LIMIT: Duration = Duration::from_secs(1);
 /// How long it waits for anything else.
 const CONTENTS_LIMIT: Duration = Duration::from_secs(10);
-/// How often each of the two is started again.
-const MAX_RESTARTS: u32 = 16;
+/// A failure counts as a second of what is spent on a user's files: so many at once, and one in so many seconds.
+const FAILURE_NS: u64 = 1_000_000_000;
+const FAILURES_OF_USER: u64 = 4;
+const SECONDS_A_FAILURE_OF_USER: u64 = 30;
+/// The same of all users together, which is how often the processes are started again.
+const FAILURES: u64 = 16;
+const SECONDS_A_FAILURE: u64 = 4;
 /// Memory of such a process: a file, what is taken of it, and the program itself.
 const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Files it has open: three, and the one that it parses.
@@ -41,7 +46,14 @@ pub(crate) fn parser() -> anyhow::Result<Arc<dyn FileParser>> {
         return Ok(Arc::new(ParseHere));
     }
     let (build_ids, contents) = (Slot::start(BUILD_ID_LIMIT)?, Slot::start(CONTENTS_LIMIT)?);
-    Ok(Arc::new(ConfinedParser { build_ids, contents, n_failed: AtomicU64::new(0), ended_ns: AtomicU64::new(0) }))
+    Ok(Arc::new(ConfinedParser {
+        build_ids,
+        contents,
+        patience: Mutex::new(Patience::default()),
+        n_failed: AtomicU64::new(0),
+        n_left_out: AtomicU64::new(0),
+        ended_ns: AtomicU64::new(0),
+    }))
 }
 
 /// Parses in two processes without privileges.
@@ -49,7 +61,9 @@ pub(crate) fn parser() -> anyhow::Result<Arc<dyn FileParser>> {
 struct ConfinedParser {
     build_ids: Slot,
     contents: Slot,
+    patience: Mutex<Patience>,
     n_failed: AtomicU64,
+    n_left_out: AtomicU64,
     /// CPU time of processes that have ended.
     ended_ns: AtomicU64,
 }
@@ -57,18 +71,49 @@ struct ConfinedParser {
 /// A process that is replaced when it fails.
 #[derive(Debug)]
 struct Slot {
-    running: Mutex<Running>,
+    running: Mutex<Option<Process>>,
     limit: Duration,
     /// Number of the process, 0 for none. Beside the lock, which is held while a file is parsed.
     pid: AtomicU32,
 }
 
-/// A process, if it runs.
+/// How much is done for files that make the processes fail: nobody's use up what there is for others.
 #[derive(Debug)]
-struct Running {
-    process: Option<Process>,
-    /// How often it was started again.
-    n_starts: u32,
+pub(super) struct Patience {
+    of_user: Credit,
+    of_all: Credit,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            of_user: Credit::new(FAILURES_OF_USER * FAILURE_NS, SECONDS_A_FAILURE_OF_USER),
+            of_all: Credit::new(FAILURES * FAILURE_NS, SECONDS_A_FAILURE),
+        }
+    }
+}
+
+impl Patience {
+    /// Whether a file of this user is parsed.
+    pub(super) fn lasts(&mut self, user: u32, now_ns: u64) -> bool {
+        self.of_user.forget(now_ns);
+        self.of_user.has(user, now_ns) && self.of_all.has(ALL, now_ns)
+    }
+
+    /// Takes note of a file of this user at which a process failed.
+    pub(super) fn failed(&mut self, user: u32, now_ns: u64) {
+        self.of_user.spend(user, now_ns, FAILURE_NS);
+        self.of_all.spend(ALL, now_ns, FAILURE_NS);
+    }
+}
+
+/// In place of a user.
+const ALL: u32 = 0;
+
+/// Nanoseconds since this was asked first.
+fn now_ns() -> u64 {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug)]
@@ -80,11 +125,17 @@ struct Process {
 }
 
 impl FileParser for ConfinedParser {
-    fn parse(&self, file: &File, task: ParseTask) -> Option<ParsedFile> {
+    fn parse(&self, file: &File, user: u32, task: ParseTask) -> Option<ParsedFile> {
         let slot = if task == ParseTask::BuildId { &self.build_ids } else { &self.contents };
+        let patience = || self.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        if !patience().lasts(user, now_ns()) {
+            self.n_left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         let (parsed, ended) = slot.parse(file, task);
         if parsed.is_none() {
             self.n_failed.fetch_add(1, Ordering::Relaxed);
+            patience().failed(user, now_ns());
         }
         self.ended_ns.fetch_add(u64::try_from(ended.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         parsed
@@ -103,25 +154,28 @@ impl FileParser for ConfinedParser {
     fn n_failed(&self) -> u64 {
         self.n_failed.load(Ordering::Relaxed)
     }
+
+    fn n_left_out(&self) -> u64 {
+        self.n_left_out.load(Ordering::Relaxed)
+    }
 }
 
 impl Slot {
     fn start(limit: Duration) -> anyhow::Result<Self> {
         let process = Process::start(limit)?;
         let pid = AtomicU32::new(process.child.id());
-        Ok(Self { running: Mutex::new(Running { process: Some(process), n_starts: 0 }), limit, pid })
+        Ok(Self { running: Mutex::new(Some(process)), limit, pid })
     }
 
     /// What was parsed, and the CPU time of a process that had to be ended for it.
     fn parse(&self, file: &File, task: ParseTask) -> (Option<ParsedFile>, Duration) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.process.is_none() && running.n_starts < MAX_RESTARTS {
-            running.n_starts = running.n_starts.saturating_add(1);
-            running.process = Process::start(self.limit).ok();
-            self.pid.store(running.process.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
+        if running.is_none() {
+            *running = Process::start(self.limit).ok();
+            self.pid.store(running.as_ref().map_or(0, |process| process.child.id()), Ordering::Relaxed);
         }
-        let parsed = running.process.as_ref().and_then(|process| process.parse(file, task).ok());
-        let ended = if parsed.is_none() { running.process.take() } else { None };
+        let parsed = running.as_ref().and_then(|process| process.parse(file, task).ok());
+        let ended = if parsed.is_none() { running.take() } else { None };
         let cpu_time = ended.as_ref().map_or(Duration::ZERO, |process| {
             self.pid.store(0, Ordering::Relaxed);
             cpu_time(process.child.id())

@@ -1,6 +1,7 @@
 use super::Files;
 use super::broker::answer;
 use super::message::{Reply, Request, receive, send};
+use super::parser::Patience;
 use fpprof_analysis::modules::{FileModules, Missing};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
@@ -46,6 +47,28 @@ fn only_what_is_needed_is_opened() {
         assert!(matches!(reply, Reply::Failed(None, _)) && file.is_none(), "{reply:?}");
     }
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+}
+
+/// Check that a user's files at which parsers fail are left out after some, and those of all after more, and that others are
+/// parsed until then and all again with time.
+#[test]
+fn failing_files_are_left_out_for_a_while() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut patience = Patience::default();
+    let fails = |patience: &mut Patience, user| {
+        let n = (0..100).take_while(|_| {
+            let lasts = patience.lasts(user, 5);
+            lasts.then(|| patience.failed(user, 5)).is_some()
+        });
+        n.count()
+    };
+    assert_eq!(fails(&mut patience, 1000), 5);
+    assert!(patience.lasts(0, 5), "another user");
+    let others: usize = (1..10).map(|user| fails(&mut patience, user)).sum();
+    assert_eq!(others, 12, "as many as there are for all");
+    assert!(!patience.lasts(0, 5), "nobody's are parsed any more");
+    assert!(patience.lasts(0, 5 + 5 * SECOND_NS) && !patience.lasts(1000, 5 + 5 * SECOND_NS));
+    assert!(patience.lasts(1000, 5 + 31 * SECOND_NS), "for ever it is not");
 }
 
 /// Check that an output has its name only when it is whole, and is gone if it never is.

@@ -1,27 +1,30 @@
-//! Programs on a file system whose server does not answer when a file is opened again, as a FUSE or NFS server may.
+//! Programs on a file system whose server does not answer, or slowly, when a file is opened again, as a FUSE or NFS server may.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use crate::changed::Changed;
 use crate::support::{Ended, assert_balance, compile, fpprof, number, report, wait_until};
 use fpprof_recording::Recording;
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL,
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+/// The first program; the others follow.
 const PROGRAM: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(600);
 
-/// Who has opened the program.
+/// Who has opened the programs.
 #[derive(Default)]
 struct Opens {
-    n: u32,
+    /// How often each was.
+    n: BTreeMap<u64, u32>,
     /// Those that wait for an answer.
     unanswered: Vec<ReplyOpen>,
     answers_all: bool,
@@ -43,16 +46,18 @@ impl Drop for AnswersAtLast {
     }
 }
 
-/// A directory with one program, whose first opening alone is answered: that by the kernel, when it is executed.
-struct OneProgram {
+/// A directory with programs called by numbers. The first opening of each is answered at once: that by the kernel, when it is
+/// executed. Others are answered late, or not at all.
+struct Programs {
     content: Vec<u8>,
     opens: Arc<Mutex<Opens>>,
+    late: Option<Duration>,
 }
 
-impl OneProgram {
+impl Programs {
     fn attr(&self, ino: INodeNo) -> FileAttr {
         let (kind, size) = match ino {
-            PROGRAM => (FileType::RegularFile, self.content.len() as u64),
+            INodeNo(ino) if ino >= PROGRAM.0 => (FileType::RegularFile, self.content.len() as u64),
             _ => (FileType::Directory, 0),
         };
         let now = SystemTime::UNIX_EPOCH;
@@ -64,11 +69,11 @@ impl OneProgram {
     }
 }
 
-impl Filesystem for OneProgram {
+impl Filesystem for Programs {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == "program" {
-            true => reply.entry(&TTL, &self.attr(PROGRAM), Generation(0)),
-            false => reply.error(Errno::ENOENT),
+        match name.to_str().and_then(|name| name.strip_prefix("program")?.parse::<u64>().ok()) {
+            Some(n) => reply.entry(&TTL, &self.attr(INodeNo(PROGRAM.0 + n)), Generation(0)),
+            None => reply.error(Errno::ENOENT),
         }
     }
 
@@ -76,11 +81,17 @@ impl Filesystem for OneProgram {
         reply.attr(&TTL, &self.attr(ino));
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let mut opens = self.opens.lock().unwrap();
-        opens.n += 1;
-        if opens.n == 1 || opens.answers_all {
+        let n = opens.n.entry(ino.0).or_default();
+        *n += 1;
+        if *n == 1 || opens.answers_all {
             reply.opened(FileHandle(0), FopenFlags::empty());
+        } else if let Some(late) = self.late {
+            std::thread::spawn(move || {
+                std::thread::sleep(late);
+                reply.opened(FileHandle(0), FopenFlags::empty());
+            });
         } else {
             opens.unanswered.push(reply);
         }
@@ -102,6 +113,37 @@ impl Filesystem for OneProgram {
     }
 }
 
+/// Programs of this content.
+fn mounted(program: &Path, mount: &Path, late: Option<Duration>) -> (Arc<Mutex<Opens>>, BackgroundSession, Changed) {
+    std::fs::create_dir(mount).unwrap();
+    // Should the test be killed: a mount whose server is gone stays.
+    let unmounts = Changed::undone_by("umount -l \"$1\" 2>/dev/null; true", &[mount.to_str().unwrap()]);
+    let opens = Arc::new(Mutex::new(Opens::default()));
+    let server = Programs { content: std::fs::read(program).unwrap(), opens: Arc::clone(&opens), late };
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    (opens, fuser::spawn_mount(server, mount, &config).unwrap(), unmounts)
+}
+
+/// Check that files that are opened slowly are left out after some, which is said, and that the recording is whole.
+#[test]
+fn slow_file_systems_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, own, mount) = (dir.path().join("recording"), dir.path().join("own"), dir.path().join("mount"));
+    compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
+    // All together take longer than what a user has in a minute.
+    let (opens, session, _unmounts) = mounted(&own, &mount, Some(Duration::from_millis(900)));
+    let mut recorder = fpprof();
+    recorder.args(["record", "--call-graph", "fp", "-o"]).arg(&file);
+    let script = "for i in 0 1 2 3 4 5 6 7 8 9; do \"$0/program$i\" 2 & done; wait";
+    let recorded = recorder.args(["--", "sh", "-c", script]).arg(&mount).output().unwrap();
+    let words = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success() && words.contains("the file systems of its user are too slow"), "{words}");
+    opens.lock().unwrap().answer_all();
+    assert_balance(&report(&file, &[]));
+    session.umount_and_join().unwrap();
+}
+
 /// Check that a recording goes on, and is completed, while a program's file system does not answer; and that its stacks are there
 /// as those of another program's once it answers `report`.
 #[test]
@@ -109,17 +151,10 @@ fn silent_file_systems_hold_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
     let (file, own, mount) = (dir.path().join("recording"), dir.path().join("own"), dir.path().join("mount"));
     compile("gcc", &["-O2"], &own, &Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c"));
-    std::fs::create_dir(&mount).unwrap();
-    // Should the test be killed: a mount whose server is gone stays.
-    let _mount = Changed::undone_by("umount -l \"$1\" 2>/dev/null; true", &[mount.to_str().unwrap()]);
-    let opens = Arc::new(Mutex::new(Opens::default()));
-    let server = OneProgram { content: std::fs::read(&own).unwrap(), opens: Arc::clone(&opens) };
-    let mut config = Config::default();
-    config.acl = SessionACL::All;
-    let session = fuser::spawn_mount(server, &mount, &config).unwrap();
+    let (opens, session, _unmounts) = mounted(&own, &mount, None);
     let mut recorder = fpprof();
     recorder.args(["record", "-q", "--call-graph", "dwarf,16384", "-o"]).arg(&file);
-    recorder.args(["--", "sh", "-c", "\"$0\" 3 & \"$1\" 3; wait"]).arg(mount.join("program")).arg(&own);
+    recorder.args(["--", "sh", "-c", "\"$0\" 3 & \"$1\" 3; wait"]).arg(mount.join("program0")).arg(&own);
     let mut recorder = Ended(recorder.spawn().unwrap());
     let _answers = AnswersAtLast(Arc::clone(&opens));
     let is_ended = |file| Recording::open(file).is_ok_and(|recording| recording.end().is_some());
@@ -130,7 +165,7 @@ fn silent_file_systems_hold_nothing_up() {
     assert!(recorder.wait().unwrap().success());
     let report = report(&file, &[]);
     assert_balance(&report);
-    for comm in ["program", "own"] {
+    for comm in ["program0", "own"] {
         let is_it = |process: &&Value| process["comm"] == comm;
         let process = report["processes"].as_array().unwrap().iter().find(is_it).unwrap();
         let (samples, complete) = (number(process, "samples"), number(&process["strategies"]["dwarf"], "complete"));

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::parse::{FileParser, Found, ParseTask};
+use crate::perf_maps::own_uid;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef, SegmentFlags, elf::PF_X};
 use std::fs::File;
 use std::io;
@@ -23,7 +24,7 @@ pub(super) fn file_offset(
     }
     let file = File::open(path).map_err(unreadable)?;
     let task = ParseTask::CodeOffset { symbol: symbol.map(str::to_owned), offset };
-    match parser.parse(&file, task).map(|parsed| parsed.found) {
+    match parser.parse(&file, own_uid(), task).map(|parsed| parsed.found) {
         Some(Found::Offset(at)) => Ok(at),
         Some(Found::Nothing) => Err(Error::NoSuchPlace {
             file: path.to_owned(),

@@ -196,7 +196,8 @@ impl Work {
         let room = MAX_PARSED_BYTES.min(self.bytes.left(file.place.user()));
         let opened = file.opened.as_ref().filter(|opened| opened.bytes <= room);
         let parsed = opened
-            .and_then(|Opened { file, bytes, .. }| self.parser.parse(file, ParseTask::WithoutData { bytes: *bytes }));
+            .map(|Opened { file, bytes, .. }| (file, ParseTask::WithoutData { bytes: *bytes }))
+            .and_then(|(bytes_of, task)| self.parser.parse(bytes_of, file.place.user(), task));
         // Of what is no ELF file the recording says that it was there.
         let Some(ParsedFile { found: Found::Bytes | Found::Nothing, bytes }) = parsed else { return self.n_lost += 1 };
         self.bytes.take(file.place.user(), bytes.len() as u64);

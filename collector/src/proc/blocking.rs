@@ -2,9 +2,11 @@
 //!
 //! A file may lie on a network or FUSE file system whose server does not answer. So such calls are made by another thread,
 //! and the caller waits for a second at most. A thread that did not come back is left alone, and a place where one waits is
-//! not asked again until it does.
+//! not asked again until it does. All waiting for the files of one user has a limit as well.
 
 use super::effective_uid;
+use crate::share::Credit;
+use crate::sys::monotonic_ns;
 use fpprof_recording::model::Mmap;
 use std::io;
 use std::sync::Arc;
@@ -14,6 +16,11 @@ use std::time::Duration;
 
 /// So long a call is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// All files of a user are waited for so long at once, and for one part in so many of the time.
+const OF_USER: Duration = Duration::from_millis(1500);
+const PART: u64 = 50;
+/// So long a call may take that does not count: any does on a busy machine.
+const USUAL: Duration = Duration::from_millis(5);
 /// Most threads that wait for answers.
 const MAX_STUCK: usize = 64;
 /// Most of them for one user, who can have as many file systems as he likes.
@@ -49,11 +56,24 @@ impl Place {
 }
 
 /// Makes calls that may not return. One at a time is waited for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BlockingCalls {
     /// A thread that has nothing to do.
     idle: Option<CallThread>,
     stuck: Vec<Stuck>,
+    credit: Credit,
+    n_left_out: u64,
+}
+
+impl Default for BlockingCalls {
+    fn default() -> Self {
+        let credit = Credit::new(nanoseconds(OF_USER), PART);
+        Self { idle: None, stuck: Vec::new(), credit, n_left_out: 0 }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A call that has not returned.
@@ -71,7 +91,36 @@ struct CallThread(Sender<Call>);
 type Call = Box<dyn FnOnce() + Send>;
 
 impl BlockingCalls {
-    /// What `what` returns, if it does so in time; `None` at once where an earlier call has not returned yet.
+    /// What `what` returns, which counts as waiting for this user's files; `None` at once if that has taken too long.
+    pub(crate) fn wait<T>(&mut self, place: Place, what: impl FnOnce() -> T) -> Option<T> {
+        let begun_ns = self.begin(place)?;
+        let value = what();
+        self.end(place, begun_ns);
+        Some(value)
+    }
+
+    fn begin(&mut self, place: Place) -> Option<u64> {
+        let now_ns = monotonic_ns();
+        self.credit.forget(now_ns);
+        let has_credit = self.credit.has(place.user, now_ns);
+        self.n_left_out += u64::from(!has_credit);
+        has_credit.then_some(now_ns)
+    }
+
+    fn end(&mut self, place: Place, begun_ns: u64) {
+        let now_ns = monotonic_ns();
+        if let Some(ns) = now_ns.saturating_sub(begun_ns).checked_sub(nanoseconds(USUAL)) {
+            self.credit.spend(place.user, now_ns, ns);
+        }
+    }
+
+    /// How often somebody was left out for whom too long had been waited.
+    pub(crate) fn n_left_out(&self) -> u64 {
+        self.n_left_out
+    }
+
+    /// What `what` returns, if it does so in time; `None` at once where an earlier call has not returned yet, or too long was
+    /// waited for this user already.
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         place: Place,
@@ -83,16 +132,27 @@ impl BlockingCalls {
         if is_silent || n_of_user >= MAX_STUCK_OF_USER || self.stuck.len() >= MAX_STUCK {
             return None;
         }
+        let begun_ns = self.begin(place)?;
+        let value = self.make(place, what);
+        self.end(place, begun_ns);
+        value
+    }
+
+    fn make<T: Send + 'static>(&mut self, place: Place, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let thread = self.idle.take().map_or_else(CallThread::start, Ok).ok()?;
         let (answer, answered) = sync_channel(1);
         let has_returned = Arc::new(AtomicBool::new(false));
         thread.0.send(returning(what, answer, Arc::clone(&has_returned))).ok()?;
-        let value = answered.recv_timeout(PATIENCE).ok();
-        match value {
-            Some(_) => self.idle = Some(thread),
-            None => self.stuck.push(Stuck { place, thread, has_returned }),
+        match answered.recv_timeout(PATIENCE) {
+            Ok(value) => {
+                self.idle = Some(thread);
+                Some(value)
+            }
+            Err(_) => {
+                self.stuck.push(Stuck { place, thread, has_returned });
+                None
+            }
         }
-        value
     }
 
     /// Frees the places whose calls have returned.
@@ -168,6 +228,18 @@ mod tests {
         while calls.call(place(1, 1), || 4).is_none() {}
     }
 
+    /// Check that a user whose files answer, but slowly, is waited for so long in all, and that others are asked meanwhile.
+    #[test]
+    fn slow_places_have_a_limit() {
+        const TAKES: Duration = Duration::from_millis(200);
+        let mut calls = BlockingCalls::default();
+        let slow = || std::thread::sleep(TAKES);
+        let opened = (0..).take_while(|&minor| calls.call(place(1, minor), slow).is_some()).count();
+        assert!((1..=8).contains(&opened), "{opened}");
+        assert_eq!((calls.n_left_out(), calls.wait(place(1, 100), || 1), calls.n_left_out()), (1, None, 2));
+        assert_eq!((calls.wait(place(2, 0), || 2), calls.call(place(2, 0), || 3)), (Some(2), Some(3)));
+    }
+
     /// Check that a user with many silent file systems is not asked any more, while others are.
     #[test]
     fn users_have_a_limit() {
@@ -176,6 +248,7 @@ mod tests {
             .map(|minor| {
                 let (let_go, never) = held();
                 assert_eq!(calls.call(place(1, minor), never), None);
+                calls.credit = BlockingCalls::default().credit;
                 let_go
             })
             .collect();
