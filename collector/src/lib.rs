@@ -54,6 +54,7 @@ pub use event::{BadEvent, EventSpec};
 pub use host::host;
 pub use note::Note;
 pub use plan::sampling_event;
+pub use proc::{MapsEntry, parse_maps};
 pub use request::{CollectorKind, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
 pub use sys::StopFlag;
 
