@@ -2,6 +2,7 @@
 
 use crate::exit::Usage;
 use fpprof_analysis::accuracy::Agreement;
+use fpprof_analysis::statistics;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::Summary;
 use std::str::FromStr;
@@ -65,7 +66,7 @@ impl Gate {
             anyhow::bail!(Usage(format!("strategy {name} is not in this report; it has {}", known.join(", "))));
         };
         let least = self.least_percent;
-        Ok(match of(quality.complete, quality.samples) {
+        Ok(match statistics::percent(quality.complete, quality.samples) {
             Some(percent) if percent >= least => None,
             Some(percent) => Some(format!("{name}: {percent:.2} % of the stacks are complete (required: {least} %)")),
             None => Some(format!("{name}: no samples to check for complete={least}")),
@@ -92,7 +93,7 @@ impl Gate {
         let least = self.least_percent;
         let failure = |pair: &&Agreement| {
             let names = format!("{} with {}", pair.other, pair.reference);
-            match of(pair.same, pair.samples) {
+            match statistics::percent(pair.same, pair.samples) {
                 Some(percent) if percent >= least => None,
                 Some(percent) => {
                     Some(format!("{names}: the same frames in {percent:.2} % of the samples (required: {least} %)"))
@@ -111,7 +112,7 @@ impl Gate {
 
 /// Why too much was lost, if it was: `lost` holds what was lost or dropped.
 pub(crate) fn lost_failure(lost: u64, recorded: u64, most_percent: f64) -> Option<String> {
-    let percent = of(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
+    let percent = statistics::percent(lost, lost.saturating_add(recorded)).unwrap_or(0.0);
     (percent > most_percent).then(|| format!("{percent:.3} % of the samples were lost (allowed: {most_percent} %)"))
 }
 
@@ -128,13 +129,10 @@ pub(crate) fn summary_lost_failure(summary: &Summary, most_percent: f64) -> Opti
 /// What is wrong.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-    let number: f64 = number.parse().map_err(|_error| format!("`{text}` is not a number"))?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected 0 to 100".to_owned()) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
-fn of(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64 * 100.0)
+    match number.parse() {
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        _ => Err(format!("`{text}` is not a percentage from 0 to 100")),
+    }
 }
 
 #[cfg(test)]
@@ -166,6 +164,15 @@ mod tests {
         }
     }
 
+    /// Check that a percentage is read with and without its sign, and that one that is none is named.
+    #[test]
+    fn percentages_are_read() {
+        assert_eq!((percent("95"), percent("99.5%"), percent("1 %")), (Ok(95.0), Ok(99.5), Ok(1.0)));
+        for text in ["101", "nan", "-1", "x", ""] {
+            assert_eq!(percent(text), Err(format!("`{text}` is not a percentage from 0 to 100")));
+        }
+    }
+
     fn pair(reference: &str, other: &str, same: u64) -> Agreement {
         Agreement {
             reference: reference.to_owned(),
@@ -189,6 +196,13 @@ mod tests {
         assert!(failures("agreement=0", &[]).unwrap_err().is::<Usage>());
         let empty = Agreement { samples: 0, same: 0, ..pair("dwarf", "fp", 0) };
         assert_eq!(failures("agreement=0", &[empty]).unwrap().len(), 1, "nothing shows nothing");
+    }
+
+    /// Check that as much as was asked for is enough, also where a share is no short fraction.
+    #[test]
+    fn the_limit_itself_passes() {
+        let gate: Gate = "agreement=57".parse().unwrap();
+        assert_eq!(gate.agreement(&[pair("dwarf", "fp", 57)]).unwrap(), Vec::<String>::new());
     }
 
     /// Check that what was dropped counts as lost, and that the limit itself passes.

@@ -104,17 +104,6 @@ fn files_stay_small() {
     }
 }
 
-/// Check that a `mod.rs` only names what is in its folder.
-#[test]
-fn mod_files_hold_no_code() {
-    for path in files(&["mod.rs"]).iter().filter(|path| !path.contains("tests/")) {
-        for line in read(path).lines() {
-            let is_function = line.contains("fn ") && line.trim_end().ends_with('{') && !line.starts_with("//");
-            assert!(!is_function, "{path}: `{line}`: code belongs in a file with a name");
-        }
-    }
-}
-
 /// Check that nothing unfinished, and nothing that never runs, is in the tree.
 #[test]
 fn nothing_is_left_for_later() {

@@ -11,14 +11,14 @@ use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::modules::Resolver;
 use crate::quality::QualityCounter;
-use crate::replay::{Recorded, Replay};
+use crate::replay::{Collect, Recorded, Replay, Seen};
 use crate::strategy::Strategy;
 use crate::summarise::{lost_in_the_end, summarise};
 use crate::summary::Summary;
 use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_symbols};
 use crate::totals::Totals;
 use fpprof_recording::Recording;
-use fpprof_recording::model::Meta;
+use fpprof_recording::model::{Meta, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
@@ -101,12 +101,16 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let replay = recorded.replay(&modules, strategies, options.unwinding);
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
-    let replayed = replay.run(recording, options.n_threads, || {
-        let accuracy = (AgreementCounter::new(strategies), full.map(|full| ChunkSizeCounter::new(full, timeline)));
-        let page = options.page.then(|| (PairCounter::new(pair), OverTimeCounter::new(pair, meta.start_ns)));
-        ((Folder::default(), QualityCounter::new(strategies.len())), ((Totals::new(meta), page), accuracy))
+    let replayed = replay.run(recording, options.n_threads, || Collected {
+        totals: Totals::new(meta),
+        folder: Folder::default(),
+        quality: QualityCounter::new(strategies.len()),
+        agreement: AgreementCounter::new(strategies),
+        chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),
+        pairs: options.page.then(|| PairCounter::new(pair)),
+        over_time: options.page.then(|| OverTimeCounter::new(pair, meta.start_ns)),
     })?;
-    let ((folder, quality), ((totals, page), (agreement, chunk_sizes))) = replayed.collected;
+    let Collected { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
 
     check_filter(selection, totals.shown, timeline)?;
     let symbols = symbolizer(&folder, &replay, meta, options);
@@ -132,7 +136,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
     let mut detail = None;
-    if let Some((pairs, over_time)) = page {
+    if let Some((pairs, over_time)) = pairs.zip(over_time) {
         let mut recorded = Vec::new();
         recording.gaps(|gap| recorded.extend(selection.has(gap.event).then_some(*gap)))?;
         let (stacks, processes) = paired_stacks(&pairs, &labels, timeline, &names, pair);
@@ -141,6 +145,52 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
         detail = Some(detail::Detail { stacks, over_time: over_time.over_time(&around) });
     }
     Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
+}
+
+/// What an analysis makes of the samples.
+struct Collected<'a> {
+    totals: Totals,
+    folder: Folder,
+    quality: QualityCounter,
+    agreement: AgreementCounter,
+    /// Where the strategy `dwarf` was asked for.
+    chunk_sizes: Option<ChunkSizeCounter<'a>>,
+    /// Where a page was asked for.
+    pairs: Option<PairCounter>,
+    over_time: Option<OverTimeCounter>,
+}
+
+impl Collect for Collected<'_> {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let Self { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = self;
+        totals.add(seen);
+        folder.add(seen);
+        quality.add(seen);
+        agreement.add(seen);
+        chunk_sizes.add(seen);
+        pairs.add(seen);
+        over_time.add(seen);
+    }
+
+    // Of samples that are not unwound, the totals alone make something.
+    fn pass(&mut self, sample: &Sample) {
+        self.totals.pass(sample);
+    }
+
+    fn leave(&mut self, sample: &Sample) {
+        self.totals.leave(sample);
+    }
+
+    fn merge(&mut self, other: Self) {
+        let Self { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = other;
+        self.totals.merge(totals);
+        self.folder.merge(folder);
+        self.quality.merge(quality);
+        self.agreement.merge(agreement);
+        self.chunk_sizes.merge(chunk_sizes);
+        self.pairs.merge(pairs);
+        self.over_time.merge(over_time);
+    }
 }
 
 /// The names of all that was folded.

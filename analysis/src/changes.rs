@@ -7,7 +7,7 @@
 
 use crate::folded::Folded;
 use crate::hottest::hottest;
-use crate::statistics::{CONFIDENCE, Interval, share_difference};
+use crate::statistics::{CONFIDENCE, Interval, percent, share_difference};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -83,8 +83,7 @@ impl Shift {
     /// From so many of all before to so many of all after. `same_samples` says that both are views of the same samples.
     #[must_use]
     pub fn new(before: (u64, u64), after: (u64, u64), same_samples: bool) -> Self {
-        let percent = |(n, all): (u64, u64)| if all == 0 { 0.0 } else { n as f64 / all as f64 * 100.0 };
-        let (before_percent, after_percent) = (percent(before), percent(after));
+        let [before_percent, after_percent] = [before, after].map(|(n, all)| percent(n, all).unwrap_or(0.0));
         let interval = (!same_samples).then(|| share_difference(before, after, CONFIDENCE)).flatten();
         Self {
             before: before.0,

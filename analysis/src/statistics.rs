@@ -17,7 +17,7 @@
 
 mod shares;
 
-pub use shares::{share_difference, wilson};
+pub use shares::{percent, share_difference, wilson};
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};

@@ -57,6 +57,7 @@ pub use host::host;
 pub use note::Note;
 pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
+pub use proc::{MapsEntry, parse_maps};
 pub use request::{CollectorKind, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
 pub use sys::StopFlag;
 

@@ -1,5 +1,7 @@
 //! Figures in words: counts with separators, sizes, shares, times. One way for every format.
 
+use fpprof_analysis::statistics;
+
 /// `1234567` → `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -77,9 +79,8 @@ fn share_with(part: u64, whole: u64, decimals: u32) -> String {
 }
 
 /// A share as a number of per cent, for comparisons and lengths of bars; 0 of nothing.
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
 pub(crate) fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { 100.0 * (part as f64) / (whole as f64) }
+    statistics::percent(part, whole).unwrap_or(0.0)
 }
 
 /// A figure with three significant digits, or all digits before the point: `0.35`, `3.14`, `48,210`.

@@ -281,10 +281,18 @@ fn page_with_a_recording() {
     assert!(!page.contains("<script>"), "{page}");
 }
 
-/// Check that results.json keeps its keys, and that it can be read back.
+/// Check that results.json keeps its keys, and that it can be read back: of as few modes and rounds as
+/// have all keys.
 #[test]
 fn experiment_as_json() {
-    let sample = support::experiment::experiment();
+    let mut sample = support::experiment::experiment();
+    let modes = ["none", "fp", "both,65536"];
+    sample.rows.retain(|row| modes.contains(&row.mode.as_str()));
+    for row in &mut sample.rows {
+        row.runs.truncate(2);
+    }
+    (sample.repeats, sample.order) = (2, [modes, modes].concat().into_iter().map(str::to_owned).collect());
+    sample.complete();
     let bytes = written(|out| json::value(&sample, out));
     golden("results.json", &bytes);
     let read: fpprof_analysis::experiment::Experiment = serde_json::from_slice(&bytes).unwrap();

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Fail if --metric is below PERCENT
-    #[arg(long, value_name = "PERCENT", value_parser = gate::percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent)]
     fail_under: Option<f64>,
     /// Metric that --fail-under checks
     #[arg(long, value_name = "METRIC", default_value = "nonleaf", requires = "fail_under")]

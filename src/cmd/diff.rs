@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use fpprof_analysis::agreement::{Disagreement, Options, disagreement};
 use fpprof_analysis::changes::{Changes, Side, changes};
 use fpprof_analysis::folded::Folded;
+use fpprof_analysis::statistics;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::{Analysis, summary::Summary};
 use fpprof_reports::{agreement, flamegraph, json};
@@ -215,13 +216,11 @@ fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded), same_sampl
 }
 
 /// What is wrong with the share of equal stacks; nothing to compare fails too.
-#[expect(clippy::cast_precision_loss, reason = "samples of a recording are below 2^53")]
 fn failure(report: &Disagreement, min: f64) -> Option<String> {
     let (same, all) = (report.agreement.both_complete_same, report.agreement.both_complete);
-    if all == 0 {
+    let Some(percent) = statistics::percent(same, all) else {
         return Some("no stack is complete under both strategies".to_owned());
-    }
-    let percent = same as f64 / all as f64 * 100.0;
+    };
     (percent < min).then(|| {
         format!("{same} of {all} stacks complete under both have the same frames ({percent:.3} %, required: {min} %)")
     })

@@ -1,8 +1,9 @@
 //! `fpprof verify`: steps a program and checks every strategy against its true stack.
 
 use crate::exit::{DONE, FAILED, Usage};
-use crate::{output, verify};
+use crate::{gate, output, verify};
 use fpprof_analysis::oracle::{Verification, Wanted, available_strategies, check_strategy};
+use fpprof_analysis::statistics;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_reports::oracle;
 use fpprof_reports::terminal::Style;
@@ -58,10 +59,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
     /// Fail if less than PCT of the stacks are exact
-    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    #[arg(long, value_name = "PCT", value_parser = gate::percent)]
     min_exact: Option<f64>,
     /// Fail if more than PCT of the stacks are wrong without a flag
-    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    #[arg(long, value_name = "PCT", value_parser = gate::percent)]
     max_wrong: Option<f64>,
     /// Print JSON
     #[arg(long)]
@@ -149,7 +150,7 @@ fn strategies(args: &Args) -> anyhow::Result<Vec<Strategy>> {
 fn gate(args: &Args, verification: &Verification) -> u8 {
     let own = args.of.to_string();
     let Some(verdicts) = verification.strategies.iter().find(|verdicts| verdicts.name == own) else { return DONE };
-    let share = |part: u64| percent(part, verification.checked);
+    let share = |part: u64| statistics::percent(part, verification.checked).unwrap_or(0.0);
     let wrong = verdicts.wrong.values().fold(0, |sum: u64, &n| sum.saturating_add(n));
     let mut status = DONE;
     if let Some(least) = args.min_exact
@@ -171,16 +172,4 @@ fn gate(args: &Args, verification: &Verification) -> u8 {
         status = FAILED;
     }
     status
-}
-
-#[expect(clippy::cast_precision_loss, reason = "compared with a percentage that was typed")]
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').parse::<f64>() {
-        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
-        _ => Err(format!("`{text}` is not a percentage from 0 to 100")),
-    }
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::agreement::Disagreement;
 use fpprof_analysis::flags::{Quality, StrategyQuality};
+use fpprof_analysis::statistics::percent;
 use fpprof_analysis::summary::{self, Summary};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashSet};
@@ -37,7 +38,7 @@ pub(super) fn quality(spec: &Recording, run: &Run, dir: &Path, supervisor: &mut 
         fp_bytes_per_sample: ratio(fp.file_bytes, fp.recorded),
         dwarf_samples: dwarf.recorded,
         dwarf_bytes_per_sample: ratio(dwarf.file_bytes, dwarf.recorded),
-        lost_percent: 100.0 * ratio(lost, fired),
+        lost_percent: percent(lost, fired).unwrap_or(0.0),
         fp_profiler_percent: cpu_percent(&fp),
         dwarf_profiler_percent: cpu_percent(&dwarf),
         ..Quality::default()

@@ -2,6 +2,7 @@
 
 use super::table::{Count, Ends, Key};
 use super::view::View;
+use fpprof_analysis::statistics;
 use fpprof_reports::escape::shown;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -111,10 +112,7 @@ fn table<'a>(view: &View, rows: &[(Key, Count)]) -> Table<'a> {
 }
 
 fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "–".to_owned();
-    }
-    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
+    statistics::percent(part, whole).map_or("–".to_owned(), |percent| format!("{percent:.1} %"))
 }
 
 #[cfg(test)]

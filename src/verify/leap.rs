@@ -34,7 +34,7 @@ impl Stepper {
         let Some(thread) = threads.get(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
         let can_run = thread.signal.is_none() && self.lifted.is_none();
-        let is_code = |address| maps.find(address).is_some_and(super::maps::Vma::is_lasting_code);
+        let is_code = |address| maps.find(address).is_some_and(super::maps::is_lasting_code);
         if !can_run || !breakpoints.follow(ip, is_code)? {
             return self.step_past_turns(tid);
         }

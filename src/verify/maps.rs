@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use fpprof_analysis::oracle::LiveMapping;
+use fpprof_collector::{MapsEntry, parse_maps};
 use fpprof_recording::MappingRanges;
 use fpprof_recording::model::FileIdentity;
 use nix::unistd::Pid;
@@ -11,29 +12,18 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 
-/// One line of `/proc/PID/maps`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Vma {
-    pub(super) range: Range<u64>,
-    pub(super) is_executable: bool,
-    pub(super) is_writable: bool,
-    file_offset: u64,
-    dev: (u32, u32),
-    inode: u64,
-    path: Vec<u8>,
-}
+/// What the kernel calls the vDSO.
+const VDSO: &[u8] = b"[vdso]";
 
-impl Vma {
-    /// Whether it is code that does not change while it is mapped: of a file or of the vDSO, and not writable.
-    pub(super) fn is_lasting_code(&self) -> bool {
-        self.is_executable && !self.is_writable && (self.path.starts_with(b"/") || self.path == b"[vdso]")
-    }
+/// Whether it is code that does not change while it is mapped: of a file or of the vDSO, and not writable.
+pub(super) fn is_lasting_code(vma: &MapsEntry) -> bool {
+    vma.is_executable() && !vma.is_writable() && (vma.is_of_file() || vma.path == VDSO)
 }
 
 /// All mappings of a process, ascending.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    vmas: Vec<Vma>,
+    vmas: Vec<MapsEntry>,
     /// Which file a path was when it was first seen mapped, by path and inode.
     identities: HashMap<(Vec<u8>, u64), FileIdentity>,
 }
@@ -46,43 +36,46 @@ impl Maps {
     pub(super) fn read(&mut self, pid: Pid) -> anyhow::Result<()> {
         let path = format!("/proc/{pid}/maps");
         let text = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
+        self.take(&text).context(path)
+    }
+
+    fn take(&mut self, text: &[u8]) -> anyhow::Result<()> {
         self.vmas.clear();
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            let vma = parse(line).with_context(|| format!("{path}: {}", String::from_utf8_lossy(line)))?;
-            self.vmas.push(vma);
+            self.vmas.push(parse_maps(line).next().with_context(|| String::from_utf8_lossy(line).into_owned())?);
         }
         Ok(())
     }
 
     /// The mapping an address lies in.
-    pub(super) fn find(&self, address: u64) -> Option<&Vma> {
-        let above = self.vmas.partition_point(|vma| vma.range.start <= address);
+    pub(super) fn find(&self, address: u64) -> Option<&MapsEntry> {
+        let above = self.vmas.partition_point(|vma| vma.start <= address);
         let vma = self.vmas.get(above.checked_sub(1)?)?;
-        vma.range.contains(&address).then_some(vma)
+        vma.range().contains(&address).then_some(vma)
     }
 
     /// Where the vDSO is.
     pub(super) fn vdso(&self) -> Option<Range<u64>> {
-        self.vmas.iter().find(|vma| vma.path == b"[vdso]").map(|vma| vma.range.clone())
+        self.vmas.iter().find(|vma| vma.path == VDSO).map(MapsEntry::range)
     }
 
     /// Where code and files are mapped, and memory that one of these addresses lies in.
     pub(super) fn code_files_and(&self, addresses: impl Iterator<Item = u64>) -> MappingRanges {
-        let is_code_or_file = |vma: &&Vma| vma.is_executable || vma.path.starts_with(b"/");
+        let is_code_or_file = |vma: &&MapsEntry| vma.is_executable() || vma.is_of_file();
         let others = addresses.filter_map(|address| self.find(address));
         let vmas = self.vmas.iter().filter(is_code_or_file).chain(others);
-        vmas.map(|vma| (vma.range.start, vma.range.end)).collect()
+        vmas.map(|vma| (vma.start, vma.end)).collect()
     }
 
     /// The executable ones, as the oracle wants them.
     pub(super) fn executable(&mut self) -> Vec<LiveMapping> {
         let Self { vmas, identities } = self;
-        let executable = vmas.iter().filter(|vma| vma.is_executable);
-        let mapping = |vma: &Vma| LiveMapping {
-            start: vma.range.start,
-            end: vma.range.end,
+        let executable = vmas.iter().filter(|vma| vma.is_executable());
+        let mapping = |vma: &MapsEntry| LiveMapping {
+            start: vma.start,
+            end: vma.end,
             file_offset: vma.file_offset,
-            path: vma.path.clone(),
+            path: if vma.is_anonymous() { Vec::new() } else { vma.path.clone() },
             identity: *identities.entry((vma.path.clone(), vma.inode)).or_insert_with(|| identity(vma)),
         };
         executable.map(mapping).collect()
@@ -91,8 +84,8 @@ impl Maps {
 
 /// Which file is mapped. The kernel's device number in `maps` is not that of `stat` on some file systems, so that of
 /// `stat` is taken where both mean the same inode.
-fn identity(vma: &Vma) -> FileIdentity {
-    let (mut dev_major, mut dev_minor) = vma.dev;
+fn identity(vma: &MapsEntry) -> FileIdentity {
+    let (mut dev_major, mut dev_minor) = (vma.dev_major, vma.dev_minor);
     if let Ok(metadata) = std::fs::metadata(OsStr::from_bytes(&vma.path))
         && metadata.ino() == vma.inode
     {
@@ -102,84 +95,35 @@ fn identity(vma: &Vma) -> FileIdentity {
     FileIdentity { dev_major, dev_minor, inode: vma.inode, ..FileIdentity::default() }
 }
 
-/// `START-END PERMS OFFSET MAJOR:MINOR INODE   PATH`, numbers in hex but for the inode.
-fn parse(line: &[u8]) -> Option<Vma> {
-    let mut fields = line.splitn(6, |&byte| byte == b' ');
-    let mut field = || std::str::from_utf8(fields.next()?).ok();
-    let (start, end) = field()?.split_once('-')?;
-    let permissions = field()?.as_bytes();
-    let file_offset = hex(field()?)?;
-    let (major, minor) = field()?.split_once(':')?;
-    let inode = field()?.parse().ok()?;
-    let path = fields.next().unwrap_or_default();
-    let blanks = path.iter().take_while(|&&byte| byte == b' ').count();
-    Some(Vma {
-        range: hex(start)?..hex(end)?,
-        is_writable: permissions.get(1) == Some(&b'w'),
-        is_executable: permissions.get(2) == Some(&b'x'),
-        file_offset,
-        dev: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
-        inode,
-        path: unescaped(path.get(blanks..)?),
-    })
-}
-
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text, 16).ok()
-}
-
-/// The kernel writes a line feed in a path as `\012`, and nothing else so.
-fn unescaped(path: &[u8]) -> Vec<u8> {
-    let mut rest = path;
-    let mut out = Vec::with_capacity(path.len());
-    while let Some((&byte, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(b"\\012") {
-            out.push(b'\n');
-            rest = after;
-        } else {
-            out.push(byte);
-            rest = after;
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that lines of every kind are understood: a file with blanks in its name, a line feed, anonymous memory.
+    /// Check that memory without a name is none of a file and has no path for the oracle, that code that can be written to
+    /// does not last, and that a line that makes no sense is an error.
     #[test]
-    fn lines_are_understood() {
-        let vma =
-            parse(b"555555556000-555555558000 r-xp 00002000 fe:01 1234                       /tmp/a b\\012c").unwrap();
-        assert_eq!(vma.range, 0x5555_5555_6000..0x5555_5555_8000);
-        assert!(vma.is_executable && !vma.is_writable);
-        assert_eq!((vma.file_offset, vma.dev, vma.inode), (0x2000, (0xfe, 1), 1234));
-        assert_eq!(vma.path, b"/tmp/a b\nc");
-        let vma = parse(b"7ffff7d88000-7ffff7d8b000 rw-p 00000000 00:00 0 ").unwrap();
-        assert!(vma.path.is_empty() && vma.is_writable && !vma.is_executable);
-        assert_eq!(parse(b"7ffff7d88000-7ffff7d8b000 rw-p 00000000 00:00 0").map(|vma| vma.path), Some(Vec::new()));
-        for nonsense in [&b"x"[..], b"1-2", b"1-2 r-xp zz 0:0 0", b"1-2 r-xp 0 0 0", b"1-2 r-xp 0 0:0 x /a"] {
-            assert_eq!(parse(nonsense), None);
-        }
+    fn mappings_are_told_apart() {
+        let text =
+            b"1000-2000 r-xp 00000000 fe:01 12  /tmp/a b\n3000-4000 rwxp 0 00:00 0 \n5000-6000 r-xp 0 00:00 0 [vdso]\n\
+                     7000-8000 rw-p 0 00:00 0 \n";
+        let mut maps = Maps::default();
+        maps.take(text).unwrap();
+        assert_eq!(maps.vmas.iter().map(is_lasting_code).collect::<Vec<_>>(), [true, false, true, false]);
+        assert_eq!(maps.vdso(), Some(0x5000..0x6000));
+        let paths: Vec<_> = maps.executable().into_iter().map(|mapping| mapping.path).collect();
+        assert_eq!(paths, [b"/tmp/a b".to_vec(), Vec::new(), b"[vdso]".to_vec()]);
+        let ranges = maps.code_files_and(std::iter::empty());
+        assert!(!ranges.contains(0x7000) && ranges.contains(0x3000));
+        assert!(maps.take(b"1000-2000 r-xp\n").is_err());
     }
 
     /// Check that an address is found in the mapping it lies in and in no other.
     #[test]
     fn addresses_are_found() {
-        let vma = |range: Range<u64>| Vma {
-            range,
-            is_executable: false,
-            is_writable: false,
-            file_offset: 0,
-            dev: (0, 0),
-            inode: 0,
-            path: Vec::new(),
-        };
+        let vma = |range: Range<u64>| MapsEntry { start: range.start, end: range.end, ..MapsEntry::default() };
         let maps =
             Maps { vmas: vec![vma(0x1000..0x2000), vma(0x2000..0x3000), vma(0x5000..0x6000)], ..Maps::default() };
-        let start = |address| maps.find(address).map(|vma| vma.range.start);
+        let start = |address| maps.find(address).map(|vma| vma.start);
         assert_eq!(
             [0xfff, 0x1000, 0x2000, 0x2fff, 0x3000, 0x5fff, 0x6000].map(start),
             [None, Some(0x1000), Some(0x2000), Some(0x2000), None, Some(0x5000), None]

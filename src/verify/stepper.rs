@@ -229,7 +229,7 @@ impl Stepper {
         let Self { threads, maps, code, pid, breakpoints, .. } = self;
         let Some(thread) = threads.get_mut(&tid) else { return Ok(false) };
         let ip = thread.before.ip();
-        let flow = code.at(*pid, ip, breakpoints, || maps.find(ip).is_none_or(|vma| vma.is_writable));
+        let flow = code.at(*pid, ip, breakpoints, || maps.find(ip).is_none_or(|vma| vma.is_writable()));
         let signal = thread.signal.take();
         if !thread.is_repeating {
             let n_before = self.counts.instructions;
@@ -458,9 +458,9 @@ fn fill(sample: &mut Sample, regs: &Registers, shadow: &ShadowStack, pid: Pid, m
         // A stack that has just grown. Without its mapping the stack is empty, which is what is then reported.
         let _ = maps.read(pid);
     }
-    let end = maps.find(sp).map(|vma| match sp <= start_stack && vma.range.contains(&start_stack) {
+    let end = maps.find(sp).map(|vma| match sp <= start_stack && vma.range().contains(&start_stack) {
         true => (start_stack, StackEndSource::StartStack),
-        false => (vma.range.end, StackEndSource::Mapping),
+        false => (vma.end, StackEndSource::Mapping),
     });
     let wanted = shadow.top_slot().unwrap_or(sp).max(sp).saturating_add(ABOVE_BYTES);
     let bytes = end.map_or(sp, |(end, _)| end).min(wanted).saturating_sub(sp).min(u64::from(MAX_STACK_BYTES));

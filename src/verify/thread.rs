@@ -5,6 +5,7 @@ use super::maps::Maps;
 use super::pace::Counts;
 use super::tracee::{self, Registers};
 use fpprof_analysis::oracle::{FirstWord, Flow, MAX_INSTRUCTION_BYTES, Moved, ShadowStack, ends_in_call};
+use fpprof_collector::MapsEntry;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -135,7 +136,7 @@ impl Thread {
                 // A stack that has just grown. What cannot be read is unknown, and the stack another one.
                 let _ = maps.read(pid);
             }
-            self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(|vma| vma.range.clone()))
+            self.shadow.moved_far(after.sp(), |sp| maps.find(sp).map(MapsEntry::range))
         };
         let Moved::Within(left) = moved else {
             counts.stack_switches = counts.stack_switches.saturating_add(1);
@@ -170,7 +171,7 @@ impl Thread {
 /// to it, or when the jump leads into the middle of a function, where the word may be anything.
 fn first_word(after: Registers, breakpoints: &Breakpoints, pid: Pid, maps: &Maps) -> Option<FirstWord> {
     let return_address = tracee::read_u64(pid, after.sp())?;
-    let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable);
+    let is_code = maps.find(return_address).is_some_and(|vma| vma.is_executable());
     if (return_address != 0 && !is_code) || is_after_call(after.ip(), MAX_NOPS, breakpoints, pid) {
         return None;
     }

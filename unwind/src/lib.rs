@@ -13,8 +13,8 @@
 //! what was guessed is flagged. Sections and stacks are taken for hostile: programs, expressions, depth and memory
 //! have limits.
 //!
-//! - [`Unwinder::unwind`] takes one sample, [`Unwinder::unwind_batch`] many, faster: sixteen walks take turns, so that
-//!   they wait for memory together. Either gives the same stacks, in any order, in any batch, on any number of threads
+//! - [`Unwinder::unwind`] takes one sample, [`Unwinder::unwind_batch`] many, faster: some dozens of walks take
+//!   turns, so that they wait for memory together. Either gives the same stacks, in any order, in any batch, on any number of threads
 //!   with an unwinder each; [`Unwinder::with_rules`] spares them making the same rules twice.
 //! - [`Unwinder::walk_frame_pointers`] gives what a frame-pointer profiler would have seen, and
 //!   [`Unwinder::judge_chain`] judges what one has recorded.

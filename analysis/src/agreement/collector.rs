@@ -64,6 +64,9 @@ pub(super) struct ExampleStack {
 pub(super) struct Collector {
     /// Places of each reason to keep an example of.
     max_examples: usize,
+    /// All that were looked at.
+    pub(super) shown: u64,
+    /// Those that are compared.
     pub(super) samples: u64,
     pub(super) frames: Difference,
     pub(super) reasons: FxHashMap<ReasonKey, u64>,
@@ -76,6 +79,7 @@ impl Collector {
     pub(super) fn new(max_examples: usize) -> Self {
         Self {
             max_examples,
+            shown: 0,
             samples: 0,
             frames: Difference::default(),
             reasons: FxHashMap::default(),
@@ -133,6 +137,7 @@ impl Collector {
 
 impl Collect for Collector {
     fn add(&mut self, seen: &Seen<'_>) {
+        self.shown = self.shown.saturating_add(1);
         let &[reference, other] = seen.stacks else { return };
         if !reference.frames.is_empty() || !other.frames.is_empty() {
             self.compare(seen, reference, other);
@@ -140,6 +145,7 @@ impl Collect for Collector {
     }
 
     fn merge(&mut self, other: Self) {
+        self.shown = self.shown.saturating_add(other.shown);
         self.samples = self.samples.saturating_add(other.samples);
         self.frames.add(&other.frames);
         other.reasons.into_iter().for_each(|(reason, n)| count(&mut self.reasons, reason, n));

@@ -13,7 +13,6 @@ use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use crate::symbols::{Detail, Symbolizer};
-use crate::totals::Totals;
 use fpprof_recording::Recording;
 use fpprof_unwind::{ModuleId, Modules as _, StopReason, row_at};
 use rustc_hash::FxHashMap;
@@ -62,10 +61,9 @@ pub fn disagreement<R: Read + Seek + Send>(
     let recorded = Recorded::read(recording, options.event)?.only(options.filter.clone());
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
-    let collectors = || (Collector::new(options.max_examples), Totals::new(&recorded.meta));
-    let replayed = replay.run(recording, options.n_threads, collectors)?;
-    let (collected, totals) = &replayed.collected;
-    check_filter(&recorded.selection, totals.shown, &recorded.timeline)?;
+    let replayed = replay.run(recording, options.n_threads, || Collector::new(options.max_examples))?;
+    let collected = &replayed.collected;
+    check_filter(&recorded.selection, collected.shown, &recorded.timeline)?;
     let mut report = Report::new(collected, &modules, options).make();
     if !options.filter.is_all() {
         report.warnings.push(format!("only the samples of {} are compared", options.filter));

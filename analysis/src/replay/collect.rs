@@ -37,28 +37,6 @@ pub trait Collect: Send {
     fn merge(&mut self, other: Self);
 }
 
-impl<A: Collect, B: Collect> Collect for (A, B) {
-    fn add(&mut self, seen: &Seen<'_>) {
-        self.0.add(seen);
-        self.1.add(seen);
-    }
-
-    fn pass(&mut self, sample: &Sample) {
-        self.0.pass(sample);
-        self.1.pass(sample);
-    }
-
-    fn leave(&mut self, sample: &Sample) {
-        self.0.leave(sample);
-        self.1.leave(sample);
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.0.merge(other.0);
-        self.1.merge(other.1);
-    }
-}
-
 impl<A: Collect> Collect for Option<A> {
     fn add(&mut self, seen: &Seen<'_>) {
         if let Some(own) = self {

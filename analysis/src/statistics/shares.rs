@@ -3,6 +3,13 @@
 use super::Interval;
 use statrs::distribution::{ContinuousCDF, Normal};
 
+/// What per cent `part` is of `whole`; `None` of nothing.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> Option<f64> {
+    // Multiplied first: 57 of 100 are 57 per cent, which 0.57 × 100 are not.
+    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
+}
+
 /// The share `part / whole` lies here with this confidence (0 to 1), if the whole are independent draws; `None` of
 /// nothing.
 ///
@@ -68,6 +75,13 @@ mod tests {
         near(wilson(1, 29, CONFIDENCE), 0.0061, 0.1718);
         near(share_difference((48, 80), (56, 70), CONFIDENCE), 0.0524, 0.3339);
         near(share_difference((3, 10), (9, 10), CONFIDENCE), 0.1705, 0.8090);
+    }
+
+    /// Check that whole per cent are exactly that, so that a limit of as many holds.
+    #[test]
+    fn whole_per_cent_are_exact() {
+        assert!((0_u32..=100).all(|n| percent(n.into(), 100) == Some(n.into())));
+        assert_eq!((percent(1, 0), percent(3, 2)), (None, Some(150.0)));
     }
 
     /// Check that nothing, and more than all, have no share.

@@ -1,27 +1,70 @@
 //! `/proc/PID/maps`.
 
+use std::ops::Range;
+
+/// What perf calls memory without a name.
+const ANONYMOUS: &[u8] = b"//anon";
+
 /// One line of `/proc/PID/maps`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MapsEntry {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MapsEntry {
+    /// First address.
+    pub start: u64,
+    /// First address above.
+    pub end: u64,
     /// `PROT_*` bits.
-    pub(crate) prot: u32,
+    pub prot: u32,
     /// `MAP_SHARED` or `MAP_PRIVATE`.
-    pub(crate) flags: u32,
-    pub(crate) file_offset: u64,
-    pub(crate) dev_major: u32,
-    pub(crate) dev_minor: u32,
-    pub(crate) inode: u64,
+    pub flags: u32,
+    /// Offset into the file, bytes.
+    pub file_offset: u64,
+    /// Device of the file, major number.
+    pub dev_major: u32,
+    /// Its minor number.
+    pub dev_minor: u32,
+    /// Inode of the file.
+    pub inode: u64,
     /// As perf names it: `//anon` for memory without a name.
-    pub(crate) path: Vec<u8>,
+    pub path: Vec<u8>,
+}
+
+impl MapsEntry {
+    /// Its addresses.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    /// Whether code in it can run.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        self.prot & libc::PROT_EXEC.cast_unsigned() != 0
+    }
+
+    /// Whether it can be written to.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.prot & libc::PROT_WRITE.cast_unsigned() != 0
+    }
+
+    /// Whether it has no name.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.path == ANONYMOUS
+    }
+
+    /// Whether it is of a file.
+    #[must_use]
+    pub fn is_of_file(&self) -> bool {
+        self.path.starts_with(b"/") && !self.is_anonymous()
+    }
 }
 
 /// The lines that can be read; the kernel writes no others.
 ///
 /// # Sources
 /// `show_map_vma` in `fs/proc/task_mmu.c`; a newline in a path is written as `\012`.
-pub(crate) fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsEntry> + '_ {
+pub fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsEntry> + '_ {
     text.split(|&byte| byte == b'\n').filter_map(parse_line)
 }
 
@@ -46,7 +89,7 @@ fn parse_line(line: &[u8]) -> Option<MapsEntry> {
         dev_major: u32::from_str_radix(major, 16).ok()?,
         dev_minor: u32::from_str_radix(minor, 16).ok()?,
         inode: inode.parse().ok()?,
-        path: if path.is_empty() { b"//anon".to_vec() } else { unescape(path) },
+        path: if path.is_empty() { ANONYMOUS.to_vec() } else { unescape(path) },
     })
 }
 
@@ -91,6 +134,10 @@ mod tests {
         assert_eq!(entries.len(), 3);
         assert_eq!(entries[0], first);
         assert_eq!((entries[1].prot, entries[1].flags, entries[1].path.as_slice()), (3, 1, b"//anon".as_slice()));
+        let rights = |entry: &MapsEntry| (entry.is_executable(), entry.is_writable(), entry.is_of_file());
+        let rights: Vec<_> = entries.iter().map(rights).collect();
+        assert_eq!(rights, [(true, false, true), (false, true, false), (true, false, false)]);
+        assert!(entries[1].is_anonymous());
         assert_eq!((entries[2].end, entries[2].path.as_slice()), (0xffff_ffff_ff60_1000, b"[vsyscall]".as_slice()));
     }
 

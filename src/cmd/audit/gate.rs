@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use fpprof_analysis::audit::{Metric, Survey, Tally};
+use fpprof_analysis::statistics::percent;
 
 /// Metrics by the names that are typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,17 +38,6 @@ impl MetricName {
     }
 }
 
-/// A share in per cent.
-///
-/// # Errors
-/// What is wrong.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("give a number from 0 to 100".to_owned()),
-    }
-}
-
 /// What is below `least` per cent, in words. Nothing to judge is a failure, too: a gate must not pass for want of
 /// files.
 pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bool) -> Vec<String> {
@@ -75,11 +65,10 @@ pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bo
 const MIN_NOT_JUDGED_BYTES: u64 = 1024;
 
 /// How much of the code no metric says anything of, in words; `None` for so little that it does not matter.
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
 pub(super) fn not_judged(total: &Tally) -> Option<String> {
     let code = &total.code;
     let part = code.no_cfi.saturating_add(code.go);
-    let percent = 100.0 * part as f64 / code.executable.max(1) as f64;
+    let percent = percent(part, code.executable).unwrap_or(0.0);
     (part >= MIN_NOT_JUDGED_BYTES && percent >= 1.0).then(|| {
         format!(
             "only code with unwind information is judged; {percent:.1} % has none ({} bytes, {} of them Go's, which keeps \
@@ -89,11 +78,10 @@ pub(super) fn not_judged(total: &Tally) -> Option<String> {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than the 53 bits of an f64")]
 fn failure(what: &str, tally: &Tally, metric: MetricName, least: f64) -> Option<String> {
     let (part, whole) = metric.metric().of(tally);
-    let percent = 100.0 * part as f64 / whole as f64;
-    (percent < least).then(|| format!("{what}: {percent:.2} % of {whole} {}, less than {least} %", metric.unit()))
+    let percent = percent(part, whole).filter(|&percent| percent < least)?;
+    Some(format!("{what}: {percent:.2} % of {whole} {}, less than {least} %", metric.unit()))
 }
 
 #[cfg(test)]
@@ -124,13 +112,5 @@ mod tests {
         assert!(words.contains("96.6 % has none (96600 bytes, 0 of them Go's"), "{words}");
         survey.total.code.no_cfi = 900;
         assert_eq!(not_judged(&survey.total), None);
-    }
-
-    /// Check that nonsense is refused.
-    #[test]
-    fn shares_are_checked() {
-        assert_eq!(percent("95"), Ok(95.0));
-        assert_eq!(percent("99.5%"), Ok(99.5));
-        assert!(percent("101").is_err() && percent("nan").is_err() && percent("-1").is_err());
     }
 }

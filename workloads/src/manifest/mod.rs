@@ -1,10 +1,19 @@
 //! The programs, by what makes their stacks hard.
 
-mod all;
 mod frames;
 mod linking;
 mod running;
 mod rust;
 mod words;
 
-pub use all::programs;
+use crate::Program;
+use std::sync::LazyLock;
+
+static PROGRAMS: LazyLock<Vec<Program>> =
+    LazyLock::new(|| [frames::PROGRAMS, linking::PROGRAMS, running::PROGRAMS, rust::PROGRAMS].concat());
+
+/// Every program.
+#[must_use]
+pub fn programs() -> &'static [Program] {
+    &PROGRAMS
+}
