@@ -1,6 +1,7 @@
 //! Where output goes: stdout, or a file that is never half-written over an older one.
 
 mod patient;
+mod place;
 
 use crate::worker;
 use anyhow::Context as _;
@@ -8,11 +9,12 @@ use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
-use rustix::fs::OFlags;
+use place::Place;
+use rustix::fs::{FileType, OFlags, Stat};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -63,7 +65,7 @@ pub(crate) struct RecordingFile {
     /// Ends the wait for somebody who reads a pipe.
     stop: Option<&'static StopFlag>,
     file: Option<Box<dyn Sink>>,
-    made: Arc<OnceLock<Made>>,
+    begun: Arc<OnceLock<Begun>>,
 }
 
 trait Sink: Write + Send + std::fmt::Debug {}
@@ -81,23 +83,30 @@ pub(crate) enum Made {
     InPlaceOfOlder,
 }
 
+/// A recording that was begun: what was made for it, and where.
+#[derive(Debug)]
+struct Begun {
+    made: Made,
+    /// `None` if another process has made it.
+    place: Option<Place>,
+}
+
 /// Takes a recording's file back when it turns out that nothing was recorded.
 #[derive(Debug)]
 pub(crate) struct Undo {
-    path: PathBuf,
-    made: Arc<OnceLock<Made>>,
+    begun: Arc<OnceLock<Begun>>,
 }
 
 impl Undo {
     /// Removes the file, if it was made, and puts the older one back.
     pub(crate) fn undo(&self) {
-        let made = self.made.get().copied().unwrap_or(Made::Nothing);
+        let Some(Begun { made, place: Some(place) }) = self.begun.get() else { return };
         // Nothing was recorded, which is what is being said; a file that cannot be removed holds nothing.
-        if made != Made::Nothing {
-            let _ = std::fs::remove_file(&self.path);
+        if *made != Made::Nothing {
+            let _ = place.remove();
         }
-        if made == Made::InPlaceOfOlder {
-            let _ = std::fs::rename(old_name(&self.path), &self.path);
+        if *made == Made::InPlaceOfOlder {
+            let _ = place.beside(OLD).and_then(|old| old.rename(place));
         }
     }
 }
@@ -105,7 +114,7 @@ impl Undo {
 impl RecordingFile {
     /// The file that will be made at `path`.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), stop: None, file: None, made: Arc::default() }
+        Self { path: path.to_owned(), stop: None, file: None, begun: Arc::default() }
     }
 
     /// The same; no pipe is waited for when `stop` is set.
@@ -115,7 +124,7 @@ impl RecordingFile {
 
     /// A way to take it back.
     pub(crate) fn undo(&self) -> Undo {
-        Undo { path: self.path.clone(), made: Arc::clone(&self.made) }
+        Undo { begun: Arc::clone(&self.begun) }
     }
 }
 
@@ -125,11 +134,13 @@ impl Write for RecordingFile {
             Some(file) => file,
             none => {
                 let created = match worker::client() {
-                    Some(client) => client.create_recording(&self.path),
-                    None => create_recording(&self.path, self.stop),
+                    Some(client) => {
+                        client.create_recording(&self.path).map(|(file, made)| (file, Begun { made, place: None }))
+                    }
+                    None => begin_recording(&self.path, self.stop),
                 };
-                let (file, made) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
-                let _ = self.made.set(made);
+                let (file, begun) = created.map_err(|error| io::Error::other(format!("{error:#}")))?;
+                let _ = self.begun.set(begun);
                 none.insert(match self.stop {
                     Some(stop) => Box::new(Patient::new(file, stop)),
                     None => Box::new(file),
@@ -148,30 +159,43 @@ impl Write for RecordingFile {
 ///
 /// # Errors
 /// If the file cannot be made.
-pub(crate) fn create_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Made)> {
-    if let Some(file) = open_special(path, stop)? {
-        return Ok((file, Made::Nothing));
+pub(crate) fn create_recording(path: &Path) -> anyhow::Result<(File, Made)> {
+    begin_recording(path, None).map(|(file, begun)| (file, begun.made))
+}
+
+fn begin_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File, Begun)> {
+    let place = Place::of(path)?;
+    if let Some(file) = open_special(&place, stop)? {
+        return Ok((file, Begun { made: Made::Nothing, place: Some(place) }));
     }
-    let has_older = path.symlink_metadata().is_ok();
+    let has_older = place.stat(false).is_ok();
     if has_older {
-        let old = old_name(path);
+        let old = place.beside(OLD)?;
         anyhow::ensure!(
             may_be_replaced(&old),
             "{} is not a recording and would be overwritten; move it, or choose another file",
-            old.display()
+            old.path().display()
         );
-        std::fs::rename(path, &old).with_context(|| format!("cannot rename {} to FILE.old", path.display()))?;
+        place.rename(&old).with_context(|| format!("cannot rename {} to FILE.old", path.display()))?;
     }
-    let made = OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(path);
+    let made = place.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
     let file = made.with_context(|| format!("cannot create {}; choose another file", path.display()))?;
-    Ok((file, if has_older { Made::InPlaceOfOlder } else { Made::New }))
+    let made = if has_older { Made::InPlaceOfOlder } else { Made::New };
+    Ok((file, Begun { made, place: Some(place) }))
 }
 
 /// Whether nothing is lost with what was kept aside: there is none, it is empty, or it is a recording.
-fn may_be_replaced(old: &Path) -> bool {
-    let Ok(metadata) = old.symlink_metadata() else { return true };
-    let is_recording = || File::open(old).is_ok_and(|file| Recording::open(BufReader::new(file)).is_ok());
-    metadata.is_file() && (metadata.len() == 0 || is_recording())
+fn may_be_replaced(old: &Place) -> bool {
+    let Ok(stat) = old.stat(false) else { return true };
+    let is_recording = || {
+        let opened = old.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
+        opened.is_ok_and(|file| Recording::open(BufReader::new(file)).is_ok())
+    };
+    is_file(&stat) && (stat.st_size == 0 || is_recording())
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 /// Writes a whole file through `fill`, readable by its owner only, as the recording is that it tells of; beside its final
@@ -203,9 +227,9 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
 /// A file that gets its final name when it is complete, and is removed otherwise.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    path: PathBuf,
+    place: Place,
     /// `None` for a device or a pipe, which is what it is.
-    beside: Option<PathBuf>,
+    beside: Option<Place>,
 }
 
 impl Pending {
@@ -214,14 +238,14 @@ impl Pending {
     /// # Errors
     /// If it cannot be made.
     pub(crate) fn create(path: &Path) -> anyhow::Result<(File, Self)> {
-        let path = path.to_owned();
-        if let Some(file) = open_special(&path, None)? {
-            return Ok((file, Self { path, beside: None }));
+        let place = Place::of(path)?;
+        if let Some(file) = open_special(&place, None)? {
+            return Ok((file, Self { place, beside: None }));
         }
-        let beside = partial_name(&path);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+        let beside = place.beside(&format!(".{}.part", std::process::id()))?;
+        let file = beside.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok((file, Self { path, beside: Some(beside) }))
+        Ok((file, Self { place, beside: Some(beside) }))
     }
 
     /// Gives it its name.
@@ -230,25 +254,48 @@ impl Pending {
     /// If it cannot have it.
     pub(crate) fn commit(mut self) -> anyhow::Result<()> {
         let Some(beside) = self.beside.take() else { return Ok(()) };
-        let renamed = std::fs::rename(&beside, &self.path);
+        let renamed = beside.rename(&self.place);
         if renamed.is_err() {
             self.beside = Some(beside);
         }
-        renamed.with_context(|| format!("cannot write {}", self.path.display()))
+        renamed.with_context(|| format!("cannot write {}", self.place.path().display()))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         // The message is about the write; a leftover of ours must not stay behind either way.
-        let _ = self.beside.as_ref().map(std::fs::remove_file);
+        let _ = self.beside.as_ref().map(Place::remove);
     }
 }
 
-fn old_name(path: &Path) -> PathBuf {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    PathBuf::from(old)
+/// What an older recording's name ends with.
+const OLD: &str = ".old";
+
+/// Makes a file, or empties one that is there, in a directory of this program's own; readable by its owner only.
+///
+/// # Errors
+/// If it is a link, or cannot be made.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(path)
+}
+
+/// The same, to be written to behind what is there.
+///
+/// # Errors
+/// Likewise.
+pub(crate) fn private_log(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
+}
+
+/// Makes a directory that its owner only may look into, and with `parents` those above it, unless they are there.
+///
+/// # Errors
+/// If it cannot be made, or without `parents` is there.
+pub(crate) fn private_directory(path: &Path, parents: bool) -> io::Result<()> {
+    DirBuilder::new().recursive(parents).mode(0o700).create(path)
 }
 
 /// Opens a device or a pipe, which is written to as it is and never replaced; `None` where there is none. For a pipe's
@@ -257,26 +304,28 @@ fn old_name(path: &Path) -> PathBuf {
 /// # Errors
 /// If another user put it, or a link to it, where he may: he would read what is written, or choose where it goes. If it
 /// cannot be opened.
-fn open_special(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
-    let Ok(named) = path.symlink_metadata() else { return Ok(None) };
-    if named.is_file() || path.metadata().map_or(true, |metadata| metadata.is_file()) {
+fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option<File>> {
+    let path = place.path();
+    let Ok(named) = place.stat(false) else { return Ok(None) };
+    if is_file(&named) || place.stat(true).map_or(true, |stat| is_file(&stat)) {
         return Ok(None);
     }
     anyhow::ensure!(
-        named.uid() == own_uid() || !others_may_write_beside(path),
+        named.st_uid == own_uid() || !place.is_open_to_others(),
         "{} belongs to another user, in a directory that others can write to; choose another file",
         path.display()
     );
     let context = || format!("cannot write to {}", path.display());
-    let link_flags = if named.is_symlink() { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = (link_flags | OFlags::NOCTTY).bits().cast_signed();
+    let is_link = FileType::from_raw_mode(named.st_mode) == FileType::Symlink;
+    let link_flags = if is_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | link_flags;
     let file = match stop {
-        Some(stop) => patient::open(path, flags, stop),
-        None => OpenOptions::new().write(true).custom_flags(flags).open(path),
+        Some(stop) => patient::open(|more| place.open(flags | more), stop),
+        None => place.open(flags),
     };
     let file = file.with_context(context)?;
     let opened = file.metadata().with_context(context)?;
-    let is_same = named.is_symlink() || (opened.dev(), opened.ino()) == (named.dev(), named.ino());
+    let is_same = is_link || (opened.dev(), opened.ino()) == (named.st_dev, named.st_ino);
     anyhow::ensure!(
         is_same && !opened.is_file(),
         "{} was replaced while it was being opened; try again",
@@ -287,17 +336,6 @@ fn open_special(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<Option<F
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-fn others_may_write_beside(path: &Path) -> bool {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    dir.metadata().is_ok_and(|dir| dir.mode() & 0o022 != 0 || ![0, own_uid()].contains(&dir.uid()))
-}
-
-fn partial_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    PathBuf::from(name)
 }
 
 #[cfg(test)]

@@ -19,10 +19,12 @@ mod tests;
 
 use crate::output::say;
 use anyhow::Context as _;
+use confine::{MAX_CPU, limit, limit_cpu, max_address_space};
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Signal};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -49,6 +51,8 @@ pub(crate) struct Files {
     pub(crate) reads: bool,
     /// It calls [`confine`] itself, once it has run what it must.
     pub(crate) confines_itself: bool,
+    /// It works as long as a recording goes on, which may be for ever.
+    pub(crate) goes_on: bool,
 }
 
 impl Files {
@@ -67,7 +71,7 @@ impl Files {
 
     /// None, for a worker that calls [`confine`] itself.
     pub(crate) fn confined_by_itself() -> Self {
-        Self { confines_itself: true, ..Self::default() }
+        Self { confines_itself: true, goes_on: true, ..Self::default() }
     }
 }
 
@@ -112,6 +116,10 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
         anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
         client::connect();
+        limit(Resource::As, max_address_space())?;
+        if !files.goes_on {
+            limit_cpu()?;
+        }
         if !files.confines_itself {
             confine(files.reads)?;
         }
@@ -129,8 +137,23 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(crate::exit::FAILED)),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            say(&format!("fpprof: the process that parses files was killed by signal {signal}"));
+            say(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
             Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(crate::exit::FAILED))
         }
+    }
+}
+
+/// Why a process ended that a signal has killed. One that gets no more memory aborts.
+fn end_in_words(signal: i32) -> String {
+    match Signal::from_named_raw(signal) {
+        Some(Signal::XCPU) => {
+            format!("took more than {} hours of CPU time, more than any recording should", MAX_CPU.as_secs() / 3600)
+        }
+        Some(Signal::ABORT) => format!(
+            "was killed by signal {signal}, as when it needs more memory than it may have: {} MB on this machine, \
+             less where `ulimit -v` says so",
+            max_address_space() / 1_000_000
+        ),
+        _ => format!("was killed by signal {signal}"),
     }
 }

@@ -5,6 +5,7 @@ use crate::compare::mode::{self, Mode};
 use crate::compare::run::RunConfig;
 use crate::compare::{experiment, publish};
 use crate::exit::{DONE, FAILED, Usage};
+use crate::output::private_directory;
 use crate::values;
 use anyhow::Context as _;
 use std::fs;
@@ -96,9 +97,27 @@ fn checked_modes(args: &Args) -> anyhow::Result<Vec<Mode>> {
     Ok(modes)
 }
 
+/// Makes the directory of an experiment, for its owner only.
 fn make_directory(dir: &Path) -> anyhow::Result<()> {
     let context = || format!("cannot create {}; choose another directory with -o", dir.display());
-    fs::create_dir(dir).with_context(context)?;
-    fs::create_dir(dir.join("recordings")).with_context(context)?;
-    fs::create_dir(dir.join("output")).with_context(context)
+    let made = [dir.to_owned(), dir.join("recordings"), dir.join("output")];
+    made.iter().try_for_each(|dir| private_directory(dir, false)).with_context(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// Check that nobody else can see what an experiment's commands print, nor its recordings.
+    #[test]
+    fn experiments_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("experiment");
+        make_directory(&path).unwrap();
+        for name in ["", "output", "recordings"] {
+            assert_eq!(path.join(name).metadata().unwrap().mode() & 0o777, 0o700, "{name}");
+        }
+        assert!(make_directory(&path).is_err(), "it is there");
+    }
 }

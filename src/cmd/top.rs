@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// If there is no terminal, or nothing can be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if worker::is_worker() {
-        return worker::run(&Files::default(), top::run_worker);
+        return worker::run(&Files { goes_on: true, ..Files::default() }, top::run_worker);
     }
     if !std::io::stdout().is_terminal() {
         say("fpprof: `top` requires a terminal; without one, use `fpprof record` and `fpprof report`");

@@ -3,6 +3,7 @@
 use super::mode::PerfMode;
 use super::perf_script::{self, Outermost};
 use super::watch::Watched;
+use crate::output::private_file;
 use crate::recordings::Source;
 use anyhow::Context as _;
 use fpprof_analysis::experiment::{Measured, Run, StackEnds, Stacks};
@@ -42,7 +43,7 @@ pub(crate) fn fill(mode: PerfMode, recording: &Path, watched: &Watched, run: &mu
 
 fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
     let input = File::open(perf_file).with_context(|| format!("reading {}", perf_file.display()))?;
-    let output = File::create(converted).with_context(|| format!("making {}", converted.display()))?;
+    let output = private_file(converted).with_context(|| format!("making {}", converted.display()))?;
     perf_data(BufReader::new(input), output).with_context(|| perf_file.display().to_string())
 }
 

@@ -4,9 +4,10 @@ use super::metric::Finder;
 use super::mode::{Mode, PerfMode};
 use super::watch::{self, Watched};
 use super::{ours, perf};
+use crate::output::private_file;
 use anyhow::Context as _;
 use fpprof_analysis::experiment::{Measured, Run};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -72,7 +73,7 @@ fn command(config: &RunConfig, mode: Mode, recording: &Path, output: &Path) -> a
             command
         }
     };
-    let out = File::create(output).with_context(|| format!("making {}", output.display()))?;
+    let out = private_file(output).with_context(|| format!("making {}", output.display()))?;
     let err = out.try_clone().context("duplicating the output")?;
     command.stdin(Stdio::null()).stdout(out).stderr(err);
     Ok(command)

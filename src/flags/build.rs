@@ -3,11 +3,12 @@
 use super::identity::Files;
 use super::manifest::{Flags, Manifest, Program};
 use super::store::Store;
+use crate::output::{private_directory, private_log};
 use anyhow::Context as _;
 use fpprof_analysis::flags::Arm;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,7 +125,7 @@ impl Builder<'_> {
             if dir.exists() {
                 fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
             }
-            fs::create_dir_all(&objects_dir).with_context(|| format!("making {}", objects_dir.display()))?;
+            private_directory(&objects_dir, true).with_context(|| format!("making {}", objects_dir.display()))?;
             shell(&made.compile, &objects_dir, &dir.join("build.log"))?;
         }
         let objects = objects(&objects_dir)?;
@@ -205,7 +206,7 @@ fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
-    let file = File::options().append(true).create(true).open(log).context("opening the log")?;
+    let file = private_log(log).context("opening the log")?;
     let err = file.try_clone().context("duplicating the log")?;
     let status = Command::new("sh")
         .args(["-e", "-c", command])

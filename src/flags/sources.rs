@@ -3,6 +3,7 @@
 use super::build::{quoted, shell};
 use super::manifest::Program;
 use super::store::Store;
+use crate::output::private_directory;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -35,7 +36,7 @@ fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> any
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
     }
-    fs::create_dir_all(&src).with_context(|| format!("cannot create {}", src.display()))?;
+    private_directory(&src, true).with_context(|| format!("cannot create {}", src.display()))?;
     let commands_here = commands.replace("{here}", &quoted(here.as_os_str()));
     shell(&commands_here, &src, &dir.join("fetch.log")).context("fetching the sources")?;
     Store::write(&kept, &commands)?;
@@ -58,7 +59,7 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(found) = known.filter(|found| found.paths.iter().all(|path| path.exists())) {
         return Ok(found.paths);
     }
-    fs::create_dir_all(dir.join("src")).with_context(|| format!("cannot create {}", dir.display()))?;
+    private_directory(&dir.join("src"), true).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut wanted = Vec::new();
     let mut manifest =
         "[package]\nname = \"sources\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n".to_owned();

@@ -1,9 +1,10 @@
 //! The directory of an evaluation. Whatever is finished is kept; whatever was interrupted is done again.
 
+use crate::output::{Pending, private_directory, private_log};
 use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ pub(crate) struct Store {
 impl Store {
     /// Makes the directory if it is not there.
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        private_directory(dir, true).with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self { dir: dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))? })
     }
 
@@ -45,21 +46,20 @@ impl Store {
 
     /// Writes a JSON file whole: beside its name first, then in its place, on disk before that.
     pub(crate) fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-        let beside = path.with_extension("part");
-        let write = || {
-            let mut file = File::create(&beside)?;
+        let (mut file, pending) = Pending::create(path)?;
+        let mut write = || {
             file.write_all(&serde_json::to_vec_pretty(value)?)?;
-            file.sync_all()?;
-            fs::rename(&beside, path)
+            file.sync_all()
         };
-        write().with_context(|| format!("cannot write {}", path.display()))
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+        pending.commit()
     }
 
     /// Appends a line to a file, on disk before this returns.
     pub(crate) fn append(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let path = self.path(name);
         let append = || {
-            let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+            let mut file = private_log(&path)?;
             let mut line = serde_json::to_vec(value)?;
             line.push(b'\n');
             file.write_all(&line)?;
@@ -102,6 +102,29 @@ mod tests {
         assert_eq!(store.lines::<u32>("rounds").unwrap(), [1, 2]);
         store.append("rounds", &5).unwrap();
         assert_eq!(store.lines::<u32>("rounds").unwrap(), [1, 2, 5]);
+    }
+
+    /// Check that results are private, and that a link in the place of a file that is being written is not followed.
+    #[test]
+    fn planted_links_are_not_followed() {
+        use std::os::unix::fs::{MetadataExt as _, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("store")).unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "of value").unwrap();
+        let path = store.path("x.json");
+        for planted in ["lines".to_owned(), "x.part".to_owned(), format!("x.json.{}.part", std::process::id())] {
+            symlink(&victim, store.path(&planted)).unwrap();
+            let _ = Store::write(&path, &1);
+            let _ = store.append("lines", &1);
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "of value", "{planted}");
+            fs::remove_file(store.path(&planted)).unwrap();
+        }
+        Store::write(&path, &1).unwrap();
+        store.append("lines", &1).unwrap();
+        for (path, mode) in [(store.path(""), 0o700), (path, 0o600), (store.path("lines"), 0o600)] {
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, mode, "{}", path.display());
+        }
     }
 
     /// Check that a half-written value counts as none.

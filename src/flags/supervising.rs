@@ -1,6 +1,7 @@
 //! The supervisor's own side: runs what it is told to, and sees that nothing of it stays.
 
 use super::supervisor::{Ended, Run};
+use crate::output::private_file;
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -109,7 +110,7 @@ fn command(run: &Run) -> std::io::Result<Command> {
     match &run.output {
         None => command.stdout(Stdio::null()).stderr(Stdio::null()),
         Some(path) => {
-            let file = File::create(path)?;
+            let file = private_file(path)?;
             command.stdout(file.try_clone()?).stderr(file)
         }
     };

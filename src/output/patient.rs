@@ -3,11 +3,10 @@
 use fpprof_collector::StopFlag;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::fs::{File, OpenOptions};
+use rustix::fs::OFlags;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Once it is to end, a recording is offered for so long to a reader that does not take it.
@@ -95,14 +94,14 @@ impl Write for Patient {
     }
 }
 
-/// Opens a pipe or a device; a pipe when somebody reads it, or not at all if `stop` is set before.
+/// Opens a pipe or a device by `open`, which is given further flags; a pipe when somebody reads it, or not at all if `stop` is
+/// set before.
 ///
 /// # Errors
 /// If it cannot be opened.
-pub(super) fn open(path: &Path, flags: i32, stop: &StopFlag) -> io::Result<File> {
+pub(super) fn open(open: impl Fn(OFlags) -> io::Result<File>, stop: &StopFlag) -> io::Result<File> {
     loop {
-        let opened = OpenOptions::new().write(true).custom_flags(flags | nix::libc::O_NONBLOCK).open(path);
-        match opened {
+        match open(OFlags::NONBLOCK) {
             Err(error) if error.raw_os_error() == Some(nix::libc::ENXIO) && stop.signal().is_none() => {
                 let mut fds = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
                 let timeout = PollTimeout::try_from(TRY_EVERY).unwrap_or(PollTimeout::ZERO);

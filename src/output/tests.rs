@@ -53,6 +53,86 @@ fn links_to_files_are_not_followed() {
     }
 }
 
+/// Check that an output stays in the directory that was looked at, whatever is put in its place until it is complete: a report,
+/// the recording that is moved aside for another, and one that is taken back.
+#[test]
+fn directories_are_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let swap = || {
+        fs::rename(at("named"), at("moved")).unwrap();
+        symlink(at("elsewhere"), at("named")).unwrap();
+    };
+    let back = || {
+        fs::remove_file(at("named")).unwrap();
+        fs::rename(at("moved"), at("named")).unwrap();
+    };
+    fs::create_dir(at("named")).unwrap();
+    fs::create_dir(at("elsewhere")).unwrap();
+    let (path, elsewhere) = (at("named/output"), at("elsewhere/output"));
+    fs::write(&elsewhere, "of value").unwrap();
+    let (mut file, pending) = Pending::create(&path).unwrap();
+    file.write_all(b"words").unwrap();
+    swap();
+    pending.commit().unwrap();
+    back();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "words");
+    let mut recording = RecordingFile::new(&path);
+    recording.write_all(b"x").unwrap();
+    swap();
+    recording.undo().undo();
+    back();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "words", "the older one is back");
+    let (_, pending) = Pending::create(&path).unwrap();
+    swap();
+    drop(pending);
+    back();
+    assert_eq!(fs::read_dir(at("named")).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "of value");
+    assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 1);
+}
+
+/// Check that a directory that is a link of another user is refused, and one's own link is not.
+#[test]
+fn links_of_others_to_directories_are_refused() {
+    let dir = shared();
+    let (link, real) = (dir.path().join("link"), dir.path().join("real"));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    write_report(&link.join("report")).unwrap();
+    lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+    let refused = [
+        write_report(&link.join("other")).unwrap_err().to_string(),
+        format!("{:?}", RecordingFile::new(&link.join("other")).write(b"x")),
+    ];
+    assert!(refused.iter().all(|words| words.contains("is a link of another user")), "{refused:?}");
+    assert_eq!(fs::read_dir(&real).unwrap().count(), 1);
+    for name in ["", "/", "real/"] {
+        assert!(write_report(&dir.path().join(name)).is_err(), "{name} is no name of a file");
+    }
+}
+
+/// Check that what is written in steps is private too, and that a link is not followed for it.
+#[test]
+fn what_is_written_in_steps_is_private() {
+    let dir = shared();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("of value"), "of value").unwrap();
+    symlink(at("of value"), at("link")).unwrap();
+    private_directory(&at("made/below"), true).unwrap();
+    assert!(private_directory(&at("made"), false).is_err(), "it is there");
+    for make in [private_file, private_log] {
+        assert!(make(&at("link")).is_err());
+        make(&at("made/file")).unwrap().write_all(b"x").unwrap();
+        assert_eq!(at("made/file").metadata().unwrap().mode() & 0o777, 0o600);
+    }
+    assert_eq!(fs::read_to_string(at("made/file")).unwrap(), "xx", "a log goes on");
+    assert_eq!(fs::read_to_string(at("of value")).unwrap(), "of value");
+    for name in ["made", "made/below"] {
+        assert_eq!(at(name).metadata().unwrap().mode() & 0o777, 0o700);
+    }
+}
+
 /// Check that nobody else may read a recording or what was written of it.
 #[test]
 fn outputs_are_private() {

@@ -62,7 +62,7 @@ pub(super) fn answer(
             Some(Err(error)) => failed(&error),
             None => failed(&anyhow::anyhow!("nothing was written")),
         },
-        Request::Recording(bytes) => match output(path(&bytes), files).and_then(|path| create_recording(&path, None)) {
+        Request::Recording(bytes) => match output(path(&bytes), files).and_then(|path| create_recording(&path)) {
             Ok((file, made)) => (Reply::Recording(made), Some(file.into())),
             Err(error) => failed(&error),
         },

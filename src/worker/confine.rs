@@ -9,13 +9,14 @@ use landlock::{
     path_beneath_rules,
 };
 use nix::libc;
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// System calls of reading, computing, writing to what is open, and threads. All others fail with EPERM.
 const ALLOWED: &[libc::c_long] = &[
@@ -90,6 +91,42 @@ pub(crate) fn is_privileged() -> bool {
     rustix::process::geteuid().is_root() || capabilities(None).is_ok_and(|sets| !sets.effective.is_empty())
 }
 
+/// Most CPU time of a worker that has one thing to do: far beyond what the largest recordings take.
+pub(super) const MAX_CPU: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Most bytes of address space of a worker: three quarters of the machine's memory, so that the machine does not run out of it,
+/// and 256 MiB for each CPU, since a thread's allocator reserves far more than it uses; but 2 GiB anywhere.
+pub(super) fn max_address_space() -> u64 {
+    let machine = rustix::system::sysinfo();
+    let memory = u64::try_from(machine.totalram).unwrap_or(u64::MAX).saturating_mul(machine.mem_unit.into());
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    (memory / 4).saturating_mul(3).saturating_add(threads.saturating_mul(256 << 20)).max(2 << 30)
+}
+
+/// Limits what this process may use, for good, unless its limit is lower already.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(super) fn limit(resource: Resource, most: u64) -> anyhow::Result<()> {
+    set_limit(resource, most, most)
+}
+
+/// Limits its CPU time likewise, to [`MAX_CPU`].
+///
+/// # Errors
+/// If the kernel refuses.
+pub(super) fn limit_cpu() -> anyhow::Result<()> {
+    // SIGXCPU says what it was; at the limit that cannot be raised comes SIGKILL.
+    set_limit(Resource::Cpu, MAX_CPU.as_secs(), MAX_CPU.as_secs() + 1)
+}
+
+fn set_limit(resource: Resource, current: u64, maximum: u64) -> anyhow::Result<()> {
+    let now = getrlimit(resource);
+    let lower = |now: Option<u64>, most: u64| Some(now.map_or(most, |now| now.min(most)));
+    let limit = Rlimit { current: lower(now.current, current), maximum: lower(now.maximum, maximum) };
+    setrlimit(resource, limit).context("cannot limit resources")
+}
+
 /// Drops all capabilities, the right to run programs, and every system call but those of [`ALLOWED`]. Files can be opened
 /// only if `reads`, and then for reading. Call it before there are threads.
 ///
@@ -107,7 +144,7 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("cannot drop capabilities")?;
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot switch off core dumps")?;
+    limit(Resource::Core, 0)?;
     restrict(reads).context("cannot set Landlock rules")?;
     let filter = filter(reads).context("cannot make the seccomp filter")?;
     apply_filter(&filter).context("cannot set the seccomp filter")

@@ -4,13 +4,14 @@
 //! parse: one for build ids, for which the thread that reads the rings waits, and one for all that takes longer. One that
 //! crashes or takes too long is replaced, so often as [`Patience`] says; its file is left out, which the recording says.
 
+use super::confine::limit;
 use super::message::{receive, send};
 use super::{confine, cpu_time, is_privileged, start};
 use anyhow::Context as _;
 use fpprof_collector::parse::{Credit, FileParser, Found, MAX_PARSED_BYTES, ParseHere, ParseTask, ParsedFile, parse};
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::Resource;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -226,11 +227,10 @@ impl Drop for Process {
 /// # Errors
 /// If it cannot be confined, or the recorder is gone.
 pub(crate) fn serve_parser() -> anyhow::Result<u8> {
-    let limit = |resource, most| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     for (resource, most) in
         [(Resource::As, MAX_MEMORY_BYTES), (Resource::Fsize, MAX_PARSED_BYTES), (Resource::Nofile, MAX_OPEN_FILES)]
     {
-        limit(resource, most).context("cannot limit resources")?;
+        limit(resource, most)?;
     }
     confine(false)?;
     let results = io::stdout();

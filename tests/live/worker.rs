@@ -52,6 +52,38 @@ fn files_are_parsed_without_privileges() {
     wait_until("the worker ends with the first process", || status(pid).is_empty());
 }
 
+/// Check that what parses may not use all of the machine, nor for ever, and that it is said when it would.
+#[test]
+fn what_parses_is_limited() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (signal, words) in
+        [(Signal::SIGXCPU, "24 hours of CPU time"), (Signal::SIGABRT, "more memory than it may have")]
+    {
+        let mut import = fpprof();
+        import.args(["import", "-", "-o"]).arg(dir.path().join("recording"));
+        let import = import.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let is_confined =
+            || children(import.id()).iter().any(|&pid| status(pid).get("Seccomp").is_some_and(|it| it == "2"));
+        wait_until("a worker is confined", is_confined);
+        let worker = Pid::from_raw(i32::try_from(children(import.id())[0]).unwrap());
+        let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+        let limit = |name: &str| {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name)).expect("a limit");
+            line.split_ascii_whitespace().next().and_then(|most| most.parse::<u64>().ok())
+        };
+        assert_eq!(limit("Max cpu time"), Some(24 * 60 * 60), "{limits}");
+        assert!(limit("Max address space").is_some() && limit("Max open files").is_some(), "{limits}");
+        kill(worker, signal).unwrap();
+        let output = import.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains(words) && output.status.code() == Some(128 + signal as i32),
+            "{said} {:?}",
+            output.status
+        );
+    }
+}
+
 /// A recording of a shell that waits for a line: the recorder, and the processes that parse files for it.
 fn recording_shell(file: &Path, script: &str) -> (Child, Vec<u32>) {
     let mut record = fpprof();
