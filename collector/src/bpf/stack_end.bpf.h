@@ -89,7 +89,8 @@ static __always_inline __u64 find_stack_end(struct cpu_control *control, struct 
 	end = mapping_end(control, task, sp);
 	if (!end)
 		return 0;
-	if (sp < base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
+	/* A new thread begins right there. */
+	if (sp <= base && base <= end && end - base <= THREAD_BLOCK_BYTES) {
 		*source = STACK_END_THREAD_BASE;
 		return base;
 	}
