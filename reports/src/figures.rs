@@ -1,4 +1,7 @@
 //! Figures in words: counts with separators, sizes, shares, times. One way for every format.
+//!
+//! What lies on a stack or is copied of one is in K, units of 1,024 bytes, as chunk sizes are typed ([`chunk_size`],
+//! [`stack_bytes`]). What files, memory and code take is in decimal units ([`bytes`]).
 
 use fpprof_analysis::statistics;
 
@@ -29,6 +32,26 @@ pub(crate) fn bytes(n: f64) -> String {
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn byte_count(n: u64) -> String {
     bytes(n as f64)
+}
+
+/// A chunk size as it is typed, rounded up: `512 B`, `41K`, `1M`.
+pub(crate) fn chunk_size(n: u64) -> String {
+    match n {
+        0..1024 => byte_count(n),
+        _ if n.is_multiple_of(1 << 20) => format!("{}M", n >> 20),
+        _ => format!("{}K", n.div_ceil(1024)),
+    }
+}
+
+/// Bytes of stack with three digits, in the unit of chunk sizes: `536 B`, `3.14K`, `128K`.
+pub(crate) fn stack_bytes(n: f64) -> String {
+    if n < 1023.5 { bytes(n) } else { format!("{}K", number(n / 1024.0)) }
+}
+
+/// Bytes of stack as a count.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(crate) fn stack_byte_count(n: u64) -> String {
+    stack_bytes(n as f64)
 }
 
 /// Nanoseconds with three digits: `812 ns`, `1.62 µs`.
@@ -175,6 +198,14 @@ mod tests {
         assert_eq!(nanoseconds(1620.0), "1.62 µs");
         assert_eq!(seconds(8.016), "8.02 s");
         assert_eq!(seconds(725.0), "12 min 5 s");
+    }
+
+    /// Check that a chunk size is one that can be typed and is large enough, and that bytes of stack have its unit.
+    #[test]
+    fn stacks_are_in_units_of_chunks() {
+        assert_eq!([512, 1024, 1025, 40_448, 1 << 20].map(chunk_size), ["512 B", "1K", "2K", "40K", "1M"]);
+        assert_eq!([64.0, 1024.0, 3300.0, 39_144.0].map(stack_bytes), ["64 B", "1.00K", "3.22K", "38.2K"]);
+        assert_eq!([131_072.0, 16.0 * 1_048_576.0].map(stack_bytes), ["128K", "16,384K"]);
     }
 
     /// Check that a share says 100 % or 0 % only where that is exact.

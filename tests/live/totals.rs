@@ -9,7 +9,7 @@ fn recorded(file: &Path) -> Value {
     until_enough("threads without a user stack", |seconds| {
         let script = format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do /bin/true; done");
         record(file, &["--call-graph", "dwarf"], &["sh", "-c", &script]);
-        Some(report(file, &[])).filter(|report| report["strategies"]["dwarf"].get("no_stack").is_some())
+        Some(report(file, &[])).filter(|report| report.pointer("/strategies/dwarf/no_stack").is_some())
     })
 }
 

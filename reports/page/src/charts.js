@@ -59,7 +59,7 @@ export function whatIf(figure, data, filter) {
         anchor: "right", color: "var(--cost)", label: "copied a sample · a minute",
         tickFormat: (percent) => {
           const mean = (percent / 100) * dearest;
-          return percent ? `${bytes(mean)} · ${bytes(mean * data.samples_per_minute)}` : "0";
+          return percent ? `${chunk(mean)} · ${bytes(mean * data.samples_per_minute)}` : "0";
         },
       }),
       Plot.areaY(points, { x: "size", y: (point) => scaled(point.mean), fill: "var(--cost)", fillOpacity: 0.1 }),
@@ -83,7 +83,7 @@ export function whatIf(figure, data, filter) {
         title: (point) => [
           `chunks of ${chunk(Math.round(point.size))}`,
           `${share(point.complete, curve.samples)} complete (${number(point.complete)} of ${number(curve.samples)})`,
-          `${bytes(point.mean)} copied a sample`,
+          `${chunk(point.mean)} copied a sample`,
           `${bytes(point.minute)} copied a minute`,
         ].join("\n"),
       })),

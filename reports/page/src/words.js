@@ -19,10 +19,10 @@ export function bytes(n) {
   return `${Number(value.toPrecision(3))}\u00a0${units[at]}`;
 }
 
-/** A chunk size as it is asked for: 4096 → 4 KiB. */
+/** Bytes of stack, in the unit that chunk sizes are typed in: 4096 → 4K. */
 export function chunk(n) {
-  if (n < 1024) return `${n}\u00a0B`;
-  return `${Number((n / 1024).toPrecision(3))}\u00a0KiB`;
+  if (n < 1024) return `${Math.round(n)}\u00a0B`;
+  return `${Number((n / 1024).toPrecision(3))}K`;
 }
 
 /** A share of a whole that never claims too much. */

@@ -1,10 +1,10 @@
 //! The verdict with its four figures, what speaks for it, and what was measured how.
 
 use crate::escape::shown;
-use crate::figures::{bytes, count, number, percent, seconds, share};
+use crate::figures::{bytes, chunk_size, count, number, percent, seconds, share, stack_bytes};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
-use crate::verdict::{Case, RULE, chunk_words, findings, headline, per_minute, strategy_words};
+use crate::verdict::{Case, RULE, findings, headline, per_minute, strategy_words};
 use fpprof_analysis::summary::ProcessSummary;
 use maud::{Markup, html};
 
@@ -92,9 +92,9 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
         tiles.push(Tile {
             is_good: Some(chunk.is_some()),
             what: "chunk size for 99 % in every process".to_owned(),
-            figure: chunk.map_or("unknown".to_owned(), chunk_words),
+            figure: chunk.map_or("unknown".to_owned(), chunk_size),
             words: copied.map_or("from this recording".to_owned(), |(sample, minute)| {
-                format!("copies {} per sample, {} per minute", bytes(sample), bytes(minute))
+                format!("copies {} per sample, {} per minute", stack_bytes(sample), bytes(minute))
             }),
         });
     }

@@ -2,9 +2,9 @@
 
 use super::tables::{MAX_NAMES, bar, reasons};
 use crate::escape::shown;
-use crate::figures::{count, share};
+use crate::figures::{chunk_size, count, share};
 use crate::finding::text;
-use crate::verdict::{Case, Named, PERCENTS, chunk_words, smallest, strategy_words};
+use crate::verdict::{Case, Named, PERCENTS, smallest, strategy_words};
 use fpprof_analysis::accuracy::Relation;
 use maud::{Markup, html};
 
@@ -77,7 +77,7 @@ fn lines(case: &Case<'_>, named: &Named) -> Vec<String> {
     }
     if named.sizes.samples > 0 {
         let part =
-            |percent: u8| smallest(&named.sizes, percent).map(|size| format!("{percent} % {}", chunk_words(size)));
+            |percent: u8| smallest(&named.sizes, percent).map(|size| format!("{percent} % {}", chunk_size(size)));
         let parts: Vec<String> = PERCENTS.into_iter().filter_map(part).collect();
         let words = if parts.is_empty() { "more than recorded".to_owned() } else { parts.join(", ") };
         lines.push(format!("chunk size to complete: {words}"));

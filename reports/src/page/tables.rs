@@ -1,9 +1,9 @@
 //! Tables that need no script: strategies, sizes of chunks, and what broke the chain.
 
 use crate::escape::shown;
-use crate::figures::{count, number, percent, share};
+use crate::figures::{chunk_size, count, number, percent, share};
 use crate::finding::text;
-use crate::verdict::{Case, Named, PERCENTS, chunk_words, smallest};
+use crate::verdict::{Case, Named, PERCENTS, smallest};
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::StackEnds;
 use maud::{Markup, html};
@@ -160,7 +160,7 @@ pub(super) fn sizes(case: &Case<'_>) -> Markup {
                         tr {
                             td.name { (shown(name)) } td.n { (count(named.sizes.samples)) }
                             @for percent in PERCENTS {
-                                td.n { (text(&smallest(&named.sizes, percent).map_or("–".to_owned(), chunk_words))) }
+                                td.n { (text(&smallest(&named.sizes, percent).map_or("–".to_owned(), chunk_size))) }
                             }
                         }
                     }

@@ -2,7 +2,7 @@
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{byte_count, bytes, count, percent, share};
+use crate::figures::{bytes, chunk_size, count, percent, share, stack_byte_count};
 use crate::verdict::{PERCENTS, is_large};
 use fpprof_analysis::summary::{ChunkNeeds, ChunkPoint, Summary};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
     let Some(all) = summary.chunk_sizes.first().filter(|all| all.samples > 0) else { return Ok(()) };
     let is_large = |needs: &&ChunkNeeds| is_large(needs.samples, all.samples);
     let shown: Vec<&ChunkNeeds> = summary.chunk_sizes.iter().take(MAX_NAMES + 1).filter(is_large).collect();
-    style.heading("Chunk size needed to complete a share of the stacks, in bytes", out)?;
+    style.heading("Chunk size needed to complete a share of the stacks", out)?;
     smallest(&shown).write(style, out)?;
     hidden(summary.chunk_sizes.len().saturating_sub(shown.len()), all, style, out)?;
     style.heading("Volume and complete stacks by chunk size", out)?;
@@ -25,7 +25,7 @@ pub(super) fn chunks(summary: &Summary, style: &Style, out: &mut impl Write) -> 
     let mut note = Paragraph::new("", 2);
     note.words(
         Tone::Dim,
-        "Percentages: complete stacks. Bytes: before compression; a chunk ends where the stack ends.",
+        "Percentages: complete stacks. K: 1,024 bytes of stack. Volume: before compression; a chunk ends where the stack ends.",
     );
     note.write(style, out)?;
     depths(&shown, style, out)?;
@@ -42,7 +42,7 @@ fn cut_off(summary: &Summary, all: &ChunkNeeds, style: &Style, out: &mut impl Wr
         let mode = if summary.environment.mode.starts_with("dwarf") { "dwarf" } else { "both" };
         let larger = all.depth_bytes.map(|depth| depth.max.clamp(1 << 10, LARGEST_CHUNK).next_power_of_two());
         let words = match larger {
-            Some(larger) => format!("use --call-graph {mode},{}.", binary(larger)),
+            Some(larger) => format!("use --call-graph {mode},{}.", chunk_size(larger)),
             None => "record larger chunks.".to_owned(),
         };
         note.words(Tone::Warn, &words);
@@ -64,7 +64,7 @@ fn smallest(shown: &[&ChunkNeeds]) -> Table {
         let mut cells = vec![Cell::new(Tone::Strong, name(needs)), count(needs.samples).into()];
         for percent in PERCENTS {
             let smallest = needs.smallest_bytes.get(&percent).copied().flatten();
-            cells.push(smallest.map_or_else(none, |size| count(size).into()));
+            cells.push(smallest.map_or_else(none, |size| chunk_size(size).into()));
         }
         table.row(cells);
     }
@@ -92,7 +92,7 @@ fn curve(shown: &[&ChunkNeeds], all: &ChunkNeeds) -> Table {
     for point in &all.curve {
         let size = |at: &ChunkPoint| at.chunk_bytes == point.chunk_bytes;
         let mut cells = vec![
-            Cell::new(Tone::Strong, binary(point.chunk_bytes)),
+            Cell::new(Tone::Strong, chunk_size(point.chunk_bytes)),
             bytes(point.bytes_per_sample).into(),
             bytes(point.bytes_per_minute).into(),
         ];
@@ -127,7 +127,7 @@ fn depths(shown: &[&ChunkNeeds], style: &Style, out: &mut impl Write) -> io::Res
         match needs.depth_bytes {
             Some(depth) => {
                 cells.extend(
-                    [depth.min, depth.p50, depth.p90, depth.p99, depth.max].map(|size| byte_count(size).into()),
+                    [depth.min, depth.p50, depth.p90, depth.p99, depth.max].map(|size| stack_byte_count(size).into()),
                 );
             }
             None => cells.extend(titles.map(|_| none())),
@@ -144,13 +144,4 @@ fn name(needs: &ChunkNeeds) -> String {
 
 fn none() -> Cell {
     Cell::new(Tone::Dim, "–")
-}
-
-/// Sizes of chunks as they are asked for: `512`, `4K`, `1M`.
-fn binary(size: u64) -> String {
-    match size {
-        size if size >= 1 << 20 => format!("{}M", size >> 20),
-        size if size >= 1 << 10 => format!("{}K", size >> 10),
-        size => size.to_string(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{count, percent, plural, share};
+use crate::figures::{count, percent, plural, share, stack_byte_count};
 use fpprof_analysis::spread::Spread;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};
@@ -31,13 +31,13 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
         Column::right("truncated"),
         Column::right("broken"),
         Column::right("frames"),
-        Column::right("bytes needed"),
+        Column::right("stack needed"),
     ]);
     for (name, quality) in ordered(&summary.strategies) {
         let mut cells = vec![Cell::new(Tone::Strong, shown(name))];
         cells.extend(quality_cells(quality));
-        cells.push(three(quality.frames_per_stack));
-        cells.push(three(quality.needed_bytes));
+        cells.push(three(quality.frames_per_stack, count));
+        cells.push(three(quality.needed_bytes, stack_byte_count));
         table.row(cells);
         for note in reasons(quality) {
             table.note(note);
@@ -48,7 +48,7 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
     }
     table.write(style, out)?;
     let mut note = Paragraph::new("", 2);
-    note.words(Tone::Dim, "frames per stack, bytes needed by a complete stack: median / 99 % / max");
+    note.words(Tone::Dim, "frames per stack, stack needed by a complete one: median / 99 % / max");
     note.write(style, out)
 }
 
@@ -101,7 +101,7 @@ fn process_rows(process: &ProcessSummary, all: u64, table: &mut Table) {
         let mut cells = std::mem::replace(&mut head, vec![Cell::default(); 3]);
         cells.push(shown(name).into());
         cells.extend(quality_cells(quality));
-        cells.push(three(quality.frames_per_stack));
+        cells.push(three(quality.frames_per_stack, count));
         table.row(cells);
     }
     if process.strategies.is_empty() {
@@ -110,9 +110,9 @@ fn process_rows(process: &ProcessSummary, all: u64, table: &mut Table) {
 }
 
 /// Median, 99 % and most.
-fn three(spread: Option<Spread>) -> Cell {
+fn three(spread: Option<Spread>, words: impl Fn(u64) -> String) -> Cell {
     match spread {
-        Some(Spread { p50, p99, max, .. }) => format!("{} / {} / {}", count(p50), count(p99), count(max)).into(),
+        Some(Spread { p50, p99, max, .. }) => format!("{} / {} / {}", words(p50), words(p99), words(max)).into(),
         None => Cell::new(Tone::Dim, "–"),
     }
 }

@@ -87,11 +87,6 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A chunk size as it is typed: in units of 1024 bytes, rounded up.
-pub(crate) fn chunk_words(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} B") } else { format!("{}K", bytes.div_ceil(1024)) }
-}
-
 /// A strategy in words.
 pub(crate) fn strategy_words(name: &str) -> &str {
     match name {

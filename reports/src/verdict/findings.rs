@@ -1,8 +1,8 @@
 //! The sentences of a verdict.
 
-use super::case::{Case, PERCENTS, chunk_words, smallest, strategy_words};
+use super::case::{Case, PERCENTS, smallest, strategy_words};
 use super::rule::{MAX_LOST, MIN_GOOD, is_good};
-use crate::figures::{byte_count, bytes, count, nanoseconds, number, percent, share};
+use crate::figures::{byte_count, bytes, chunk_size, count, nanoseconds, number, percent, share, stack_bytes};
 use crate::finding::{Finding, Judgement};
 use fpprof_analysis::accuracy::Relation;
 
@@ -59,7 +59,7 @@ pub(crate) fn headline(case: &Case<'_>) -> Finding {
                 |chunk| {
                     format!(
                         "Copy {} of stack instead: then at least {MIN_GOOD} % reach their root, {EVERYWHERE}.",
-                        chunk_words(chunk)
+                        chunk_size(chunk)
                     )
                 },
             );
@@ -71,7 +71,7 @@ pub(crate) fn headline(case: &Case<'_>) -> Finding {
         }
         (None, Some(chunk)) => Finding::new(Judgement::Good).words(format!(
             "Chunks of {} are enough: at least {MIN_GOOD} % of the stacks reach their root, {EVERYWHERE}.",
-            chunk_words(chunk)
+            chunk_size(chunk)
         )),
         (None, None) => alone(case),
     }
@@ -181,7 +181,7 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let part = |percent: u8| {
-        let size = smallest(&case.all.sizes, percent).map_or("more than recorded".to_owned(), chunk_words);
+        let size = smallest(&case.all.sizes, percent).map_or("more than recorded".to_owned(), chunk_size);
         format!("{percent} % of all stacks: {size}")
     };
     let parts: Vec<String> = PERCENTS.into_iter().map(part).collect();
@@ -195,9 +195,12 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
     let (sample, minute) = case.copied(chunk);
-    let takes =
-        format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));
-    let option = format!("--call-graph dwarf,{}K", chunk.div_ceil(1024).max(1));
+    let takes = format!(
+        " copies {} per sample, {} per minute at this rate, before compression.",
+        stack_bytes(sample),
+        bytes(minute)
+    );
+    let option = format!("--call-graph dwarf,{}", chunk_size(chunk.max(1024)));
     Some(Finding::new(Judgement::Neutral).name(&option).words(takes))
 }
 

@@ -16,7 +16,7 @@ mod findings;
 mod names;
 mod rule;
 
-pub(crate) use case::{Case, PERCENTS, chunk_words, per_minute, smallest, strategy_words};
+pub(crate) use case::{Case, PERCENTS, per_minute, smallest, strategy_words};
 pub(crate) use findings::{RULE, advice, findings, headline};
 pub(crate) use names::{Named, names};
 pub(crate) use rule::{MAX_LOST, is_good, is_judged, is_large};
