@@ -3,7 +3,7 @@
 use super::Strategy;
 use crate::modules::ModuleTable;
 use crate::replay::PlacedSpace;
-use fpprof_recording::model::{self, Abi, CaptureMode, ChunkHole, FpEnd, Sample, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, ChunkHole, FpEnd, NO_PROCESS, Sample, UserRegs};
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Chunks, Job, Memory as _, NoStackReason, Options, Regs, Root,
     SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
@@ -241,6 +241,7 @@ fn told_apart(sample: &Sample) -> Option<StopReason> {
     let reason = match (sample.in_exec, sample.entering_kernel) {
         (true, _) => NoStackReason::InExec,
         (false, true) => NoStackReason::EnteringKernel,
+        (false, false) if sample.pid == NO_PROCESS => NoStackReason::Exiting,
         (false, false) => return None,
     };
     Some(StopReason::NoStack(reason))
