@@ -1,12 +1,14 @@
 //! Opening and analysing a recording: what every subcommand that reads one shares.
 
 use crate::exit::Usage;
+use crate::output::say;
 use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::filter::{Filter, TimeRange};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::strategy::Strategy;
+use fpprof_analysis::summary::Summary;
 use fpprof_analysis::symbols::Detail;
 use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
@@ -181,6 +183,16 @@ impl Source {
         let context = || self.file.display().to_string();
         let file = open_input(&self.file).with_context(context)?;
         Recording::open(BufReader::new(file)).with_context(context)
+    }
+}
+
+/// Says what was damaged or missing, for commands that write something else than the summary.
+pub(crate) fn say_warnings(summary: &Summary) {
+    for damage in &summary.damage {
+        say(&format!("damaged  {damage}"));
+    }
+    for warning in &summary.warnings {
+        say(&format!("warning  {warning}"));
     }
 }
 

@@ -4,7 +4,7 @@ use super::import;
 use crate::exit::{DONE, Usage};
 use crate::output::{self, say};
 use crate::positioned::Positioned;
-use crate::recordings::Source;
+use crate::recordings::{Source, say_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::folded::Folded;
@@ -70,6 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         write(&of_perf(&args.source, wanted)?)?;
     } else {
         let analysis = args.source.analyse(&wanted)?;
+        say_warnings(&analysis.summary);
         write(analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?)?;
     }
     Ok(DONE)
@@ -100,6 +101,6 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
     import::say_imported(&stacks.imported);
-    stacks.warnings.iter().for_each(|warning| say(warning));
+    stacks.warnings.iter().for_each(|warning| say(&format!("warning  {warning}")));
     Ok(stacks.folded)
 }

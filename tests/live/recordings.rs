@@ -3,7 +3,7 @@
 
 use super::worker::{children, status};
 use crate::support::{
-    Ended, Ran, assert_balance, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
+    Ended, Ran, assert_balance, compile, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
     wait_until,
 };
 use fpprof_recording::Recording;
@@ -334,5 +334,36 @@ fn clocks_of_time_namespaces() {
                 "{collector}, within: {is_within}: a sample {most_ns} ns after the start"
             );
         }
+    }
+}
+
+/// Check that what is missing is said on standard error by commands that write stacks, as the report says it.
+#[test]
+fn exports_and_pictures_say_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, file, svg] = ["program", "recording", "recording.svg"].map(|name| dir.path().join(name));
+    let chain = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs/chain.c");
+    compile("gcc", &["-O2", "-g", "-gsplit-dwarf"], &program, &chain);
+    until_enough("samples", |seconds| {
+        let command = [program.to_str().unwrap(), &*seconds.to_string()];
+        record(&file, &["-q", "-F", "499", "--call-graph", "dwarf,8192"], &command);
+        (number(&report(&file, &[]), "recorded") >= 100).then_some(())
+    });
+    for split in fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()) {
+        if split.extension().is_some_and(|extension| extension == "dwo") {
+            fs::remove_file(split).unwrap();
+        }
+    }
+    let warnings = report(&file, &[])["warnings"].clone();
+    let missing = warnings.as_array().unwrap().iter().filter_map(|one| one.as_str()).find(|one| one.contains(".dwo"));
+    let missing = missing.unwrap_or_else(|| panic!("{warnings}"));
+    let [mut export, mut picture, mut callers] = [(); 3].map(|()| fpprof());
+    export.arg("export").arg(&file);
+    picture.arg("flamegraph").arg(&file).arg("-o").arg(&svg);
+    callers.arg("report").arg(&file).args(["--function", "main"]);
+    for command in [&mut export, &mut picture, &mut callers] {
+        let ran = ran(command);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains(missing), "{command:?}: {}", ran.stderr);
     }
 }

@@ -6,7 +6,9 @@
 mod watch;
 
 use crate::support::stacks::{commonest, stacks};
-use crate::support::{Ended, assert_balance, compile, cpu_time, fpprof, number, report, wait_until};
+use crate::support::{
+    Ended, assert_balance, compile, cpu_time, fpprof, number, ran, record, report, source, until_enough, wait_until,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,6 +60,33 @@ fn storms_take_no_more_memory_when_they_last() {
     }
     let is_flat = long.last().is_some_and(|&peak| peak < short + (7 << 20));
     assert!(is_flat, "{short} bytes at the peak of short storms, {long:?} of long ones");
+}
+
+/// Check that threads at their end are never taken for the kernel's, with either collector: of processes that end at once, and
+/// of those that the kernel kills inside `execve`, when they have no mappings.
+#[test]
+fn exiting_threads_are_never_the_kernels() {
+    let dir = tempfile::tempdir().unwrap();
+    let [stillborn, image, file] = ["stillborn", "image", "recording"].map(|name| dir.path().join(name));
+    compile("gcc", &["-O1"], &stillborn, &source("stillborn.c"));
+    let storm = storm_program(dir.path());
+    let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
+    let commands = [vec![text(&stillborn), text(&image)], vec![text(&storm)]];
+    for (collector, command) in ["ebpf", "perf-event"].iter().flat_map(|one| commands.iter().map(move |it| (one, it))) {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let options = ["-q", "-F", "9999", "--call-graph", "dwarf,4096", "--collector", collector];
+        let found = until_enough("threads at their end", |seconds| {
+            // The one takes seconds, the other how many processes.
+            let amount = if command.len() == 1 { 8000 * seconds } else { seconds }.to_string();
+            record(&file, &options, &[&command[..], &[&*amount]].concat());
+            let folded = ran(fpprof().arg("export").arg(&file));
+            assert_eq!(folded.status, 0, "{}", folded.stderr);
+            let at_end = folded.stdout.lines().filter(|line| line.contains(";do_exit_[k]")).count();
+            (at_end >= 20).then(|| report(&file, &[]))
+        });
+        let roots = &found["strategies"]["dwarf"]["roots"];
+        assert_eq!(roots["kernel_thread"], Value::Null, "{collector} {command:?}: {found:#}");
+    }
 }
 
 /// Check that a program that begins while a recorder cannot read and events are lost by the thousand has its stacks from

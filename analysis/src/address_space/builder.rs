@@ -17,6 +17,12 @@ use std::sync::Arc;
 /// `include/uapi/asm-generic/mman-common.h`.
 const PROT_EXEC: u32 = 4;
 
+/// What makes threads of the kernel: the idle thread, which made `kthreadd`, and that.
+///
+/// # Sources
+/// `rest_init` in `init/main.c` of Linux 6.18.
+const MAKERS_OF_KERNEL_THREADS: [u32; 2] = [0, 2];
+
 /// Events kept in [`Builder::of_recording`], 64 bytes each. Of a recorder that handles a hundred thousand events a second
 /// the latest were ten thousand behind.
 const WINDOW_EVENTS: usize = 1 << 17;
@@ -37,6 +43,8 @@ struct Live {
     /// It was told to be at its end while it was fresh. The kernel says so when it takes a task's events away, since the
     /// program gives it other rights (setuid): then its mappings follow, or nothing is told of it any more.
     is_left: bool,
+    /// See [`super::Place::may_be_of_kernel`].
+    may_be_of_kernel: bool,
     /// Shared with forked children until one of them changes.
     executable: Arc<Ranges>,
 }
@@ -166,10 +174,12 @@ impl Builder {
         if fork.parent_pid == fork.pid {
             return;
         }
-        let parent = self.live.get(&fork.parent_pid).map(|parent| (parent.log, Arc::clone(&parent.executable)));
-        let base = parent.as_ref().and_then(|&(log, _)| self.present_key(log));
-        let executable = parent.map_or_else(Arc::default, |(_, executable)| executable);
-        self.begin_process(fork.pid, fork.time_ns, base, executable, 0);
+        let parent = self.live.get(&fork.parent_pid);
+        let may_be_of_kernel =
+            parent.map_or(MAKERS_OF_KERNEL_THREADS.contains(&fork.parent_pid), |parent| parent.may_be_of_kernel);
+        let base = parent.and_then(|parent| self.present_key(parent.log));
+        let executable = parent.map_or_else(Arc::default, |parent| Arc::clone(&parent.executable));
+        self.begin_process(fork.pid, fork.time_ns, base, executable, 0, may_be_of_kernel);
         let comm = self.last_comm(fork.tid);
         self.name_process(fork.pid, comm);
     }
@@ -181,7 +191,7 @@ impl Builder {
             is_restarted || (live.is_leader_gone && tid == pid && !is_exec)
         });
         if is_other_process {
-            self.begin_process(pid, time_ns, None, Arc::default(), start_ticks);
+            self.begin_process(pid, time_ns, None, Arc::default(), start_ticks, !is_exec);
         } else if is_exec {
             self.exec(pid, time_ns);
         }
@@ -198,10 +208,15 @@ impl Builder {
 
     fn map(&mut self, (pid, tid): (u32, u32), edit: Edit) {
         if self.live.get(&pid).is_none_or(|live| live.is_leader_gone && tid == pid) {
-            self.begin_process(pid, edit.time_ns, None, Arc::default(), 0);
+            self.begin_process(pid, edit.time_ns, None, Arc::default(), 0, false);
         }
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.is_fresh = false;
+        if std::mem::take(&mut live.may_be_of_kernel)
+            && let Some(life) = self.timeline.lives.get_mut(&pid).and_then(|lives| lives.last_mut())
+        {
+            life.may_be_of_kernel = false;
+        }
         if std::mem::take(&mut live.is_left) {
             self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_sub(1);
         }
@@ -243,14 +258,23 @@ impl Builder {
         base: Option<SpaceKey>,
         executable: Arc<Ranges>,
         start_ticks: u64,
+        may_be_of_kernel: bool,
     ) {
         let process = ProcessIx(u32::try_from(self.timeline.process_pids.len()).unwrap_or(u32::MAX));
         self.timeline.process_pids.push(pid);
         self.timeline.process_comms.push(None);
         let log = self.begin_log(pid, base);
-        self.begin_life(pid, Life { from_ns, process, log });
-        let live =
-            Live { process, log, start_ticks, is_leader_gone: false, is_fresh: false, is_left: false, executable };
+        self.begin_life(pid, Life { from_ns, process, log, may_be_of_kernel });
+        let live = Live {
+            process,
+            log,
+            start_ticks,
+            is_leader_gone: false,
+            is_fresh: false,
+            is_left: false,
+            may_be_of_kernel,
+            executable,
+        };
         self.live.insert(pid, live);
     }
 
@@ -259,8 +283,9 @@ impl Builder {
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.log = log;
         (live.is_leader_gone, live.is_fresh, live.is_left) = (false, true, false);
+        live.may_be_of_kernel = false;
         live.executable = Arc::default();
-        let life = Life { from_ns, process: live.process, log };
+        let life = Life { from_ns, process: live.process, log, may_be_of_kernel: false };
         self.begin_life(pid, life);
     }
 

@@ -25,14 +25,17 @@ pub struct ProcessIx(pub u32);
 pub struct CommIx(pub u32);
 
 /// Where a sample belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// Its process; `None` when no event ever named it, as for kernel threads.
+    /// Its process; `None` when no event ever named it.
     pub process: Option<ProcessIx>,
     /// Its address space at that moment; `None` likewise.
     pub space: Option<SpaceKey>,
     /// Name of its thread at that moment; `None` when no event gave one.
     pub comm: Option<CommIx>,
+    /// Whether its process may be a thread of the kernel: one that was told of, has executed no program, has never mapped
+    /// anything, and was made by none that did.
+    pub may_be_of_kernel: bool,
 }
 
 /// One change of an address space's executable mappings.
@@ -69,6 +72,8 @@ pub(super) struct Life {
     pub(super) from_ns: u64,
     pub(super) process: ProcessIx,
     pub(super) log: u32,
+    /// See [`Place::may_be_of_kernel`].
+    pub(super) may_be_of_kernel: bool,
 }
 
 /// The history of all processes of a recording.
@@ -107,6 +112,7 @@ impl Timeline {
             process: life.map(|life| life.process),
             space: life.map(|life| self.space_key(life.log, time_ns)),
             comm,
+            may_be_of_kernel: life.is_some_and(|life| life.may_be_of_kernel),
         }
     }
 

@@ -7,7 +7,8 @@ use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{
-    CaptureMode, Comm, CpuCounters, FpEnd, FpFrame, LossCause, Sample, Sideband, StackEnd, StackEndSource,
+    CaptureMode, Comm, CpuCounters, Fork, FpEnd, FpFrame, LossCause, Mmap, NO_PROCESS, Sample, Sideband, StackEnd,
+    StackEndSource,
 };
 use fpprof_recording::{Recording, RecordingWriter};
 use std::collections::BTreeMap;
@@ -68,6 +69,11 @@ impl Program {
 }
 
 /// A file of these events and samples; a block is written after every `block` samples.
+/// What tells of a thread of the kernel that is there already.
+fn kernel_thread(pid: u32) -> Sideband {
+    Sideband::Comm(Comm { time_ns: 1, pid, tid: pid, comm: b"kworker".to_vec(), exec: false, start_ticks: 1 })
+}
+
 fn record(mode: CaptureMode, events: &[Sideband], samples: &[Sample], block: usize, end: bool) -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta(mode)).unwrap();
     for event in events {
@@ -241,10 +247,11 @@ fn frame_pointers_are_walked_or_judged_as_the_recording_has_them() {
 
     let chain = Sample { pid: 1, tid: 1, time_ns: 2_000, user_fp: program.chain(), ..Sample::default() };
     let idle = Sample { pid: 99, tid: 99, time_ns: 2_000, in_kernel: true, kernel: vec![1 << 63], ..Sample::default() };
-    let file = record(CaptureMode::Fp, &program.sideband(1, "prog"), &[chain, idle], 2, true);
+    let [named, mapped] = program.sideband(1, "prog");
+    let file = record(CaptureMode::Fp, &[named, mapped, kernel_thread(99)], &[chain, idle], 2, true);
     let analysis = run(&file, &[]);
     assert_eq!(analysis.default_strategy, "fp");
-    let expected = [":99;[kernel+0x8000000000000000] kernel_thread 1", "prog;_start;leaf _start 1"];
+    let expected = ["kworker;[kernel+0x8000000000000000] kernel_thread 1", "prog;_start;leaf _start 1"];
     assert_eq!(text(&analysis.folded["fp"]), expected);
     assert!(analysis.summary.warnings.iter().any(|warning| warning.contains("another kernel")));
 }

@@ -3,6 +3,7 @@
 use super::{Amount, Folder, Labels};
 use crate::address_space::{CommIx, Timeline};
 use crate::folded::{Folded, FoldedStack, FrameLabel, Unit};
+use fpprof_recording::model::NO_PROCESS;
 use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -65,5 +66,9 @@ fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline:
 /// A name as shown: what is no UTF-8 is replaced, and a process that nobody named is called by its number, as perf does.
 #[must_use]
 pub fn shown_comm(comm: &[u8], pid: u32) -> String {
-    if comm.is_empty() { format!(":{pid}") } else { String::from_utf8_lossy(comm).into_owned() }
+    match (comm, pid) {
+        ([], NO_PROCESS) => "[exiting]".to_owned(),
+        ([], _) => format!(":{pid}"),
+        _ => String::from_utf8_lossy(comm).into_owned(),
+    }
 }

@@ -1,7 +1,7 @@
 //! perf's records as ours.
 
 use fpprof_recording::model::{
-    Abi, Arch, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, KernelSymbol, Mmap, Sample, UserRegs,
+    Abi, Arch, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, KernelSymbol, Mmap, NO_PROCESS, Sample, UserRegs,
 };
 use linux_perf_event_reader::{
     CommOrExecRecord, CommonData, CpuMode, ForkOrExitRecord, Mmap2FileId, Mmap2Record, MmapRecord, Regs, SampleRecord,
@@ -26,6 +26,11 @@ pub(super) type BuildIds = BTreeMap<Vec<u8>, BuildId>;
 /// A process or thread id, unless it stands for the kernel (−1).
 pub(super) fn id(value: i32) -> Option<u32> {
     u32::try_from(value).ok()
+}
+
+/// The process or thread of a sample: at its very end a thread has no number any more.
+fn sampled(value: i32) -> Option<u32> {
+    if value == -1 { Some(NO_PROCESS) } else { id(value) }
 }
 
 /// A file mapping with device, inode, or build id; `None` for the kernel's own.
@@ -133,8 +138,8 @@ pub(super) fn sample(
     *out = Sample {
         time_ns: record.timestamp?,
         cpu: record.cpu.unwrap_or(0),
-        pid: id(record.pid?)?,
-        tid: id(record.tid?)?,
+        pid: sampled(record.pid?)?,
+        tid: sampled(record.tid?)?,
         event: u16::try_from(event).ok()?,
         weight: record.period.unwrap_or(1),
         in_kernel: record.cpu_mode == CpuMode::Kernel,

@@ -30,6 +30,12 @@ pub enum ImportError {
     /// Without times nothing says which mappings a sample has.
     #[error("the samples in the perf.data file have no time or no thread; record with `perf record --timestamp`")]
     Untimed,
+    /// There is nothing to unwind.
+    #[error(
+        "the perf.data file was recorded without stacks; use `perf record -g` for those of frame pointers, or `perf record \
+         --call-graph dwarf`"
+    )]
+    NoStacks,
     /// Samples of other machines cannot be unwound.
     #[error("the perf.data file is from {0}; supported: x86_64, aarch64")]
     Arch(String),

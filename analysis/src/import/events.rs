@@ -82,11 +82,30 @@ impl Events {
         Some(id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0))
     }
 
-    /// What of the samples is not taken, in words.
+    /// How many events there are.
+    pub(super) fn n(&self) -> usize {
+        self.layouts.len()
+    }
+
+    /// Those whose samples have neither callchains nor copied stacks.
+    pub(super) fn n_without_stacks(&self) -> usize {
+        const STACKS: SampleFormat = SampleFormat::CALLCHAIN.union(SampleFormat::STACK_USER);
+        self.layouts.iter().filter(|layout| !layout.sample_format.intersects(STACKS)).count()
+    }
+
+    /// What of the samples is not there or not taken, in words.
     pub(super) fn warnings(&self) -> Vec<String> {
         let has_branches = |layout: &RecordParseInfo| layout.sample_format.contains(SampleFormat::BRANCH_STACK);
         let branches = "branch stacks (LBR) were ignored; only frame-pointer chains and copied stacks are unwound";
-        self.layouts.iter().any(has_branches).then(|| branches.to_owned()).into_iter().collect()
+        let branches = self.layouts.iter().any(has_branches).then(|| branches.to_owned());
+        let without = (self.n_without_stacks() > 0).then(|| {
+            format!(
+                "{} of {} events were recorded without stacks (`perf record -g`)",
+                self.n_without_stacks(),
+                self.n()
+            )
+        });
+        branches.into_iter().chain(without).collect()
     }
 
     /// What comes before the stack in all samples alike.

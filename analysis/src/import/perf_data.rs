@@ -174,8 +174,12 @@ impl Import {
     /// The description of the recording.
     ///
     /// # Errors
-    /// [`ImportError::Arch`] if it is of a machine whose samples we do not know.
+    /// [`ImportError::NoStacks`] if its samples have none, [`ImportError::Arch`] if it is of a machine whose samples we do not
+    /// know.
     pub(super) fn meta(&self, start_ns: u64) -> Result<Meta, ImportError> {
+        if self.events.n_without_stacks() == self.events.n() {
+            return Err(ImportError::NoStacks);
+        }
         let arch = &self.features.arch;
         if !arch.is_empty() && Arch::by_name(arch).is_none() {
             return Err(ImportError::Arch(arch.chars().take(32).collect()));

@@ -4,7 +4,7 @@ use super::TrueFrame;
 use super::history::History;
 use super::shadow::ShadowStack;
 use super::tally::{RowThere, Site, Tally};
-use crate::address_space::{FileIx, Timeline};
+use crate::address_space::{FileIx, Place, Timeline};
 use crate::modules::ModuleTable;
 use crate::replay::{PlacedSpace, Spaces};
 use crate::strategy::{Item, Strategy, StrategyError, Unwound, Walker};
@@ -53,7 +53,7 @@ impl<'a> Checker<'a> {
             tally.count_unknown(why);
             return false;
         }
-        let item = [Item { sample, space: &self.space }];
+        let item = [Item { sample, place: Place::default(), space: &self.space }];
         for (&strategy, unwound) in self.strategies.iter().zip(&mut self.unwound) {
             self.walker.walk(strategy, &item, unwound);
         }

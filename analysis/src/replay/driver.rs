@@ -224,8 +224,11 @@ impl<'a, C: Collect> Worker<'a, C> {
     /// Unwinds the batch under each strategy, and collects.
     fn flush(&mut self) {
         let Batch { samples, places, n_bytes } = &mut self.batch;
-        let items: Vec<Item<'_>> =
-            samples.iter().zip(places.iter()).map(|(sample, (_, space))| Item { sample, space }).collect();
+        let items: Vec<Item<'_>> = samples
+            .iter()
+            .zip(places.iter())
+            .map(|(sample, (place, space))| Item { sample, place: *place, space })
+            .collect();
         for (&strategy, unwound) in self.replay.strategies.iter().zip(&mut self.unwound) {
             self.walker.walk(strategy, &items, unwound);
         }

@@ -1,9 +1,10 @@
 //! Carrying strategies out, a batch of samples at a time.
 
 use super::Strategy;
+use crate::address_space::Place;
 use crate::modules::ModuleTable;
 use crate::replay::PlacedSpace;
-use fpprof_recording::model::{self, Abi, CaptureMode, ChunkHole, FpEnd, Sample, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, ChunkHole, FpEnd, NO_PROCESS, Sample, UserRegs};
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, Chunks, Job, Memory as _, NoStackReason, Options, Regs, Root,
     SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
@@ -11,11 +12,13 @@ use fpprof_unwind::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A sample and the address space it was taken in.
+/// A sample and where it was taken.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'a> {
     /// The sample.
     pub sample: &'a Sample,
+    /// Its process.
+    pub place: Place,
     /// Its address space.
     pub space: &'a PlacedSpace,
 }
@@ -167,7 +170,7 @@ impl<'a> Walker<'a> {
 
     /// What the recorded chain is worth.
     fn judge(&mut self, item: &Item<'_>, out: &mut Stack) {
-        let Item { sample, space } = item;
+        let Item { sample, space, .. } = item;
         if let Some(stop) = told_apart(sample) {
             out.stop = stop;
             return;
@@ -241,16 +244,21 @@ fn told_apart(sample: &Sample) -> Option<StopReason> {
     let reason = match (sample.in_exec, sample.entering_kernel) {
         (true, _) => NoStackReason::InExec,
         (false, true) => NoStackReason::EnteringKernel,
+        (false, false) if sample.pid == NO_PROCESS => NoStackReason::Exiting,
         (false, false) => return None,
     };
     Some(StopReason::NoStack(reason))
 }
 
-/// What a sample without a user stack is: one of a kernel thread, or of a program's thread at its very end.
+/// What a sample without a user stack is: one of a kernel thread, or of a program's thread at its very end. Of a process
+/// of which nothing was told it is not known which.
+///
+/// A program whose memory was gone already when the recorder read its name from `/proc` still looks like a kernel thread.
 fn without_stack(item: &Item<'_>) -> StopReason {
-    match is_gone(item) {
-        true => StopReason::Complete(Root::KernelThread),
-        false => StopReason::NoStack(NoStackReason::Exiting),
+    match (item.place.process, item.place.may_be_of_kernel && is_gone(item)) {
+        (_, true) => StopReason::Complete(Root::KernelThread),
+        (Some(_), false) => StopReason::NoStack(NoStackReason::Exiting),
+        (None, false) => StopReason::Truncated(TruncatedReason::ProcessGone),
     }
 }
 

@@ -7,7 +7,8 @@
 //! `arch/arm64/include/uapi/asm/{ucontext,sigcontext}.h` and `struct rt_sigframe` in `arch/arm64/kernel/signal.c`, musl
 //! `src/signal/aarch64/restore.s`.
 
-use super::{ROOT_CODE_BYTES, SavedRegisters, Spec};
+use super::spec::has_system_call;
+use super::{ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// x19–x29 are preserved.
@@ -67,14 +68,19 @@ pub(super) const SPEC: Spec = Spec {
     return_address_mask: (1 << 48) - 1,
     vendor: gimli::Vendor::AArch64,
     root_of,
-    // blr
-    starts_thread: |before| matches!(before, [.., _, 0x3f, 0xd6]),
+    starts_thread,
     ends_with_call,
     // svc #0
     ends_with_system_call: |before| matches!(before, [.., 0x01, 0, 0, 0xd4]),
     // mov x8, #SYS_rt_sigreturn; svc #0
     signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some(SIGFRAME),
 };
+
+/// `blr` behind `mov x8, #SYS_clone` or `#SYS_clone3`, and `svc #0`.
+fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
+    const CLONE: &[&[u8]] = &[&[0x88, 0x1b, 0x80, 0xd2], &[0x68, 0x36, 0x80, 0xd2]];
+    matches!(before, [.., _, 0x3f, 0xd6]) && has_system_call(before, CLONE, &[0x01, 0, 0, 0xd4])
+}
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
     match code {

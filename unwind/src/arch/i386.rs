@@ -4,7 +4,8 @@
 //! System V psABI for Intel386 1.1, tables 2.3 (preserved registers) and 2.14 (DWARF numbers). Roots: glibc
 //! `sysdeps/unix/sysv/linux/i386/{clone,makecontext}.S`.
 
-use super::{ROOT_CODE_BYTES, Spec};
+use super::spec::has_system_call;
+use super::{ROOT_CODE_BYTES, START_CODE_BYTES, Spec};
 use crate::stack::Root;
 
 /// ebx, ebp, esi and edi are preserved.
@@ -24,13 +25,18 @@ pub(super) const SPEC: Spec = Spec {
     return_address_mask: u32::MAX as u64,
     vendor: gimli::Vendor::Default,
     root_of,
-    // call *%ebx, call *%ecx: to the thread's function.
-    starts_thread: |before| matches!(before, [.., 0xff, 0xd0..=0xd7]),
+    starts_thread,
     ends_with_call: super::x86_64::ends_with_call,
     // int $0x80
     ends_with_system_call: |before| matches!(before, [.., 0xcd, 0x80]),
     signal_frame: |_| None,
 };
+
+/// `call *%ebx`, `call *%ecx`, `call *%edx`: to the thread's function, behind a system call of `clone` or `clone3`.
+fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
+    const CLONE: &[&[u8]] = &[&[0xb8, 120, 0, 0, 0], &[0xb0, 120], &[0xb8, 0xb3, 1, 0, 0]];
+    matches!(before, [.., 0xff, 0xd0..=0xd7]) && has_system_call(before, CLONE, &[0xcd, 0x80])
+}
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
     match code {

@@ -5,6 +5,9 @@ use crate::stack::Root;
 
 /// Bytes of code that tell a root.
 pub(crate) const ROOT_CODE_BYTES: usize = 16;
+/// Bytes of code before a return address that tell whether a thread starts there. In musl's `clone` the system call's number
+/// stands 45 bytes before.
+pub(crate) const START_CODE_BYTES: usize = 64;
 /// Bytes of code before a return address that tell whether a call has left it.
 pub const CALL_BYTES: usize = ROOT_CODE_BYTES;
 
@@ -50,8 +53,9 @@ pub(crate) struct Spec {
     pub(crate) vendor: gimli::Vendor,
     /// The root whose code stands at an outermost return address.
     pub(crate) root_of: fn(&[u8; ROOT_CODE_BYTES]) -> Option<Root>,
-    /// Whether the code before a return address is the call with which a C library's `clone` starts a thread.
-    pub(crate) starts_thread: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
+    /// Whether the code before a return address is the call with which a C library's `clone` starts a thread: right behind
+    /// the system call that has made it.
+    pub(crate) starts_thread: fn(&[u8; START_CODE_BYTES]) -> bool,
     /// Whether the code before a return address ends with a call.
     pub(crate) ends_with_call: fn(&[u8; ROOT_CODE_BYTES]) -> bool,
     /// Whether the code before an instruction ends with a system call.
@@ -59,6 +63,13 @@ pub(crate) struct Spec {
     /// Where the kernel puts the registers of an interrupted thread, in bytes from the stack pointer at which code
     /// like this gives them back.
     pub(crate) signal_frame: fn(&[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters>,
+}
+
+/// Whether code has one of these instructions, which load the number of a system call, and behind it the call.
+pub(super) fn has_system_call(code: &[u8], numbers: &[&[u8]], call: &[u8]) -> bool {
+    let behind = |bytes: &[u8], code: &[u8]| code.windows(bytes.len()).position(|window| window == bytes);
+    let rest = numbers.iter().filter_map(|number| code.get(behind(number, code)?..));
+    rest.into_iter().any(|rest| behind(call, rest).is_some())
 }
 
 impl Arch {

@@ -5,7 +5,8 @@
 //! `sysdeps/unix/sysv/linux/x86_64/{clone,clone3,__start_context}.S`; musl `src/thread/x86_64/clone.s`. Signal frames: the
 //! kernel's `arch/x86/include/uapi/asm/{ucontext,sigcontext}.h`, glibc `sigaction.c`, musl `src/signal/x86_64/restore.s`.
 
-use super::{ROOT_CODE_BYTES, SavedRegisters, Spec};
+use super::spec::has_system_call;
+use super::{ROOT_CODE_BYTES, START_CODE_BYTES, SavedRegisters, Spec};
 use crate::stack::Root;
 
 /// rbx, rbp, rsp and r12–r15 are preserved.
@@ -68,9 +69,12 @@ fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
     }
 }
 
-/// `pop %rax; pop %rdi; call *%rax` and `mov %r8,%rdi; call *%rdx` of glibc, `pop %rdi; call *%r9` of musl.
-fn starts_thread(before: &[u8; ROOT_CODE_BYTES]) -> bool {
+/// `pop %rax; pop %rdi; call *%rax` and `mov %r8,%rdi; call *%rdx` of glibc, `pop %rdi; call *%r9` of musl, behind a system call
+/// of `clone` or `clone3`.
+fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
+    const CLONE: &[&[u8]] = &[&[0xb8, 56, 0, 0, 0], &[0xb0, 56], &[0xb8, 0xb3, 1, 0, 0]];
     matches!(before, [.., 0x58, 0x5f, 0xff, 0xd0] | [.., 0x4c, 0x89, 0xc7, 0xff, 0xd2] | [.., 0x5f, 0x41, 0xff, 0xd1])
+        && has_system_call(before, CLONE, &[0x0f, 0x05])
 }
 
 /// `mov $SYS_rt_sigreturn,%rax` or `%eax`; `syscall`.

@@ -1,7 +1,7 @@
 //! From an address to its rule.
 
 use super::trampoline;
-use crate::arch::{Arch, ROOT_CODE_BYTES, Spec};
+use crate::arch::{Arch, ROOT_CODE_BYTES, START_CODE_BYTES, Spec};
 use crate::cfi::{Cies, Program, QuickCie, QuickFde, RegisterRule, Scratch, Sections, State};
 use crate::error::Error;
 use crate::module::{Module, Place, SectionKind};
@@ -119,8 +119,8 @@ impl<'m> Code<'m> {
     }
 
     /// The code before the return address.
-    fn before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
-        self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(ROOT_CODE_BYTES as u64))
+    fn before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; START_CODE_BYTES]> {
+        self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(START_CODE_BYTES as u64))
     }
 
     /// Whether a system call stands before the instruction at the address.
@@ -129,8 +129,8 @@ impl<'m> Code<'m> {
         before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
     }
 
-    fn bytes_at<M: Modules + ?Sized>(&self, modules: &M, svma: u64) -> Option<[u8; ROOT_CODE_BYTES]> {
-        let mut bytes = [0; ROOT_CODE_BYTES];
+    fn bytes_at<M: Modules + ?Sized, const N: usize>(&self, modules: &M, svma: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
         modules.code(self.id, svma, &mut bytes).then_some(bytes)
     }
 
@@ -256,7 +256,8 @@ fn with_named_end<M: Modules + ?Sized>(
 /// before it, if there is one, is another function's.
 ///
 /// Where a row says that there is no caller, the code only gives that a name. Without a row, a thread's start must have
-/// started one: any program may exit the way `clone` does.
+/// started one, right behind the system call that has made it: any program may exit the way `clone` does, and any may call
+/// that way.
 pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: StopReason) -> StopReason {
     if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | NO_CFI) {
         return stop;

@@ -17,9 +17,11 @@ fn nothing_is_known_of_the_mappings() {
     let gone = |n| Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(7, n) };
     let kernel = Sample { pid: 8, tid: 8, time_ns: 2_000, in_kernel: true, kernel: vec![1 << 63], ..Sample::default() };
     let samples = [gone(0), gone(1), gone(2), kernel];
-    let expected = ([":7 process_gone 3", ":8;[kernel+0x8000000000000000] kernel_thread 1"], 3);
+    let expected = ([":7 process_gone 3", "kworker;[kernel+0x8000000000000000] kernel_thread 1"], 3);
+    let [named, mapped] = program.sideband(1, "prog");
+    let sideband = [named, mapped, kernel_thread(8)];
     let check = |mode, strategies: &[&str]| {
-        let analysis = run(&record(mode, &program.sideband(1, "prog"), &samples, 2, true), strategies);
+        let analysis = run(&record(mode, &sideband, &samples, 2, true), strategies);
         for strategy in strategies {
             let (lines, truncated) = only(&analysis, strategy);
             assert_eq!(lines, expected.0, "{mode:?} {strategy}");
@@ -124,4 +126,48 @@ fn exiting_threads_have_no_stack() {
     check(CaptureMode::Both { stack_bytes: 64 }, &["fp", "dwarf", "dwarf@16"]);
     #[cfg(all(feature = "libdw", feature = "libunwind"))]
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
+}
+
+/// Check that a process without mappings and registers is a kernel thread only if it may be one: not if it has executed a
+/// program, is the child of one that has, will map something, or was never told of; and that a thread without a number is at
+/// its end.
+#[test]
+fn programs_are_no_kernel_threads() {
+    let program = Program::new();
+    let sample =
+        |pid| Sample { pid, tid: pid, time_ns: 2_000, in_kernel: true, kernel: vec![1 << 63], ..Sample::default() };
+    let comm = |pid, comm: &str, exec| {
+        Sideband::Comm(Comm { time_ns: 1, pid, tid: pid, comm: comm.into(), exec, start_ticks: 0 })
+    };
+    let fork = |pid, parent| Sideband::Fork(Fork { time_ns: 2, pid, tid: pid, parent_pid: parent, parent_tid: parent });
+    let [_, mapped] = program.sideband(12, "late");
+    let Sideband::Mmap(mapped) = mapped else { panic!("a mapping: {mapped:?}") };
+    let sideband = [
+        kernel_thread(8),
+        comm(9, "executed", false),
+        comm(9, "executed", true),
+        fork(10, 9),
+        fork(2, 0),
+        fork(11, 2),
+        comm(12, "late", false),
+        Sideband::Mmap(Mmap { time_ns: 3_000, ..mapped }),
+        fork(14, 8),
+    ];
+    let samples = [8, 9, 10, 11, 12, 13, 14, NO_PROCESS].map(sample);
+    for mode in [CaptureMode::Fp, CaptureMode::Dwarf { stack_bytes: 64 }] {
+        let analysis = run(&record(mode, &sideband, &samples, 8, true), &["fp"]);
+        let expected = [
+            ":11;[kernel+0x8000000000000000] kernel_thread 1",
+            ":13;[kernel+0x8000000000000000] process_gone 1",
+            "[exiting];[kernel+0x8000000000000000] exiting 1",
+            "executed;[kernel+0x8000000000000000] exiting 1",
+            "executed;[kernel+0x8000000000000000] exiting 1",
+            "kworker;[kernel+0x8000000000000000] kernel_thread 1",
+            "kworker;[kernel+0x8000000000000000] kernel_thread 1",
+            "late;[kernel+0x8000000000000000] exiting 1",
+        ];
+        let mut lines = text(&analysis.folded["fp"]);
+        lines.sort_unstable();
+        assert_eq!(lines, expected, "{mode:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What perf writes is taken in full.
 
-use super::{ImportError, contents, data, import, new_record, record, recorded, records, with_records, word};
+use super::{ImportError, contents, data, import, new_record, record, recorded, records, set_word, with_records, word};
 use crate::address_space::Builder;
 use crate::import::records::user;
 use crate::import::{PerfSamples, perf_events};
@@ -8,7 +8,7 @@ use crate::modules::FileModules;
 use crate::replay::Block as _;
 use crate::symbols::{KernelMissing, kernel_symbols};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{CaptureMode, LossCause, Sideband, Target};
+use fpprof_recording::model::{CaptureMode, LossCause, NO_PROCESS, Sideband, Target};
 use std::io::Cursor;
 
 /// Check that a file of frame-pointer chains, one with stacks, a compressed one and a pipe's stream each give their
@@ -65,6 +65,24 @@ fn every_kind_of_file_is_taken() {
         let with_stack = samples.iter().filter(|sample| sample.stack.len() > 256).count();
         assert_eq!(has_stacks, with_stack * 2 > samples.len(), "{kind}: {with_stack} with a stack");
     }
+}
+
+/// Check that samples of threads that had no number any more are taken, and that a file without any stacks is refused with
+/// what to do about it.
+#[test]
+fn exiting_threads_are_taken_and_files_without_stacks_refused() {
+    const SAMPLE: u32 = 9;
+    let mut file = recorded().fp.clone();
+    // Head, instruction, process and thread.
+    let samples: Vec<_> = records(&file).into_iter().filter(|(kind, _)| *kind == SAMPLE).collect();
+    samples.iter().for_each(|(_, place)| set_word(&mut file, place.start + 16, u64::MAX));
+    let (imported, written) = import(&file).unwrap();
+    assert_eq!(imported.left_out.get("corrupt SAMPLE"), None);
+    let (taken, _) = contents(&written);
+    assert_eq!(taken.len(), samples.len());
+    assert!(taken.iter().all(|sample| (sample.pid, sample.tid) == (NO_PROCESS, NO_PROCESS)));
+    let refused = import(&record(&[])).unwrap_err().to_string();
+    assert!(refused.contains("without stacks") && refused.contains("perf record -g"), "{refused}");
 }
 
 /// The records of a file with every COMPRESSED one as COMPRESSED2: its length in front, zeros up to eight bytes behind.

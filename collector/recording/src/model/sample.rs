@@ -2,6 +2,13 @@
 
 use super::machine::{Arch, MAX_REGISTERS};
 
+/// Number of the process and thread of samples of a thread that had given up its number already, at its very end. perf tells
+/// of such samples, and calls it −1.
+///
+/// # Sources
+/// `perf_event_pid_type` in `kernel/events/core.c` of Linux 6.18.
+pub const NO_PROCESS: u32 = u32::MAX;
+
 /// One tick of the sampling event in a profiled thread.
 ///
 /// A reader fills the same value again and again; its vectors keep their capacity.
@@ -11,7 +18,7 @@ pub struct Sample {
     pub time_ns: u64,
     /// Which CPU.
     pub cpu: u32,
-    /// Which process.
+    /// Which process; [`NO_PROCESS`] if that is not known.
     pub pid: u32,
     /// Which thread.
     pub tid: u32,
