@@ -4,11 +4,11 @@
 mod support;
 
 use fpprof_analysis::Analysis;
-use fpprof_reports::page;
+use fpprof_reports::{audit, experiment, flags, page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use support::browser::Browser;
-use support::{detail, written};
+use support::{detail, tables, written};
 
 /// The frames that are drawn on one side: name, width in pixels, whether a search found them.
 const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
@@ -208,21 +208,55 @@ fn dark_light_and_paper() {
     page.assert_quiet();
 }
 
+/// Names that would run something.
+const RUNNING: [&str; 8] = [
+    "</script><script>window.ran = 1</script>",
+    "<!--<script>",
+    "<img src=x onerror=\"window.ran = 2\">",
+    "\"><svg onload='window.ran = 3'>",
+    "javascript:window.ran=4",
+    "]]></style><script>window.ran = 5</script>",
+    "__proto__",
+    "constructor",
+];
+
+/// Check that names run nothing in the pages of `compare`, `audit` and `flags` either, which have no script at all: nothing is
+/// refused, since nothing was tried.
+#[test]
+fn hostile_names_run_nothing_in_tables() {
+    let mut page = Page::open(&detail::analysis());
+    for name in RUNNING {
+        let mut compared = support::experiment::experiment();
+        compared.command = vec![name.to_owned()];
+        compared.notes = vec![name.to_owned()];
+        name.clone_into(&mut compared.environment.machine);
+        compared.rows.iter_mut().for_each(|row| name.clone_into(&mut row.mode));
+        let pages = [
+            written(|out| experiment::html(&compared, out)),
+            written(|out| audit::html(&tables::survey(name), &tables::audited(name), out)),
+            written(|out| flags::html(&tables::evaluation(name), out)),
+        ];
+        for bytes in pages {
+            std::fs::write(&page.file, bytes).unwrap();
+            page.browser.open_without_script(&page.file);
+            let shown = page.browser.eval("document.body.textContent").as_str().unwrap().to_owned();
+            assert!(shown.contains(name), "{name} is shown");
+            page.browser.eval(
+                "document.querySelectorAll('body *').forEach(e => ['mouseover', 'click', 'focus', 'load', 'error'].forEach(t => \
+                 e.tagName === 'A' || e.dispatchEvent(new Event(t, {bubbles: true}))))",
+            );
+            assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null, "{name}");
+            assert_eq!(page.browser.eval("document.querySelectorAll('script, img').length"), json!(0), "{name}");
+            page.assert_quiet();
+        }
+    }
+}
+
 /// Check that names which are markup or script are shown as they are and run nothing, whatever is done to them.
 #[test]
 fn hostile_names_run_nothing() {
-    let names = [
-        "</script><script>window.ran = 1</script>",
-        "<!--<script>",
-        "<img src=x onerror=\"window.ran = 2\">",
-        "\"><svg onload='window.ran = 3'>",
-        "javascript:window.ran=4",
-        "]]></style><script>window.ran = 5</script>",
-        "__proto__",
-        "constructor",
-    ];
     let mut page = Page::open(&detail::analysis());
-    for name in names {
+    for name in RUNNING {
         page.load(&detail::analysis_with(name, name));
         assert!(page.names("right").contains(&name.to_owned()), "{name}");
         page.browser.eval(

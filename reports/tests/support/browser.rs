@@ -94,14 +94,26 @@ impl Browser {
 
     /// Opens a file and waits until its script is done.
     pub(crate) fn open(&mut self, file: &Path) {
-        self.requests.clear();
-        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
-        assert!(opened.get("errorText").is_none(), "{opened}");
+        self.navigate(file);
         let ready = "new Promise(done => { const look = () => \
                      document.documentElement?.dataset.ready ? done(true) : \
                      document.readyState === 'complete' ? done(document.documentElement.dataset.ready === 'yes') : \
                      setTimeout(look, 10); look(); })";
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
+    }
+
+    /// Opens a file that has no script, and waits until all of it is there.
+    pub(crate) fn open_without_script(&mut self, file: &Path) {
+        self.navigate(file);
+        let ready = "new Promise(done => { const look = () => \
+                     document.readyState === 'complete' ? done(true) : setTimeout(look, 10); look(); })";
+        assert_eq!(self.eval(ready), json!(true));
+    }
+
+    fn navigate(&mut self, file: &Path) {
+        self.requests.clear();
+        let opened = self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        assert!(opened.get("errorText").is_none(), "{opened}");
     }
 
     /// Prefers dark, light, or is paper.
