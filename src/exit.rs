@@ -1,7 +1,9 @@
 //! Exit statuses, and how an error is told.
 
 use crate::output::{lines, say, say_drawn};
+use clap::error::ContextValue;
 use fpprof_reports::escape::visible;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -26,16 +28,30 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Prints clap's message; help and version are no errors. Where the arguments hold what a terminal would obey, as files'
-/// names may that a shell put there, the message is plain: clap writes them out as they are beside its colours.
+/// names may that a shell put there, the message is plain: clap writes them out as they are beside its colours. A line break in
+/// one does not begin a line of the message.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let is_obeyed = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
     if std::env::args_os().any(is_obeyed) {
-        say_drawn(lines(&error.render().to_string(), "\n").trim_end());
+        say_drawn(lines(&with_visible_values(error), "\n").trim_end());
     } else {
         // A closed stdout or stderr leaves nobody to tell.
         let _ = error.print();
     }
     ExitCode::from(if error.use_stderr() { USAGE } else { DONE })
+}
+
+/// clap's message, with what it repeats of the arguments written out.
+fn with_visible_values(error: &clap::Error) -> String {
+    let written_out = |text: String, value: &str| match visible(value) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(shown) => text.replace(value, &shown),
+    };
+    error.context().fold(error.render().to_string(), |text, (_, value)| match value {
+        ContextValue::String(value) => written_out(text, value),
+        ContextValue::Strings(values) => values.iter().fold(text, |text, value| written_out(text, value)),
+        _ => text,
+    })
 }
 
 /// The exit status of a command; its error goes to stderr in one line.

@@ -4,11 +4,11 @@
 mod support;
 
 use fpprof_analysis::Analysis;
-use fpprof_reports::{flamegraph, page};
+use fpprof_reports::{audit, experiment, flags, flamegraph, page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use support::browser::Browser;
-use support::{detail, profile, written};
+use support::{detail, profile, tables, written};
 
 /// The frames that are drawn on one side: name, width in pixels, whether a search found them.
 const FRAMES: &str = "side => [...document.querySelectorAll(`#flame-${side} g.frame`)].map(g => \
@@ -208,21 +208,55 @@ fn dark_light_and_paper() {
     page.assert_quiet();
 }
 
+/// Names that would run something.
+const RUNNING: [&str; 8] = [
+    "</script><script>window.ran = 1</script>",
+    "<!--<script>",
+    "<img src=x onerror=\"window.ran = 2\">",
+    "\"><svg onload='window.ran = 3'>",
+    "javascript:window.ran=4",
+    "]]></style><script>window.ran = 5</script>",
+    "__proto__",
+    "constructor",
+];
+
+/// Check that names run nothing in the pages of `compare`, `audit` and `flags` either, which have no script at all: nothing is
+/// refused, since nothing was tried.
+#[test]
+fn hostile_names_run_nothing_in_tables() {
+    let mut page = Page::open(&detail::analysis());
+    for name in RUNNING {
+        let mut compared = support::experiment::experiment();
+        compared.command = vec![name.to_owned()];
+        compared.notes = vec![name.to_owned()];
+        name.clone_into(&mut compared.environment.machine);
+        compared.rows.iter_mut().for_each(|row| name.clone_into(&mut row.mode));
+        let pages = [
+            written(|out| experiment::html(&compared, out)),
+            written(|out| audit::html(&tables::survey(name), &tables::audited(name), out)),
+            written(|out| flags::html(&tables::evaluation(name), out)),
+        ];
+        for bytes in pages {
+            std::fs::write(&page.file, bytes).unwrap();
+            page.browser.open_without_script(&page.file);
+            let shown = page.browser.eval("document.body.textContent").as_str().unwrap().to_owned();
+            assert!(shown.contains(name), "{name} is shown");
+            page.browser.eval(
+                "document.querySelectorAll('body *').forEach(e => ['mouseover', 'click', 'focus', 'load', 'error'].forEach(t => \
+                 e.tagName === 'A' || e.dispatchEvent(new Event(t, {bubbles: true}))))",
+            );
+            assert_eq!(page.browser.eval("window.ran ?? null"), Value::Null, "{name}");
+            assert_eq!(page.browser.eval("document.querySelectorAll('script, img').length"), json!(0), "{name}");
+            page.assert_quiet();
+        }
+    }
+}
+
 /// Check that names which are markup or script are shown as they are and run nothing, whatever is done to them.
 #[test]
 fn hostile_names_run_nothing() {
-    let names = [
-        "</script><script>window.ran = 1</script>",
-        "<!--<script>",
-        "<img src=x onerror=\"window.ran = 2\">",
-        "\"><svg onload='window.ran = 3'>",
-        "javascript:window.ran=4",
-        "]]></style><script>window.ran = 5</script>",
-        "__proto__",
-        "constructor",
-    ];
     let mut page = Page::open(&detail::analysis());
-    for name in names {
+    for name in RUNNING {
         page.load(&detail::analysis_with(name, name));
         assert!(page.names("right").contains(&name.to_owned()), "{name}");
         page.browser.eval(
@@ -344,7 +378,7 @@ fn lines_above_a_flame_graph_fit_the_window() {
         std::fs::write(&file, svg).unwrap();
         for width in [390, 760, 1200] {
             let mut browser = Browser::start(width, 900);
-            browser.open_plain(&file);
+            browser.open_without_script(&file);
             let place = "id => { const r = document.getElementById(id).getBoundingClientRect(); \
                          return [r.left, r.top, r.right, r.bottom]; }";
             let mut of = |id: &str| {
@@ -372,7 +406,7 @@ fn flame_graphs_are_dark_for_who_prefers_it() {
     for (name, svg) in ["graph.svg", "difference.svg"].into_iter().zip(pictures()) {
         let file = dir.path().join(name);
         std::fs::write(&file, svg).unwrap();
-        browser.open_plain(&file);
+        browser.open_without_script(&file);
         let luminance = "css => { const [r, g, b] = css.match(/[0-9]+/g).map(c => c / 255).map(c => \
              c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; }";
         let contrasts = format!(

@@ -7,14 +7,15 @@ use fpprof_analysis::experiment::{Experiment, Measured};
 use fpprof_analysis::folded::{Folded, Origin};
 use fpprof_analysis::summary::Summary;
 use fpprof_reports::terminal::Style;
-use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
+use fpprof_reports::{audit, calls, changes, experiment, flags, flamegraph, folded, json, oracle, terminal};
 use fpprof_unwind::{BrokenReason, Root, StopReason, TruncatedReason};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use support::names::hostile;
-use support::{profile, written};
+use support::{profile, tables, written};
 
 const PIPED: Style = Style { width: None, colors: false };
+const LISTING: audit::Listing = audit::Listing { rows: 40, functions: false };
 
 /// Every string of a summary that the machine or the program chose.
 fn summary_with(name: &str) -> Summary {
@@ -153,6 +154,53 @@ fn experiments_text_shows_names() {
     }
 }
 
+/// Check that no name in any other table reaches a terminal as an order or adds a line.
+#[test]
+fn tables_show_names() {
+    type Write = fn(&str, &mut Vec<u8>) -> std::io::Result<()>;
+    let each: [(&str, Write); 5] = [
+        ("report --function", |name, out| calls::terminal(&tables::calls(name), &PIPED, out)),
+        ("diff", |name, out| changes::terminal(&tables::changes(name), &PIPED, out)),
+        ("verify", |name, out| oracle::terminal(&tables::verification(name), &PIPED, out)),
+        ("flags", |name, out| flags::text(&tables::evaluation(name), out)),
+        ("audit", |name, out| audit::text(&tables::survey(name), LISTING, &PIPED, out)),
+    ];
+    for (what, write) in each {
+        // A blank in a name may end a line where the text of `flags` is as wide as it gets.
+        let breaks = what == "flags";
+        let lines = |name: &str| {
+            let text = harmless(written(|out| write(name, out)), what);
+            if breaks { 0 } else { text.lines().count() }
+        };
+        let plain = lines("name");
+        for name in hostile() {
+            assert_eq!(lines(&name), plain, "{what}: {name:?}");
+        }
+    }
+}
+
+/// Check that the JSON of tables gives every name back unchanged, without a raw control character or `</`.
+#[test]
+fn json_of_tables_gives_names_back() {
+    fn check<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(value: &T, name: &str) {
+        let bytes = written(|out| json::value(value, out));
+        let read: T = serde_json::from_slice(&bytes).unwrap();
+        assert!(read == *value, "{name:?} came back changed");
+        assert!(!harmless(bytes, "JSON").contains("</"), "{name:?}");
+    }
+    for name in hostile() {
+        check(&tables::calls(&name), &name);
+        check(&tables::changes(&name), &name);
+        check(&tables::verification(&name), &name);
+        let bytes = written(|out| flags::json(&tables::evaluation(&name), out));
+        assert!(!harmless(bytes, "flags").contains("</"), "{name:?}");
+        let bytes = written(|out| audit::json(&tables::survey(&name), out));
+        let read: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(read["unreadable"][0], *name);
+        assert!(!harmless(bytes, "audit").contains("</"), "{name:?}");
+    }
+}
+
 /// Check that JSON gives every name back unchanged, without a raw control character or `</`.
 #[test]
 fn json_gives_names_back() {
@@ -246,6 +294,34 @@ fn svg_is_well_formed() {
     }
 }
 
+/// Check that the drawing of a difference is well-formed and has the same elements, whatever the names and labels.
+#[test]
+fn svg_of_differences_is_well_formed() {
+    let elements = |name: &str| {
+        let folded = folded_with(name);
+        let side = || flamegraph::Side { label: name, folded: &folded };
+        let mut svg = Vec::new();
+        flamegraph::svg_difference(side(), side(), &mut svg).unwrap();
+        let svg = harmless(svg, "SVG");
+        let parsing = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+        let document =
+            roxmltree::Document::parse_with_options(&svg, parsing).unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        let mut elements: BTreeMap<String, usize> = BTreeMap::new();
+        for node in document.descendants().filter(roxmltree::Node::is_element) {
+            *elements.entry(node.tag_name().name().to_owned()).or_default() += 1;
+            for attribute in node.attributes() {
+                let is_own = !attribute.name().starts_with("on") || attribute.value() == "init(evt)";
+                assert!(is_own, "{name:?}: {attribute:?}");
+            }
+        }
+        elements
+    };
+    let plain = elements("name");
+    for name in hostile() {
+        assert_eq!(elements(&name), plain, "{name:?}");
+    }
+}
+
 /// Check that two frames of one name found in different ways are two boxes in two colours.
 #[test]
 fn origins_do_not_share_a_box() {
@@ -313,6 +389,26 @@ fn page_keeps_its_tags() {
         assert!(tags(&got) == tags(&plain), "{name:?} changes the tags");
         let attributes = |page: &str| page.matches("=\"").count();
         assert_eq!(attributes(&got), attributes(&plain), "{name:?} changes the attributes");
+    }
+}
+
+/// Check the same of the pages of `audit` and `flags`, which run no script.
+#[test]
+fn pages_of_tables_keep_their_tags() {
+    let pages: [fn(&str) -> Vec<u8>; 2] = [
+        |name| written(|out| audit::html(&tables::survey(name), &tables::audited(name), out)),
+        |name| written(|out| flags::html(&tables::evaluation(name), out)),
+    ];
+    for page in pages {
+        let page = |name: &str| harmless(page(name), "page");
+        let plain = page("name");
+        assert!(!tags(&plain).contains(&"script"));
+        for name in hostile() {
+            let got = page(&name);
+            assert!(tags(&got) == tags(&plain), "{name:?} changes the tags");
+            let attributes = |page: &str| page.matches("=\"").count();
+            assert_eq!(attributes(&got), attributes(&plain), "{name:?} changes the attributes");
+        }
     }
 }
 

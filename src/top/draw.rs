@@ -116,7 +116,12 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../reports/tests/support/names.rs"]
+mod names;
+
+#[cfg(test)]
 mod tests {
+    use super::names::hostile;
     use super::*;
     use crate::top::analyst::ViewUpdate;
     use crate::top::table::{Counts, OwnedKey};
@@ -166,6 +171,22 @@ mod tests {
         let text = screen(&mut view, 150, 12);
         assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
         assert!(text.contains("\\u{1b}]0;title"), "{text}");
+    }
+
+    /// Check that no hostile name does more than stand in its row.
+    #[test]
+    fn hostile_names_stay_in_their_rows() {
+        let rows = |name: &str| {
+            let mut view = view(name);
+            view.failure = Some(name.to_owned());
+            view.by_process = true;
+            let text = screen(&mut view, 150, 12);
+            let obeyed =
+                |c: char| matches!(u32::from(c), 0x61C | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFEFF);
+            assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || obeyed(c))), "{name:?}: {text:?}");
+            text.lines().filter(|line| line.contains("50.0 %")).count()
+        };
+        hostile().iter().for_each(|name| assert_eq!(rows(name), rows("name"), "{name:?}"));
     }
 
     /// Check that no size of the screen is too small.

@@ -98,7 +98,7 @@ pub(super) const MAX_CPU: Duration = Duration::from_secs(24 * 60 * 60);
 /// and 256 MiB for each CPU, since a thread's allocator reserves far more than it uses; but 2 GiB anywhere.
 pub(super) fn max_address_space() -> u64 {
     let machine = rustix::system::sysinfo();
-    let memory = u64::try_from(machine.totalram).unwrap_or(u64::MAX).saturating_mul(machine.mem_unit.into());
+    let memory = machine.totalram.saturating_mul(machine.mem_unit.into());
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     (memory / 4).saturating_mul(3).saturating_add(threads.saturating_mul(256 << 20)).max(2 << 30)
 }

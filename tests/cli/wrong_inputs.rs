@@ -236,7 +236,18 @@ fn names_in_errors_are_escaped() {
         assert_refused(&refused, 1, &["\\u{1b}[31m\\u{7}"]);
         assert!(!refused.stderr.contains(['\u{1b}', '\u{7}']), "{}", refused.stderr);
     }
-    // The parser's own words, on a terminal.
+    // The parser's own words: what it repeats of an option or its value begins no line.
+    let cases: [&[&str]; 3] = [
+        &["report", "--strategies", "fp\nfpprof: all is well"],
+        &["report", "--fp\nfpprof: all is well"],
+        &["record", "-F", "1\nfpprof: all is well", "true"],
+    ];
+    for args in cases {
+        let refused = ran(fpprof().args(args));
+        assert_refused(&refused, 2, &["\\u{a}fpprof: all is well"]);
+        assert!(!refused.stderr.lines().any(|line| line.starts_with("fpprof: all is well")), "{}", refused.stderr);
+    }
+    // The same on a terminal.
     let command = format!("{} report '--\u{1b}]0;title\u{7}'", env!("CARGO_BIN_EXE_fpprof"));
     let usage = ran(Command::new("script").args(["-qec", &command, "/dev/null"]));
     assert!(usage.stdout.contains("unexpected argument") && !usage.stdout.contains("\u{1b}]0;"), "{usage:?}");

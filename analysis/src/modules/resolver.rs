@@ -102,8 +102,7 @@ pub const KERNEL_FILES: [&str; 3] = ["/proc/kallsyms", "/proc/stat", "/proc/sys/
 /// File systems whose files the kernel makes up: to open or read one may wait, take what is there from others, or do something.
 ///
 /// # Sources
-/// `include/uapi/linux/magic.h` of Linux 6.18; those of efivarfs, configfs, fuse, mqueue, rpc_pipefs and nfsd stand with them
-/// in `fs/`, `ipc/mqueue.c` and `net/sunrpc/`.
+/// `include/uapi/linux/magic.h` of Linux 6.18; those of configfs, fusectl, mqueue, `rpc_pipefs` and nfsd stand beside their code.
 const KERNEL_FILE_SYSTEMS: [(&str, u64); 24] = [
     ("apparmorfs", 0x5a3c_69f0),
     ("binfmt_misc", 0x4249_4e4d),

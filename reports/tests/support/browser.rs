@@ -102,12 +102,12 @@ impl Browser {
         assert_eq!(self.eval(ready), json!(true), "the script did not come to its end: {:?}", self.errors);
     }
 
-    /// Opens a file that does not say when it is ready, and waits until it is there.
-    pub(crate) fn open_plain(&mut self, file: &Path) {
+    /// Opens a file that does not say when it is ready, and waits until all of it is there.
+    pub(crate) fn open_without_script(&mut self, file: &Path) {
         self.navigate(file);
-        let ready = "new Promise(done => { const look = () => document.readyState === 'complete' ? \
-                     setTimeout(() => done(true), 0) : setTimeout(look, 10); look(); })";
-        self.eval(ready);
+        let ready = "new Promise(done => { const look = () => \
+                     document.readyState === 'complete' ? done(true) : setTimeout(look, 10); look(); })";
+        assert_eq!(self.eval(ready), json!(true));
     }
 
     fn navigate(&mut self, file: &Path) {

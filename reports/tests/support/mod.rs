@@ -7,6 +7,7 @@ pub(crate) mod detail;
 pub(crate) mod experiment;
 pub(crate) mod names;
 pub(crate) mod profile;
+pub(crate) mod tables;
 
 use std::path::PathBuf;
 

@@ -84,10 +84,17 @@ pub(crate) const NAMES: &[Suite] = &[
             "svg_is_well_formed",
             "page_keeps_its_tags",
             "markdown_keeps_lines_and_cells",
+            "tables_show_names",
+            "json_of_tables_gives_names_back",
+            "pages_of_tables_keep_their_tags",
+            "svg_of_differences_is_well_formed",
             "any_name_is_kept_whole",
         ],
     ),
-    suite(&["--test", "browser"], &["hostile_names_run_nothing", "foreign_scripts_are_refused"]),
+    suite(
+        &["--test", "browser"],
+        &["hostile_names_run_nothing", "hostile_names_run_nothing_in_tables", "foreign_scripts_are_refused"],
+    ),
     suite(UNIT, &["words_are_escaped"]),
 ];
 
