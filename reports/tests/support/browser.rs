@@ -201,7 +201,7 @@ pub(crate) fn overflow(page: &str, width: u32) -> i64 {
     let file = dir.path().join("page.html");
     std::fs::write(&file, page).unwrap();
     let mut browser = Browser::start(width, 900);
-    browser.open_plain(&file);
+    browser.open_without_script(&file);
     let overflow = browser.eval("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     overflow.as_i64().unwrap()
 }
