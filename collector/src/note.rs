@@ -168,8 +168,9 @@ const KERNEL_NOT_SAMPLED: &str = "ticks in the kernel are not sampled or counted
 const SMALL_RINGS: &str = "this user cannot lock more memory (see ulimit -l, kernel.perf_event_mlock_kb)";
 const EVENTS_REMOVED: &str = "processes were not sampled after they executed a setuid program; record as root, with \
     eBPF or -a, to sample them";
-const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID.dump) were ignored: not a regular \
-    file of the process's user, too large, not a jitdump, or on a file system that did not answer";
+const TABLES_REFUSED: &str = "files with JIT symbols (/tmp/perf-PID.map, jit-PID.dump) were ignored, in whole or from a \
+    line of more than 4 MiB on: not a regular file of the process's user, too large, not a jitdump, or on a file system that \
+    did not answer";
 const DUMPS_CUT: &str = "jitdumps (jit-PID.dump) were read in part, up to a corrupt record or the size limit; later \
     code has no names";
 const PARSER_FAILED: &str = "the process that parses files of the profiled programs crashed or took too long";

@@ -22,7 +22,7 @@ use std::sync::Arc;
 const MAX_MAP_BYTES: u64 = 64 << 20;
 /// Bytes of all tables together, which users share.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
-/// Bytes of a table that are read at once. A longer line is where it ends.
+/// Bytes of a table that are read at once. A longer line is where it ends, and is refused.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// The processes that run code of no file.
@@ -117,7 +117,7 @@ impl PerfMaps {
 }
 
 impl Table {
-    /// Hands on the lines that have come; says whether there was room for them. A file that is another, or has become
+    /// Hands on the lines that have come; says whether there was room for them, and for each in a piece. A file that is another, or has become
     /// shorter, is read from its beginning: later lines count.
     fn take(
         &mut self,
@@ -137,7 +137,8 @@ impl Table {
             let parsed = parser.parse(file, self.place.user(), ParseTask::PerfMap { offset: self.read.1 });
             let Some(ParsedFile { found: Found::Lines(bytes), bytes: lines }) = parsed else { return false };
             if bytes == 0 {
-                break;
+                // Its last line, which is being written; or one that is too long.
+                return len.saturating_sub(self.read.1) < PIECE_BYTES as u64;
             }
             self.read.1 = self.read.1.saturating_add(bytes);
             if !shares.take(self.place.user(), lines.len() as u64) {
@@ -378,14 +379,19 @@ mod tests {
         assert_eq!(whole_lines(file.as_file(), 0).unwrap().0, b"1000 10 f\n0x3000 0x8 g h\n");
     }
 
-    /// Check that a table that is too large is not taken in part.
+    /// Check that a table that is too large is not taken in part, and one with a line that is too long up to there, and that
+    /// neither counts as taken.
     #[test]
     fn large_tables_are_refused() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"1000 10 f\n", 0).unwrap();
         let mut lens = Vec::new();
-        for len in [MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
+        let with_long_line = 10 + PIECE_BYTES as u64;
+        for len in [with_long_line - 1, with_long_line, MAX_MAP_BYTES, MAX_MAP_BYTES + 1] {
             file.set_len(len).unwrap();
+            if len == MAX_MAP_BYTES {
+                (1..=16).for_each(|piece| file.write_all_at(b"\n", piece * PIECE_BYTES as u64 - 1).unwrap());
+            }
             let mut table = table();
             lens.push((
                 table.take(&opened(&file), &ParseHere, &mut Shares::new(1 << 20), &mut |piece| {
@@ -394,6 +400,6 @@ mod tests {
                 table.read.1,
             ));
         }
-        assert_eq!(lens, [(true, 10), (false, 0)]);
+        assert_eq!(lens, [(true, 10), (false, 10), (true, MAX_MAP_BYTES), (false, 0)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Faults of the disk, at each write of the real program.
 
 use crate::checked;
-use crate::support::{fpprof, ran};
+use crate::support::{compile, fpprof, ran, source};
 use fpprof_recording::Recording;
 use std::io::Cursor;
 use std::path::Path;
@@ -46,6 +46,24 @@ fn failing_writes_cost_what_comes_after() {
         }
     }
     println!("figures failing={} opened={opened} not_begun={not_begun}", opened + not_begun);
+}
+
+/// Check that writes that take a part only are gone on with: nothing is lost, and nothing is written twice.
+#[test]
+fn short_writes_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (library, file) = (dir.path().join("short_writes.so"), dir.path().join("recording"));
+    compile("gcc", &["-O1", "-shared", "-fPIC"], &library, &source("short_writes.c"));
+    let mut record = fpprof();
+    record.env("LD_PRELOAD", &library).args(["record", "-F", "999", "--keep-raw-stacks", "-o"]).arg(&file);
+    let ran = ran(record.args(["--", "timeout", "3", "sh", "-c", "while :; do :; done"]));
+    assert_eq!(ran.status, 124, "timeout ends it: {}", ran.stderr);
+    let bytes = std::fs::read(&file).unwrap();
+    let mut recording = Recording::open(Cursor::new(&bytes[..])).unwrap();
+    assert!(checked(&mut recording, "short writes") > 0);
+    assert!(recording.damage().is_none(), "{:?}", recording.damage());
+    let end = recording.end().unwrap_or_else(|| panic!("no end: {}", ran.stderr));
+    assert_eq!(end.cpus.iter().map(|cpu| cpu.dropped).sum::<u64>(), 0, "{}", ran.stderr);
 }
 
 /// Check that writes that are interrupted are done again, and that a fault that passes costs the samples of its time only.

@@ -40,10 +40,17 @@ int main(int argc, char **argv)
 			return 1;
 		if (!(map = fopen(path, "w")))
 			return 1;
+		if (!strcmp(kind, "long")) {
+			fprintf(map, "%lx %zx ", (unsigned long)code, sizeof(bytes));
+			for (int i = 0; i < 10000000; i++)
+				fputc('x', map);
+			fputc('\n', map);
+		}
 		fprintf(map, "%lx %zx moved\n%lx %zx %s\nnonsense\n", (unsigned long)code, sizeof(bytes),
 			(unsigned long)code, sizeof(bytes), argv[2]);
 		if (fclose(map) || (!strcmp(kind, "owner") && chown(path, 65534, 65534)) ||
-		    (!strcmp(kind, "huge") && truncate(path, 65L << 20)))
+		    (!strcmp(kind, "huge") && truncate(path, 65L << 20)) ||
+		    (!strcmp(kind, "sparse") && truncate(path, 10L << 30)))
 			return 1;
 	}
 	do
@@ -118,11 +125,26 @@ fn hostile_names_are_only_names() {
     }
 }
 
+/// Check that a table with a name of ten megabytes ends there, which is said, and that every report is of usual size.
+#[test]
+fn a_name_of_ten_megabytes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
+    let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), "long", "behind"]);
+    remove_tables(&recorded);
+    assert!(recorded.stderr.contains("1 files with JIT symbols"), "{}", recorded.stderr);
+    for args in [&["report"][..], &["export"], &["flamegraph", "-o", "-"], &["report", "--html", "-"]] {
+        let ran = ran(fpprof().args(args).arg(&file));
+        assert_eq!(ran.status, 0, "{args:?}: {}", ran.stderr);
+        assert!(ran.stdout.len() < 2_000_000 && !ran.stdout.contains("xxxx"), "{args:?}: {} bytes", ran.stdout.len());
+    }
+}
+
 /// Check that a table that is no file of its program's user, or is too large, is not read, for which nothing
 /// waits, and that it is said; the code then has no name.
 #[test]
 fn strange_tables_are_refused() {
-    for kind in ["owner", "fifo", "link", "huge"] {
+    for kind in ["owner", "fifo", "link", "huge", "sparse"] {
         let dir = tempfile::tempdir().unwrap();
         let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
         let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind, "stranger"]);

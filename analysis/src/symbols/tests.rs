@@ -447,6 +447,23 @@ fn debug_files_are_found_by_link() {
     assert!(named().iter().all(Vec::is_empty), "{:?}", named());
 }
 
+/// Check that debug files that name each other, and one that shares parts with itself, are each read once.
+#[test]
+fn debug_links_in_a_circle_end() {
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=0x0123456789abcdef"]);
+    let hidden = addresses(&path, "hidden");
+    dir.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+    dir.run("strip", &["program"]);
+    let shared = [b"program.debug\0".as_slice(), &[0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]].concat();
+    std::fs::write(dir.path("shared"), shared).unwrap();
+    dir.run("objcopy", &["--add-section", ".gnu_debugaltlink=shared", "program.debug"]);
+    dir.run("objcopy", &["--add-gnu-debuglink=program", "program.debug"]);
+    dir.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
+    let names = names_with(&path, FileIdentity::default(), &hidden, &FileModules::new()).unwrap();
+    assert!(names.iter().all(|names| names == &["hidden"]), "{names:?}");
+}
+
 /// Check that the symbols a stripped program carries in itself name the functions it does not export, and that damaged
 /// ones are none.
 #[test]

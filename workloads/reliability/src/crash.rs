@@ -37,7 +37,11 @@ pub(crate) fn damage(place: &Place) -> anyhow::Result<Found> {
 
 pub(crate) fn faults(place: &Place) -> anyhow::Result<Found> {
     let suites = [
-        of_crash(&["failing_writes_cost_what_comes_after", "faults_that_pass_are_survived"]),
+        of_crash(&[
+            "failing_writes_cost_what_comes_after",
+            "faults_that_pass_are_survived",
+            "short_writes_lose_nothing",
+        ]),
         Suite {
             programs: &["--test", "live"],
             tests: &["a_full_disk_loses_nothing_written_before", "a_limit_to_the_size_of_files"],

@@ -1,4 +1,4 @@
-//! Damaged files of perf's, each imported by a process of its own.
+//! Damaged files of perf's, of each kind that it writes, each imported or exported by a process of its own.
 
 use crate::cost;
 use crate::place::Place;
@@ -19,24 +19,43 @@ const MOST_MB: f64 = 256.0;
 /// What lengths, offsets and counts are likely to stumble over.
 const EXTREMES: [u64; 8] = [0, 1, 7, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
 
+/// The kinds of file: by what perf is told.
+const KINDS: [(&str, &[&str]); 4] = [
+    ("usual", &["-e", "cpu-clock"]),
+    ("pipe", &["-e", "cpu-clock"]),
+    ("compressed", &["-e", "cpu-clock", "-z"]),
+    ("group", &["-e", "{cpu-clock,page-faults}:S"]),
+];
+
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let dir = place.dir()?;
-    let file = dir.path().join("perf.data");
-    let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf,1024", "-o"]).arg(&file);
-    printed(perf.args(["--", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]))?;
-    printed(place.fpprof().arg("import").arg(&file).arg("-o").arg(dir.path().join("whole")))?;
+    let (mut files, mut bytes) = (Vec::new(), 0);
+    for (kind, options) in KINDS {
+        let file = dir.path().join(kind);
+        let mut perf = Command::new("perf");
+        perf.args(["record", "-q"]).args(options).args(["-F", "199", "--call-graph", "dwarf,1024", "-o"]);
+        if kind == "pipe" {
+            perf.arg("-").stdout(File::create(&file)?);
+        } else {
+            perf.arg(&file);
+        }
+        perf.args(["--", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
+        ensure!(perf.stderr(Stdio::null()).status()?.success(), "perf failed on {kind}");
+        printed(place.fpprof().arg("import").arg(&file).arg("-o").arg(dir.path().join("whole")))?;
+        bytes += fs::metadata(&file)?.len();
+        files.push(file);
+    }
     let n = place.sizes.mutants.to_string();
-    let part = place.part("mutants").arg(&place.fpprof).arg(&file).arg(&n).stderr(Stdio::piped()).spawn()?;
+    let part = place.part("mutants").arg(&place.fpprof).arg(&n).args(&files).stderr(Stdio::piped()).spawn()?;
     let output = part.wait_with_output()?;
     let said = words(&output.stderr);
     ensure!(output.status.success(), "{said}");
     let figures = figures(&said);
     let (crashes, slow, peak_mb) = (figures.number("crashes")?, figures.number("slow")?, figures.number("peak_mb")?);
     let figure = format!(
-        "{n} damaged files of {} KB: {} read, {} refused, {crashes} crashes, {slow} longer than {} s (longest {} s), \
-         {peak_mb:.0} MB at most",
-        fs::metadata(&file)?.len() / 1000,
+        "{n} damaged files of {} KB (usual, from a pipe, compressed, of a group of events), imported or exported: {} read, \
+         {} refused, {crashes} crashes, {slow} longer than {} s (longest {} s), {peak_mb:.0} MB at most",
+        bytes / KINDS.len() as u64 / 1000,
         figures.text("read")?,
         figures.text("refused")?,
         LIMIT.as_secs(),
@@ -45,7 +64,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(crashes == 0.0 && slow == 0.0 && peak_mb <= MOST_MB, figure))
 }
 
-/// How an import of a damaged file ended.
+/// How an import or export of a damaged file ended.
 #[derive(Debug)]
 enum End {
     Read,
@@ -56,9 +75,10 @@ enum End {
 
 /// The part of the process that is started for it: it has no other children.
 pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
-    let [fpprof, file, n] = told else { anyhow::bail!("fpprof, a file, and how many?") };
+    let [fpprof, n, files @ ..] = told else { anyhow::bail!("fpprof, how many, and of what files?") };
     let n: u32 = n.to_str().context("a number")?.parse()?;
-    let (whole, dir, next) = (fs::read(file)?, tempfile::tempdir()?, AtomicU32::new(0));
+    let whole: Vec<Vec<u8>> = files.iter().map(fs::read).collect::<Result<_, _>>()?;
+    let (dir, next) = (tempfile::tempdir()?, AtomicU32::new(0));
     let work = || -> anyhow::Result<Vec<(End, Duration)>> {
         let mut ends = Vec::new();
         loop {
@@ -66,7 +86,11 @@ pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
             if number >= n {
                 return Ok(ends);
             }
-            ends.push(imported(Path::new(fpprof), dir.path(), number, &damaged(&whole, number))?);
+            // Each file by either command.
+            let (pair, kind) = (number / 2, number as usize / 2 % whole.len().max(1));
+            let command = if number % 2 == 0 { "import" } else { "export" };
+            let bytes = damaged(whole.get(kind).context("no file")?, pair);
+            ends.push(read_by(Path::new(fpprof), command, dir.path(), number, &bytes)?);
         }
     };
     let n_threads = std::thread::available_parallelism()?.get();
@@ -91,15 +115,15 @@ pub(crate) fn run(told: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Imports a file; one that shows a fault is kept.
-fn imported(fpprof: &Path, dir: &Path, number: u32, bytes: &[u8]) -> anyhow::Result<(End, Duration)> {
+/// Imports or exports a file; one that shows a fault is kept.
+fn read_by(fpprof: &Path, command: &str, dir: &Path, number: u32, bytes: &[u8]) -> anyhow::Result<(End, Duration)> {
     let [file, out, log] = ["data", "out", "log"].map(|name| dir.join(format!("{number}.{name}")));
     fs::write(&file, bytes)?;
     let begun = Instant::now();
-    let mut import = Command::new(fpprof);
-    import.arg("import").arg(&file).arg("-o").arg(&out).stdout(Stdio::null()).stderr(File::create(&log)?);
-    let mut import = spawn(&mut import)?;
-    let status = end_of(&mut import, LIMIT);
+    let mut read = Command::new(fpprof);
+    read.arg(command).arg(&file).arg("-o").arg(&out).stdout(Stdio::null()).stderr(File::create(&log)?);
+    let mut read = spawn(&mut read)?;
+    let status = end_of(&mut read, LIMIT);
     let took = begun.elapsed();
     let said = fs::read(&log).map(|bytes| words(&bytes))?;
     let end = match status.map(|status| status.code()) {
