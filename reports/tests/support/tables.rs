@@ -40,7 +40,7 @@ pub(crate) fn changes(name: &str) -> Changes {
         points,
         interval: None,
     };
-    let side = || Side { label: name.to_owned(), strategy: name.to_owned(), samples: 1000, complete: 999 };
+    let side = || Side { label: name.to_owned(), strategy: name.to_owned(), samples: 1000, no_stack: 0, complete: 999 };
     let change = Change {
         name: name.to_owned(),
         module: name.to_owned(),
