@@ -49,12 +49,14 @@ pub(crate) struct Table {
     title: &'static str,
     /// The name of the files, and of their folder in `target`.
     name: &'static str,
+    /// What stands below the table.
+    remark: &'static str,
     rows: Vec<Row>,
 }
 
 impl Table {
-    pub(crate) fn new(title: &'static str, name: &'static str) -> Self {
-        Self { title, name, rows: Vec::new() }
+    pub(crate) fn new(title: &'static str, name: &'static str, remark: &'static str) -> Self {
+        Self { title, name, remark, rows: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, name: &str, report: Value) {
@@ -113,6 +115,7 @@ impl Table {
                 let _ = writeln!(out, "- {ours}: at {}, {}", text("culprit"), text("row"));
             }
         }
+        out.push_str(self.remark);
         out
     }
 

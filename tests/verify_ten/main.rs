@@ -118,7 +118,7 @@ fn verify(subject: &Subject) -> Value {
 #[test]
 fn ten_programs_are_exact() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut table = Table::new("Real programs against their true stacks", "verify-ten");
+    let mut table = Table::new("Real programs against their true stacks", "verify-ten", "");
     for subject in subjects(dir.path()) {
         let report = verify(&subject);
         assert_eq!(report["run"]["ended"], "exited with status 0", "{}", subject.name);

@@ -172,7 +172,7 @@ mod tests {
 
     /// A table as Go's linker writes it.
     fn table(magic: u32, word: usize) -> Vec<u8> {
-        let mut table = [&magic.to_le_bytes()[..], &[0, 0, 1, word as u8]].concat();
+        let mut table = [&magic.to_le_bytes()[..], &[0, 0, 1, u8::try_from(word).unwrap()]].concat();
         let push = |table: &mut Vec<u8>, value: u64, n: usize| table.extend(&value.to_le_bytes()[..n]);
         let (is_offset, n_words) = match magic {
             0xffff_fffb => (false, 1),

@@ -61,8 +61,12 @@ pub(super) fn names_of(
         match GoFunctions::read(&own, &own.sections()) {
             Ok(Some(functions)) => unnamed.retain(|&svma| {
                 let slot = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at));
-                let found = slot.and_then(|slot| Some(slot.0.push(demangled.name(functions.find(svma)?))));
-                found.is_none()
+                let named = slot.zip(functions.find(svma));
+                if let Some((slot, name)) = named {
+                    slot.0.push(demangled.name(name));
+                    return false;
+                }
+                true
             }),
             Ok(None) => {}
             Err(missing) => go_missing = Some(missing),
