@@ -301,7 +301,7 @@ fn svg_of_differences_is_well_formed() {
         let folded = folded_with(name);
         let side = || flamegraph::Side { label: name, folded: &folded };
         let mut svg = Vec::new();
-        flamegraph::svg_difference(side(), side(), &mut svg).unwrap();
+        flamegraph::svg_difference(side(), side(), false, &mut svg).unwrap();
         let svg = harmless(svg, "SVG");
         let parsing = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
         let document =
