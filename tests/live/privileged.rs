@@ -55,11 +55,11 @@ struct WithFileCapabilities {
 
 impl WithFileCapabilities {
     fn new(capabilities: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("its rights");
         chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
         let copy = directory.path().join("fpprof");
-        fs::copy(env!("CARGO_BIN_EXE_fpprof"), &copy).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_fpprof"), &copy).expect("a copy of the program");
         let set = ran(Command::new("setcap").arg(format!("{capabilities}+ep")).arg(&copy));
         assert_eq!(set.status, 0, "{}", set.stderr);
         Self { directory }

@@ -141,7 +141,7 @@ impl StackEnds {
 fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
     const AT_SYSINFO_EHDR: u64 = 33;
     const MAX_ARGUMENTS: u64 = 1 << 16;
-    if sp % 8 != 0 {
+    if !sp.is_multiple_of(8) {
         return None;
     }
     let words = chunk.as_chunks::<8>().0;
@@ -157,7 +157,7 @@ fn find_arguments(sp: u64, chunk: &[u8]) -> Option<u64> {
         Some(is_whole && is_ended && word(environment + 1)? == AT_SYSINFO_EHDR)
     };
     let places = (0..words.len()).map(|at| (at, sp.saturating_add(8 * at as u64)));
-    let mut aligned = places.filter(|(_, place)| place % 16 == 0);
+    let mut aligned = places.filter(|(_, place)| place.is_multiple_of(16));
     aligned.find(|&(at, place)| is_start(at, place) == Some(true)).map(|(_, place)| place)
 }
 
