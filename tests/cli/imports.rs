@@ -132,14 +132,14 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
 }
 
 /// Check that of each kind of file that perf writes, into a file and into a pipe, as many samples are imported as perf
-/// counts in it, and that all of them are accounted for; and that a file without times is refused as such.
+/// counts in it, and that all of them are accounted for; and that files without times or stacks are refused as such.
 #[test]
 fn counts_are_perfs_own() {
     let dir = tempfile::tempdir().unwrap();
     let (perf_data, recording) = (dir.path().join("perf.data"), dir.path().join("recording"));
     let kinds = [
         &["-g"][..],
-        &["-c", "500000", "--no-inherit", "-T"],
+        &["-g", "-c", "500000", "--no-inherit", "-T"],
         &["-g", "--per-thread", "-T"],
         &["-g", "-a"],
         &["-g", "-z"],
@@ -150,7 +150,7 @@ fn counts_are_perfs_own() {
         &["--call-graph", "dwarf,4096"],
         &["--call-graph", "dwarf,4096", "-a", "-z"],
         &["--call-graph", "dwarf,4096", "--user-callchains", "--buildid-all"],
-        &["--user-regs=ip,sp,bp", "--intr-regs=ip,sp", "-F", "99"],
+        &["-g", "--user-regs=ip,sp,bp", "--intr-regs=ip,sp", "-F", "99"],
     ];
     let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     for kind in kinds {
@@ -182,11 +182,13 @@ fn counts_are_perfs_own() {
             assert_eq!(report["unaccounted"], 0, "{case}: {report:#}");
         }
     }
-    let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "--per-thread", "-o"]).arg(&perf_data).args(["--", "sh", "-c", busy]);
-    assert_eq!(ran(&mut perf).status, 0);
-    let refused = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
-    assert!(refused.status == 1 && refused.stderr.contains("perf record --timestamp"), "{refused:?}");
+    for (kind, words) in [(&["--per-thread", "-g"][..], "perf record --timestamp"), (&["-T"], "perf record -g")] {
+        let mut perf = Command::new("perf");
+        perf.args(["record", "-q", "-e", "cpu-clock"]).args(kind).arg("-o").arg(&perf_data);
+        assert_eq!(ran(perf.args(["--", "sh", "-c", busy])).status, 0);
+        let refused = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
+        assert!(refused.status == 1 && refused.stderr.contains(words), "{kind:?}: {refused:?}");
+    }
 }
 
 /// Check that the stacks of a perf.data file are the same whether it is imported first or folded as it is read, by
