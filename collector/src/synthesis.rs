@@ -1,7 +1,9 @@
 //! Process events for what existed before the recording, from `/proc`.
 
 use crate::note::Note;
-use crate::proc::{MapsEntry, effective_uid, parse_maps, start_ticks, thread_comm, thread_runs, threads};
+use crate::proc::{
+    MapsEntry, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm, thread_runs, threads,
+};
 use crate::share::Credit;
 use crate::sideband::{Known, RunningThreads, Seen};
 use crate::sys::{monotonic_ns, thread_cpu_ns};
@@ -128,9 +130,8 @@ impl Resync {
     pub(crate) fn due(&mut self, sample: &Sample, known: Known) -> Option<Due> {
         let Sample { pid, time_ns, .. } = *sample;
         self.n_unclear += u64::from(known == Known::Some);
-        let has_user_stack = sample.user_regs.is_some() || !sample.user_fp.is_empty();
         let is_unclear = self.described.as_ref().is_some_and(|described| !described.contains(&pid));
-        let due = if has_user_stack && known == Known::Nothing && self.tried.insert(pid) {
+        let due = if known == Known::Nothing && self.tried.insert(pid) {
             Due::Sampled { pid, time_ns }
         } else if (is_unclear || known == Known::Some) && self.has_credit(pid) {
             Due::Anew(pid)
@@ -163,7 +164,8 @@ fn user(pid: u32) -> u32 {
     effective_uid(pid).unwrap_or(u32::MAX)
 }
 
-/// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is.
+/// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is; of a thread of the
+/// kernel it is told once that there is one.
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (pid, time_ns, is_anew) = match due {
         Due::Anew(pid) => (pid, None, true),
@@ -177,7 +179,9 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
 /// Gives the number of events.
 fn tell_due(reader: &mut impl Follows, pid: u32, time_ns: Option<u64>, is_anew: bool) -> Option<usize> {
     let mut description = synthesize(pid, time_ns).ok()?;
-    if !description.events.iter().any(|event| matches!(event, Sideband::Mmap(_))) {
+    let has_mapped = description.events.iter().any(|event| matches!(event, Sideband::Mmap(_)));
+    // A thread of the kernel has nothing mapped, and must have been told of to be known as one.
+    if !has_mapped && (is_anew || !is_kernel_thread(pid)) {
         return None;
     }
     description.seen.is_anew = is_anew;
@@ -368,8 +372,7 @@ mod tests {
         assert_eq!(resync.n_unclear(), 5);
     }
 
-    /// Check that a process without a description is due with each look at the samples, as of its sample's time, but not a
-    /// kernel thread.
+    /// Check that a process without a description is due with each look at the samples, as of its sample's time.
     #[test]
     fn sampled_processes_are_described() {
         let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
@@ -380,7 +383,6 @@ mod tests {
             assert_eq!(resync.due(&sample, Known::All), None);
             assert_eq!(resync.due(&sample, Known::Nothing), Some(Due::Sampled { pid: 7, time_ns: 5 }));
             assert_eq!(resync.due(&sample, Known::Nothing), None, "it was tried");
-            assert_eq!(resync.due(&Sample { pid: 2, ..Sample::default() }, Known::Nothing), None);
         }
     }
 
@@ -415,6 +417,11 @@ mod tests {
             let mut told = Told::default();
             describe_due(&mut told, Due::Anew(other));
             assert!(told.0.is_empty(), "{other}: {:?}", told.0);
+        }
+        if is_kernel_thread(2) {
+            let mut told = Told::default();
+            describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5 });
+            assert_eq!(told.0, ["add 2", "comm 2 false"]);
         }
     }
 }

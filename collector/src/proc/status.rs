@@ -120,6 +120,16 @@ pub(crate) fn thread_runs(pid: u32, tid: u32) -> bool {
     is_shown && field_after_name(&text, 6).is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
+/// Whether a process is a thread of the kernel.
+///
+/// # Sources
+/// proc(5), `/proc/PID/stat`: field 9, the flags. `PF_KTHREAD` in `include/linux/sched.h`.
+pub(crate) fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    field_after_name(&text, 6).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 /// Name of a thread.
 pub(crate) fn thread_comm(pid: u32, tid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
