@@ -89,8 +89,9 @@ pub fn conclude(checks: &[Check], program: &Path, with_ptrace: bool) -> (String,
         ),
         (false, _) => format!("without eBPF: {}", of(WITHOUT_BPF).map_or("nothing", |check| check.detail.as_str())),
     };
-    // What no capability changes comes first.
-    let deeper = missing.iter().find(|check| !CURED_BY_CAPABILITIES.contains(&check.name));
+    // What no capability changes comes first: of one who has them, that is everything.
+    let has_them = !CAPABILITIES.iter().any(|name| lacks(name));
+    let deeper = missing.iter().find(|check| has_them || !CURED_BY_CAPABILITIES.contains(&check.name));
     let wanted = if with_ptrace { [CAPABILITIES, PTRACE_CAPABILITIES].concat() } else { CAPABILITIES.to_vec() };
     let advice = match deeper {
         Some(check) => Some(Advice::Change(check.remedy.clone())),
@@ -381,6 +382,10 @@ mod tests {
         assert!(matches!(&advice, Some(Advice::Allow { commands, .. }) if commands.len() == 5), "{advice:?}");
         let (_, advice) = with(missing, reduced, missing);
         assert_eq!(advice, Some(Advice::Change("change kernel".to_owned())));
+        let old = [check("CAP_BPF", ok), check("BPF programs load", missing), check(WITHOUT_BPF, reduced)];
+        let (possible, advice) = conclude(&old, Path::new("/x/fpprof"), false);
+        assert_eq!(possible, "without eBPF: own");
+        assert_eq!(advice, Some(Advice::Change("change BPF programs load".to_owned())));
     }
 
     /// Check that the advice lets only a group run the program, and gives it the right to read other users' files only if

@@ -167,7 +167,7 @@ fn counts_are_perfs_own() {
                 std::fs::write(&perf_data, &perf.stdout).unwrap();
             }
             let counted = ran(Command::new("perf").args(["report", "--stats", "-i"]).arg(&perf_data));
-            let samples = number_after(&counted.stdout, "SAMPLE events:").filter(|&samples| samples > 20);
+            let samples = number_after(&counted.stdout, "SAMPLE events:").filter(|&samples| samples > 0);
             assert!(samples.is_some(), "{case}: {counted:?}");
             let imported = ran(fpprof().arg("import").arg(&perf_data).arg("-o").arg(&recording));
             assert_eq!(imported.status, 0, "{case}: {}", imported.stderr);

@@ -51,27 +51,19 @@ pub(crate) fn exact(stacks: &[Stack], chain: &[&str], by_frame_pointers: bool) -
     Ok(in_leaf)
 }
 
-/// Check that all stacks of the signing program are whole, and true at some moment: all that is called, down to some
-/// function, in order. Gives how many are in its leaf.
+/// Check that all stacks with the signing program's leaf are exactly `_start`, `run`, twelve times `level` and `leaf`; gives how
+/// many.
 pub(crate) fn exact_signed(stacks: &[Stack]) -> anyhow::Result<u64> {
-    let mut in_leaf = 0;
-    for stack in stacks.iter().filter(|stack| stack.comm == "signed") {
-        let levels = stack.functions.iter().filter(|name| *name == "level").count();
-        let rest: Vec<&str> = stack.functions.iter().map(String::as_str).filter(|name| *name != "level").collect();
-        let is_true = match rest[..] {
-            ["_start", "run", "leaf"] => levels == SIGNED_LEVELS,
-            ["_start", "run"] => levels <= SIGNED_LEVELS,
-            _ => false,
-        };
-        ensure!(
-            is_true,
-            "expected _start, run, {SIGNED_LEVELS} times level and leaf, got {}",
-            stack.functions.join(";")
-        );
-        in_leaf += if rest.len() == 3 { stack.weight } else { 0 };
+    let levels = std::iter::repeat_n("level", SIGNED_LEVELS);
+    let whole: Vec<&str> = ["_start", "run"].into_iter().chain(levels).chain(["leaf"]).collect();
+    let in_leaf = |stack: &&Stack| stack.comm == "signed" && stack.functions.last().is_some_and(|name| name == "leaf");
+    let mut n_in_leaf = 0;
+    for stack in stacks.iter().filter(in_leaf) {
+        ensure!(stack.functions == whole, "expected {}, got {}", whole.join(";"), stack.functions.join(";"));
+        n_in_leaf += stack.weight;
     }
-    ensure!(in_leaf > 0, "expected stacks in leaf, got none");
-    Ok(in_leaf)
+    ensure!(n_in_leaf > 0, "expected stacks in leaf, got none");
+    Ok(n_in_leaf)
 }
 
 /// Calls of `level` in the signing program.
@@ -98,7 +90,7 @@ mod tests {
         assert!(exact(&[], THREADS, false).is_err(), "nothing at all");
     }
 
-    /// Check that each stack of the signing program must be whole, and that some must be in its leaf.
+    /// Check that each stack in the signing program's leaf must be whole, and that there must be some.
     #[test]
     fn signed_stacks_are_exact() {
         let whole = |n| [&["_start", "run"][..], &vec!["level"; n], &["leaf"]].concat();

@@ -44,17 +44,14 @@ exit $status",
 ];
 
 /// Recordings of a program that signs its return addresses, and whose leaf keeps its own in the link register.
-const SIGNED: &[Step] =
-    &[Step { name: "signed-fp", script: RECORD_SIGNED_FP }, Step { name: "signed-both", script: RECORD_SIGNED_BOTH }];
-
-const RECORD_SIGNED_FP: &str = "grep -q ' paca ' /proc/cpuinfo || exit 3
-signed & fpprof record -F 199 -p $! --duration 1 --call-graph fp; status=$?
-kill $!
-exit $status";
-
-const RECORD_SIGNED_BOTH: &str = "signed & fpprof record -F 199 -p $! --duration 1; status=$?
-kill $!
-exit $status";
+const SIGNED: &[Step] = &[
+    Step {
+        name: "signed-fp",
+        script: "grep -q ' paca ' /proc/cpuinfo || exit 3
+fpprof record -F 199 --call-graph fp -- signed",
+    },
+    Step { name: "signed-both", script: "fpprof record -F 199 -- signed" },
+];
 
 const MANY_CPUS: &[Step] = &[Step {
     name: "both",
