@@ -43,6 +43,13 @@ fn found(file: &Path, report: &Value, comm: &str) -> Found {
     found
 }
 
+/// Checks that the stacks of a process are copied. Before it executed the program it could not be dumped, since it had changed
+/// its user or was fpprof: with eBPF that is a few samples, with perf events it may be believed for a tenth of a second more.
+fn assert_copied(case: &str, collector: &str, found: &Found) {
+    let most = if collector == "ebpf" { 10 } else { found.with_secret };
+    assert!(found.with_secret > 50 && found.withheld < most, "{case} {collector}: {found:?}");
+}
+
 fn compile_secret(program: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/secret.c");
     compile("gcc", &["-O1", "-fno-omit-frame-pointer"], program, &source);
@@ -105,7 +112,7 @@ fn file_capabilities_show_only_the_users_own_stacks() {
             let (of_root, own) = (found(&file, &report, "roots"), found(&file, &report, "own"));
             assert!(of_root.with_secret == 0 && of_root.withheld > 50, "{collector}: {of_root:?}");
             assert!(of_root.with_callers * 100 >= of_root.withheld * 90, "{collector}: {of_root:?}");
-            assert!(own.with_secret > 50 && own.withheld < 10, "{collector}: {own:?}");
+            assert_copied("own", collector, &own);
         }
     }
 }
@@ -157,8 +164,7 @@ fn privileged_programs_keep_their_stacks() {
                 assert_eq!(warns, found.withheld > 0, "{case}: {report:#}");
             }
             if is_copied {
-                // `setpriv` has changed its user before it executes the program.
-                assert!(found.with_secret > 50 && found.withheld < 10, "{case}: {found:?}");
+                assert_copied(&case, collector, &found);
             } else {
                 assert!(found.with_secret == 0 && found.withheld > 50, "{case}: {found:?}");
                 assert!(found.with_callers * 100 >= found.withheld * 90, "{case}: {found:?}");
