@@ -43,8 +43,8 @@ impl Existing {
         self.pids.is_empty()
     }
 
-    /// The latest first, which are the most likely to do something. Has some of them followed and described until `limit` has passed, one at least, as of `time_ns` or as of now. All samples
-    /// up to that time have been read.
+    /// Has some of them followed and described until `limit` has passed, one at least, as of `time_ns` or as of now. All
+    /// samples up to that time have been read. The latest come first, which are the most likely to do something.
     pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
         let begun = Instant::now();
         while let Some(pid) = self.pids.pop() {
