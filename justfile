@@ -34,7 +34,8 @@ package-try *SUITES:
 
 # Formatting, lints, and all tests that leave the machine as it is: unit, golden and live ones. Needs root.
 test: check
-    cargo test --release --workspace --features {{features}} --no-fail-fast
+    rm -rf "${CARGO_TARGET_DIR:-target}/beside"
+    status=0; cargo --config 'target."cfg(all())".runner = "tests/beside.sh"' test --release --workspace --features {{features}} --no-fail-fast || status=$?; tests/beside.sh --wait && exit $status
 
 # Tests that change the machine while they run and put it back: CPUs, core names, process numbers, control groups, users' rights.
 test-host:
@@ -70,7 +71,7 @@ leftovers:
 check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
-    shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh workloads/*.sh
+    shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten -- -D warnings
 

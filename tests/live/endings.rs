@@ -1,13 +1,12 @@
 //! How recordings end that are told to, and where what they write is not taken. Loads the real BPF program.
 
 use super::worker::children;
-use crate::support::{
-    Ended, assert_balance, compile, cpu_time, fpprof, number, ran, report, wait_for_samples, wait_until,
-};
+use crate::support::{Ended, assert_balance, compile, fpprof, number, ran, report, wait_for_samples, wait_until};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 fn tell(recorder: &Ended, signal: &str) {
     assert!(Command::new("kill").args([signal, &recorder.id().to_string()]).status().expect("kill starts").success());
@@ -89,15 +88,17 @@ fn pipes_that_are_not_read() {
         tell(&waiting, signal);
         assert_eq!(status_of(&mut waiting), Some(1), "nobody opened the pipe");
 
-        let _stuck = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-        let to_pipe = record(&pipe, &["sh", "-c", "while :; do /bin/true; done"]).spawn();
+        let stuck = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let to_pipe = Ended(record(&pipe, &["sh", "-c", "while :; do /bin/true; done"]).spawn().unwrap());
         let mut to_stdout = record(Path::new("-"), &["sh", "-c", "while :; do /bin/true; done"]);
-        let to_stdout = to_stdout.stdout(Stdio::piped()).spawn();
-        for recorder in [to_pipe, to_stdout] {
-            let mut recorder = Ended(recorder.unwrap());
-            // What this tells of fills the pipe, which holds 64 KiB.
-            let works = |pid: &u32| cpu_time(&pid.to_string()) > Duration::from_secs(1);
-            wait_until("the command works", || children(recorder.id()).iter().any(works));
+        let mut to_stdout = Ended(to_stdout.stdout(Stdio::piped()).spawn().unwrap());
+        let stdout = to_stdout.stdout.take().unwrap();
+        for (mut recorder, pipe) in [(to_pipe, stuck.as_fd()), (to_stdout, stdout.as_fd())] {
+            // Only the end that writes says so.
+            let end = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+            let end = OpenOptions::new().write(true).open(end).unwrap();
+            let is_full = || poll(&mut [PollFd::new(&end, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0;
+            wait_until("the pipe is full", || is_full() && rustix::io::ioctl_fionread(pipe).unwrap() > 0);
             tell(&recorder, signal);
             assert_eq!(status_of(&mut recorder), Some(1), "nobody reads the pipe");
         }

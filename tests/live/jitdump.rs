@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
 /// in a dump that is of a KIND that is to be read or not; ends before the recorder does.
 const SOURCE: &str = r#"
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -68,6 +69,25 @@ static void run(const char *code)
 	((void (*)(void))code)();
 }
 
+/* Whether the recorder, which started this, has the file open. */
+static int recorder_has(const char *path)
+{
+	char fds[64], fd[320], target[64];
+	struct dirent *entry;
+	int has = 0;
+	DIR *dir;
+
+	snprintf(fds, sizeof(fds), "/proc/%d/fd", getppid());
+	if (!(dir = opendir(fds)))
+		exit(1);
+	while (!has && (entry = readdir(dir))) {
+		snprintf(fd, sizeof(fd), "%s/%s", fds, entry->d_name);
+		has = readlink(fd, target, sizeof(target)) > 0 && !strncmp(target, path, strlen(path));
+	}
+	closedir(dir);
+	return has;
+}
+
 int main(int argc, char **argv)
 {
 	/* mov $200000000, %ecx; 1: dec %ecx; jnz 1b; ret */
@@ -124,6 +144,9 @@ int main(int argc, char **argv)
 		put("cut", 3);
 	if (fclose(dump))
 		return 1;
+	/* Nobody could open it any more. */
+	while (!strcmp(kind, "deleted") && !recorder_has(path))
+		usleep(10000);
 	puts(path);
 	return 0;
 }

@@ -89,10 +89,10 @@ fn a_full_disk_loses_nothing_written_before() {
     let (small, kept, done) = (dir.path().join("small"), dir.path().join("kept"), dir.path().join("done"));
     fs::create_dir(&small).unwrap();
     // Long enough to fill the disk at an eighth of the rate, too; in one process, so that samples fill it.
-    let busy = "timeout 30 sh -c 'while :; do :; done'; touch \"$1\"";
+    let busy = "timeout 15 sh -c 'while :; do :; done'; touch \"$1\"";
     // The small disk is one that only these processes see. What is collected in a second has room on it.
     let script = "mount -t tmpfs -o size=64k tmpfs \"$1\" || exit 9
-        \"$3\" record -F 999 --keep-raw-stacks -o \"$1/full\" -- sh -c \"$4\" \"$1\" \"$5\"
+        \"$3\" record -F 1999 --keep-raw-stacks -o \"$1/full\" -- sh -c \"$4\" \"$1\" \"$5\"
         status=$?; cp \"$1/full\" \"$2\" || exit 9; exit $status";
     let mut unshare = Command::new("unshare");
     unshare.args(["-m", "sh", "-c", script, "sh"]).args([&small, &kept]).arg(env!("CARGO_BIN_EXE_fpprof"));

@@ -336,3 +336,17 @@ fn doorbell<'a>(programs: &'a Programs<'_>) -> Result<libbpf_rs::RingBuffer<'a>,
     builder.add(programs.doorbell(), |_| 0).map_err(Error::bpf)?;
     builder.build().map_err(Error::bpf)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only more than two thirds of the time since the last question is a high load.
+    #[test]
+    fn load_is_high_above_two_thirds() {
+        let asked = |busy_ms| ReaderLoad { busy: Duration::from_millis(busy_ms) }.is_high(Duration::from_millis(900));
+        assert_eq!((asked(600), asked(601)), (false, true));
+        let mut load = ReaderLoad { busy: Duration::from_secs(1) };
+        assert!(load.is_high(Duration::from_secs(1)) && !load.is_high(Duration::from_secs(1)));
+    }
+}
