@@ -1,7 +1,7 @@
 //! Figures in words: counts with separators, sizes, shares, times. One way for every format.
 //!
-//! What lies on a stack or is copied of one is in K, units of 1,024 bytes, as chunk sizes are typed ([`chunk_size`],
-//! [`stack_bytes`]). What files, memory and code take is in decimal units ([`bytes`]).
+//! What lies on a stack is in K, units of 1,024 bytes, as chunk sizes are typed ([`chunk_size`], [`stack_bytes`]). What is
+//! copied in all, and what files, memory and code take, is in decimal units ([`bytes`]).
 
 use fpprof_analysis::statistics;
 

@@ -1,7 +1,8 @@
 //! Wrong inputs: one clear message that says what to do, the right exit status, and nothing lost.
 
-use crate::support::{fpprof, ran, run};
+use crate::support::{copy_program, fpprof, ran, run};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// Every message is one line from us and names a way out.
@@ -207,7 +208,7 @@ fn without_privilege_the_missing_capability_is_named() {
     fs::set_permissions(dir.path(), open).unwrap();
     // The program itself must be readable for the plain user, wherever it was built.
     let program = dir.path().join("fpprof");
-    fs::copy(env!("CARGO_BIN_EXE_fpprof"), &program).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &program);
     let file = dir.path().join("r.fpprof");
     let plain = ran(std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])

@@ -2,7 +2,7 @@
 
 use crate::changed::Changed;
 use crate::changed_file;
-use crate::support::{Ended, Ran, assert_balance, number, ran, report, until_enough};
+use crate::support::{Ended, Ran, assert_balance, copy_program, number, ran, report, until_enough};
 use fpprof_workloads::{Program, build, programs};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -28,7 +28,7 @@ impl Place {
         let path = directory.path();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its rights");
         chown(path, Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
-        std::fs::copy(env!("CARGO_BIN_EXE_fpprof"), path.join("fpprof")).expect("a copy of the program");
+        copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &path.join("fpprof"));
         Self { directory }
     }
 

@@ -1,6 +1,8 @@
 //! Code that a program compiles while it runs has names in the report. Loads the real BPF program.
 
-use crate::support::{Ended, Ran, compile, cpu_time, fpprof, number, ran, record, report, until_enough, wait_until};
+use crate::support::{
+    Ended, Ran, compile, copy_program, cpu_time, fpprof, number, ran, record, report, until_enough, wait_until,
+};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -201,7 +203,7 @@ fn tables_in_namespaces_are_found() {
     let (program, file) = (program(dir.path()), dir.path().join("jit.fpprof"));
     let inner = dir.path().join("tmp");
     std::fs::create_dir(&inner).unwrap();
-    std::fs::copy(&program, inner.join("jit")).unwrap();
+    copy_program(&program, &inner.join("jit"));
     let script = format!("mount --bind {} /tmp && /tmp/jit file inside_namespace; true", inner.display());
     record(&file, &["-F", "999"], &["unshare", "-p", "-f", "-m", "--mount-proc", "sh", "-c", &script]);
     let report = report(&file, &[]);

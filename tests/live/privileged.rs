@@ -1,6 +1,6 @@
 //! Programs whose memory others must not see: setuid programs, and those that ask for it.
 
-use crate::support::{Ended, Ran, assert_balance, compile, fpprof, number, ran, report};
+use crate::support::{Ended, Ran, assert_balance, compile, copy_program, fpprof, number, ran, report};
 use fpprof_recording::Recording;
 use serde_json::Value;
 use std::fs;
@@ -66,7 +66,7 @@ impl WithFileCapabilities {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("its rights");
         chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("these tests run as root");
         let copy = directory.path().join("fpprof");
-        fs::copy(env!("CARGO_BIN_EXE_fpprof"), &copy).expect("a copy of the program");
+        copy_program(Path::new(env!("CARGO_BIN_EXE_fpprof")), &copy);
         let set = ran(Command::new("setcap").arg(format!("{capabilities}+ep")).arg(&copy));
         assert_eq!(set.status, 0, "{}", set.stderr);
         Self { directory }
@@ -92,7 +92,7 @@ fn file_capabilities_show_only_the_users_own_stacks() {
         let fpprof = WithFileCapabilities::new(capabilities);
         let (roots, own) = (fpprof.path("roots"), fpprof.path("own"));
         compile_secret(&roots);
-        fs::copy(&roots, &own).unwrap();
+        copy_program(&roots, &own);
         let of_root = Ended(Command::new(&roots).arg("100000").spawn().expect("a program of root's"));
         let pid = of_root.id().to_string();
         for how in ["-p", "-t"] {
@@ -125,7 +125,7 @@ fn privileged_programs_keep_their_stacks() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (file, plain, setuid) = (dir.path().join("recording"), dir.path().join("plain"), dir.path().join("setuid"));
     compile_secret(&plain);
-    fs::copy(&plain, &setuid).unwrap();
+    copy_program(&plain, &setuid);
     fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
     let cases = [
         (&plain, "", "", true),

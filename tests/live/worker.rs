@@ -1,7 +1,7 @@
 //! What parses strangers' files has no privileges.
 
 use super::kept::modules;
-use super::support::{assert_balance, compile, fpprof, number, record, report, wait_until};
+use super::support::{assert_balance, compile, copy_program, fpprof, number, record, report, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ fn a_parser_that_dies_costs_one_file() {
     std::fs::write(dir.path().join("program.c"), source).unwrap();
     let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
     compile("gcc", &["-O1"], &one, &dir.path().join("program.c"));
-    std::fs::copy(&one, &other).unwrap();
+    copy_program(&one, &other);
     let run = |path: &Path| {
         let path = path.to_str().unwrap();
         // It is deleted while it runs, and not before.

@@ -19,6 +19,12 @@ pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
+/// Copies a program that is then run. Another process does it: a child that another thread makes meanwhile would have a file that
+/// this one writes open, too, and what is open for writing cannot be executed.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().expect("cp starts").success());
+}
+
 /// Makes `output` of `source`. The compiler must be there, and succeed.
 pub(crate) fn compile(compiler: &str, flags: &[&str], output: &Path, source: &Path) {
     let made = Command::new(compiler).args(flags).arg("-o").arg(output).arg(source).output();

@@ -1,7 +1,7 @@
 //! The verdict with its four figures, what speaks for it, and what was measured how.
 
 use crate::escape::shown;
-use crate::figures::{bytes, chunk_size, count, number, percent, seconds, share, stack_bytes};
+use crate::figures::{bytes, chunk_size, count, number, percent, seconds, share};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
 use crate::verdict::{Case, RULE, findings, headline, per_minute, strategy_words};
@@ -94,7 +94,7 @@ fn tiles(case: &Case<'_>) -> Vec<Tile> {
             what: "chunk size for 99 % in every process".to_owned(),
             figure: chunk.map_or("unknown".to_owned(), chunk_size),
             words: copied.map_or("from this recording".to_owned(), |(sample, minute)| {
-                format!("copies {} per sample, {} per minute", stack_bytes(sample), bytes(minute))
+                format!("copies {} per sample, {} per minute", bytes(sample), bytes(minute))
             }),
         });
     }

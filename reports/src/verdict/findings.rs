@@ -2,7 +2,7 @@
 
 use super::case::{Case, PERCENTS, smallest, strategy_words};
 use super::rule::{MAX_LOST, MIN_GOOD, is_good};
-use crate::figures::{byte_count, bytes, chunk_size, count, nanoseconds, number, percent, share, stack_bytes};
+use crate::figures::{byte_count, bytes, chunk_size, count, nanoseconds, number, percent, share};
 use crate::finding::{Finding, Judgement};
 use fpprof_analysis::accuracy::Relation;
 
@@ -195,11 +195,8 @@ fn sizes(case: &Case<'_>) -> Option<Finding> {
 pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
     let chunk = case.chunk().filter(|_| case.other_is_right() != Some(true))?;
     let (sample, minute) = case.copied(chunk);
-    let takes = format!(
-        " copies {} per sample, {} per minute at this rate, before compression.",
-        stack_bytes(sample),
-        bytes(minute)
-    );
+    let takes =
+        format!(" copies {} per sample, {} per minute at this rate, before compression.", bytes(sample), bytes(minute));
     let option = format!("--call-graph dwarf,{}", chunk_size(chunk.max(1024)));
     Some(Finding::new(Judgement::Neutral).name(&option).words(takes))
 }
