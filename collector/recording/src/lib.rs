@@ -58,11 +58,11 @@ mod workers;
 mod writer;
 
 pub use balance::{CpuSeen, Tally, balance};
-pub use block::{FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_kind};
+pub use block::{BLOCK_BYTES, FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_kind};
 pub use codec::{MAX_CHAIN_FRAMES, MAX_EVENT_BYTES, MAX_HOLES, MAX_STACK_BYTES};
 pub use damage::Damage;
 pub use error::{Error, LooksLike};
 pub use packed_module::PackedModule;
 pub use reader::{Recording, SampleBlock};
 pub use scrub::MappingRanges;
-pub use writer::{BLOCK_BYTES, RecordingWriter, WriteTally};
+pub use writer::{RecordingWriter, WriteTally};
