@@ -1,7 +1,6 @@
 //! From the rings into the recording.
 
-use super::balance::{LOST, Written};
-use super::open_waits::OpenWaits;
+use super::balance::{LOST, OpenWaits, Written};
 use super::stack_hints::StackHints;
 use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
