@@ -1,5 +1,6 @@
 //! Where output goes: stdout, or a file that is never half-written over an older one.
 
+mod made;
 mod patient;
 mod place;
 
@@ -9,15 +10,15 @@ use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
-use place::Place;
+use place::{Place, own_uid};
 use rustix::fs::{FileType, OFlags, Stat};
-use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use made::Made;
 pub(crate) use patient::Patient;
 
 /// Tells the person something, in one line or more. Data goes elsewhere.
@@ -71,17 +72,6 @@ pub(crate) struct RecordingFile {
 trait Sink: Write + Send + std::fmt::Debug {}
 impl Sink for File {}
 impl Sink for Patient {}
-
-/// What was made for a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Made {
-    /// Nothing: it goes to a device or a pipe that was there.
-    Nothing,
-    /// A new file.
-    New,
-    /// A new file, for which an older one was moved aside.
-    InPlaceOfOlder,
-}
 
 /// A recording that was begun: what was made for it, and where.
 #[derive(Debug)]
@@ -332,10 +322,6 @@ fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option
         path.display()
     );
     Ok(Some(file))
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]
