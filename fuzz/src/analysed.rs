@@ -1,6 +1,6 @@
 //! Recordings, whole and with what processes say of compiled code, unwound and named as `report` does.
 
-use crate::elf::{Only, written};
+use crate::files::{Only, written};
 use fpprof_analysis::{Options, analyse};
 use fpprof_collector::parse::{Found, ParseTask, parse};
 use fpprof_recording::compiled::Compiled;
