@@ -1,10 +1,9 @@
 //! Where output goes: stdout, or a file that is never half-written over an older one.
 
-mod made;
 mod patient;
 mod place;
 
-use crate::worker;
+use crate::worker::{Made, client};
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
@@ -18,7 +17,6 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use made::Made;
 pub(crate) use patient::Patient;
 
 /// Tells the person something, in one line or more. Data goes elsewhere.
@@ -123,7 +121,7 @@ impl Write for RecordingFile {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let created = match worker::client() {
+                let created = match client() {
                     Some(client) => {
                         client.create_recording(&self.path).map(|(file, made)| (file, Begun { made, place: None }))
                     }
@@ -205,7 +203,7 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         let mut out = io::BufWriter::new(file);
         fill(&mut out).and_then(|()| out.flush()).with_context(context)
     };
-    if let Some(client) = worker::client() {
+    if let Some(client) = client() {
         write(client.create(path)?)?;
         return client.commit();
     }
