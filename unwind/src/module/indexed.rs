@@ -1,4 +1,4 @@
-//! A module as it is looked things up in.
+//! A module's unwind information, indexed when it is first needed.
 
 use alloc::boxed::Box;
 use core::fmt;
