@@ -75,6 +75,10 @@ check:
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten -- -D warnings
 
+# The structure in figures: lines by crate, cycles between files, copies of ten lines and more, the longest files.
+shape:
+    cargo test --quiet --release --features {{features}} --test tidy -- --nocapture files_need_each_other
+
 # Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
 unwind-sweep *PATHS="/usr/lib /usr/bin":
     cargo run --quiet --release -p fpprof-unwind --example sweep -- {{PATHS}}

@@ -4,7 +4,7 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 13] = [
     "fpprof.bpf.c",
     "interrupted.bpf.h",
     "maps.bpf.h",
+    "memory.bpf.h",
     "off_cpu.bpf.h",
     "stack_end.bpf.h",
     "vmlinux.h",

@@ -3,15 +3,14 @@
 mod patient;
 mod place;
 
-use crate::worker;
+use crate::worker::{Made, client};
 use anyhow::Context as _;
 use fpprof_collector::StopFlag;
 use fpprof_recording::Recording;
 use fpprof_reports::escape::visible;
 use fpprof_reports::terminal::Style;
-use place::Place;
+use place::{Place, own_uid};
 use rustix::fs::{FileType, OFlags, Stat};
-use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -72,17 +71,6 @@ trait Sink: Write + Send + std::fmt::Debug {}
 impl Sink for File {}
 impl Sink for Patient {}
 
-/// What was made for a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Made {
-    /// Nothing: it goes to a device or a pipe that was there.
-    Nothing,
-    /// A new file.
-    New,
-    /// A new file, for which an older one was moved aside.
-    InPlaceOfOlder,
-}
-
 /// A recording that was begun: what was made for it, and where.
 #[derive(Debug)]
 struct Begun {
@@ -133,7 +121,7 @@ impl Write for RecordingFile {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let created = match worker::client() {
+                let created = match client() {
                     Some(client) => {
                         client.create_recording(&self.path).map(|(file, made)| (file, Begun { made, place: None }))
                     }
@@ -215,7 +203,7 @@ pub(crate) fn write_whole(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::
         let mut out = io::BufWriter::new(file);
         fill(&mut out).and_then(|()| out.flush()).with_context(context)
     };
-    if let Some(client) = worker::client() {
+    if let Some(client) = client() {
         write(client.create(path)?)?;
         return client.commit();
     }
@@ -332,10 +320,6 @@ fn open_special(place: &Place, stop: Option<&StopFlag>) -> anyhow::Result<Option
         path.display()
     );
     Ok(Some(file))
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

@@ -297,9 +297,7 @@ fn is_emulator(name: &str) -> bool {
     is_qemu || ["FEXInterpreter", "box64", "rosetta"].contains(&name)
 }
 
-mod perf_data;
-
-pub use perf_data::{PerfStacks, fold_perf_data};
+pub(crate) mod perf_data;
 
 #[cfg(test)]
 mod tests;

@@ -49,5 +49,6 @@ mod summarise;
 #[cfg(test)]
 mod test_support;
 
-pub use analyse::{Analysis, Options, PerfStacks, analyse, fold_perf_data};
+pub use analyse::perf_data::{PerfStacks, fold_perf_data};
+pub use analyse::{Analysis, Options, analyse};
 pub use error::Error;

@@ -15,8 +15,10 @@
 //!   reasonable time", ISMM.
 //! - Minimum detectable effect: Bloom (1995), "Minimum detectable effects", Evaluation Review 19(5).
 
+mod interval;
 mod shares;
 
+pub use interval::Interval;
 pub use shares::{percent, share_difference, wilson};
 
 use serde::{Deserialize, Serialize};
@@ -69,15 +71,6 @@ impl RatioEstimate {
         let turn = |interval: Interval| Interval { low: 1.0 / interval.high, high: 1.0 / interval.low };
         Self { ratio: 1.0 / self.ratio, interval: self.interval.map(turn), ..self }
     }
-}
-
-/// Both ends of a confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
 }
 
 /// Why values cannot be summed up.

@@ -129,9 +129,7 @@ pub(crate) fn meta(mode: CaptureMode) -> Meta {
             cpu_model: "test".to_string(),
             cpus_online: 2,
             memory_bytes: 1 << 30,
-            distribution: String::new(),
-            return_address_mask: u64::MAX,
-            kernel_symbol: None,
+            ..Host::default()
         },
         collector: Collector::Ebpf,
         events: vec![Event {

@@ -1,10 +1,10 @@
 //! Which collector records.
 
 use crate::error::Error;
-use crate::request::{CollectorKind, Fallback, Outcome, Request, Update};
+use crate::perf_event;
+use crate::request::{CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, Outcome, Request, Update};
 use crate::session;
 use crate::sys::{ObjectStorage, StopFlag};
-use crate::{MAX_PERF_EVENT_STACK_BYTES, perf_event};
 use fpprof_recording::model::CaptureMode;
 use std::io::Write;
 

@@ -2,10 +2,10 @@
 
 use crate::arch::{NATIVE, values};
 use crate::bpf::types;
-use crate::ring::Lane;
+use crate::ring::{Lane, lost_in};
 use crate::sys::read_pod;
 use fpprof_recording::model::{
-    Abi, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
+    Abi, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
 };
 use std::mem::size_of;
 
@@ -111,21 +111,7 @@ fn interrupted(rest: &mut Parts<'_>) -> Result<Interrupted, BadRecord> {
     Ok(own)
 }
 
-/// The gaps of a ring as its CPU notes them, one of three words for each cause.
-pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
-    let causes = [LossCause::RingFull, LossCause::TableFull, LossCause::NoRing].into_iter();
-    let Lane { cpu, event } = lane;
-    let gap = move |cause| {
-        let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
-        Some(Gap { cpu, event, start_ns, end_ns, lost, cause })
-    };
-    causes.filter_map(gap).filter(|gap| gap.lost > 0)
-}
-
-const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_TABLE_FULL.0 == 1);
-const _: () = assert!(types::gap_cause::GAP_NO_RING.0 == 2);
 const _: () = assert!(types::limit::RED_ZONE_BYTES.0 == NATIVE.red_zone_bytes() as u32);
-const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 
 /// What is left of a record. Parts are padded to 8 bytes.
 struct Parts<'a>(&'a [u8]);

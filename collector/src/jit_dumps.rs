@@ -3,7 +3,7 @@
 //! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
 //! in whatever container the process runs in. What is taken are names, addresses and times; the code itself is not.
 
-use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
+use crate::parse::{FileParser, Found, JitDumpPosition, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
 use crate::proc::{effective_uid, open_mapped};
 use crate::share::Shares;
@@ -12,7 +12,6 @@ use fpprof_recording::compiled::jitdump::{
     CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
 };
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -48,15 +47,6 @@ pub(crate) struct JitDump {
     position: JitDumpPosition,
     /// Whether something follows that was not taken; `None` before the first look.
     is_cut: Option<bool>,
-}
-
-/// How much of a dump was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct JitDumpPosition {
-    /// The next record begins there; 0 before the header.
-    offset: u64,
-    records: usize,
-    bytes: usize,
 }
 
 /// What became of the dumps that are not whole in the recording.

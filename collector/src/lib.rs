@@ -58,10 +58,10 @@ pub use note::Note;
 pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
 pub use proc::{MapsEntry, parse_maps};
-pub use request::{CollectorKind, Fallback, Outcome, Progress, Request, Target, TargetStatus, Update};
+pub use request::{
+    CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, Outcome, Progress, Request, Target, TargetStatus, Update,
+};
 pub use sys::StopFlag;
 
 /// Most bytes of stack that can be copied for one sample.
 pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;
-/// Likewise without BPF.
-pub const MAX_PERF_EVENT_STACK_BYTES: u32 = perf_event::MAX_STACK_BYTES;

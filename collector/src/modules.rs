@@ -19,6 +19,7 @@ use fpprof_recording::PackedModule;
 use fpprof_recording::model::{BuildId, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
+pub(crate) use saver::Omitted;
 use saver::{FileSaver, Job, WatchedFile};
 use std::fs::File;
 use std::sync::Arc;
@@ -60,22 +61,6 @@ struct AllShares {
 
 /// A file without its build id, which is only known once it was read.
 type FileKey = (u32, u32, u64, u64);
-
-/// What would be needed by its bytes and is not in the recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Omitted {
-    pub(crate) files: u64,
-    /// Tables and dumps of compiled code.
-    pub(crate) tables: u64,
-    /// Dumps of compiled code of which only a part is.
-    pub(crate) cut_dumps: u64,
-    /// Mappings of files that were not looked at, as there were too many.
-    pub(crate) files_over: u64,
-    /// Processes and dumps that were not looked at, as there were too many.
-    pub(crate) tables_over: u64,
-    /// Files and directories that were not looked at, as others of their user had been waited for too long.
-    pub(crate) slow: u64,
-}
 
 impl Modules {
     /// Keeps at most half of the `open_files` that this process may have.

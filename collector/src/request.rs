@@ -11,6 +11,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Most bytes of stack that can be copied for one sample without BPF. A whole sample is below 64 KiB, so that of so many
+/// bytes the kernel leaves away as many as head, registers and chain take (some 300).
+///
+/// # Sources
+/// `kernel/events/core.c`: `perf_copy_attr` (below `USHRT_MAX`, a multiple of 8) and `perf_sample_ustack_size`.
+pub const MAX_PERF_EVENT_STACK_BYTES: u32 = 65_528;
+
 /// Processes that can be left out.
 pub(crate) const MAX_EXCLUDED: usize = types::limit::MAX_EXCLUDED.0 as usize;
 
@@ -156,7 +163,7 @@ pub enum Update<'a> {
 pub struct Fallback {
     /// Why not.
     pub reason: Error,
-    /// Bytes of stack that were asked for, if perf events copy fewer: [`crate::MAX_PERF_EVENT_STACK_BYTES`].
+    /// Bytes of stack that were asked for, if perf events copy fewer: [`MAX_PERF_EVENT_STACK_BYTES`].
     pub clamped_from: Option<u32>,
 }
 
@@ -164,7 +171,7 @@ impl std::fmt::Display for Fallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "sampling with perf events instead of eBPF")?;
         if let Some(asked) = self.clamped_from {
-            write!(f, ", at most {} bytes of stack instead of {asked}", crate::MAX_PERF_EVENT_STACK_BYTES)?;
+            write!(f, ", at most {} bytes of stack instead of {asked}", MAX_PERF_EVENT_STACK_BYTES)?;
         }
         write!(f, ": {}", self.reason)
     }

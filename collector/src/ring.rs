@@ -1,9 +1,8 @@
 //! The reader's side of the rings of all CPUs.
 
 use crate::bpf::{Layout, ProgramConfig, types};
-use crate::decode::lost_in;
 use crate::sys::SharedMap;
-use fpprof_recording::model::Gap;
+use fpprof_recording::model::{Gap, LossCause};
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
@@ -36,6 +35,9 @@ const N_COUNTERS: usize = types::counter::COUNT_PERIODS.0 as usize + 1;
 const _: () = assert!(offset_of!(types::cpu_control, tail).is_multiple_of(64), "written by user space alone");
 const _: () = assert!(size_of::<types::cpu_control>().is_multiple_of(64), "whole cache lines");
 const _: () = assert!(offset_of!(types::cpu_control, order).is_multiple_of(8), "read by words");
+const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause::GAP_TABLE_FULL.0 == 1);
+const _: () = assert!(types::gap_cause::GAP_NO_RING.0 == 2);
+const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 const N_GAP_CAUSES: usize = types::gap_cause::GAP_NO_RING.0 as usize + 1;
 const MAX_PARTS: usize = types::limit::MAX_PARTS.0 as usize;
 
@@ -185,4 +187,15 @@ fn lanes(n_cpus: u32, n_events: u16) -> impl Iterator<Item = Lane> {
 fn number_among(lane: Lane, n_cpus: u32, n_events: u16) -> Option<usize> {
     (lane.cpu < n_cpus && lane.event < n_events).then_some(())?;
     (usize::from(lane.event) * n_cpus as usize).checked_add(lane.cpu as usize)
+}
+
+/// The gaps of a ring as its CPU notes them, one of three words for each cause.
+pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
+    let causes = [LossCause::RingFull, LossCause::TableFull, LossCause::NoRing].into_iter();
+    let Lane { cpu, event } = lane;
+    let gap = move |cause| {
+        let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
+        Some(Gap { cpu, event, start_ns, end_ns, lost, cause })
+    };
+    causes.filter_map(gap).filter(|gap| gap.lost > 0)
 }

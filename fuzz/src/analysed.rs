@@ -1,6 +1,6 @@
 //! Recordings, whole and with what processes say of compiled code, unwound and named as `report` does.
 
-use crate::elf::{Only, written};
+use crate::files::{Only, written};
 use fpprof_analysis::{Options, analyse};
 use fpprof_collector::parse::{Found, ParseTask, parse};
 use fpprof_recording::compiled::Compiled;
@@ -22,16 +22,7 @@ pub(crate) fn meta() -> Meta {
         tool_version: "fuzz".to_owned(),
         start_ns: 1,
         start_unix_ns: 0,
-        host: Host {
-            arch: "x86_64".to_owned(),
-            kernel: String::new(),
-            cpu_model: String::new(),
-            cpus_online: 1,
-            memory_bytes: 0,
-            distribution: String::new(),
-            return_address_mask: u64::MAX,
-            kernel_symbol: None,
-        },
+        host: Host { arch: "x86_64".to_owned(), cpus_online: 1, ..Host::default() },
         collector: Collector::Ebpf,
         events: vec![Event {
             name: "cpu-clock".to_owned(),

@@ -4,6 +4,7 @@
 
 mod analysed;
 mod elf;
+mod files;
 mod unwinding;
 
 pub use analysed::{jitdump, perf_map, recording};

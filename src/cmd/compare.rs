@@ -1,8 +1,8 @@
 //! `fpprof compare`: the experiment. Every mode, interleaved and repeated, into one report directory.
 
+use crate::compare::config::RunConfig;
 use crate::compare::metric::Finder;
 use crate::compare::mode::{self, Mode};
-use crate::compare::run::RunConfig;
 use crate::compare::{experiment, publish};
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output::private_directory;

@@ -1,7 +1,8 @@
 //! All runs of an experiment, and the rows they make.
 
+use super::config::RunConfig;
 use super::mode::{Mode, PerfMode};
-use super::run::{self, RunConfig};
+use super::run;
 use super::{environment, order};
 use crate::output::say;
 use fpprof_analysis::experiment::{BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Tool};

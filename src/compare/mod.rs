@@ -1,5 +1,6 @@
 //! The experiment: one command under every mode, interleaved and repeated, perf beside us.
 
+pub(crate) mod config;
 mod environment;
 pub(crate) mod experiment;
 pub(crate) mod metric;

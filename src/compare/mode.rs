@@ -61,6 +61,14 @@ impl Mode {
     }
 }
 
+/// The strategy a mode's stacks are judged by.
+pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
+    match mode {
+        PerfMode::Fp => "fp",
+        PerfMode::Dwarf(_) => "dwarf",
+    }
+}
+
 /// `none`, `none-again`, `fp`, `dwarf:BYTES`, `both:BYTES`, `perf:fp` or `perf:dwarf:BYTES`.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! What a recording of ours says of its run.
 
-use super::run::RunConfig;
+use super::config::RunConfig;
 use super::watch::Watched;
 use crate::cmd::flamegraph::draw;
 use crate::output;

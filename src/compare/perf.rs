@@ -1,6 +1,6 @@
 //! What a recording of perf's says of its run.
 
-use super::mode::PerfMode;
+use super::mode::{PerfMode, perf_strategy};
 use super::perf_script::{self, Outermost};
 use super::watch::Watched;
 use crate::output::private_file;
@@ -49,7 +49,7 @@ fn import(perf_file: &Path, converted: &Path) -> anyhow::Result<Imported> {
 
 /// Frame-pointer chains are in the file as the kernel walked them; with copied stacks perf itself has to unwind.
 fn judged(mode: PerfMode, perf_file: &Path, converted: &Path) -> anyhow::Result<Stacks> {
-    let strategy = super::run::perf_strategy(mode).to_owned();
+    let strategy = perf_strategy(mode).to_owned();
     let (processes, unwound_by) = match mode {
         PerfMode::Fp => (chains(converted)?, None),
         PerfMode::Dwarf(_) => {

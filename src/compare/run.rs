@@ -1,30 +1,15 @@
 //! One run of one mode: start it, watch it, and make a row's raw values of what it left behind.
 
-use super::metric::Finder;
-use super::mode::{Mode, PerfMode};
+use super::config::RunConfig;
+use super::mode::Mode;
 use super::watch::{self, Watched};
 use super::{ours, perf};
 use crate::output::private_file;
 use anyhow::Context as _;
 use fpprof_analysis::experiment::{Measured, Run};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// What every run of an experiment shares.
-#[derive(Debug)]
-pub(crate) struct RunConfig {
-    /// The command.
-    pub(crate) command: Vec<String>,
-    /// Samples a second and CPU.
-    pub(crate) freq: u64,
-    /// The workload's own figure.
-    pub(crate) metric: Option<Finder>,
-    /// Where everything goes.
-    pub(crate) dir: PathBuf,
-    /// Keep the recordings.
-    pub(crate) keep: bool,
-}
 
 /// Words for a figure nobody records.
 pub(crate) const NO_PROFILER: &str = "this mode makes no recording";
@@ -90,12 +75,4 @@ fn bare(config: &RunConfig, repeat: u32, watched: &Watched, printed: &str) -> Ru
 
 fn last_line(text: &str) -> &str {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing")
-}
-
-/// The strategy a mode's stacks are judged by.
-pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
-    match mode {
-        PerfMode::Fp => "fp",
-        PerfMode::Dwarf(_) => "dwarf",
-    }
 }

@@ -1,6 +1,6 @@
 //! Builds: objects once for each flag set, then one link for each layout, then copies.
 
-use super::identity::Files;
+use super::identity::{Files, fnv};
 use super::manifest::{Flags, Manifest, Program};
 use super::store::Store;
 use crate::output::{private_directory, private_log};
@@ -177,14 +177,6 @@ impl Builder<'_> {
         let text = format!("{} {program} {} {} {layout}", self.manifest.seed, arm.flags, arm.again);
         fnv(text.as_bytes())
     }
-}
-
-/// A digest that is the same in every version and on every machine; of nothing that anyone would forge.
-///
-/// # Sources
-/// FNV-1a (Fowler, Noll and Vo), 64 bits.
-pub(super) fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Names of binaries are of one length: a longer name moves the stack.

@@ -1,12 +1,12 @@
 //! From the directory to what the analysis takes.
 
 use super::manifest::Manifest;
+use super::plan::{Fact, Plan};
 use super::rounds::{self, Line};
-use super::run::{Fact, Plan};
 use super::store::Store;
 use anyhow::Context as _;
 use fpprof_analysis::audit::{self, examine};
-use fpprof_analysis::flags::{Arm, ArmResult, Environment, Method, Raw, RawProgram, Sizes, TallySummary};
+use fpprof_analysis::flags::{ArmResult, Environment, Method, Raw, RawProgram, Sizes, TallySummary};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
@@ -81,9 +81,4 @@ fn stripped_size(path: &Path) -> anyhow::Result<u64> {
     let size = stripped.metadata().context("the stripped file")?.len();
     std::fs::remove_file(&stripped).context("removing the stripped file")?;
     Ok(size)
-}
-
-/// An arm of the first set.
-pub(super) fn first(flags: &str) -> Arm {
-    Arm { flags: flags.to_owned(), again: false }
 }

@@ -4,7 +4,6 @@
 //! them what was found out about them. Builds of versions that did not note their files are taken to be of the files as
 //! they are when they are first seen again.
 
-use super::build::fnv;
 use super::manifest::Program;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -68,6 +67,14 @@ pub(super) fn files(here: &Path, program: &Program, results: &Path) -> anyhow::R
         digest = fnv(format!("{digest:x} {} {:x}", name.display(), fnv(&content)).as_bytes());
     }
     Ok(format!("{digest:016x}"))
+}
+
+/// A digest that is the same in every version and on every machine; of nothing that anyone would forge.
+///
+/// # Sources
+/// FNV-1a (Fowler, Noll and Vo), 64 bits.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// What stands behind `{here}/` in a command; for a pattern of the shell the directory it looks in.

@@ -7,6 +7,7 @@ mod environment;
 mod identity;
 mod instructions;
 mod manifest;
+mod plan;
 mod recordings;
 mod rounds;
 mod run;

@@ -3,7 +3,6 @@
 //! What is looked at, made and renamed is so in one directory, whatever its path leads to by then: whoever owns it may put a link
 //! in its place at any time.
 
-use super::own_uid;
 use anyhow::Context as _;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, renameat, statat, unlinkat};
 use std::ffi::{OsStr, OsString};
@@ -91,4 +90,8 @@ impl Place {
     pub(super) fn is_open_to_others(&self) -> bool {
         fstat(&self.directory).is_ok_and(|stat| stat.st_mode & 0o022 != 0 || ![0, own_uid()].contains(&stat.st_uid))
     }
+}
+
+pub(super) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }

@@ -5,7 +5,7 @@
 //! the shadow stack is kept by turns alone: a breakpoint stops the thread before a turn, which is then made by writing
 //! its registers, without another stop.
 
-use super::stepper::Stepper;
+use super::stepper::{Lifted, Stepper, changes_mappings};
 use super::thread::UnderWay;
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -16,15 +16,6 @@ use nix::unistd::Pid;
 
 /// The length of `syscall`.
 const SYSCALL_BYTES: u64 = 2;
-
-/// Who took the breakpoints away, for a process that runs in the same memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lifted {
-    /// This thread, until it comes back from `vfork`.
-    By(Pid),
-    /// For good: the other may run for ever.
-    ForGood,
-}
 
 impl Stepper {
     /// Runs a thread to its next turn and makes that, or steps it where it cannot run. `false` when it is not stopped
@@ -134,7 +125,7 @@ impl Stepper {
         let Some(thread) = threads.get_mut(&tid) else { return Ok(()) };
         if thread.is_in_kernel {
             thread.is_in_kernel = false;
-            self.is_dirty |= super::stepper::changes_mappings(thread.before.ax);
+            self.is_dirty |= changes_mappings(thread.before.ax);
             thread.stepped(regs, breakpoints, *pid, maps, counts);
             thread.is_repeating = false;
             return self.came_back(tid);

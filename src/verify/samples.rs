@@ -1,6 +1,5 @@
 //! What was checked, as a recording: a sample of each instruction, with its registers and its stack.
 
-use super::stepper::MAX_STACK_BYTES;
 use crate::output::RecordingFile;
 use anyhow::Context as _;
 use fpprof_analysis::oracle::History;
@@ -12,6 +11,9 @@ use fpprof_recording::{MappingRanges, RecordingWriter};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Most bytes of stack copied.
+pub(super) const MAX_STACK_BYTES: u32 = 16 << 20;
 
 /// A recording under way.
 pub(super) struct Samples {

@@ -6,10 +6,9 @@
 
 use super::breakpoints::Breakpoints;
 use super::code::Code;
-use super::leap::Lifted;
 use super::maps::Maps;
 use super::pace::{Choice, Counts, LeapSchedule, Pace};
-use super::samples::Samples;
+use super::samples::{MAX_STACK_BYTES, Samples};
 use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
@@ -30,8 +29,6 @@ use std::time::Instant;
 const QUANTUM: u32 = 5000;
 /// Bytes above the outermost known frame of a stack that are copied: what a walk that went astray would read.
 const ABOVE_BYTES: u64 = 64 << 10;
-/// Most bytes of stack copied.
-pub(super) const MAX_STACK_BYTES: u32 = 16 << 20;
 /// Most bytes of a vDSO; it has some 8 KiB.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
 
@@ -49,6 +46,15 @@ pub(super) enum Pause {
     Mappings,
     /// The program is over, in words.
     Ended(String),
+}
+
+/// Who took the breakpoints away, for a process that runs in the same memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifted {
+    /// This thread, until it comes back from `vfork`.
+    By(Pid),
+    /// For good: the other may run for ever.
+    ForGood,
 }
 
 /// A stepped process.

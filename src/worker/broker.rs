@@ -1,6 +1,6 @@
 //! The privileged side: opens what the worker may have.
 
-use super::Files;
+use super::files::Files;
 use super::message::{Reply, Request, receive, send};
 use crate::output::{Pending, create_recording};
 use fpprof_analysis::modules::{FileModules, Inode, KERNEL_FILES, Missing};

@@ -1,7 +1,6 @@
 //! The worker's side: asks for what it cannot open.
 
-use super::message::{Reply, Request, receive, send};
-use crate::output::Made;
+use super::message::{Made, Reply, Request, receive, send};
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::modules::{Candidate, FileModules, Inode, Missing, Opened, Resolver};
 use fpprof_recording::model::BuildId;

@@ -1,6 +1,5 @@
 //! What a worker and its broker say to each other: JSON, one message a packet, with a file where one is handed over.
 
-use crate::output::Made;
 use fpprof_analysis::modules::{FileStat, Inode, Missing};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -47,6 +46,17 @@ pub(super) enum Reply {
     Part(u64),
     /// By the number of the system's error, where it is one, or in words.
     Failed(Option<i32>, String),
+}
+
+/// What was made for a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Made {
+    /// Nothing: it goes to a device or a pipe that was there.
+    Nothing,
+    /// A new file.
+    New,
+    /// A new file, for which an older one was moved aside.
+    InPlaceOfOlder,
 }
 
 /// Sends a message.

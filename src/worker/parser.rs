@@ -6,7 +6,8 @@
 
 use super::confine::limit;
 use super::message::{receive, send};
-use super::{confine, cpu_time, is_privileged, start};
+use super::process::{cpu_time, start};
+use super::{confine, is_privileged};
 use anyhow::Context as _;
 use fpprof_collector::parse::{Credit, FileParser, Found, MAX_PARSED_BYTES, ParseHere, ParseTask, ParsedFile, parse};
 use rustix::fs::MemfdFlags;

@@ -1,12 +1,14 @@
 //! What several integration tests need: the program under test and what came out of it.
-#![allow(dead_code, reason = "each test binary uses its own part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part of it")]
 
 pub(crate) mod crash;
+mod ended;
 pub(crate) mod stacks;
 
-use std::ops::{Deref, DerefMut};
+pub(crate) use ended::Ended;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// The program under test.
@@ -38,30 +40,6 @@ pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-}
-
-/// A process that is ended with the test, however that goes.
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Deref for Ended {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for Ended {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Runs `command` to its end.

@@ -62,6 +62,18 @@ pub struct Builder {
     timeline: Timeline,
 }
 
+impl Timeline {
+    /// The history that these events tell, in whatever order they come.
+    #[must_use]
+    pub fn new(events: impl IntoIterator<Item = Sideband>) -> Self {
+        let mut builder = Builder::default();
+        for event in events {
+            builder.add(&event);
+        }
+        builder.finish()
+    }
+}
+
 /// Keeps all events until the last has come.
 impl Default for Builder {
     fn default() -> Self {

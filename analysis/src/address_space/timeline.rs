@@ -1,11 +1,10 @@
 //! Look-up of a sample's process, name and address space by time.
 
 use super::MappedFile;
-use super::builder::Builder;
 use super::files::FileIx;
 use crate::symbols::JitCodes;
 use fpprof_recording::compiled::Compiled;
-use fpprof_recording::model::{ModuleBytes, Sideband};
+use fpprof_recording::model::ModuleBytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -93,16 +92,6 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The history that these events tell, in whatever order they come.
-    #[must_use]
-    pub fn new(events: impl IntoIterator<Item = Sideband>) -> Self {
-        let mut builder = Builder::default();
-        for event in events {
-            builder.add(&event);
-        }
-        builder.finish()
-    }
-
     /// Where a sample of this thread, at this time, belongs.
     #[must_use]
     pub fn place(&self, pid: u32, tid: u32, time_ns: u64) -> Place {

@@ -12,6 +12,7 @@ mod layout;
 mod link_map;
 mod memory;
 mod model;
+mod options;
 mod parse;
 mod places;
 mod unwind;
@@ -20,8 +21,9 @@ pub use bare::{Bare, LoadedFile, unwind_bare};
 pub use error::CoreError;
 pub use layout::{arch_name, machine_name, register_by_name};
 pub use model::{FrameOut, ThreadOut, Unwound};
+pub use options::Options;
 pub use parse::{Core, CoreThread, Load, MappedRange};
-pub use unwind::{Options, unwind_core};
+pub use unwind::unwind_core;
 
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,10 @@ use super::layout::arch_name;
 use super::link_map::files;
 use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
-use super::{Core, FrameOut, ThreadOut, Unwound};
+use super::{Core, FrameOut, Options, ThreadOut, Unwound};
 use crate::address_space::{FileIx, Timeline};
 use crate::fold::{Where, locate};
-use crate::modules::{ElfFile, Missing, ModuleTable, Opened, Resolver};
+use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
 use crate::replay::{PlacedSpace, Spaces};
 use crate::symbols::{Detail, Symbolizer};
 use fpprof_unwind::{Arch, Frame, FrameSource, Memory, Regs, Stack, StopReason, Unwinder};
@@ -18,19 +18,6 @@ use std::path::Path;
 
 /// Most frames of all threads; some 200 bytes each with their names.
 const MAX_FRAMES: usize = 1 << 21;
-
-/// What to unwind a core with.
-#[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
-    /// Finds files.
-    pub resolver: &'a dyn Resolver,
-    /// The file to take for the executable, whatever it was called.
-    pub executable: Option<&'a Path>,
-    /// Files are looked for below it only; the resolver must know it.
-    pub root: Option<&'a Path>,
-    /// Limits and options of the unwinder.
-    pub unwinding: fpprof_unwind::Options,
-}
 
 /// A thread to be unwound.
 #[derive(Debug, Clone, Copy)]

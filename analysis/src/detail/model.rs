@@ -1,6 +1,5 @@
 //! The model.
 
-use super::Gap;
 use crate::accuracy::Relation;
 use crate::folded::Origin;
 use fpprof_unwind::StopReason;
@@ -136,4 +135,20 @@ pub struct Slice {
     pub reference: [u64; 3],
     /// The same of the other; zeros where there is none.
     pub other: [u64; 3],
+}
+
+/// Samples that a CPU lost between two moments. Losses for one cause that are less than a slice apart are one gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The CPU.
+    pub cpu: u32,
+    /// After this, nanoseconds since the start.
+    pub from_ns: u64,
+    /// Before this.
+    pub to_ns: u64,
+    /// How many.
+    pub lost: u64,
+    /// Why ([`LossCause::name`](fpprof_recording::model::LossCause::name)). `None` where the recording does not say when:
+    /// then the moments are those of the samples around it.
+    pub cause: Option<&'static str>,
 }

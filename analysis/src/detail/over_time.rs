@@ -4,7 +4,7 @@
 //! says how many its CPU had lost before it: then the losses lie between two samples. Slices widen by doubling as the recording turns out longer: the slices of all threads
 //! of the analysis nest, and their sum does not depend on the order of samples.
 
-use super::model::{OverTime, Slice};
+use super::model::{Gap, OverTime, Slice};
 use super::pairs::{PairIndex, Who};
 use crate::replay::{Collect, Seen};
 use fpprof_recording::model::{self, LossCause};
@@ -16,22 +16,6 @@ use std::collections::BTreeMap;
 const MAX_SLICES: u64 = 512;
 /// Slices begin at 2^this nanoseconds, some millisecond.
 const FIRST_SHIFT: u32 = 20;
-
-/// Samples that a CPU lost between two moments. Losses for one cause that are less than a slice apart are one gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
-    /// The CPU.
-    pub cpu: u32,
-    /// After this, nanoseconds since the start.
-    pub from_ns: u64,
-    /// Before this.
-    pub to_ns: u64,
-    /// How many.
-    pub lost: u64,
-    /// Why ([`LossCause::name`]). `None` where the recording does not say when: then the moments are those of the samples
-    /// around it.
-    pub cause: Option<&'static str>,
-}
 
 /// What of a recording goes into a picture of it by time, beside its samples.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Means and ratios take the runs that give a figure (their `n` tells how many); sums need all of them.
 
-use super::model::add_counts;
+use super::ends::add_counts;
 use super::{BalanceCheck, Measured, ProcessStacks, Right, Run, StackEnds, Stacks, StrategyStacks};
 use crate::statistics::{self, Estimate, RatioEstimate};
 use std::collections::BTreeMap;

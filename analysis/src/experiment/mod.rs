@@ -6,15 +6,18 @@
 
 mod aggregate;
 mod combine;
+mod complete;
+mod ends;
 mod measured;
 mod model;
 
 #[cfg(test)]
 mod tests;
 
-pub use aggregate::{Aggregate, BalanceCheck, Baselines, ProcessStacks, SampleCounts, StrategyStacks};
+pub use aggregate::{Aggregate, BalanceCheck, ProcessStacks, SampleCounts, StrategyStacks};
+pub use complete::Baselines;
+pub use ends::{Right, StackEnds};
 pub use measured::Measured;
 pub use model::{
-    Attributed, BetterWhen, Environment, Experiment, Method, Metric, Right, Row, Run, SCHEMA, StackEnds, Stacks, Tool,
-    Version,
+    Attributed, BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Stacks, Tool, Version,
 };

@@ -1,8 +1,7 @@
 //! What was run, where, and what every run gave.
 
-use super::{Aggregate, Measured};
+use super::{Aggregate, Measured, Right, StackEnds};
 use crate::overhead::Overhead;
-use crate::summary::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -169,15 +168,6 @@ pub struct Run {
     pub frame_pointers: Measured<Right>,
 }
 
-/// Stacks that were compared with those of a better strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Right {
-    /// Stacks compared.
-    pub compared: u64,
-    /// Those with every frame of the better one, and no wrong one.
-    pub right: u64,
-}
-
 impl Run {
     /// A run of the command alone, or one whose recording cannot be read: every figure of a recording is missing
     /// because of `reason`.
@@ -236,71 +226,4 @@ pub struct Stacks {
     pub processes: BTreeMap<String, StackEnds>,
     /// Name of the flame graph's file, beside the report.
     pub flame_graph: Measured<String>,
-}
-
-/// How stacks ended. `samples = complete + Σ truncated + Σ broken`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct StackEnds {
-    /// Samples unwound.
-    pub samples: u64,
-    /// Stacks that reached their root.
-    pub complete: u64,
-    /// Stacks that end early, by reason.
-    pub truncated: BTreeMap<String, u64>,
-    /// Stacks that went wrong, by reason.
-    pub broken: BTreeMap<String, u64>,
-}
-
-impl StackEnds {
-    /// Adds `other`, reason by reason.
-    pub fn add(&mut self, other: &Self) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.complete = self.complete.saturating_add(other.complete);
-        add_counts(&mut self.truncated, &other.truncated);
-        add_counts(&mut self.broken, &other.broken);
-    }
-
-    /// Stacks that end early.
-    #[must_use]
-    pub fn n_truncated(&self) -> u64 {
-        sum(&self.truncated)
-    }
-
-    /// Stacks that went wrong.
-    #[must_use]
-    pub fn n_broken(&self) -> u64 {
-        sum(&self.broken)
-    }
-
-    /// Whether every sample ended in exactly one way.
-    #[must_use]
-    pub fn adds_up(&self) -> bool {
-        let parts = u128::from(self.complete)
-            + self.truncated.values().chain(self.broken.values()).map(|&n| u128::from(n)).sum::<u128>();
-        parts == u128::from(self.samples)
-    }
-}
-
-impl From<&Quality> for StackEnds {
-    fn from(quality: &Quality) -> Self {
-        Self {
-            samples: quality.samples,
-            complete: quality.complete,
-            truncated: quality.truncated.clone(),
-            broken: quality.broken.clone(),
-        }
-    }
-}
-
-/// Sum of counts, held at the largest value instead of overflowing.
-pub(super) fn sum(counts: &BTreeMap<String, u64>) -> u64 {
-    counts.values().fold(0, |sum, &n| sum.saturating_add(n))
-}
-
-/// Adds counts cause by cause.
-pub(super) fn add_counts(into: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
-    for (cause, &n) in from {
-        let count = into.entry(cause.clone()).or_default();
-        *count = count.saturating_add(n);
-    }
 }

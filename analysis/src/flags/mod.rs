@@ -39,9 +39,9 @@ pub use estimate::{Effect, TRIM, Unfit, effect, holm, over_programs};
 pub use evaluate::evaluate;
 pub use model::{
     Arm, ArmResult, Environment, Evaluation, FlagSet, FlagSetResult, Method, ProgramResult, Quality, Raw, RawProgram,
-    Sizes, StrategyQuality, TallySummary, Times,
+    Sizes, StrategyQuality, TallySummary, Times, Verdict,
 };
-pub use verdict::{RULE, Verdict};
+pub use verdict::RULE;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! What was measured, and what follows from it.
 
 use super::estimate::Effect;
-use super::verdict::Verdict;
 use crate::audit::Tally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -244,4 +243,32 @@ pub struct ProgramResult {
     pub treated: ArmResult,
     /// The baseline's.
     pub baseline: ArmResult,
+}
+
+/// A verdict, with the figures that gave it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum Verdict {
+    /// It costs little and gives stacks.
+    Adopt {
+        /// Why.
+        because: String,
+    },
+    /// Likewise, but for these programs.
+    AdoptWithOptOuts {
+        /// Why.
+        because: String,
+        /// The programs to leave out.
+        programs: Vec<String>,
+    },
+    /// It costs too much, or gives no stacks.
+    Reject {
+        /// Why.
+        because: String,
+    },
+    /// More binaries or programs are needed.
+    Inconclusive {
+        /// Why.
+        because: String,
+    },
 }

@@ -1,8 +1,7 @@
 //! What to do with a flag set, and why.
 
-use super::model::{FlagSetResult, ProgramResult};
+use super::model::{FlagSetResult, ProgramResult, Verdict};
 use crate::statistics::CONFIDENCE;
-use serde::{Deserialize, Serialize};
 
 /// Most that the mean may cost.
 const MAX_MEAN: f64 = 0.02;
@@ -20,34 +19,6 @@ pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or bel
     50 %. Inconclusive: anything else; between 50 % and 95 % the cause may be libraries that were not built with the \
     flags, libc first. A program clearly costs more than 5 % if its interval begins above 5 % and its p, adjusted by \
     Holm's method, is below 0.05.";
-
-/// A verdict, with the figures that gave it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "verdict")]
-pub enum Verdict {
-    /// It costs little and gives stacks.
-    Adopt {
-        /// Why.
-        because: String,
-    },
-    /// Likewise, but for these programs.
-    AdoptWithOptOuts {
-        /// Why.
-        because: String,
-        /// The programs to leave out.
-        programs: Vec<String>,
-    },
-    /// It costs too much, or gives no stacks.
-    Reject {
-        /// Why.
-        because: String,
-    },
-    /// More binaries or programs are needed.
-    Inconclusive {
-        /// Why.
-        because: String,
-    },
-}
 
 /// Applies [`RULE`].
 pub(super) fn verdict(result: &FlagSetResult) -> Verdict {

@@ -5,6 +5,7 @@
 
 mod calls;
 mod folder;
+mod frame;
 mod interned;
 mod label;
 mod recent;
@@ -12,8 +13,9 @@ mod roots;
 mod shown;
 
 pub use calls::WithoutCall;
-pub(crate) use folder::origin;
-pub use folder::{Amount, Compiled, Folder, FrameKey, Where, locate};
+pub use folder::{Amount, Folder};
+pub(crate) use frame::origin;
+pub use frame::{Compiled, FrameKey, Where, locate};
 pub(crate) use interned::Interned;
 pub use label::Labels;
 pub(crate) use label::wanted;

@@ -1,6 +1,6 @@
 //! Frames that came lately: stacks share most of theirs with those before.
 
-use super::folder::{locate, origin};
+use super::frame::{locate, origin};
 use super::{FrameKey, Where};
 use crate::folded::Origin;
 use crate::replay::PlacedSpace;

@@ -98,16 +98,19 @@ pub(super) fn split(resolver: &dyn Resolver, beside: Option<&Path>, folder: &[u8
     on_machines.chain(beside).find_map(|path| ElfFile::new(resolver.open(&path).ok()?).ok())
 }
 
-/// The symbols that a module carries in itself, of the functions its dynamic symbols do not name.
-///
-/// # Sources
-/// GDB manual, `MiniDebugInfo`: an ELF file with a symbol table in `.gnu_debugdata`, compressed by xz.
-pub(super) fn inside(module: &ElfFile) -> Option<ElfFile> {
-    let sections = module.sections();
-    let section = sections.iter().find(|section| section.name == b".gnu_debugdata")?;
-    let bytes = inflate::xz(&module.bytes(section, MAX_MINI_BYTES)?, MAX_MINI_BYTES)?;
-    let elf = from_bytes(bytes).ok()?;
-    elf.image().build_id.is_none_or(|build_id| module.image().build_id == Some(build_id)).then_some(elf)
+impl ElfFile {
+    /// The symbols that a module carries in itself, of the functions its dynamic symbols do not name.
+    ///
+    /// # Sources
+    /// GDB manual, `MiniDebugInfo`: an ELF file with a symbol table in `.gnu_debugdata`, compressed by xz.
+    #[must_use]
+    pub fn compressed_symbols(&self) -> Option<Self> {
+        let sections = self.sections();
+        let section = sections.iter().find(|section| section.name == b".gnu_debugdata")?;
+        let bytes = inflate::xz(&self.bytes(section, MAX_MINI_BYTES)?, MAX_MINI_BYTES)?;
+        let elf = from_bytes(bytes).ok()?;
+        elf.image().build_id.is_none_or(|build_id| self.image().build_id == Some(build_id)).then_some(elf)
+    }
 }
 
 /// A file that is in memory.

@@ -158,12 +158,6 @@ impl ElfFile {
         }
     }
 
-    /// The symbols the file carries in itself, compressed.
-    #[must_use]
-    pub fn compressed_symbols(&self) -> Option<Self> {
-        super::debug_file::inside(self)
-    }
-
     /// The file that this debug file shares DWARF with (dwz), where it was found.
     #[must_use]
     pub fn supplementary(&self) -> Option<&Self> {

@@ -1,6 +1,6 @@
 //! Where modules come from.
 
-use super::identity::Missing;
+use super::Missing;
 use crate::address_space::MappedFile;
 use fpprof_recording::model::BuildId;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Other people's unwinders over the same samples.
 
-use super::walker::{Holes, memory, user_regs};
-use super::{Item, Strategy};
+use super::Strategy;
+use super::item::{Holes, Item, memory, user_regs};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
 use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};

@@ -6,8 +6,10 @@
 
 #[cfg(any(feature = "libdw", feature = "libunwind"))]
 mod external;
+mod item;
 mod name;
 mod walker;
 
+pub use item::Item;
 pub use name::{Strategy, StrategyError};
-pub use walker::{Item, Unwound, Walker};
+pub use walker::{Unwound, Walker};

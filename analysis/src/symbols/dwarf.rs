@@ -7,16 +7,19 @@
 mod functions;
 mod lines;
 mod meter;
+mod sections;
 mod split;
 mod units;
 
 use super::demangle::{Demangled, is_mangled};
+use super::names::Detail;
 use super::symbol_map::SymbolMap;
-use super::symbolizer::Detail;
 use crate::modules::ElfFile;
 use functions::{At, Both, Function};
-use gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId, UnitRef};
+use gimli::{DwarfSections, EndianSlice, RunTimeEndian, UnitRef};
 use meter::{Meter, Stop};
+pub(super) use sections::TooMuchDwarf;
+use sections::load;
 pub(super) use split::SplitFiles;
 use std::rc::Rc;
 use units::{Reader, Units};
@@ -28,19 +31,6 @@ const MAX_FILE_CHARS: usize = 255;
 /// Steps for each byte of a name that is given: it is copied, demangled and kept.
 const NAME_STEPS: u64 = 4;
 
-/// The sections that functions, inline frames and names need.
-const SECTIONS: [SectionId; 9] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-];
-
 /// The DWARF of a module, in memory.
 #[derive(Debug)]
 pub(super) struct Dwarf {
@@ -49,10 +39,6 @@ pub(super) struct Dwarf {
     supplementary: Option<DwarfSections<Vec<u8>>>,
     endian: RunTimeEndian,
 }
-
-/// There is DWARF, but more than we read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooMuchDwarf;
 
 /// What DWARF says of some addresses.
 #[derive(Debug, Default)]
@@ -226,23 +212,4 @@ fn push_line(name: &mut String, file: Option<&[u8]>, line: u32) {
     let file = String::from_utf8_lossy(file.get(..MAX_FILE_CHARS * 4).unwrap_or(file));
     let file: String = file.chars().take(MAX_FILE_CHARS).collect();
     name.push_str(&format!(" ({file}:{line})"));
-}
-
-fn load(file: &ElfFile, left_bytes: &mut u64) -> Result<DwarfSections<Vec<u8>>, TooMuchDwarf> {
-    DwarfSections::load(|id| match SECTIONS.contains(&id) {
-        true => section(file, id.name(), left_bytes),
-        false => Ok(Vec::new()),
-    })
-}
-
-/// The bytes of a section, none where there is no such section.
-fn section(file: &ElfFile, name: &str, left_bytes: &mut u64) -> Result<Vec<u8>, TooMuchDwarf> {
-    let sections = file.sections();
-    let Some(section) = sections.iter().find(|section| section.name == name.as_bytes()) else { return Ok(Vec::new()) };
-    if section.full_bytes() > *left_bytes {
-        return Err(TooMuchDwarf);
-    }
-    let bytes = file.read(section, *left_bytes).unwrap_or_default();
-    *left_bytes = left_bytes.saturating_sub(bytes.len() as u64);
-    Ok(bytes)
 }

@@ -17,6 +17,7 @@ mod dwarf;
 mod jitdump;
 mod kernel;
 mod module;
+mod names;
 mod perf_map;
 mod plt;
 mod symbol_map;
@@ -25,8 +26,9 @@ mod symbolizer;
 pub use demangle::demangle;
 pub use jitdump::{JitCode, JitCodes};
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
+pub use names::{Detail, Names};
 pub use perf_map::PerfMap;
-pub use symbolizer::{Detail, Names, Symbolizer, kernel_symbols};
+pub use symbolizer::{Symbolizer, kernel_symbols};
 
 #[cfg(test)]
 mod tests;

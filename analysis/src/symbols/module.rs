@@ -2,9 +2,9 @@
 
 use super::demangle::Demangled;
 use super::dwarf::{Dwarf, FromDwarf, SplitFiles, TooMuchDwarf};
+use super::names::{Detail, Names};
 use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
-use super::symbolizer::{Detail, Names};
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, GoFunctions, GoMissing, Missing, ModuleTable};
 

@@ -3,6 +3,7 @@
 use super::jitdump::{JitCode, JitCodes};
 use super::kernel::{KernelMissing, KernelSymbols};
 use super::module::names_of;
+use super::names::{Detail, Names};
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{GoMissing, Location, Missing, ModuleTable, Resolver};
@@ -14,22 +15,6 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Names at an address: the function first, then what is inlined there, outermost first. Empty when nothing is known.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Names(pub Vec<String>);
-
-/// How much is said of an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Detail {
-    /// The function, by the symbol tables alone: the least work.
-    Symbols,
-    /// The function and what is inlined there, by DWARF where there is any.
-    #[default]
-    Inlines,
-    /// The same with file and line, as part of the names.
-    Lines,
-}
 
 /// Names of the addresses that stacks went through.
 #[derive(Debug, Default)]

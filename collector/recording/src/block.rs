@@ -15,6 +15,8 @@ pub(crate) const HEADER_BYTES: usize = 48;
 
 /// Most bytes of a payload, unpacked. A reader allocates no more for a block than this.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
+/// A block is cut when its payload has so many bytes, unpacked.
+pub const BLOCK_BYTES: usize = 1 << 20;
 
 /// Most bytes of a payload as stored: lengths of the parts come on top of what cannot be packed.
 const MAX_STORED_BYTES: u32 = MAX_RAW_BYTES + (1 << 12);

@@ -15,9 +15,7 @@
 //! use fpprof_recording::model::{CaptureMode, Collector, Host, Meta, Sample, Target};
 //! use fpprof_recording::{Recording, RecordingWriter, Tally, balance};
 //!
-//! # let host = Host { arch: "x86_64".into(), kernel: String::new(), cpu_model: String::new(), cpus_online: 1,
-//! #     memory_bytes: 0, distribution: String::new(), return_address_mask: u64::MAX,
-//! #     kernel_symbol: None };
+//! # let host = Host { arch: "x86_64".into(), cpus_online: 1, ..Host::default() };
 //! # let meta = Meta { tool_version: "0.1.0".into(), start_ns: 0, start_unix_ns: 0, host, collector: Collector::Ebpf,
 //! #     events: Vec::new(), mode: CaptureMode::Fp, kernel_stacks: true, scrubbed: true, target: Target::System,
 //! #     not_counted: Vec::new() };
@@ -58,11 +56,11 @@ mod workers;
 mod writer;
 
 pub use balance::{CpuSeen, Tally, balance};
-pub use block::{FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_kind};
+pub use block::{BLOCK_BYTES, FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, block_kind};
 pub use codec::{MAX_CHAIN_FRAMES, MAX_EVENT_BYTES, MAX_HOLES, MAX_STACK_BYTES};
 pub use damage::Damage;
 pub use error::{Error, LooksLike};
 pub use packed_module::PackedModule;
 pub use reader::{Recording, SampleBlock};
 pub use scrub::MappingRanges;
-pub use writer::{BLOCK_BYTES, RecordingWriter, WriteTally};
+pub use writer::{RecordingWriter, WriteTally};

@@ -9,12 +9,13 @@
 //! The samples of a thread go to one worker, since they are stored as what differs from the one before. A block can be read
 //! alone, so it does not matter which comes first.
 
+use crate::block::BLOCK_BYTES;
 use crate::codec::SampleEncoder;
 use crate::error::Error;
 use crate::model::{Machine, Sample};
 use crate::pack::Packer;
 use crate::scrub::MappingRanges;
-use crate::writer::BLOCK_BYTES;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

@@ -1,6 +1,6 @@
 //! Writing a recording.
 
-use crate::block::Kind;
+use crate::block::{BLOCK_BYTES, Kind};
 use crate::block_sink::BlockSink;
 use crate::codec::{GapEncoder, SampleEncoder, SidebandEncoder, variable_bytes};
 use crate::error::Error;
@@ -11,9 +11,6 @@ use crate::workers::{PackedBlock, Workers};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
-
-/// A block is cut when its payload has so many bytes, unpacked.
-pub const BLOCK_BYTES: usize = 1 << 20;
 
 /// Gaps that could not be written are kept likewise: about a hundred thousand.
 const MAX_KEPT_GAPS: usize = 1 << 20;

@@ -13,6 +13,10 @@
 #ifndef FPPROF_INTERRUPTED_H
 #define FPPROF_INTERRUPTED_H
 
+#include "abi.h"
+#include "memory.bpf.h"
+#include "stack_end.bpf.h"
+
 /*
  * Looks at the next place where the frame may lie. It is known by its uc_stack, in which the kernel saves what sigaltstack
  * was told.

@@ -1,6 +1,7 @@
 //! Records put together byte by byte.
 
 use super::*;
+use fpprof_recording::model::LossCause;
 use std::mem::offset_of;
 
 const HEAD: usize = size_of::<types::sample_head>();

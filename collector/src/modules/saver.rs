@@ -1,6 +1,5 @@
 //! The thread that looks for files that are gone.
 
-use super::Omitted;
 use crate::jit_dumps::{JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
@@ -20,6 +19,22 @@ const MAX_TOTAL_BYTES: u64 = 512 << 20;
 const FILES_A_LOOK: usize = 2048;
 /// Files of a place that are looked at together, so that this takes a moment only.
 const FILES_A_CALL: usize = 256;
+
+/// What would be needed by its bytes and is not in the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Omitted {
+    pub(crate) files: u64,
+    /// Tables and dumps of compiled code.
+    pub(crate) tables: u64,
+    /// Dumps of compiled code of which only a part is.
+    pub(crate) cut_dumps: u64,
+    /// Mappings of files that were not looked at, as there were too many.
+    pub(crate) files_over: u64,
+    /// Processes and dumps that were not looked at, as there were too many.
+    pub(crate) tables_over: u64,
+    /// Files and directories that were not looked at, as others of their user had been waited for too long.
+    pub(crate) slow: u64,
+}
 
 /// What the saver is to do.
 #[derive(Debug)]

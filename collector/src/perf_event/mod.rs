@@ -25,10 +25,3 @@ mod stack_ends;
 pub(crate) use plan::refused_target;
 pub(crate) use rights::Rights;
 pub(crate) use session::record;
-
-/// Most bytes of stack that can be asked for. A whole sample is below 64 KiB, so that of so many bytes the kernel leaves
-/// away as many as head, registers and chain take (some 300).
-///
-/// # Sources
-/// `kernel/events/core.c`: `perf_copy_attr` (below `USHRT_MAX`, a multiple of 8) and `perf_sample_ustack_size`.
-pub(crate) const MAX_STACK_BYTES: u32 = 65_528;

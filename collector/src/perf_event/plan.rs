@@ -1,11 +1,11 @@
 //! What can be known to fail before anything runs.
 
-use super::{MAX_STACK_BYTES, Rights};
+use super::Rights;
 use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Command, check_rate, check_target};
 use crate::proc::online_cpus;
-use crate::request::{Request, Target};
+use crate::request::{MAX_PERF_EVENT_STACK_BYTES, Request, Target};
 use crate::sys::{PerfEvent, StackEvent};
 use fpprof_recording::model::CaptureMode;
 
@@ -78,8 +78,9 @@ fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
     match mode {
         CaptureMode::Fp => Ok(0),
         CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => {
-            let is_possible = stack_bytes <= MAX_STACK_BYTES && stack_bytes > 0 && stack_bytes.is_multiple_of(8);
-            let refused = || Error::PerfEventStackBytes { asked: stack_bytes, max: MAX_STACK_BYTES };
+            let is_possible =
+                stack_bytes <= MAX_PERF_EVENT_STACK_BYTES && stack_bytes > 0 && stack_bytes.is_multiple_of(8);
+            let refused = || Error::PerfEventStackBytes { asked: stack_bytes, max: MAX_PERF_EVENT_STACK_BYTES };
             is_possible.then_some(stack_bytes).ok_or_else(refused)
         }
     }

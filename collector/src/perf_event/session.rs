@@ -10,7 +10,7 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{DESCRIBE, FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, events, meta};
+use crate::session::{DESCRIBE, FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
@@ -222,11 +222,7 @@ impl<W: Write> Session<'_, W> {
             uncounted: Uncounted::default(),
         };
         if let Err(error) = self.reader.writer.finish(&end) {
-            let errno = match &error {
-                fpprof_recording::Error::Write(source) => source.raw_os_error(),
-                _ => None,
-            };
-            let errno = errno.unwrap_or(libc::EIO);
+            let errno = errno_of(&error);
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }

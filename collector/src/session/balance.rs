@@ -1,6 +1,5 @@
 //! Where every tick of a CPU went.
 
-use super::open_waits::OpenWaits;
 use super::waits::WAITS;
 use crate::bpf::types::counter;
 use crate::ring::{Counters, Lane};
@@ -30,6 +29,19 @@ pub(super) struct Written {
     /// Thrown away.
     pub(super) dropped: u64,
     /// Lost, because the thread had gone on.
+    pub(super) woken: u64,
+}
+
+/// What became of the waits that went on at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct OpenWaits {
+    /// Handed to the recording.
+    pub(super) recorded: u64,
+    /// Shorter than the threshold.
+    pub(super) short: u64,
+    /// These together.
+    pub(super) short_ns: u64,
+    /// Had gone on.
     pub(super) woken: u64,
 }
 

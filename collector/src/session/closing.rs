@@ -3,6 +3,7 @@
 use super::balance::{Written, cpu_counters, with_open};
 use super::counted::{Seen, missing_about, missing_exactly, shared};
 use super::meta::events;
+use super::reader::errno_of;
 use super::record::{Session, Spent, cpu_ns};
 use super::ticks::ticks_in;
 use crate::bpf::types::counter;
@@ -75,11 +76,7 @@ impl<W: Write> Session<'_, W> {
             uncounted: missing.uncounted(),
         };
         if let Err(error) = self.reader.writer.finish(&end) {
-            let errno = match &error {
-                fpprof_recording::Error::Write(source) => source.raw_os_error(),
-                _ => None,
-            };
-            let errno = errno.unwrap_or(libc::EIO);
+            let errno = errno_of(&error);
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }

@@ -1,11 +1,8 @@
 //! CPUs that go offline and come online while a recording goes on.
 
-use super::record::Session;
 use crate::error::Error;
-use crate::proc::online_cpus;
 use crate::sys::{Poller, Uevents};
 use std::collections::BTreeSet;
-use std::io::Write;
 
 /// Which CPUs are sampled, and which of them the kernel has taken our events from.
 #[derive(Debug)]
@@ -14,7 +11,7 @@ pub(super) struct Cpus {
     /// Whose ticks are counted: now, or earlier in the recording.
     pub(super) sampled: BTreeSet<u32>,
     /// Went offline since their events were opened, which ends those for good.
-    stale: BTreeSet<u32>,
+    pub(super) stale: BTreeSet<u32>,
     /// Came online when the recording was under way.
     pub(super) joined: BTreeSet<u32>,
 }
@@ -39,7 +36,7 @@ impl Cpus {
     }
 
     /// Reads what happened; says whether any of it was about CPUs.
-    fn note_events(&mut self) -> bool {
+    pub(super) fn note_events(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(message) = self.uevents.as_ref().and_then(Uevents::next) {
             match event_of(&message) {
@@ -72,31 +69,6 @@ fn event_of(message: &[u8]) -> Option<(Action, u32)> {
         "online" => Some((Action::Online, cpu)),
         "offline" => Some((Action::Offline, cpu)),
         _ => None,
-    }
-}
-
-impl<W: Write> Session<'_, W> {
-    /// Samples CPUs that have come online, anew or for the first time. Those that have no ring, because their number is
-    /// higher than that of any CPU there was in the beginning, only count what they lose.
-    pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
-        if !self.cpus.note_events() {
-            return Ok(());
-        }
-        for cpu in online_cpus() {
-            let is_sampled = self.cpus.sampled.contains(&cpu) && !self.cpus.stale.contains(&cpu);
-            if is_sampled {
-                continue;
-            }
-            // What goes wrong here is that the CPU is gone again; another message will come.
-            if self.reader.sideband.reopen(cpu, poller).is_ok()
-                && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
-            {
-                self.cpus.stale.remove(&cpu);
-                self.cpus.sampled.insert(cpu);
-                self.cpus.joined.insert(cpu);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -18,7 +18,8 @@ mod wait_halves;
 mod waits;
 
 pub(crate) use meta::{events, meta};
-pub(crate) use reader::{note, write_event};
-pub(crate) use record::{DESCRIBE, FLUSH, POLL, SETTLE_NS, cpu_ns, load};
+pub(crate) use pace::{DESCRIBE, FLUSH, POLL, SETTLE_NS};
+pub(crate) use reader::{errno_of, note, write_event};
+pub(crate) use record::{cpu_ns, load};
 pub(crate) use target::Running;
 pub(crate) use ticks::{TicksBegun, ticks_in};

@@ -7,6 +7,7 @@
 //!            CPU time as it was when it blocked? ── no: lost, `woken`  ◀───────────────┘
 //! ```
 
+use super::balance::{LOST, OpenWaits};
 use super::record::Session;
 use super::waits::WAITS;
 use crate::arch::{is_32, return_address_mask};
@@ -22,19 +23,6 @@ use fpprof_recording::model::{
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::mem::size_of;
-
-/// What became of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct OpenWaits {
-    /// Handed to the recording.
-    pub(super) recorded: u64,
-    /// Shorter than the threshold.
-    pub(super) short: u64,
-    /// These together.
-    pub(super) short_ns: u64,
-    /// Had gone on.
-    pub(super) woken: u64,
-}
 
 /// As the BPF programs have it.
 const MAX_FRAMES: usize = types::limit::MAX_FRAMES.0 as usize;
@@ -62,7 +50,7 @@ impl<W: Write> Session<'_, W> {
                     let counters = self.reader.rings.counters(lane);
                     let before = counters.get(types::counter::COUNT_FIRED) + done.short + done.woken;
                     sample.cpu_fired = before + done.recorded;
-                    sample.cpu_lost = counters.sum(&super::balance::LOST) + done.woken;
+                    sample.cpu_lost = counters.sum(&LOST) + done.woken;
                     (sample.cpu, sample.event) = (lane.cpu, lane.event);
                     (sample.time_ns, sample.weight) = (now_ns, blocked_ns);
                     self.reader.write_sample(sample);

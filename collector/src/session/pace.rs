@@ -1,7 +1,15 @@
 //! How long the reader may stay away.
 
-use super::record::{POLL, SETTLE_NS};
 use std::time::{Duration, Instant};
+
+/// The reader looks at the rings at least so often; and the more often the faster they fill.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
+/// What was collected is on the disk after so long.
+pub(crate) const FLUSH: Duration = Duration::from_secs(1);
+/// So long processes that exist already are described between two looks at the rings.
+pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
+/// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
+pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
 /// A ring is to hold no more than this when the reader comes: it is read, and its parts written again, while they are in
 /// the cache. Chosen with `examples/cost.rs`.

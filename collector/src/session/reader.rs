@@ -1,7 +1,6 @@
 //! From the rings into the recording.
 
-use super::balance::{LOST, Written};
-use super::open_waits::OpenWaits;
+use super::balance::{LOST, OpenWaits, Written};
 use super::stack_hints::StackHints;
 use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
@@ -318,12 +317,17 @@ pub(crate) fn write_event<W: Write>(
 /// Keeps the first failure to write. What could not be written is counted by the writer.
 pub(crate) fn note(failed: &mut Option<i32>, result: Result<(), fpprof_recording::Error>) {
     if let Err(error) = result {
-        let errno = match &error {
-            fpprof_recording::Error::Write(source) => source.raw_os_error(),
-            _ => None,
-        };
-        failed.get_or_insert(errno.unwrap_or(libc::EIO));
+        failed.get_or_insert(errno_of(&error));
     }
+}
+
+/// The number of an error of writing.
+pub(crate) fn errno_of(error: &fpprof_recording::Error) -> i32 {
+    let errno = match error {
+        fpprof_recording::Error::Write(source) => source.raw_os_error(),
+        _ => None,
+    };
+    errno.unwrap_or(libc::EIO)
 }
 
 impl<W: Write> Follows for Reader<W> {

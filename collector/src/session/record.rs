@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::Pace;
+use super::pace::{DESCRIBE, FLUSH, Pace, SETTLE_NS};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -16,7 +16,7 @@ use crate::modules::Modules;
 use crate::note::Note;
 use crate::plan::Plan;
 use crate::privileges;
-use crate::proc::{Written, process_of, processes, written};
+use crate::proc::{Written, online_cpus, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
 use crate::sideband::{SidebandSource, Tracker};
@@ -31,15 +31,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// The reader looks at the rings at least so often; and the more often the faster they fill.
-pub(crate) const POLL: Duration = Duration::from_millis(100);
-/// What was collected is on the disk after so long.
-pub(crate) const FLUSH: Duration = Duration::from_secs(1);
-/// So long processes that exist already are described between two looks at the rings.
-pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
-/// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
-pub(crate) const SETTLE_NS: u64 = 2_000_000;
 
 /// Everything the kernel can refuse, tried: the programs are loaded and attached, and the events are open.
 pub(crate) struct Loaded<'a> {
@@ -304,6 +295,29 @@ impl<W: Write> Session<'_, W> {
         let checkpoint = Checkpoint { time_ns, cpus, sideband_lost: self.reader.sideband.lost() };
         self.reader.checkpoint(&checkpoint);
         self.reader.flush();
+    }
+
+    /// Samples CPUs that have come online, anew or for the first time. Those that have no ring, because their number is
+    /// higher than that of any CPU there was in the beginning, only count what they lose.
+    pub(super) fn follow_cpus(&mut self, poller: &Poller) -> Result<(), Error> {
+        if !self.cpus.note_events() {
+            return Ok(());
+        }
+        for cpu in online_cpus() {
+            let is_sampled = self.cpus.sampled.contains(&cpu) && !self.cpus.stale.contains(&cpu);
+            if is_sampled {
+                continue;
+            }
+            // What goes wrong here is that the CPU is gone again; another message will come.
+            if self.reader.sideband.reopen(cpu, poller).is_ok()
+                && self.samplers.reopen(cpu, self.programs.sampler(), &self.reader.sideband).is_ok()
+            {
+                self.cpus.stale.remove(&cpu);
+                self.cpus.sampled.insert(cpu);
+                self.cpus.joined.insert(cpu);
+            }
+        }
+        Ok(())
     }
 }
 

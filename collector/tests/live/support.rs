@@ -1,13 +1,17 @@
 //! Building programs, recording them, reading recordings.
 
+#[path = "../../../tests/support/ended.rs"]
+mod ended;
+
+pub(crate) use ended::Ended;
+
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Target, TargetStatus, Update, record};
 use fpprof_recording::Recording;
 use fpprof_recording::model::{CaptureMode, Gap, Meta, Sample, Sampling, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 /// A recording, read.
@@ -17,30 +21,6 @@ pub(crate) struct Taken {
     pub(crate) sideband: Vec<Sideband>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) gaps: Vec<Gap>,
-}
-
-/// A process that is ended with the test, however that goes.
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Deref for Ended {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for Ended {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A directory of its own for a test.

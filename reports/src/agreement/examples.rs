@@ -1,6 +1,6 @@
 //! Disagreements one by one: where, by which rows, and what both saw.
 
-use super::terminal::{verdict_name, words};
+use super::words::{verdict_name, words};
 use crate::escape::shown;
 use crate::figures::count;
 use crate::terminal::{Paragraph, Style, Tone};

@@ -3,6 +3,7 @@
 mod examples;
 mod pairs;
 mod terminal;
+mod words;
 
 pub(crate) use pairs::pairs;
 pub use terminal::terminal;

@@ -1,6 +1,7 @@
 //! How strategies agree, in `report`: every pair in one row, and what broke the chain.
 
-use super::terminal::{functions, short, tone};
+use super::terminal::functions;
+use super::words::{short, tone};
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};

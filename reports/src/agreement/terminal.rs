@@ -1,6 +1,7 @@
 //! The text of `fpprof diff`.
 
 use super::examples::examples;
+use super::words::{short, tone, verdict_name, words};
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
@@ -146,48 +147,4 @@ fn warnings(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::R
 fn verdicts(verdicts: &BTreeMap<Verdict, u64>, report: &Disagreement) -> String {
     let part = |(&verdict, &n): (&Verdict, &u64)| format!("{} in {}", verdict_name(verdict, report), count(n));
     verdicts.iter().map(part).collect::<Vec<_>>().join(", ")
-}
-
-/// The strategy that is right.
-pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
-    match verdict {
-        Verdict::Reference => shown(&report.agreement.reference).into_owned(),
-        Verdict::Other => shown(&report.agreement.other).into_owned(),
-        Verdict::Open => "open".to_owned(),
-    }
-}
-
-/// A relation in words, of the other's stack.
-pub(super) fn words(relation: Relation) -> &'static str {
-    match relation {
-        Relation::WrongFrame => "wrong frame",
-        Relation::ExtraFrame => "extra frame",
-        Relation::LeafCallerMissing => "leaf's caller missing",
-        Relation::FrameMissing => "frame missing",
-        Relation::Prefix => "ends early",
-        Relation::Longer => "goes on",
-        Relation::Same => "same",
-    }
-}
-
-/// The same for the head of a column.
-pub(super) fn short(relation: Relation) -> &'static str {
-    match relation {
-        Relation::WrongFrame => "wrong",
-        Relation::ExtraFrame => "extra",
-        Relation::LeafCallerMissing => "leaf's caller",
-        Relation::FrameMissing => "missing",
-        Relation::Prefix => "prefix",
-        Relation::Longer => "goes on",
-        Relation::Same => "same",
-    }
-}
-
-/// How bad a relation is.
-pub(super) fn tone(relation: Relation) -> Tone {
-    match relation {
-        Relation::WrongFrame | Relation::ExtraFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,
-        Relation::Prefix | Relation::Longer => Tone::Warn,
-        Relation::Same => Tone::Good,
-    }
 }

@@ -5,6 +5,15 @@ use fpprof_analysis::audit::{FileRow, Metric, PackageRow, Remark, Survey, Tally}
 /// Fewest functions that call from which a share counts as its usage of frame pointers.
 const MIN_FUNCTIONS: u64 = 20;
 
+/// How much is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listing {
+    /// Rows of a list; the rest is counted in one line.
+    pub rows: usize,
+    /// List the functions of every file one by one.
+    pub functions: bool,
+}
+
 /// How a package treats frame pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FpUsage {

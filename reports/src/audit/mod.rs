@@ -12,7 +12,8 @@ mod weight;
 
 pub use html::{Audited, html};
 pub use json::json;
-pub use text::{Listing, text};
+pub use lists::Listing;
+pub use text::text;
 
 #[cfg(test)]
 mod tests;

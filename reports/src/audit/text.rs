@@ -3,7 +3,7 @@
 use super::figures::{
     against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
 };
-use super::lists::{FpUsage, outliers, packages_with};
+use super::lists::{FpUsage, Listing, outliers, packages_with};
 use super::weight::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
@@ -13,15 +13,6 @@ use std::io::{self, Write};
 
 /// Column at which prose begins.
 const INDENT: usize = 10;
-
-/// How much is listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listing {
-    /// Rows of a list; the rest is counted in one line.
-    pub rows: usize,
-    /// List the functions of every file one by one.
-    pub functions: bool,
-}
 
 /// Writes a survey: what was audited, the figures of all files together, packages by their usage of frame pointers, outliers, files.
 ///

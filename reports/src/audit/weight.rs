@@ -1,6 +1,6 @@
 //! Samples by what a frame-pointer walk does where they fell.
 
-use super::text::Listing;
+use super::lists::Listing;
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};

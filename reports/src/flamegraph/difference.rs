@@ -1,6 +1,7 @@
 //! Two profiles in one flame graph: widths of the one, colours by how it differs from the other.
 
-use super::draw::{Error, ROW, amount, draw};
+use super::draw::{ROW, amount, draw};
+use super::error::Error;
 use super::header::{Header, Part};
 use super::paths::{Line, MAX_SAMPLES, Profile, lines};
 use super::rows::Rows;

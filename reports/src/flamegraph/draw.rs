@@ -1,5 +1,6 @@
 //! Title, legend, and the call of inferno.
 
+use super::error::Error;
 use super::header::{Header, Part};
 use super::paths::{Ends, paths};
 use crate::escape::shown;
@@ -7,7 +8,7 @@ use crate::figures::{count, plural, share};
 use fpprof_analysis::folded::{Folded, Unit};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, TextTruncateDirection};
-use std::io::{self, Write};
+use std::io::Write;
 
 /// How a flame graph is titled and sized.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,24 +21,6 @@ pub struct Options {
     pub strategy: String,
     /// Width in pixels; `None` takes the width of the window.
     pub width: Option<usize>,
-}
-
-/// Why there is no flame graph.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is nothing to draw.
-    #[error("no samples to draw")]
-    NoSamples,
-    /// More samples than a graph can be exact for.
-    #[error("more than 2^53 samples in one flame graph")]
-    TooManySamples,
-    /// inferno did not write something that is to be changed.
-    #[error("the flame graph has no {0} where it should")]
-    Layout(&'static str),
-    /// The graph could not be written.
-    #[error(transparent)]
-    Write(#[from] io::Error),
 }
 
 /// Draws the stacks as SVG with inferno's script for zoom and search.

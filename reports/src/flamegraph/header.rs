@@ -3,7 +3,7 @@
 //! inferno has one line for a title and one below it, which are cut where the window is narrower than they are. What it
 //! writes is given lines of a bounded length instead, whose letters shrink with the window.
 
-use super::draw::Error;
+use super::error::Error;
 use inferno::flamegraph::color::Color;
 use maud::{Markup, html};
 use std::fmt::Write as _;

@@ -6,10 +6,12 @@
 
 mod difference;
 mod draw;
+mod error;
 mod header;
 mod palette;
 mod paths;
 mod rows;
 
 pub use difference::{Side, svg_difference};
-pub use draw::{Error, Options, svg};
+pub use draw::{Options, svg};
+pub use error::Error;

@@ -1,6 +1,6 @@
 //! From folded stacks to the lines inferno draws, in the order they are drawn.
 
-use super::draw::Error;
+use super::error::Error;
 use super::palette::Kind;
 use super::rows::{Rows, more_frames};
 use crate::escape::shown;

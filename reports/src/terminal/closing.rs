@@ -1,6 +1,7 @@
 //! The lines every recording closes with: balance, volume, own cost.
 
 use super::overhead::overhead;
+use super::paint::INDENT;
 use super::{Paragraph, Style, Tone};
 use crate::escape::shown;
 use crate::figures::{byte_count, bytes, count, nanoseconds, plural, seconds};
@@ -59,9 +60,6 @@ impl<'a> From<&'a Summary> for Closing<'a> {
         }
     }
 }
-
-/// Column in which the text after a label starts.
-pub(super) const INDENT: usize = 10;
 
 /// Writes balance, volume, own cost, and where the cost went.
 ///

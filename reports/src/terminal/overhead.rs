@@ -1,6 +1,6 @@
 //! Where the cost of recording went.
 
-use super::closing::INDENT;
+use super::paint::INDENT;
 use super::{Paragraph, Style, Tone};
 use crate::figures::{byte_count, count, nanoseconds, seconds};
 use fpprof_analysis::overhead::Overhead;

@@ -4,6 +4,9 @@ use crate::figures::is_unit;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr as _;
 
+/// Column in which the text after a label starts.
+pub(super) const INDENT: usize = 10;
+
 /// How to write for a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {

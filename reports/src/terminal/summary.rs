@@ -1,6 +1,7 @@
 //! The text of `fpprof report`.
 
-use super::closing::{INDENT, blocked, waits_line};
+use super::closing::{blocked, waits_line};
+use super::paint::INDENT;
 use super::strategies::{processes, strategies};
 use super::{Cell, Closing, Column, Paragraph, Style, Table, Tone, closing};
 use crate::agreement::pairs;

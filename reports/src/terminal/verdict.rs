@@ -1,6 +1,6 @@
 //! The verdict above the tables of `fpprof report`.
 
-use super::closing::INDENT;
+use super::paint::INDENT;
 use super::{Paragraph, Style, Tone};
 use crate::escape::{shown, visible};
 use crate::finding::{Finding, Judgement, Piece};

@@ -11,7 +11,6 @@
 //! ```
 
 mod case;
-mod doubts;
 mod findings;
 mod names;
 mod rule;

@@ -3,6 +3,7 @@
 mod aarch64;
 mod i386;
 mod spec;
+mod specs;
 mod x86_64;
 
 pub use spec::{Arch, CALL_BYTES};

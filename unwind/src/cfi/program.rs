@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use gimli::{CallFrameInstruction, CallFrameInstructionIter, Register, UnwindExpression};
 
-use super::row::{CfaRule, ExpressionBytes, RegisterRule};
+use super::rules::{CfaRule, ExpressionBytes, RegisterRule};
 use crate::arch::Spec;
 use crate::error::Error;
 use crate::module::{Fde, Module, Reader, SectionKind};

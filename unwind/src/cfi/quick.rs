@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::row::{CfaRule, ExpressionBytes, RegisterRule};
+use super::rules::{CfaRule, ExpressionBytes, RegisterRule};
 use crate::arch::Spec;
 use crate::module::{Fde, Section, SectionKind};
 use crate::rule::Needed;

@@ -4,7 +4,8 @@ use core::fmt;
 
 use gimli::{Encoding, EndianSlice, Format, LittleEndian, Operation};
 
-use super::row::{CfaRule, ExpressionBytes, RegisterRule, Row};
+use super::row::Row;
+use super::rules::{CfaRule, ExpressionBytes, RegisterRule};
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,9 +3,11 @@
 mod entry;
 mod header;
 mod index;
+mod indexed;
 mod sections;
 
 pub use entry::SectionKind;
 pub(crate) use entry::{Fde, Reader};
-pub(crate) use sections::Place;
-pub use sections::{Module, ModuleSections, Section};
+pub use indexed::Module;
+pub(crate) use indexed::Place;
+pub use sections::{ModuleSections, Section};

@@ -1,6 +1,6 @@
 //! From a frame's registers and its row to the caller's registers, with every register and every rule.
 
-use super::resolve::{Code, CodeRow};
+use super::code::{Code, CodeRow};
 use crate::arch::Spec;
 use crate::cfi::{CfaRule, Evaluation, ExpressionBytes, ExpressionError, RegisterRule};
 use crate::memory::{Memory, ReadFault};

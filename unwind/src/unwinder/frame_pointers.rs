@@ -7,8 +7,9 @@
 //! library without them, is called by a function whose frame pointer is 1 or 0, with two callers still to come.
 
 use super::caller::read_word;
+use super::code::{NO_CFI, find_code};
 use super::outermost::near_end;
-use super::resolve::{NO_CFI, find_code, resolve};
+use super::resolve::resolve;
 use super::single::Unwinder;
 use crate::arch::{Arch, Spec};
 use crate::cfi::{CfaRule, RegisterRule};

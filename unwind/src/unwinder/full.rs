@@ -1,10 +1,11 @@
 //! The walk with all registers: every architecture, every rule, and what options add.
 
 use super::caller::{FrameRegs, Unwound};
+use super::code::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code};
 use super::fallback::guess_leaf;
 use super::options::Options;
 use super::outermost::{self, Above};
-use super::resolve::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code, has_call_before, is_after_call};
+use super::resolve::{has_call_before, is_after_call};
 use super::row_cache::RowCache;
 use crate::arch::Spec;
 use crate::cfi::{RegisterRule, Scratch};

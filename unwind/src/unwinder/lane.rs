@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
+use super::code::{NO_CFI, NOT_KNOWN_TO_BE_CODE};
 use super::options::Options;
 use super::outermost::near_end;
-use super::resolve::{NO_CFI, NOT_KNOWN_TO_BE_CODE};
 use crate::arch::Arch;
 use crate::memory::Memory;
 use crate::rule::{Kind, Rule};

@@ -2,6 +2,7 @@
 
 mod batch;
 mod caller;
+mod code;
 mod fallback;
 mod frame_pointers;
 mod full;

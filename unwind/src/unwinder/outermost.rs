@@ -11,7 +11,8 @@
 //! # Sources
 //! System V psABI for AMD64, figure 3.9 (initial process stack).
 
-use super::resolve::{Code, is_after_call};
+use super::code::Code;
+use super::resolve::is_after_call;
 use crate::arch::Spec;
 use crate::memory::Memory;
 use crate::space::{Modules, Space};

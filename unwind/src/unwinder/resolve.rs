@@ -1,40 +1,13 @@
 //! From an address to its rule.
 
+use super::code::{Code, NO_CFI, find_code};
 use super::trampoline;
-use crate::arch::{Arch, ROOT_CODE_BYTES, START_CODE_BYTES, Spec};
-use crate::cfi::{Cies, Program, QuickCie, QuickFde, RegisterRule, Scratch, Sections, State};
-use crate::error::Error;
-use crate::module::{Module, Place, SectionKind};
+use crate::arch::{Arch, ROOT_CODE_BYTES, Spec};
+use crate::cfi::{Cies, Program, QuickCie, QuickFde, Scratch, Sections};
+use crate::module::{Place, SectionKind};
 use crate::rule::{Kind, Needed, Rule};
-use crate::space::{ModuleId, Modules, Space};
-use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
-
-const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
-/// What runs is code, whatever is known of it: an instruction pointer into no mapping is no broken stack.
-pub(super) const NOT_KNOWN_TO_BE_CODE: StopReason = StopReason::Truncated(TruncatedReason::NoModule);
-const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
-pub(super) const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
-
-/// The code an address lies in.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Code<'m> {
-    pub(super) id: ModuleId,
-    pub(super) module: &'m Module,
-    pub(super) bias: u64,
-    pub(super) svma: u64,
-}
-
-/// The row that covers an address, and what else its entry says.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CodeRow {
-    /// Where the row's expressions stand.
-    pub(super) section: SectionKind,
-    pub(super) return_address_register: u16,
-    pub(super) is_signal_frame: bool,
-    /// What the frame is if its return address is undefined.
-    pub(super) root: Root,
-    pub(super) state: State,
-}
+use crate::space::{Modules, Space};
+use crate::stack::{Root, StopReason};
 
 /// What is kept from one address to the next.
 #[derive(Debug)]
@@ -49,96 +22,7 @@ impl Compiler {
     }
 }
 
-impl CodeRow {
-    /// Whether the row says that there is no caller.
-    pub(super) fn is_outermost(&self) -> bool {
-        self.state.rule(self.return_address_register) == RegisterRule::Undefined
-    }
-}
-
-/// The code an address lies in, or why a walk stops there.
-pub(super) fn find_code<'m, M: Modules + ?Sized>(
-    modules: &'m M,
-    space: &Space,
-    arch: Arch,
-    lookup: u64,
-) -> Result<Code<'m>, StopReason> {
-    let mapping = space.find(lookup).filter(|mapping| mapping.executable).ok_or(RA_NOT_EXEC)?;
-    let id = mapping.module.ok_or(StopReason::Truncated(TruncatedReason::NoModule))?;
-    let module = modules.module(id).map_err(StopReason::Truncated)?;
-    if module.arch() != arch {
-        return Err(match module.arch() {
-            Arch::I386 => StopReason::Truncated(TruncatedReason::Abi32),
-            _ => BAD_CFI,
-        });
-    }
-    Ok(Code { id, module, bias: mapping.bias, svma: lookup.wrapping_sub(mapping.bias) & arch.spec().address_mask })
-}
-
-impl<'m> Code<'m> {
-    /// The row that covers the address, or why a walk stops.
-    pub(super) fn row(&self, scratch: &mut Scratch) -> Result<CodeRow, StopReason> {
-        self.check_root()?;
-        self.run(scratch).map_err(|error| match error {
-            Error::NoRow(_) => NO_CFI,
-            _ => BAD_CFI,
-        })
-    }
-
-    /// Ends a walk where the module says so.
-    fn check_root(&self) -> Result<(), StopReason> {
-        self.module.root_at(self.svma).map_or(Ok(()), |root| Err(StopReason::Complete(root)))
-    }
-
-    fn run(&self, scratch: &mut Scratch) -> Result<CodeRow, Error> {
-        let fde = self.module.find(self.svma)?;
-        let sections = Sections::new(self.module);
-        let mut program = Program::new(self.module, &sections, &fde, scratch)?;
-        while let Some(range) = program.next_row()? {
-            if range.contains(&self.svma) {
-                return Ok(CodeRow {
-                    section: fde.kind,
-                    return_address_register: fde.entry.cie().return_address_register().0,
-                    is_signal_frame: fde.is_signal_frame(),
-                    root: self.root(fde.range()),
-                    state: *program.state(),
-                });
-            }
-        }
-        Err(Error::NoRow(self.svma))
-    }
-
-    /// The root a frame is whose return address is undefined.
-    fn root(&self, range: core::ops::Range<u64>) -> Root {
-        if self.module.has_entry_in(range) { Root::Start } else { Root::UndefinedRa }
-    }
-
-    /// The code at the return address.
-    pub(super) fn behind<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
-        self.bytes_at(modules, self.svma.wrapping_add(1))
-    }
-
-    /// The code before the return address.
-    fn before<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; START_CODE_BYTES]> {
-        self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(START_CODE_BYTES as u64))
-    }
-
-    /// Whether a system call stands before the instruction at the address.
-    pub(super) fn is_behind_system_call<M: Modules + ?Sized>(&self, modules: &M) -> bool {
-        let before = self.bytes_at(modules, self.svma.wrapping_sub(ROOT_CODE_BYTES as u64));
-        before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
-    }
-
-    fn bytes_at<M: Modules + ?Sized, const N: usize>(&self, modules: &M, svma: u64) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        modules.code(self.id, svma, &mut bytes).then_some(bytes)
-    }
-
-    /// The bytes of an expression in a section.
-    pub(super) fn expression(&self, section: SectionKind, bytes: crate::cfi::ExpressionBytes) -> Option<&'m [u8]> {
-        bytes.of(&self.module.section(section)?.bytes)
-    }
-
+impl Code<'_> {
     /// The rule of the address, by the parser.
     fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
         let row = self.row(scratch)?;

@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::resolve::{Code, CodeRow, NO_CFI, name_end};
+use super::code::{Code, CodeRow, NO_CFI};
+use super::resolve::name_end;
 use super::trampoline;
 use crate::cfi::Scratch;
 use crate::space::{ModuleId, Modules};

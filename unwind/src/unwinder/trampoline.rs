@@ -1,6 +1,6 @@
 //! Code that returns from a signal handler and has no call frame information, as musl's `__restore_rt`.
 
-use super::resolve::{Code, CodeRow};
+use super::code::{Code, CodeRow};
 use crate::cfi::{CfaRule, RegisterRule, State};
 use crate::module::SectionKind;
 use crate::space::Modules;

@@ -1,9 +1,10 @@
 //! Our BPF program alone: nanoseconds for a sample by size of the stack, beside a memcpy of as many bytes; and the whole
 //! interrupt, ours beside perf's.
 
+use crate::config::RunConfig;
 use crate::handler::HandlerCost;
 use crate::modes::is_installed;
-use crate::run::RunConfig;
+use crate::say::say;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
@@ -41,7 +42,7 @@ pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<
     let (sizes, rounds): (&[u64], usize) = if is_quick { (&[4096, 65_536], 1) } else { (&[4096, 16_384, 65_536], 3) };
     let mut costs: Vec<BpfCost> = sizes.iter().map(|&stack_bytes| BpfCost::new(stack_bytes)).collect();
     for round in 0..rounds {
-        crate::say(&format!("BPF program, round {} of {rounds}", round + 1));
+        say(&format!("BPF program, round {} of {rounds}", round + 1));
         for cost in &mut costs {
             for (mode, results) in MODES.iter().zip(&mut cost.ns_per_sample) {
                 let (ns, record_bytes) = ns_per_sample(config, &program, mode, cost.stack_bytes)?;
@@ -54,7 +55,7 @@ pub(crate) fn measure(config: &RunConfig, is_quick: bool) -> anyhow::Result<Vec<
             if let Some(handler) = &mut cost.handler
                 && let Err(error) = handler.measure(config, &program)
             {
-                crate::say(&format!("the interrupt: {error:#}"));
+                say(&format!("the interrupt: {error:#}"));
                 cost.handler = None;
             }
         }

@@ -1,7 +1,7 @@
 //! rustc, whose stacks of some 600 KiB no setting of perf takes whole.
 
+use crate::config::RunConfig;
 use crate::judge;
-use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};

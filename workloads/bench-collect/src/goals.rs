@@ -5,9 +5,11 @@
 
 use crate::bpf_cost::{BpfCost, MODES};
 use crate::compiler;
+use crate::config::RunConfig;
 use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
-use crate::run::{Figures, Run, RunConfig, run};
-use crate::summary::median;
+use crate::run::{Figures, Run, run};
+use crate::say::say;
+use crate::summary::{median, slow_down_words};
 use fpprof_analysis::statistics::{RatioEstimate, paired_ratio};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -52,11 +54,11 @@ impl GoalRuns {
         for round in 0..rounds {
             let turn = round as usize % wanted.len();
             for &(rate, mode) in wanted.iter().cycle().skip(turn).take(wanted.len()) {
-                crate::say(&format!("goals, round {} of {rounds}: {mode} at {rate} Hz", round + 1));
+                say(&format!("goals, round {} of {rounds}: {mode} at {rate} Hz", round + 1));
                 runs.push(run(&config, mode, rate, round, true));
             }
         }
-        let rustc = compiler::complete(&config).inspect_err(|error| crate::say(&format!("rustc: {error:#}"))).ok();
+        let rustc = compiler::complete(&config).inspect_err(|error| say(&format!("rustc: {error:#}"))).ok();
         Self { rounds, seconds, runs, rustc }
     }
 
@@ -163,12 +165,12 @@ impl GoalRuns {
             .iter()
             .find(|cost| cost.stack_bytes == 65_536)
             .and_then(|cost| Some((cost.median_ns("dwarf")? - cost.median_ns("fp")?) * 1e-9 * USUAL as f64));
-        let mut measured = format!("{}, n = {}", crate::report::slow_down(estimate), estimate.n);
+        let mut measured = format!("{}, n = {}", slow_down_words(estimate), estimate.n);
         if let Some(explained) = explained {
             measured.push_str(&format!("; ns of 64 KiB × rate explain up to {:+.2} %", explained * 100.0));
         }
         if let Some(whole) = of(Mode::None) {
-            measured.push_str(&format!("; over none {}", crate::report::slow_down(whole)));
+            measured.push_str(&format!("; over none {}", slow_down_words(whole)));
         }
         let is_reached = estimate.interval.map(|interval| interval.low <= 1.0 + explained.unwrap_or(0.0));
         Goal { goal, wanted, measured, is_reached }

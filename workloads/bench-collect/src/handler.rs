@@ -4,8 +4,8 @@
 //! when the handler of a sampling clock begins and ends while the test program runs. It does so for ours and for perf's
 //! alike, and what it takes itself is in both.
 
+use crate::config::RunConfig;
 use crate::modes::find_installed;
-use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What a profiler's file holds: samples, losses, complete stacks; and how long it is to a flame graph.
 
+use crate::config::RunConfig;
 use crate::modes::Mode;
-use crate::run::RunConfig;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;

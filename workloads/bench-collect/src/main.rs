@@ -10,22 +10,23 @@
 
 mod bpf_cost;
 mod compiler;
+mod config;
 mod goals;
 mod handler;
 mod judge;
 mod modes;
 mod report;
 mod run;
+mod say;
 mod summary;
 mod target;
 /// Runs a profiler and says what it cost, as `fpprof compare` does.
-#[path = "../../../src/compare/watch.rs"]
-mod watch;
-
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use config::RunConfig;
 use modes::Mode;
-use run::{Run, RunConfig};
+use run::Run;
+use say::say;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -145,10 +146,4 @@ fn chosen(args: &CollectArgs, rate: u64) -> Vec<Mode> {
         args.modes.is_empty() || *mode == Mode::None || args.modes.iter().any(|wanted| name.contains(wanted.as_str()))
     };
     modes::all(every_size).into_iter().filter(is_wanted).collect()
-}
-
-/// Says one line on stderr.
-fn say(line: &str) {
-    // A closed stderr leaves nobody to tell.
-    let _ = writeln!(std::io::stderr(), "bench-collect: {line}");
 }

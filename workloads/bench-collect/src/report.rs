@@ -5,8 +5,7 @@ use crate::goals::{Goal, GoalRuns};
 use crate::handler::HANDLERS;
 use crate::modes::is_installed;
 use crate::run::Run;
-use crate::summary::{Row, median, rows};
-use fpprof_analysis::statistics::RatioEstimate;
+use crate::summary::{Row, median, rows, slow_down_words};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::Command;
@@ -180,7 +179,7 @@ impl Row {
             figure(self.bytes_per_sample, 1),
             self.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
             figure(self.cpu_s.map(|cpu| cpu.mean), 2),
-            self.slow_down.map_or("–".to_owned(), slow_down),
+            self.slow_down.map_or("–".to_owned(), slow_down_words),
             self.max_rss_bytes as f64 / 1e6,
             figure(self.start_s, 2),
             figure(self.stop_s, 2),
@@ -192,14 +191,4 @@ impl Row {
 
 fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
-}
-
-pub(crate) fn slow_down(ratio: RatioEstimate) -> String {
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    match ratio.interval {
-        Some(interval) => {
-            format!("{:+.1} % ({:+.1} to {:+.1})", percent(ratio.ratio), percent(interval.low), percent(interval.high))
-        }
-        None => format!("{:+.1} % (one run)", percent(ratio.ratio)),
-    }
 }

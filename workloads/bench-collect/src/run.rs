@@ -1,22 +1,18 @@
 //! One run of one mode.
 
+#[path = "../../../src/compare/watch.rs"]
+mod watch;
+
+use crate::config::RunConfig;
 use crate::judge::{self, Judged};
 use crate::modes::{Collector, Mode};
-use crate::{target, watch};
+use crate::say::say;
+use crate::target;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// What all runs share.
-#[derive(Debug, Clone)]
-pub(crate) struct RunConfig {
-    pub(crate) fpprof: PathBuf,
-    pub(crate) workload: PathBuf,
-    pub(crate) dir: PathBuf,
-    pub(crate) seconds: u64,
-}
 
 /// One run, or why there are no figures of it.
 #[derive(Debug, Clone, Serialize)]
@@ -57,7 +53,7 @@ pub(crate) fn run(config: &RunConfig, mode: Mode, rate: u64, round: u32, is_thor
     let (figures, error) = match result {
         Ok(figures) => (Some(figures), None),
         Err(error) => {
-            crate::say(&format!("{mode}: {error:#}"));
+            say(&format!("{mode}: {error:#}"));
             (None, Some(format!("{error:#}")))
         }
     };

@@ -96,6 +96,16 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     if values.len() % 2 == 1 { Some(upper) } else { values.get(middle - 1).map(|lower| f64::midpoint(*lower, upper)) }
 }
 
+pub(crate) fn slow_down_words(ratio: RatioEstimate) -> String {
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    match ratio.interval {
+        Some(interval) => {
+            format!("{:+.1} % ({:+.1} to {:+.1})", percent(ratio.ratio), percent(interval.low), percent(interval.high))
+        }
+        None => format!("{:+.1} % (one run)", percent(ratio.ratio)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 
 use crate::clock::children_cpu_s;
 use crate::inputs::{self, Input};
-use crate::say;
+use crate::say::say;
 use anyhow::{Context as _, ensure};
 use inferno::collapse::Collapse as _;
 use inferno::collapse::perf::{Folder, Options};

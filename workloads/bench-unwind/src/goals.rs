@@ -1,7 +1,7 @@
 //! What our unwinder is to reach, and whether it does.
 
 use crate::engines::Name;
-use crate::measure::Measured;
+use crate::measured::Measured;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -111,7 +111,7 @@ pub(crate) fn write(goals: &[Reached], text: &mut String) {
 mod tests {
     use super::{GOALS, reached};
     use crate::engines::Name;
-    use crate::measure::Measured;
+    use crate::measured::Measured;
 
     fn measured(cold_s: f64, warm_s: f64) -> Measured {
         Measured {

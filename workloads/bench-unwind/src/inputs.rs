@@ -1,6 +1,7 @@
 //! Recordings of real programs, made once.
 
-use crate::{generate, say};
+use crate::generate;
+use crate::say::say;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

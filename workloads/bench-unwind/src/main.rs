@@ -18,7 +18,9 @@ mod goals;
 mod inputs;
 mod load;
 mod measure;
+mod measured;
 mod report;
+mod say;
 
 use clap::{Parser, Subcommand};
 use engines::Name;
@@ -102,10 +104,4 @@ fn run(args: &RunArgs) -> anyhow::Result<()> {
     let text = report.markdown();
     std::fs::write(args.dir.join("unwind.md"), &text)?;
     Ok(write!(std::io::stdout(), "{text}")?)
-}
-
-/// Says one line on stderr.
-fn say(line: &str) {
-    // A closed stderr leaves nobody to tell.
-    let _ = writeln!(std::io::stderr(), "bench-unwind: {line}");
 }

@@ -3,7 +3,7 @@
 use crate::end_to_end::EndToEnd;
 use crate::engines::Name;
 use crate::goals::{self, Reached};
-use crate::measure::Measured;
+use crate::measured::Measured;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -1,10 +1,10 @@
 //! Recording the whole machine while processes, threads and mappings come and go.
 
 use crate::cost;
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{Ended, compiled, cpu_s, end_of, parsers, pss_mb, spawn};
 use crate::suite::figures;
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::fs;

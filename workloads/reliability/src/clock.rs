@@ -1,8 +1,8 @@
 //! Clocks that differ: time namespaces.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{ran, words};
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Recordings that are cut short, damaged, cannot be written, or lose samples: the project's own tests, with their figures.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::suite::{Suite, figures, run};
-use crate::table::Found;
 
 const fn of_crash(tests: &'static [&'static str]) -> Suite {
     Suite { programs: &["--test", "crash"], tests }

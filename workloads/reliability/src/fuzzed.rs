@@ -1,7 +1,7 @@
 //! What fuzzing has found so far: `just fuzz` adds a line to a file for each target it has run.
 
+use crate::found::Found;
 use crate::place::Place;
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,7 +10,9 @@ mod clock;
 mod cost;
 mod crash;
 mod files;
+mod found;
 mod fuzzed;
+mod goal;
 mod goals;
 mod many;
 mod mutants;
@@ -29,7 +31,9 @@ mod table;
 use anyhow::Context as _;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use goals::{GOALS, Goal, How};
+use found::{Found, Verdict};
+use goal::{Goal, How};
+use goals::GOALS;
 use place::{Place, Sizes};
 use std::ffi::OsString;
 use std::fs;
@@ -37,7 +41,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use table::{Found, Row, Verdict};
+use table::Row;
 
 /// Measures what fpprof withstands; one table at the end, exit status 1 if a row that is measured misses its goal.
 #[derive(Debug, Parser)]

@@ -1,9 +1,9 @@
 //! Recording a program of many libraries, and many processes.
 
 use crate::cost;
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{Ended, compiled, end_of, mb, spawn, wait_for_samples};
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;

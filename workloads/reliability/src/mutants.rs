@@ -1,10 +1,10 @@
 //! Damaged files of perf's, of each kind that it writes, each imported or exported by a process of its own.
 
 use crate::cost;
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{end_of, printed, spawn, words};
 use crate::suite::figures;
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,8 +1,8 @@
 //! The BPF programs and maps, as the kernel has them.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{printed, spawn, wait_for_samples};
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,40 +1,18 @@
 //! Processes: started, looked at, waited for, and ended.
 
+#[path = "../../../tests/support/ended.rs"]
+mod ended;
+
+pub(crate) use ended::Ended;
+
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-/// A process that is ended with the measurement, however that goes.
-#[derive(Debug)]
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Deref for Ended {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for Ended {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 pub(crate) fn spawn(command: &mut Command) -> anyhow::Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();

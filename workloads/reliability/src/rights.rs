@@ -1,9 +1,9 @@
 //! What the recorder may do, and whom it may look into.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{compiled, end_of, field, printed, spawn, tell, wait_for_samples, wait_until};
 use crate::suite::{Suite, run};
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! A ring that cannot hold what is asked for.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{printed, ran, words};
-use crate::table::Found;
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let dir = place.dir()?;

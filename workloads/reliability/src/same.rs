@@ -1,9 +1,9 @@
 //! The same recording gives the same bytes.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{printed, ran, words};
 use crate::suite::{Suite, run};
-use crate::table::Found;
 use anyhow::ensure;
 use std::process::Command;
 

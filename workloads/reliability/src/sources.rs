@@ -1,8 +1,8 @@
 //! What the sources say of themselves.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::suite::{Suite, run};
-use crate::table::Found;
 use std::fs;
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {

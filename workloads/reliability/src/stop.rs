@@ -1,9 +1,9 @@
 //! Recorders that are told to end at any instant.
 
+use crate::found::Found;
 use crate::object;
 use crate::place::Place;
 use crate::process::{spawn, tell};
-use crate::table::Found;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;

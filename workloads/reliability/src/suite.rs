@@ -1,8 +1,8 @@
 //! Tests of the workspace, and the figures they print.
 
+use crate::found::Found;
 use crate::place::Place;
 use crate::process::{ran, words};
-use crate::table::Found;
 use anyhow::{Context as _, ensure};
 use std::collections::BTreeMap;
 use std::process::Command;

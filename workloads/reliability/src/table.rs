@@ -1,29 +1,8 @@
 //! What is printed.
 
-use crate::goals::Goal;
+use crate::found::{Found, Verdict};
+use crate::goal::Goal;
 use std::fmt::Write as _;
-
-/// Whether a goal is met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Met,
-    Missed,
-    /// Not measured here: it is neither met nor missed.
-    Elsewhere,
-}
-
-/// What came out of a measurement.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) figure: String,
-    pub(crate) verdict: Verdict,
-}
-
-impl Found {
-    pub(crate) fn new(is_met: bool, figure: impl Into<String>) -> Self {
-        Self { figure: figure.into(), verdict: if is_met { Verdict::Met } else { Verdict::Missed } }
-    }
-}
 
 /// A goal and what was found.
 #[derive(Debug)]

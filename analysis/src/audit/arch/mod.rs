@@ -2,6 +2,8 @@
 
 pub(super) mod aarch64;
 mod spec;
+mod specs;
 pub(super) mod x86_64;
 
-pub(super) use spec::{Calls, Context, Reader, Row, Shape, Spec, Target, spec};
+pub(super) use spec::{Calls, Context, Reader, Row, Shape, Spec, Target};
+pub(super) use specs::spec;

@@ -1,7 +1,5 @@
 //! The items every architecture defines.
 
-use super::super::model::Machine;
-use super::{aarch64, x86_64};
 use gimli::{CfaRule, EndianSlice, LittleEndian, Register, RegisterRule, UnwindExpression, UnwindSection};
 
 /// How sections are read.
@@ -113,12 +111,4 @@ pub(crate) struct Spec {
     pub(crate) word_bytes: u8,
     /// Bytes by which code is read beyond the window, so that no instruction is cut.
     pub(crate) longest_call: usize,
-}
-
-/// The facts of a machine.
-pub(crate) fn spec(machine: Machine) -> &'static Spec {
-    match machine {
-        Machine::X86_64 => &x86_64::SPEC,
-        Machine::Aarch64 => &aarch64::SPEC,
-    }
 }

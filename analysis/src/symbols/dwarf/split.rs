@@ -7,6 +7,7 @@
 
 use super::functions::Both;
 use super::meter::{Meter, Stop};
+use super::sections;
 use super::units::{Reader, Units};
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, ModuleTable};
@@ -80,7 +81,7 @@ impl<'m> SplitFiles<'m> {
 
 fn section(file: &ElfFile, id: SectionId, left_bytes: &mut u64, meter: &Meter) -> Result<Vec<u8>, Stop> {
     // All of them: a package says where in each the part of a unit is, whether that is needed or not.
-    let bytes = id.dwo_name().map_or(Ok(Vec::new()), |name| super::section(file, name, left_bytes));
+    let bytes = id.dwo_name().map_or(Ok(Vec::new()), |name| sections::section(file, name, left_bytes));
     let bytes = bytes.map_err(|_| meter.too_much())?;
     meter.take(bytes.len() as u64)?;
     Ok(bytes)

@@ -87,6 +87,22 @@ fn is_all_bits(mask: &u64) -> bool {
     *mask == u64::MAX
 }
 
+/// A machine of which nothing is known.
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            arch: String::new(),
+            kernel: String::new(),
+            cpu_model: String::new(),
+            cpus_online: 0,
+            memory_bytes: 0,
+            distribution: String::new(),
+            return_address_mask: all_bits(),
+            kernel_symbol: None,
+        }
+    }
+}
+
 impl Host {
     /// The architecture that samples have registers of. Those that earlier versions recorded all are x86-64's.
     #[must_use]

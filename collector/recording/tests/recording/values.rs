@@ -18,9 +18,7 @@ pub(crate) fn meta() -> Meta {
             cpu_model: "a CPU".into(),
             cpus_online: 2,
             memory_bytes: 1 << 30,
-            distribution: String::new(),
-            return_address_mask: u64::MAX,
-            kernel_symbol: None,
+            ..Host::default()
         },
         collector: Collector::Ebpf,
         events: vec![Event {

@@ -2,7 +2,9 @@
 
 mod external;
 mod framehop;
+mod make;
 mod name;
 mod ours;
 
-pub(crate) use name::{Name, Pass, make};
+pub(crate) use make::make;
+pub(crate) use name::{Name, Pass};

@@ -1,8 +1,5 @@
 //! Which unwinders there are, and what they are asked.
 
-use super::external::Asked;
-use super::framehop::Framehop;
-use super::ours::Ours;
 use crate::load::Input;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -90,14 +87,4 @@ impl Pass {
 pub(crate) trait Engine {
     /// Unwinds every sample.
     fn pass(&mut self, input: &Input, out: &mut Pass) -> anyhow::Result<()>;
-}
-
-/// An engine that has done nothing yet.
-pub(crate) fn make(name: Name, input: &Input) -> anyhow::Result<Box<dyn Engine + '_>> {
-    Ok(match name {
-        Name::Ours => Box::new(Ours::new(input, 1)),
-        Name::OursTwoThreads => Box::new(Ours::new(input, 2)),
-        Name::Framehop => Box::new(Framehop::new(input)),
-        Name::Libdw | Name::Libunwind => Box::new(Asked::new(name, input)?),
-    })
 }

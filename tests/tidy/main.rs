@@ -1,5 +1,9 @@
-//! The rules of ARCHITECTURE.md as tests: who may depend on whom, how large a file may grow, where `unsafe` may stand.
+//! The rules of ARCHITECTURE.md as tests: who may depend on whom, how large a file may grow, where `unsafe` may stand,
+//! and that files need each other in one direction.
 
+mod shape;
+
+use shape::{Shape, is_test};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -98,10 +102,22 @@ fn unsafe_code_stays_where_it_belongs() {
 #[test]
 fn files_stay_small() {
     for path in files(&[".rs", ".c", ".h", ".py", ".sh"]) {
-        let is_test = path.contains("tests/") || path.ends_with("tests.rs");
         let lines = read(&path).lines().count();
-        assert!(is_test || lines <= MAX_LINES, "{path} has {lines} lines; split it");
+        assert!(is_test(&path) || lines <= MAX_LINES, "{path} has {lines} lines; split it");
     }
+}
+
+/// Check that no files of a crate need each other in a ring. Prints what `just shape` shows.
+#[test]
+fn files_need_each_other_in_one_direction() {
+    let sources = files(&[".rs", ".c", ".h", ".js", ".py", ".sh"]).into_iter();
+    // What others made: the bundle of the pages' script and its libraries.
+    let sources = sources.filter(|path| !path.starts_with("reports/assets/")).map(|path| (path.clone(), read(path)));
+    let manifests = files(&["/Cargo.toml"]);
+    let crates: Vec<&str> = manifests.iter().filter_map(|path| path.strip_suffix("Cargo.toml")).collect();
+    let shape = Shape::of(&sources.collect(), &crates);
+    println!("{shape}");
+    assert!(shape.cycles.is_empty(), "files need each other in a ring:\n{}", shape.cycles.join("\n"));
 }
 
 /// Check that nothing unfinished, and nothing that never runs, is in the tree.

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Reading the profiled program: two words for a walk, pages of a stack with their holes. */
+#ifndef FPPROF_MEMORY_H
+#define FPPROF_MEMORY_H
+
+#include "abi.h"
+#include "maps.bpf.h"
+
+#define ALIGN8(n) (((n) + 7) & ~7ULL)
+
+/*
+ * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
+ * every turn.
+ */
+struct loop_context {
+	struct cpu_control *control;
+	/* Of the CPU's ring, the part that holds the record; see find_part. */
+	__u8 *part;
+	/* First part of the CPU's ring. */
+	__u32 first_part;
+	bool has_ring;
+};
+
+static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
+{
+	struct fp_walk *walk = &context->control->walk;
+	__u64 offset = address - walk->chunk_start;
+	__u64 at = walk->chunk_at + offset;
+	__u32 words[2];
+
+	if (walk->is_32) {
+		if (bpf_probe_read_user(words, sizeof(words), (void *)address))
+			return -1;
+		pair[0] = words[0];
+		pair[1] = words[1];
+		return 0;
+	}
+	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
+		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
+		if (at > part_room)
+			return -1;
+		pair[0] = *(__u64 *)(context->part + at);
+		pair[1] = *(__u64 *)(context->part + at + 8);
+		return 0;
+	}
+	return bpf_probe_read_user(pair, 16, (void *)address);
+}
+
+#define READ_USER(reader, pair, address) read_pair(reader, pair, address)
+
+static long page_turn(__u32 turn, void *data)
+{
+	struct loop_context *context = data;
+	struct page_copy *copy = &context->control->copy;
+	__u64 first = PAGE_BYTES - (copy->start & (PAGE_BYTES - 1));
+	__u64 offset = turn ? first + (turn - 1) * PAGE_BYTES : 0;
+	__u64 size = turn ? PAGE_BYTES : first;
+	__u64 at = copy->chunk_at + offset;
+	__u32 word = turn / 64;
+
+	if (offset >= copy->bytes)
+		return 1;
+	if (size > copy->bytes - offset)
+		size = copy->bytes - offset;
+	/* verifier: as in read_pair */
+	barrier_var(size);
+	if (at > part_room || size > PAGE_BYTES || word >= HOLE_WORDS)
+		return 1;
+	if (bpf_probe_read_user(context->part + at, size, (void *)(copy->start + offset))) {
+		copy->holes[word] |= 1ULL << (turn & 63);
+		copy->n_holes++;
+	} else {
+		copy->readable_bytes = offset + size;
+	}
+	return 0;
+}
+
+/*
+ * Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last
+ * thing of use.
+ */
+static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes,
+					__u64 at, bool end_known)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+
+	__builtin_memset(copy, 0, sizeof(*copy));
+	copy->start = start;
+	copy->bytes = bytes;
+	copy->chunk_at = at;
+	bpf_loop(n_pages, page_turn, context, 0);
+	if (!copy->readable_bytes || !end_known) {
+		/* What lies behind the last readable page is not known to be stack. */
+		bytes = copy->readable_bytes;
+	}
+	return bytes;
+}
+
+/* Appends the bitmap of holes and returns its words. */
+static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
+{
+	struct page_copy *copy = &context->control->copy;
+	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) /
+			(PAGE_BYTES * 64);
+
+	if (n_words > HOLE_WORDS)
+		n_words = HOLE_WORDS;
+	barrier_var(n_words);
+	if (at > part_room || n_words > HOLE_WORDS)
+		return 0;
+	barrier_var(at);
+	bpf_probe_read_kernel(context->part + at, n_words * 8, copy->holes);
+	return n_words;
+}
+
+#endif

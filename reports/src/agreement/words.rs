@@ -1,0 +1,50 @@
+//! Verdicts and relations in words.
+
+use crate::escape::shown;
+use crate::terminal::Tone;
+use fpprof_analysis::accuracy::Relation;
+use fpprof_analysis::agreement::{Disagreement, Verdict};
+
+/// The strategy that is right.
+pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
+    match verdict {
+        Verdict::Reference => shown(&report.agreement.reference).into_owned(),
+        Verdict::Other => shown(&report.agreement.other).into_owned(),
+        Verdict::Open => "open".to_owned(),
+    }
+}
+
+/// A relation in words, of the other's stack.
+pub(super) fn words(relation: Relation) -> &'static str {
+    match relation {
+        Relation::WrongFrame => "wrong frame",
+        Relation::ExtraFrame => "extra frame",
+        Relation::LeafCallerMissing => "leaf's caller missing",
+        Relation::FrameMissing => "frame missing",
+        Relation::Prefix => "ends early",
+        Relation::Longer => "goes on",
+        Relation::Same => "same",
+    }
+}
+
+/// The same for the head of a column.
+pub(super) fn short(relation: Relation) -> &'static str {
+    match relation {
+        Relation::WrongFrame => "wrong",
+        Relation::ExtraFrame => "extra",
+        Relation::LeafCallerMissing => "leaf's caller",
+        Relation::FrameMissing => "missing",
+        Relation::Prefix => "prefix",
+        Relation::Longer => "goes on",
+        Relation::Same => "same",
+    }
+}
+
+/// How bad a relation is.
+pub(super) fn tone(relation: Relation) -> Tone {
+    match relation {
+        Relation::WrongFrame | Relation::ExtraFrame | Relation::LeafCallerMissing | Relation::FrameMissing => Tone::Bad,
+        Relation::Prefix | Relation::Longer => Tone::Warn,
+        Relation::Same => Tone::Good,
+    }
+}

@@ -1,0 +1,45 @@
+//! The process without privileges.
+
+use anyhow::Context as _;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Environment variable that makes a process a worker; refused unless standard input is a socket.
+pub(super) const WORKER: &str = "FPPROF_WORKER";
+
+/// Whether this process is to be a worker.
+pub(crate) fn is_worker() -> bool {
+    std::env::var_os(WORKER).is_some()
+}
+
+/// CPU time of a process so far; none of one that is gone.
+pub(crate) fn cpu_time(pid: u32) -> Duration {
+    let clock = i32::try_from(pid).ok().and_then(|pid| clock_getcpuclockid(Pid::from_raw(pid)).ok());
+    clock.and_then(|clock| clock.now().ok()).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Starts this program again with these arguments, as a worker, and gives the broker's end of its socket. It ends with the
+/// thread that calls this.
+///
+/// # Errors
+/// If there can be no more processes.
+pub(crate) fn start(
+    arguments: impl IntoIterator<Item = OsString>,
+    set_up: impl FnOnce(&mut Command),
+) -> anyhow::Result<(Child, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context("cannot make a socket")?;
+    // By this path even if the file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("fpprof").args(arguments).env(WORKER, "1").stdin(Stdio::from(theirs));
+    set_up(&mut command);
+    let child = command.spawn().context("cannot start a process without privileges")?;
+    Ok((child, ours))
+}

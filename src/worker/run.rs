@@ -1,0 +1,65 @@
+//! A command's work, in a process of its own where that is wanted.
+
+use super::broker::serve;
+use super::client::connect;
+use super::confine::{MAX_CPU, confine, is_privileged, limit, limit_cpu, max_address_space};
+use super::files::Files;
+use super::process::{WORKER, is_worker, start};
+use crate::exit::FAILED;
+use crate::output::say;
+use anyhow::Context as _;
+use rustix::fs::FileType;
+use rustix::process::{Resource, Signal};
+use std::os::unix::process::ExitStatusExt as _;
+
+/// Runs `work`, in a process without privileges if this one has some.
+///
+/// # Errors
+/// Those of `work`; if the worker cannot be started, confined or was ended.
+pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+    if is_worker() {
+        let stdin = rustix::fs::fstat(std::io::stdin()).context("cannot examine standard input")?;
+        let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
+        anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
+        connect();
+        limit(Resource::As, max_address_space())?;
+        if !files.goes_on {
+            limit_cpu()?;
+        }
+        if !files.confines_itself {
+            confine(files.reads)?;
+        }
+        return work();
+    }
+    if !is_privileged() {
+        return work();
+    }
+    let (mut worker, socket) = start(std::env::args_os().skip(1), |_| ())?;
+    let served = serve(&socket, files, &mut || None);
+    drop(socket);
+    let status = worker.wait().context("cannot wait for the process without privileges")?;
+    served.context("cannot answer the process without privileges")?;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(u8::try_from(code).unwrap_or(FAILED)),
+        (None, signal) => {
+            let signal = signal.unwrap_or_default();
+            say(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
+            Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(FAILED))
+        }
+    }
+}
+
+/// Why a process ended that a signal has killed. One that gets no more memory aborts.
+fn end_in_words(signal: i32) -> String {
+    match Signal::from_named_raw(signal) {
+        Some(Signal::XCPU) => {
+            format!("took more than {} hours of CPU time, more than any recording should", MAX_CPU.as_secs() / 3600)
+        }
+        Some(Signal::ABORT) => format!(
+            "was killed by signal {signal}, as when it needs more memory than it may have: {} MB on this machine, \
+             less where `ulimit -v` says so",
+            max_address_space() / 1_000_000
+        ),
+        _ => format!("was killed by signal {signal}"),
+    }
+}

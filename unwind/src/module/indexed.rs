@@ -1,0 +1,246 @@
+//! A module's unwind information, indexed when it is first needed.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::ops::Range;
+
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
+use once_cell::race::OnceBox;
+
+use super::entry::{Fde, SectionKind, parse};
+use super::header::Header;
+use super::index::Index;
+use super::sections::{ModuleSections, Section};
+use crate::arch::Arch;
+use crate::error::Error;
+use crate::stack::Root;
+
+/// How far above the entry point code without information still belongs to it. glibc's loader has 64 bytes there,
+/// musl's `_start` 22.
+const ENTRY_CODE_BYTES: u64 = 128;
+
+/// Where an entry may stand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) kind: SectionKind,
+    pub(crate) offset: usize,
+    /// Where its code starts by the header, which may be wrong.
+    pub(crate) start: Option<u64>,
+}
+
+/// A module's unwind information, indexed when first needed. Shared between threads without locks.
+pub struct Module {
+    sections: ModuleSections,
+    eh_frame_bases: BaseAddresses,
+    debug_frame_bases: BaseAddresses,
+    header: Option<Header>,
+    left_out_index: OnceBox<Index>,
+    eh_frame_index: OnceBox<Index>,
+    debug_frame_index: OnceBox<Index>,
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module").field("sections", &self.sections).finish_non_exhaustive()
+    }
+}
+
+impl Module {
+    /// Takes the sections. Cheap: nothing is indexed before the first look-up that needs it.
+    #[must_use]
+    pub fn new(sections: ModuleSections) -> Self {
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = &sections.text {
+            bases = bases.set_text(text.start);
+        }
+        if let Some(got) = sections.got {
+            bases = bases.set_got(got);
+        }
+        let base_of = |section: &Option<Section>| match section {
+            Some(section) => bases.clone().set_eh_frame(section.svma),
+            None => bases.clone(),
+        };
+        Self {
+            eh_frame_bases: base_of(&sections.eh_frame),
+            debug_frame_bases: base_of(&sections.debug_frame),
+            header: Header::parse(&sections),
+            left_out_index: OnceBox::new(),
+            eh_frame_index: OnceBox::new(),
+            debug_frame_index: OnceBox::new(),
+            sections,
+        }
+    }
+
+    /// Whose code it is.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.sections.arch
+    }
+
+    /// Counts of the entries: (usable, unusable). Reads both sections in full.
+    #[must_use]
+    pub fn count_entries(&self) -> (usize, usize) {
+        let (eh_frame, debug_frame) = (self.eh_frame_index(), self.debug_frame_index());
+        (eh_frame.n_entries() + debug_frame.n_entries(), eh_frame.n_bad() + debug_frame.n_bad())
+    }
+
+    /// Whether the call frame information of an address says that its frame is a signal's.
+    #[must_use]
+    pub fn is_signal_frame(&self, svma: u64) -> bool {
+        self.find(svma).is_ok_and(|fde| fde.is_signal_frame())
+    }
+
+    /// Calls `visit` with the range of every piece of code that has information of its own, ascending by section.
+    /// Reads both sections in full.
+    pub fn for_each_range(&self, mut visit: impl FnMut(Range<u64>)) {
+        for index in [self.eh_frame_index(), self.debug_frame_index()] {
+            index.ranges().for_each(&mut visit);
+        }
+    }
+
+    /// The code that has the information of an address: the function it is in, or a part of one.
+    #[must_use]
+    pub fn range_of(&self, svma: u64) -> Option<Range<u64>> {
+        self.find(svma).ok().map(|fde| fde.range())
+    }
+
+    /// Where the entry of an address may stand, without reading it.
+    pub(crate) fn place(&self, svma: u64) -> Option<Place> {
+        if let Some((start, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
+            return Some(Place { kind: SectionKind::EhFrame, offset, start: Some(start) });
+        }
+        if let Some(offset) = self.eh_frame_index().find(svma) {
+            return Some(Place { kind: SectionKind::EhFrame, offset, start: None });
+        }
+        let offset = self.debug_frame_index().find(svma)?;
+        Some(Place { kind: SectionKind::DebugFrame, offset, start: None })
+    }
+
+    /// The entry at a place, if the place is right about it and it covers the address.
+    pub(crate) fn find_at(&self, place: Place, svma: u64) -> Option<Fde<'_>> {
+        let fde = self.parse(place.kind, place.offset).ok()?;
+        let is_right = place.start.is_none_or(|start| start == fde.range().start);
+        (is_right && fde.contains(svma)).then_some(fde)
+    }
+
+    /// The entry that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.
+    pub(crate) fn find(&self, svma: u64) -> Result<Fde<'_>, Error> {
+        if !self.sections.little_endian {
+            return Err(Error::BigEndian);
+        }
+        let index = match self.header.as_ref().map(|header| self.find_by_header(header, svma)) {
+            Some(Ok(fde)) if fde.contains(svma) => return Ok(fde),
+            Some(Ok(_)) => self.left_out_index(),
+            _ => self.eh_frame_index(),
+        };
+        if let Some(offset) = index.find(svma) {
+            return self.parse(SectionKind::EhFrame, offset);
+        }
+        match self.debug_frame_index().find(svma) {
+            Some(offset) => self.parse(SectionKind::DebugFrame, offset),
+            None => Err(Error::NoRow(svma)),
+        }
+    }
+
+    /// Whether an address that [`Self::find`] knows nothing of lies in the code of the entry point, which has no call
+    /// frame information of its own then. Where it has, what follows it is other code without.
+    pub(crate) fn is_entry_code(&self, svma: u64) -> bool {
+        let Some(entry) = self.sections.entry else { return false };
+        let Some(offset) = svma.checked_sub(entry) else { return false };
+        offset < ENTRY_CODE_BYTES
+            && matches!(self.find(entry), Err(Error::NoRow(_)))
+            && [self.eh_frame_index(), self.debug_frame_index()]
+                .iter()
+                .all(|index| index.next_start(entry).is_none_or(|next| svma < next))
+    }
+
+    /// The root that an address is said to be ([`ModuleSections::roots`]).
+    #[must_use]
+    pub fn root_at(&self, svma: u64) -> Option<Root> {
+        self.sections.roots.iter().find_map(|(range, root)| range.contains(&svma).then_some(*root))
+    }
+
+    /// Whether the entry point lies in this range.
+    pub(crate) fn has_entry_in(&self, range: Range<u64>) -> bool {
+        self.sections.entry.is_some_and(|entry| range.contains(&entry))
+    }
+
+    /// The bytes of a section.
+    pub(crate) fn section(&self, kind: SectionKind) -> Option<&Section> {
+        match kind {
+            SectionKind::EhFrame => self.sections.eh_frame.as_ref(),
+            SectionKind::DebugFrame => self.sections.debug_frame.as_ref(),
+        }
+    }
+
+    /// `.eh_frame` for the parser.
+    pub(crate) fn eh_frame(&self) -> EhFrame<super::Reader<'_>> {
+        let mut section = EhFrame::new(self.bytes(SectionKind::EhFrame), LittleEndian);
+        section.set_address_size(self.sections.arch.spec().word_bytes);
+        section.set_vendor(self.sections.arch.spec().vendor);
+        section
+    }
+
+    /// `.debug_frame` for the parser.
+    pub(crate) fn debug_frame(&self) -> DebugFrame<super::Reader<'_>> {
+        let mut section = DebugFrame::new(self.bytes(SectionKind::DebugFrame), LittleEndian);
+        section.set_address_size(self.sections.arch.spec().word_bytes);
+        section.set_vendor(self.sections.arch.spec().vendor);
+        section
+    }
+
+    /// The bases of encoded pointers in a section.
+    pub(crate) fn bases(&self, kind: SectionKind) -> &BaseAddresses {
+        match kind {
+            SectionKind::EhFrame => &self.eh_frame_bases,
+            SectionKind::DebugFrame => &self.debug_frame_bases,
+        }
+    }
+
+    fn bytes(&self, kind: SectionKind) -> &[u8] {
+        self.section(kind).map_or(&[], |section| &section.bytes)
+    }
+
+    /// The entry the header names for an address, if the header is right about its start.
+    fn find_by_header(&self, header: &Header, svma: u64) -> Result<Fde<'_>, Error> {
+        let (start, offset) = header.find(&self.sections, svma).ok_or(Error::NoRow(svma))?;
+        let fde = self.parse(SectionKind::EhFrame, offset)?;
+        if fde.range().start == start { Ok(fde) } else { Err(Error::NoRow(svma)) }
+    }
+
+    /// The entries of `.eh_frame` the header does not have. Mostly there are none, and to find that out takes a tenth
+    /// of the time a scan takes.
+    fn left_out_index(&self) -> &Index {
+        let build = || match self.header.as_ref().and_then(|header| header.offsets(&self.sections)) {
+            Some(listed) => Index::scan_unlisted(&self.eh_frame(), &self.eh_frame_bases, listed),
+            None => self.build(&self.eh_frame(), SectionKind::EhFrame),
+        };
+        self.left_out_index.get_or_init(|| Box::new(build()))
+    }
+
+    fn parse(&self, kind: SectionKind, offset: usize) -> Result<Fde<'_>, Error> {
+        let bases = self.bases(kind);
+        let fde = match kind {
+            SectionKind::EhFrame => parse(&self.eh_frame(), bases, offset.into())?,
+            SectionKind::DebugFrame => parse(&self.debug_frame(), bases, offset.into())?,
+        };
+        Ok(Fde::new(kind, fde))
+    }
+
+    fn eh_frame_index(&self) -> &Index {
+        let build = || self.build(&self.eh_frame(), SectionKind::EhFrame);
+        self.eh_frame_index.get_or_init(|| Box::new(build()))
+    }
+
+    fn debug_frame_index(&self) -> &Index {
+        let build = || self.build(&self.debug_frame(), SectionKind::DebugFrame);
+        self.debug_frame_index.get_or_init(|| Box::new(build()))
+    }
+
+    fn build<'a, S: UnwindSection<super::Reader<'a>>>(&self, section: &S, kind: SectionKind) -> Index {
+        if !self.sections.little_endian {
+            return Index::default();
+        }
+        Index::scan(section, self.bases(kind), kind, self.sections.text.as_ref())
+    }
+}
