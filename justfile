@@ -77,7 +77,7 @@ check:
 
 # The structure in figures: lines by crate, cycles between files, copies of ten lines and more, the longest files.
 shape:
-    cargo test --quiet --release --features {{features}} --test tidy -- --nocapture files_need_each_other
+    cargo test --quiet --release --workspace --features {{features}} --test tidy -- --nocapture files_need_each_other
 
 # Every row of every ELF file below /usr/lib and /usr/bin against gimli's, with the most time and memory a file takes.
 unwind-sweep *PATHS="/usr/lib /usr/bin":
