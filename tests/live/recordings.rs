@@ -106,6 +106,20 @@ fn a_full_disk_loses_nothing_written_before() {
     assert!(number(&report, "recorded") > 0, "{report}");
 }
 
+/// Check that root can record into a directory of another user, such as a home, although fpprof drops what it does not need;
+/// with either collector, and where an older recording is moved aside.
+#[test]
+fn root_records_into_directories_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("these tests run as root");
+    let file = dir.path().join("recording");
+    for collector in ["ebpf", "perf-event", "ebpf"] {
+        record(&file, &["--collector", collector], &["sh", "-c", BUSY]);
+        assert!(number(&report(&file, &[]), "recorded") > 0, "{collector}");
+    }
+    assert!(dir.path().join("recording.old").exists());
+}
+
 /// Check that SIGINT ends a recording in order, with the command's processes left to themselves.
 #[test]
 fn sigint_ends_in_order() {

@@ -46,10 +46,11 @@ pub(crate) fn record<W: Write>(
     let events = events.map_or_else(|| Events::open_cpus(&plan), Ok)?;
     // Before `/proc` is read, so that nothing falls between.
     events.sideband.enable()?;
+    // The file may be made in a directory of another user, which takes a right that nothing else does.
+    let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
     if request.drop_privileges {
         privileges::drop_unneeded()?;
     }
-    let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
     let mut session = Session {
         request,
         notes: notes_of(&plan, &events),
