@@ -35,7 +35,8 @@ package-try *SUITES:
 # Formatting, lints, and all tests that leave the machine as it is: unit, golden and live ones. Needs root.
 test: check
     rm -rf "${CARGO_TARGET_DIR:-target}/beside"
-    status=0; cargo --config 'target."cfg(all())".runner = "tests/beside.sh"' test --release --workspace --features {{features}} --no-fail-fast || status=$?; tests/beside.sh --wait && exit $status
+    cargo --config 'target."cfg(all())".runner = "tests/beside.sh"' test --release --workspace --features {{features}} --no-fail-fast; \
+        status=$?; tests/beside.sh --wait && exit $status
 
 # Tests that change the machine while they run and put it back: CPUs, core names, process numbers, control groups, users' rights.
 test-host:

@@ -89,12 +89,17 @@ impl Undo {
     /// Removes the file, if it was made, and puts the older one back.
     pub(crate) fn undo(&self) {
         let Some(Begun { made, place: Some(place) }) = self.begun.get() else { return };
-        // Nothing was recorded, which is what is being said; a file that cannot be removed holds nothing.
-        if *made != Made::Nothing {
-            let _ = place.remove();
-        }
-        if *made == Made::InPlaceOfOlder {
-            let _ = place.beside(OLD).and_then(|old| old.rename(place));
+        let undone = match made {
+            Made::Nothing => Ok(()),
+            Made::New => place.remove(),
+            Made::InPlaceOfOlder => place.beside(OLD).and_then(|old| old.rename(place)),
+        };
+        // As in a directory of another user, for which root has dropped the right by then.
+        if let Err(error) = undone {
+            let path = place.path().display();
+            let older =
+                if *made == Made::InPlaceOfOlder { format!("; the older one is {path}{OLD}") } else { String::new() };
+            say(&format!("fpprof: cannot remove the recording {path}, which holds no samples: {error}{older}"));
         }
     }
 }

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Runs a test program for `cargo test`, which runs one after the other. The longest that needs no machine to itself runs
-# beside the others; `beside.sh --wait` waits for it, prints what it printed, and fails if it failed.
+# Runs test programs for `cargo test`, which starts one when the one before has ended. The command-line tests take long and
+# run beside the others: `beside.sh --wait` waits for them, prints their output, and fails if they failed.
 set -eu
 beside="${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/beside"
 
 if [ "$1" = --wait ]; then
+    [ -e "$beside/lock" ] || { echo "beside.sh: the command-line tests were not started" >&2; exit 1; }
     flock "$beside/lock" cat "$beside/output"
     exit "$(cat "$beside/status")"
 fi
@@ -12,12 +13,16 @@ case ${1##*/} in
 cli-*)
     mkdir -p "$beside"
     echo 1 >"$beside/status"
-    echo "runs beside the others; what it prints follows in the end"
+    echo "runs beside the others; its output comes last"
     # The lock is held by descriptor 9 before this returns.
     exec 9>"$beside/lock"
     flock 9
     # A shell lets what runs in the background ignore SIGINT.
-    { status=0; env --default-signal=INT,QUIT "$@" 9>&- || status=$?; echo "$status" >"$beside/status"; } >"$beside/output" 2>&1 </dev/null &
+    {
+        status=0
+        env --default-signal=INT,QUIT "$@" 9>&- || status=$?
+        echo "$status" >"$beside/status"
+    } >"$beside/output" 2>&1 </dev/null &
     ;;
 *) exec "$@" ;;
 esac

@@ -107,7 +107,7 @@ fn a_full_disk_loses_nothing_written_before() {
 }
 
 /// Check that root can record into a directory of another user, such as a home, although fpprof drops what it does not need;
-/// with either collector, and where an older recording is moved aside.
+/// with either collector, and where an older recording is moved aside; and that a file is named that it cannot remove again.
 #[test]
 fn root_records_into_directories_of_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +117,13 @@ fn root_records_into_directories_of_others() {
         record(&file, &["--collector", collector], &["sh", "-c", BUSY]);
         assert!(number(&report(&file, &[]), "recorded") > 0, "{collector}");
     }
-    assert!(dir.path().join("recording.old").exists());
+    let program = dir.path().join("no_program");
+    fs::write(&program, [0x7f, b'X', 1, 2, 3]).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let refused = ran(fpprof().args(["record", "-o"]).arg(&file).arg("--").arg(&program));
+    assert_eq!(refused.status, 126, "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot remove the recording"), "{}", refused.stderr);
+    assert!(number(&report(&dir.path().join("recording.old"), &[]), "recorded") > 0, "the older one is kept");
 }
 
 /// Check that SIGINT ends a recording in order, with the command's processes left to themselves.

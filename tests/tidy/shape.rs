@@ -14,7 +14,7 @@ pub(crate) type Files = BTreeMap<String, String>;
 /// Lines of a file, by number.
 type Lines<'a> = [(usize, &'a str)];
 /// Names that a file takes from others, by these.
-type Ties<'a> = BTreeMap<&'a str, BTreeSet<String>>;
+type Dependencies<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 
 /// What `just shape` prints.
 pub(crate) struct Shape {
@@ -46,7 +46,7 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:28} {:>8} {:>8}", "lines but blanks, comments", "code", "tests")?;
+        writeln!(f, "{:28} {:>8} {:>8}", "blanks and comments apart", "code", "tests")?;
         for (name, [code, tests]) in &self.lines {
             writeln!(f, "{name:28} {code:8} {tests:8}")?;
         }
@@ -108,7 +108,7 @@ fn texts<'a>(window: &Lines<'a>) -> Vec<&'a str> {
     window.iter().map(|(_, text)| *text).collect()
 }
 
-/// The files of a crate's own code that need each other in a ring, with what they take from one another.
+/// The files of a crate's own code that need each other in a cycle, with what they take from one another.
 ///
 /// A file needs what it names by a path, wherever a `pub use` has it from. To declare a module is to need nothing of it.
 fn cycles(files: &Files) -> Vec<String> {
@@ -121,22 +121,23 @@ fn cycles(files: &Files) -> Vec<String> {
         // `main.rs` comes after `lib.rs`, and nothing needs it.
         modules.entry(module_name(path)).or_insert(module);
     }
-    let ties: BTreeMap<&str, Ties<'_>> =
-        modules.iter().map(|(name, module)| (&**name, module.ties(name, &modules))).collect();
-    let reached: BTreeMap<&str, BTreeSet<&str>> = ties.keys().map(|name| (*name, reached_from(name, &ties))).collect();
+    let dependencies: BTreeMap<&str, Dependencies<'_>> =
+        modules.iter().map(|(name, module)| (&**name, module.dependencies(name, &modules))).collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        dependencies.keys().map(|name| (*name, reached_from(name, &dependencies))).collect();
     let reaches = |a: &str, b: &str| reached.get(a).is_some_and(|all| all.contains(b));
-    let is_ring = |a: &str, b: &str| reaches(a, b) && reaches(b, a);
-    let rings: BTreeSet<Vec<&str>> = (ties.keys().filter(|name| is_ring(name, name)))
-        .map(|name| ties.keys().filter(|other| is_ring(name, other)).copied().collect())
+    let is_cycle = |a: &str, b: &str| reaches(a, b) && reaches(b, a);
+    let found: BTreeSet<Vec<&str>> = (dependencies.keys().filter(|name| is_cycle(name, name)))
+        .map(|name| dependencies.keys().filter(|other| is_cycle(name, other)).copied().collect())
         .collect();
-    rings.iter().map(|ring| told(ring, &ties)).collect()
+    found.iter().map(|cycle| describe(cycle, &dependencies)).collect()
 }
 
-/// A ring in words.
-fn told(ring: &[&str], ties: &BTreeMap<&str, Ties<'_>>) -> String {
-    let mut words = format!("{} files:", ring.len());
-    for from in ring {
-        for (to, names) in ties.get(from).into_iter().flatten().filter(|(to, _)| ring.contains(to)) {
+/// A cycle in words.
+fn describe(cycle: &[&str], dependencies: &BTreeMap<&str, Dependencies<'_>>) -> String {
+    let mut words = format!("{} files:", cycle.len());
+    for from in cycle {
+        for (to, names) in dependencies.get(from).into_iter().flatten().filter(|(to, _)| cycle.contains(to)) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             // Writing to a string cannot fail.
             let _ = write!(words, "\n  {from} takes from {to}: {}", names.join(", "));
@@ -146,9 +147,9 @@ fn told(ring: &[&str], ties: &BTreeMap<&str, Ties<'_>>) -> String {
 }
 
 /// All that a file needs, directly or not.
-fn reached_from<'a>(name: &str, ties: &BTreeMap<&'a str, Ties<'a>>) -> BTreeSet<&'a str> {
+fn reached_from<'a>(name: &str, dependencies: &BTreeMap<&'a str, Dependencies<'a>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
-    let direct = |name: &str| ties.get(name).into_iter().flatten().map(|(to, _)| *to);
+    let direct = |name: &str| dependencies.get(name).into_iter().flatten().map(|(to, _)| *to);
     let mut next: Vec<&str> = direct(name).collect();
     while let Some(name) = next.pop() {
         if reached.insert(name) {
@@ -232,19 +233,19 @@ impl Module {
     }
 
     /// What this module takes from others.
-    fn ties<'a>(&self, name: &str, modules: &'a BTreeMap<String, Self>) -> Ties<'a> {
-        let mut ties = Ties::new();
-        for (home, what) in
-            self.paths.iter().filter_map(|path| home(path, name, modules, 0)).filter(|(home, _)| *home != name)
+    fn dependencies<'a>(&self, name: &str, modules: &'a BTreeMap<String, Self>) -> Dependencies<'a> {
+        let mut dependencies = Dependencies::new();
+        for (owner, what) in
+            self.paths.iter().filter_map(|path| resolve(path, name, modules, 0)).filter(|(owner, _)| *owner != name)
         {
-            ties.entry(home).or_default().insert(what);
+            dependencies.entry(owner).or_default().insert(what);
         }
-        ties
+        dependencies
     }
 }
 
 /// The module in which the thing stands that a path names, and its name; `None` for a module, and in other crates.
-fn home<'a>(
+fn resolve<'a>(
     path: &[String],
     from: &str,
     modules: &'a BTreeMap<String, Module>,
@@ -264,7 +265,7 @@ fn home<'a>(
             _ => match module.uses.get(name) {
                 Some(whole) if depth < 8 => {
                     let whole: Vec<String> = whole.iter().chain(path.iter().skip(n + 1)).cloned().collect();
-                    return home(&whole, &at, modules, depth + 1);
+                    return resolve(&whole, &at, modules, depth + 1);
                 }
                 _ => return (n > 0).then(|| (module_name.as_str(), name.clone())),
             },

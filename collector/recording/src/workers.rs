@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::model::{Machine, Sample};
 use crate::pack::Packer;
 use crate::scrub::MappingRanges;
-
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

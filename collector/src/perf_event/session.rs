@@ -46,7 +46,7 @@ pub(crate) fn record<W: Write>(
     let events = events.map_or_else(|| Events::open_cpus(&plan), Ok)?;
     // Before `/proc` is read, so that nothing falls between.
     events.sideband.enable()?;
-    // The file may be made in a directory of another user, which takes a right that nothing else does.
+    // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
     let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
     if request.drop_privileges {
         privileges::drop_unneeded()?;

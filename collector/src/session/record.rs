@@ -77,7 +77,7 @@ impl Loaded<'_> {
         let Self { request, plan, programs, samplers, .. } = self;
         let refused_statistics = request.statistics && self.statistics.is_none();
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
-        // The file may be made in a directory of another user, which takes a right that nothing else does.
+        // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
         let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
         if request.drop_privileges {
             // After the command was forked, which keeps them; before there are threads, which have their own.
