@@ -5,10 +5,10 @@ use crate::proc::{
     MapsEntry, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm, thread_runs, threads,
 };
 use crate::share::Credit;
-use crate::sideband::{Known, RunningThreads, Seen};
+use crate::sideband::{Known, RunningThreads, Seen, Tracker};
 use crate::sys::{monotonic_ns, thread_cpu_ns};
 use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ pub(crate) trait Follows {
     fn add(&mut self, pid: u32, seen: &Seen);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
-    /// What is known of a process's mappings.
-    fn known_of(&self, pid: u32) -> Known;
+    /// Who is followed.
+    fn tracker(&self) -> &Tracker;
     /// What is to be described.
     fn resync(&mut self) -> &mut Resync;
 }
@@ -48,13 +48,16 @@ impl Existing {
     pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
         let begun = Instant::now();
         while let Some(pid) = self.pids.pop() {
-            if reader.known_of(pid) != Known::Nothing {
+            if reader.tracker().known_of(pid) != Known::Nothing {
                 continue;
             }
             if let Ok(description) = synthesize(pid, time_ns) {
                 description.tell(reader, pid);
             } else {
-                reader.add(pid, &undescribed(pid));
+                let seen = undescribed(pid);
+                // All its events count: it may have executed a program, and ended, since they are told.
+                let since_ns = if reader.tracker().follows_all() { 0 } else { seen.since_ns };
+                reader.add(pid, &Seen { since_ns, ..seen });
                 self.n_unreadable += 1;
             }
             if begun.elapsed() >= limit {
@@ -80,8 +83,17 @@ pub(crate) fn undescribed(pid: u32) -> Seen {
 pub(crate) enum Due {
     /// As from now on.
     Anew(u32),
-    /// As from the time of its sample, since nothing told what it had mapped by then.
-    Sampled { pid: u32, time_ns: u64 },
+    /// As from the time of a sample, since nothing told what it had mapped by then: only if it still has something where
+    /// that was taken, as it may have executed another program since.
+    Sampled { pid: u32, time_ns: u64, ip: Option<u64> },
+}
+
+impl Due {
+    /// A process that runs the code that was sampled.
+    pub(crate) fn sampled(pid: u32, sample: &Sample) -> Self {
+        let ip = sample.user_regs.map(|regs| regs.ip()).or_else(|| sample.user_fp.first().map(|leaf| leaf.address));
+        Self::Sampled { pid, time_ns: sample.time_ns, ip }
+    }
 }
 
 /// Which processes are to be described when they are sampled.
@@ -97,6 +109,8 @@ pub(crate) struct Resync {
     described: Option<FxHashSet<u32>>,
     /// Processes without a description that were looked for since the last [`Resync::note`].
     tried: FxHashSet<u32>,
+    /// When processes of which not all is known were described last, if that was a moment ago.
+    again: FxHashMap<u32, u64>,
     /// For describing again.
     credit: Credit,
     /// Samples of processes of which not all mappings are known.
@@ -106,21 +120,26 @@ pub(crate) struct Resync {
 /// One part in so many of the time may be spent on a user's processes, and so much at once.
 const SHARE: u64 = 20;
 const AT_ONCE_NS: u64 = 50_000_000;
+/// A process of which not all is known is described so often at most.
+const AGAIN_NS: u64 = 100_000_000;
 /// What a mapping or a thread that is told costs at least, so that a user has 5,000 of them written a second.
 const EVENT_NS: u64 = 10_000;
 
 impl Default for Resync {
     fn default() -> Self {
         let credit = Credit::new(AT_ONCE_NS, SHARE);
-        Self { n_lost: 0, described: None, tried: FxHashSet::default(), credit, n_unclear: 0 }
+        let (tried, again) = Default::default();
+        Self { n_lost: 0, described: None, tried, again, credit, n_unclear: 0 }
     }
 }
 
 impl Resync {
     /// Takes note of how many events were lost so far. To be called once with each look at the samples.
     pub(crate) fn note(&mut self, n_lost: u64) {
+        let now_ns = monotonic_ns();
         self.tried.clear();
-        self.credit.forget(monotonic_ns());
+        self.again.retain(|_, described_ns| now_ns.saturating_sub(*described_ns) < AGAIN_NS);
+        self.credit.forget(now_ns);
         if n_lost > std::mem::replace(&mut self.n_lost, n_lost) {
             self.described = Some(FxHashSet::default());
         }
@@ -128,12 +147,13 @@ impl Resync {
 
     /// Whether the process of a sample is to be described before the sample is written; it counts as described from now on.
     pub(crate) fn due(&mut self, sample: &Sample, known: Known) -> Option<Due> {
-        let Sample { pid, time_ns, .. } = *sample;
+        let pid = sample.pid;
         self.n_unclear += u64::from(known == Known::Some);
         let is_unclear = self.described.as_ref().is_some_and(|described| !described.contains(&pid));
         let due = if known == Known::Nothing && self.tried.insert(pid) {
-            Due::Sampled { pid, time_ns }
-        } else if (is_unclear || known == Known::Some) && self.has_credit(pid) {
+            Due::sampled(pid, sample)
+        } else if (is_unclear || (known == Known::Some && !self.again.contains_key(&pid))) && self.has_credit(pid) {
+            self.again.insert(pid, monotonic_ns());
             Due::Anew(pid)
         } else {
             return None;
@@ -167,21 +187,40 @@ fn user(pid: u32) -> u32 {
 /// Describes a process that is due. One that has ended, or has nothing mapped any more, is left as it is; of a thread of the
 /// kernel it is told once that there is one.
 pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
-    let (pid, time_ns, is_anew) = match due {
-        Due::Anew(pid) => (pid, None, true),
-        Due::Sampled { pid, time_ns } => (pid, Some(time_ns), false),
-    };
+    let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
     let before_ns = thread_cpu_ns();
-    let n = tell_due(reader, pid, time_ns, is_anew).unwrap_or(0);
+    let n = tell_due(reader, pid, due).unwrap_or(0);
     reader.resync().charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
+/// Describes a process that nothing is known of when it forks another: what that is then known to have may not be there to be read
+/// when it is sampled.
+pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
+    let Sideband::Fork(Fork { time_ns, pid, parent_pid, .. }) = *event else { return };
+    let is_unknown = |tracker: &Tracker| tracker.follows(parent_pid) && tracker.known_of(parent_pid) == Known::Nothing;
+    if pid != parent_pid && is_unknown(reader.tracker()) && reader.resync().tried.insert(parent_pid) {
+        describe_due(reader, Due::Sampled { pid: parent_pid, time_ns, ip: None });
+    }
+}
+
 /// Gives the number of events.
-fn tell_due(reader: &mut impl Follows, pid: u32, time_ns: Option<u64>, is_anew: bool) -> Option<usize> {
+fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
+    let (time_ns, ip) = match due {
+        Due::Anew(_) => (None, None),
+        Due::Sampled { time_ns, ip, .. } => (Some(time_ns), ip),
+    };
+    let is_anew = time_ns.is_none();
     let mut description = synthesize(pid, time_ns).ok()?;
-    let has_mapped = description.events.iter().any(|event| matches!(event, Sideband::Mmap(_)));
-    // A thread of the kernel has nothing mapped, and must have been told of to be known as one.
-    if !has_mapped && (is_anew || !is_kernel_thread(pid)) {
+    let mut mapped = description.events.iter().filter_map(|event| match event {
+        Sideband::Mmap(mmap) => Some(mmap.start..mmap.start.saturating_add(mmap.len)),
+        _ => None,
+    });
+    let is_told = match ip {
+        Some(ip) => mapped.any(|range| range.contains(&ip)),
+        // A thread of the kernel has nothing mapped, and must have been told of to be known as one.
+        None => mapped.next().is_some() || (!is_anew && is_kernel_thread(pid)),
+    };
+    if !is_told {
         return None;
     }
     description.seen.is_anew = is_anew;
@@ -212,15 +251,15 @@ impl Description {
     }
 }
 
-/// The present state of one process, told as of `time_ns`, or as of now.
+/// The present state of one process, told as of `told_ns`, or as of now.
 ///
 /// # Errors
 /// When the process is gone, or not ours to read.
-fn synthesize(pid: u32, time_ns: Option<u64>) -> io::Result<Description> {
+fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
     let started = start_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
     // What happens from now on is told by events.
     let since_ns = monotonic_ns();
-    let time_ns = time_ns.unwrap_or(since_ns);
+    let time_ns = told_ns.unwrap_or(since_ns);
     let (threads, maps) = threads_and_maps(pid)?;
     let comm = thread_comm(pid, pid).unwrap_or_default();
     let mut events = vec![Sideband::Comm(Comm { time_ns, pid, tid: pid, comm, exec: false, start_ticks: started })];
@@ -239,8 +278,8 @@ fn synthesize(pid: u32, time_ns: Option<u64>) -> io::Result<Description> {
         // A first thread that has exited while others run, or a process that nobody has waited for.
         events.push(Sideband::Exit(Exit { time_ns, pid, tid: pid }));
     }
-    let seen = Seen { since_ns, threads, described_ns: Some(monotonic_ns()), is_anew: false };
-    Ok(Description { seen, events })
+    let described_ns = Some(told_ns.unwrap_or_else(monotonic_ns));
+    Ok(Description { seen: Seen { since_ns, threads, described_ns, is_anew: false }, events })
 }
 
 /// So often a process is looked at whose threads come and go.
@@ -273,8 +312,11 @@ fn threads_and_maps(pid: u32) -> io::Result<(RunningThreads, Vec<u8>)> {
     Err(failed)
 }
 
+/// The first thread comes last: if another executes a program meanwhile, that thread has the number of the first by then.
 fn running_threads(pid: u32) -> RunningThreads {
-    let timed = threads(pid).into_iter().map(|tid| (tid, monotonic_ns()));
+    let mut threads = threads(pid);
+    threads.sort_by_key(|&tid| tid == pid);
+    let timed = threads.into_iter().map(|tid| (tid, monotonic_ns()));
     timed.filter(|&(tid, _)| thread_runs(pid, tid)).collect()
 }
 
@@ -306,14 +348,20 @@ mod tests {
     use fpprof_recording::model::FpFrame;
 
     /// What was told, in one word each.
-    #[derive(Default)]
-    struct Told(Vec<String>, Resync);
+    struct Told(Vec<String>, Resync, Tracker);
+
+    impl Default for Told {
+        fn default() -> Self {
+            Self(Vec::new(), Resync::default(), Tracker::new(true))
+        }
+    }
 
     impl Follows for Told {
         fn add(&mut self, pid: u32, seen: &Seen) {
-            assert!(seen.described_ns.is_some_and(|described_ns| seen.since_ns <= described_ns));
+            assert!(seen.described_ns.is_some());
             assert!(seen.threads.iter().any(|&(tid, ran_ns)| tid == pid && ran_ns >= seen.since_ns));
             self.0.push(format!("add {pid}"));
+            self.2.add(pid, seen);
         }
 
         fn write_event(&mut self, event: Sideband) {
@@ -325,8 +373,8 @@ mod tests {
             });
         }
 
-        fn known_of(&self, pid: u32) -> Known {
-            if self.0.contains(&format!("add {pid}")) { Known::All } else { Known::Nothing }
+        fn tracker(&self) -> &Tracker {
+            &self.2
         }
 
         fn resync(&mut self) -> &mut Resync {
@@ -356,12 +404,15 @@ mod tests {
     fn describing_again_is_bounded() {
         let sample = |pid| Sample { pid, ..Sample::default() };
         let (own, mut resync) = (std::process::id(), Resync::default());
-        resync.note(0);
-        for n in 1..4 {
+        for n in 0..3 {
+            resync.note(0);
             assert_eq!(resync.due(&sample(own), Known::Some), Some(Due::Anew(own)));
+            assert_eq!(resync.due(&sample(own), Known::Some), None, "it was a moment ago");
             assert_eq!(resync.due(&sample(own), Known::All), None);
-            assert_eq!(resync.n_unclear(), n);
+            assert_eq!(resync.n_unclear(), 2 * n + 2);
+            std::thread::sleep(Duration::from_nanos(AGAIN_NS));
         }
+        resync.note(0);
         // As much as an hour allows.
         resync.charge(own, 3600 * 1_000_000_000 / SHARE, 0);
         resync.note(1);
@@ -369,7 +420,7 @@ mod tests {
             assert_eq!(resync.due(&sample(own), known), None);
             assert_eq!(resync.due(&sample(u32::MAX), known), (known == Known::Some).then_some(Due::Anew(u32::MAX)));
         }
-        assert_eq!(resync.n_unclear(), 5);
+        assert_eq!(resync.n_unclear(), 8);
     }
 
     /// Check that a process without a description is due with each look at the samples, as of its sample's time.
@@ -377,11 +428,12 @@ mod tests {
     fn sampled_processes_are_described() {
         let user_fp = vec![FpFrame { address: 0x1000, frame_address: 0 }];
         let sample = Sample { pid: 7, time_ns: 5, user_fp, ..Sample::default() };
+        let due = Due::Sampled { pid: 7, time_ns: 5, ip: Some(0x1000) };
         let mut resync = Resync::default();
         for _ in 0..2 {
             resync.note(0);
             assert_eq!(resync.due(&sample, Known::All), None);
-            assert_eq!(resync.due(&sample, Known::Nothing), Some(Due::Sampled { pid: 7, time_ns: 5 }));
+            assert_eq!(resync.due(&sample, Known::Nothing), Some(due));
             assert_eq!(resync.due(&sample, Known::Nothing), None, "it was tried");
         }
     }
@@ -420,8 +472,39 @@ mod tests {
         }
         if is_kernel_thread(2) {
             let mut told = Told::default();
-            describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5 });
+            describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5, ip: None });
             assert_eq!(told.0, ["add 2", "comm 2 false"]);
         }
+    }
+
+    /// Check that a process that no longer has the sampled code mapped is not described: it has executed another program.
+    #[test]
+    fn a_process_is_not_described_as_its_next_program() {
+        let own = std::process::id();
+        let here = own_code as fn() as usize as u64;
+        for (ip, is_told) in [(None, true), (Some(here), true), (Some(0x1000), false)] {
+            let mut told = Told::default();
+            describe_due(&mut told, Due::Sampled { pid: own, time_ns: 5, ip });
+            assert_eq!(!told.0.is_empty(), is_told, "{ip:x?}");
+        }
+    }
+
+    fn own_code() {}
+
+    /// Check that a process is described when it forks the first time, so that what it has forked is known.
+    #[test]
+    fn parents_are_described_when_they_fork() {
+        let own = std::process::id();
+        let fork = |pid, parent_pid| Sideband::Fork(Fork { time_ns: 5, pid, tid: pid, parent_pid, parent_tid: own });
+        let mut told = Told::default();
+        describe_parent(&mut told, &fork(own, own));
+        assert!(told.0.is_empty(), "a thread");
+        let child = u32::MAX;
+        for _ in 0..2 {
+            describe_parent(&mut told, &fork(child, own));
+        }
+        assert_eq!(told.0.iter().filter(|word| word.starts_with("add")).count(), 1);
+        told.2.apply(&fork(child, own));
+        assert_eq!(told.2.known_of(child), Known::All);
     }
 }

@@ -6,10 +6,11 @@ use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{FileIx, MappedFile, Timeline, is_vdso};
 use fpprof_recording::model::{BuildId, FileIdentity, Meta};
 use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// The modules of a recording. Shared between threads; whoever needs a module first reads it.
 ///
@@ -22,9 +23,17 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970, where the recording says.
     unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
-    /// The file whose code was asked for last; walks that end without information do so in few.
+    /// Code that was asked for: walks of all processes end at the same few places.
+    code: RwLock<FxHashMap<Code, Option<Box<[u8]>>>>,
+    /// The file whose code was asked for last.
     last_code: Mutex<Option<(FileIx, Option<ElfFile>)>>,
 }
+
+/// A module, an SVMA and a length.
+type Code = (ModuleId, u64, usize);
+
+/// So many pieces of code are kept, some 80 bytes each.
+const MAX_CODE: usize = 1 << 15;
 
 /// Where a module's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +93,7 @@ impl<'a> ModuleTable<'a> {
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
             slots: files.iter().map(|_| Slot::default()).collect(),
+            code: RwLock::default(),
             last_code: Mutex::new(None),
         }
     }
@@ -243,6 +253,14 @@ impl<'a> ModuleTable<'a> {
         }
         Ok(Module::new(unwinding.sections))
     }
+
+    fn read_code(&self, ix: FileIx, svma: u64, code: &mut [u8]) -> bool {
+        let mut last = self.last_code.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(known, _)| *known != ix) {
+            *last = Some((ix, self.open(ix).ok()));
+        }
+        last.as_ref().and_then(|(_, elf)| elf.as_ref()).is_some_and(|elf| elf.copy_code(svma, code))
+    }
 }
 
 impl Modules for ModuleTable<'_> {
@@ -253,12 +271,17 @@ impl Modules for ModuleTable<'_> {
     }
 
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
-        let ix = FileIx(id.0);
-        let mut last = self.last_code.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_none_or(|(known, _)| *known != ix) {
-            *last = Some((ix, self.open(ix).ok()));
+        let key = (id, svma, code.len());
+        if let Some(known) = self.code.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return known.as_ref().map(|known| code.copy_from_slice(known)).is_some();
         }
-        last.as_ref().and_then(|(_, elf)| elf.as_ref()).is_some_and(|elf| elf.copy_code(svma, code))
+        let is_there = self.read_code(FileIx(id.0), svma, code);
+        let mut all = self.code.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_CODE {
+            all.clear();
+        }
+        all.insert(key, is_there.then(|| Box::from(&*code)));
+        is_there
     }
 }
 

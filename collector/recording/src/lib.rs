@@ -47,6 +47,7 @@ mod block_sink;
 mod codec;
 mod damage;
 mod error;
+mod mapping_ranges;
 mod pack;
 mod packed_module;
 mod reader;
@@ -60,7 +61,7 @@ pub use block::{BLOCK_BYTES, FORMAT_VERSION, Kind as BlockKind, MAX_RAW_BYTES, b
 pub use codec::{MAX_CHAIN_FRAMES, MAX_EVENT_BYTES, MAX_HOLES, MAX_STACK_BYTES};
 pub use damage::Damage;
 pub use error::{Error, LooksLike};
+pub use mapping_ranges::MappingRanges;
 pub use packed_module::PackedModule;
 pub use reader::{Recording, SampleBlock};
-pub use scrub::MappingRanges;
 pub use writer::{RecordingWriter, WriteTally};

@@ -12,9 +12,9 @@
 use crate::block::BLOCK_BYTES;
 use crate::codec::SampleEncoder;
 use crate::error::Error;
+use crate::mapping_ranges::MappingRanges;
 use crate::model::{Machine, Sample};
 use crate::pack::Packer;
-use crate::scrub::MappingRanges;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

@@ -7,8 +7,8 @@ use super::stack_ends::StackEnds;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
 use crate::session::{note, ticks_in, write_event};
-use crate::sideband::{Body, Known, Records, Seen, Sharing, Throttling, Tracker, Verdict};
-use crate::synthesis::{Due, Follows, Resync, describe_due};
+use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
+use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -31,6 +31,7 @@ pub(super) struct Reader<W> {
     /// Bytes of all samples.
     pub(super) ring_bytes: u64,
     counts: BTreeMap<u32, Counts>,
+    told: Vec<Sideband>,
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
@@ -97,6 +98,7 @@ impl<W: Write> Reader<W> {
             write_failed: None,
             ring_bytes: 0,
             counts: BTreeMap::new(),
+            told: Vec::new(),
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
@@ -111,27 +113,10 @@ impl<W: Write> Reader<W> {
         let scratch = &mut self.scratch;
         let cursor = |cpu: &super::events::CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
         cursors.extend(self.events.cpus.iter().map(cursor));
-        let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
-        let (sharing, write_failed, stack_ends) = (&mut self.sharing, &mut self.write_failed, &mut self.stack_ends);
-        let dumpable = &mut self.dumpable;
-        self.events.sideband.drain(cut_ns, |event| {
-            let verdict = tracker.apply(&event);
-            if verdict == Verdict::Skip {
-                return;
-            }
-            stack_ends.apply(&event);
-            dumpable.apply(&event);
-            let copies = sharing.apply(&event);
-            if verdict == Verdict::Keep {
-                note(write_failed, write_event(writer, modules, event));
-            }
-            for copy in copies {
-                stack_ends.apply(&copy);
-                if tracker.apply(&copy) == Verdict::Keep {
-                    note(write_failed, write_event(writer, modules, copy));
-                }
-            }
-        });
+        let mut told = std::mem::take(&mut self.told);
+        self.events.sideband.drain(cut_ns, &mut told);
+        told.drain(..).for_each(|event| self.read_event(event));
+        self.told = told;
         self.resync.note(self.events.sideband.lost().events);
         while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
             let next = self.read_record(i, cursor);
@@ -147,6 +132,26 @@ impl<W: Write> Reader<W> {
         self.dumpable.forget_ended(|pid| tracker.knows(pid));
         if let Some(module) = self.modules.ready() {
             note(&mut self.write_failed, self.writer.module(module));
+        }
+    }
+
+    fn read_event(&mut self, event: Sideband) {
+        describe_parent(self, &event);
+        let verdict = self.tracker.apply(&event);
+        if verdict == Verdict::Skip {
+            return;
+        }
+        self.stack_ends.apply(&event);
+        self.dumpable.apply(&event);
+        let copies = self.sharing.apply(&event);
+        if verdict == Verdict::Keep {
+            note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
+        }
+        for copy in copies {
+            self.stack_ends.apply(&copy);
+            if self.tracker.apply(&copy) == Verdict::Keep {
+                note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, copy));
+            }
         }
     }
 
@@ -176,7 +181,8 @@ impl<W: Write> Reader<W> {
             }
         } else {
             let time_ns = cursor.time_ns.unwrap_or(0);
-            for gap in counts.take(cpu.cpu, time_ns, (Records { bytes: record }).next(), self.options.sampling) {
+            let body = (Records { bytes: record }).next().map(|record| record.body());
+            for gap in counts.take(cpu.cpu, time_ns, body, self.options.sampling) {
                 note(&mut self.write_failed, self.writer.gap(&gap));
             }
         }
@@ -195,9 +201,9 @@ impl<W: Write> Reader<W> {
         if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
             describe_due(self, due);
         }
-        let Sample { pid, time_ns, .. } = self.sample;
-        for pid in self.sharing.found(pid).into_iter().flatten() {
-            describe_due(self, Due::Sampled { pid, time_ns });
+        for pid in self.sharing.found(self.sample.pid).into_iter().flatten() {
+            let due = Due::sampled(pid, &self.sample);
+            describe_due(self, due);
         }
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);
@@ -360,8 +366,8 @@ impl<W: Write> Follows for Reader<W> {
         Self::write_event(self, event);
     }
 
-    fn known_of(&self, pid: u32) -> Known {
-        self.tracker.known_of(pid)
+    fn tracker(&self) -> &Tracker {
+        &self.tracker
     }
 
     fn resync(&mut self) -> &mut Resync {

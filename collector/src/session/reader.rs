@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, Lane, Rings};
-use crate::sideband::{Known, Seen, Sharing, SidebandSource, Tracker, Verdict};
-use crate::synthesis::{Due, Follows, Resync, describe_due};
+use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
+use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -44,6 +44,7 @@ pub(super) struct Reader<W> {
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks did not come: the thread had gone on before they could be read.
     woken: BTreeMap<Lane, u64>,
+    events: Vec<Sideband>,
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
@@ -82,6 +83,7 @@ impl<W: Write> Reader<W> {
             stack_hints,
             wait_halves: WaitHalves::default(),
             woken: BTreeMap::new(),
+            events: Vec::new(),
             cursors: Vec::new(),
             next: BinaryHeap::new(),
             sample: Sample::default(),
@@ -97,31 +99,35 @@ impl<W: Write> Reader<W> {
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
         self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
-        let (writer, tracker, modules) = (&mut self.writer, &mut self.tracker, &mut self.modules);
-        let (sharing, wait_halves, write_failed) = (&mut self.sharing, &mut self.wait_halves, &mut self.write_failed);
-        self.sideband.drain(cut_ns, |event| {
-            if let Sideband::Exit(exit) = &event {
-                wait_halves.thread_ended(exit.tid);
-            }
-            let verdict = tracker.apply(&event);
-            if verdict == Verdict::Skip {
-                return;
-            }
-            let copies = sharing.apply(&event);
-            if verdict == Verdict::Keep {
-                note(write_failed, write_event(writer, modules, event));
-            }
-            for copy in copies {
-                if tracker.apply(&copy) == Verdict::Keep {
-                    note(write_failed, write_event(writer, modules, copy));
-                }
-            }
-        });
+        let mut events = std::mem::take(&mut self.events);
+        self.sideband.drain(cut_ns, &mut events);
+        events.drain(..).for_each(|event| self.read_event(event));
+        self.events = events;
         self.resync.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
         self.tracker.forget_ended();
         self.wait_halves.forget_ended();
         self.write_modules();
+    }
+
+    fn read_event(&mut self, event: Sideband) {
+        if let Sideband::Exit(exit) = &event {
+            self.wait_halves.thread_ended(exit.tid);
+        }
+        describe_parent(self, &event);
+        let verdict = self.tracker.apply(&event);
+        if verdict == Verdict::Skip {
+            return;
+        }
+        let copies = self.sharing.apply(&event);
+        if verdict == Verdict::Keep {
+            note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
+        }
+        for copy in copies {
+            if self.tracker.apply(&copy) == Verdict::Keep {
+                note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, copy));
+            }
+        }
     }
 
     fn read_samples(&mut self, cut_ns: u64) {
@@ -189,9 +195,9 @@ impl<W: Write> Reader<W> {
         if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
             describe_due(self, due);
         }
-        let Sample { pid, time_ns, .. } = self.sample;
-        for pid in self.sharing.found(pid).into_iter().flatten() {
-            describe_due(self, Due::Sampled { pid, time_ns });
+        for pid in self.sharing.found(self.sample.pid).into_iter().flatten() {
+            let due = Due::sampled(pid, &self.sample);
+            describe_due(self, due);
         }
         let sample = &self.sample;
         self.modules.note_kernel(&sample.kernel);
@@ -339,8 +345,8 @@ impl<W: Write> Follows for Reader<W> {
         Self::write_event(self, event);
     }
 
-    fn known_of(&self, pid: u32) -> Known {
-        self.tracker.known_of(pid)
+    fn tracker(&self) -> &Tracker {
+        &self.tracker
     }
 
     fn resync(&mut self) -> &mut Resync {

@@ -26,11 +26,11 @@ impl Orderer {
         self.events.push(event);
     }
 
-    /// Hands on all events up to `cut_ns`, in the order of time; those of one time in the order they came.
-    pub(crate) fn release(&mut self, cut_ns: u64, mut emit: impl FnMut(Sideband)) {
+    /// Moves all events up to `cut_ns` to `released`, in the order of time; those of one time in the order they came.
+    pub(crate) fn release(&mut self, cut_ns: u64, released: &mut Vec<Sideband>) {
         self.events.sort_by_key(time_ns);
         let n = self.events.partition_point(|event| time_ns(event) <= cut_ns);
-        self.events.drain(..n).for_each(&mut emit);
+        released.extend(self.events.drain(..n));
     }
 }
 
@@ -62,11 +62,11 @@ mod tests {
             orderer.push(event);
         }
         let mut out = Vec::new();
-        orderer.release(20, |event| out.push(event));
+        orderer.release(20, &mut out);
         assert_eq!(out, [exit(10, 1), exit(10, 3), exit(20, 2)]);
         out.clear();
         orderer.push(exit(25, 4));
-        orderer.release(u64::MAX, |event| out.push(event));
+        orderer.release(u64::MAX, &mut out);
         assert_eq!(out, [exit(25, 4), exit(30, 0)]);
     }
 }

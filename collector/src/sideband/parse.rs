@@ -30,17 +30,43 @@ pub(crate) struct Records<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-impl Iterator for Records<'_> {
-    type Item = Body;
+/// A record, not looked into yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record<'a> {
+    kind: u32,
+    misc: u32,
+    body: &'a [u8],
+}
 
-    fn next(&mut self) -> Option<Body> {
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
         let mut header = Fields(self.bytes);
         let (kind, misc, size) = (header.u32()?, u32::from(header.u16()?), usize::from(header.u16()?));
         let body = self.bytes.get(8..size)?;
         self.bytes = self.bytes.get(size..)?;
-        Some(parse(kind, misc, body).unwrap_or(Body::Other))
+        Some(Record { kind, misc, body })
     }
 }
+
+impl Record<'_> {
+    /// What it says.
+    pub(crate) fn body(&self) -> Body {
+        parse(self.kind, self.misc, self.body).unwrap_or(Body::Other)
+    }
+
+    /// Of a mapping without code: whose it is, and when it was made.
+    pub(crate) fn data_mapping(&self) -> Option<(u32, u64)> {
+        let prot = Fields(self.body.get(PROT_AT..)?).u32().filter(|_| self.kind == bindings::PERF_RECORD_MMAP2)?;
+        let mut trailer = Fields(self.body.get(self.body.len().checked_sub(TRAILER_BYTES)?..)?.get(8..)?);
+        let pid = Fields(self.body).u32()?;
+        (prot & libc::PROT_EXEC.cast_unsigned() == 0).then_some((pid, trailer.u64()?))
+    }
+}
+
+/// Where the body of a `PERF_RECORD_MMAP2` has its protection.
+const PROT_AT: usize = 56;
 
 /// What follows each record: process and thread, time, CPU, event (`PERF_SAMPLE_TID | TIME | CPU | IDENTIFIER`).
 ///

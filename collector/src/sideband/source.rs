@@ -141,15 +141,15 @@ impl SidebandSource {
         self.cpus.iter().map(|source| source.event.as_fd())
     }
 
-    /// Reads all rings and hands on, in the order of time, the events up to `cut_ns`.
-    pub(crate) fn drain(&mut self, cut_ns: u64, emit: impl FnMut(Sideband)) {
+    /// Reads all rings and adds, in the order of time, the events up to `cut_ns`.
+    pub(crate) fn drain(&mut self, cut_ns: u64, events: &mut Vec<Sideband>) {
         for source in &mut self.cpus {
             self.bytes.clear();
             source.ring.drain(&mut self.bytes);
             source.take(&self.bytes, &mut self.orderer, &mut self.allowance, &mut self.lost);
         }
         self.allowance.forget();
-        self.orderer.release(cut_ns, emit);
+        self.orderer.release(cut_ns, events);
     }
 
     /// Asks the kernel how many records found no room. In a ring it says so with the next that does, if there is one.
@@ -213,8 +213,12 @@ impl CpuSource {
     }
 
     fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, allowance: &mut Allowance, lost: &mut SidebandLoss) {
-        for body in (Records { bytes }) {
-            match body {
+        for record in (Records { bytes }) {
+            // A flood of mappings is not even parsed.
+            if record.data_mapping().is_some_and(|(pid, time_ns)| allowance.leaves_out(pid, time_ns)) {
+                continue;
+            }
+            match record.body() {
                 Body::Lost(events) => {
                     lost.records += 1;
                     lost.events = lost.events.saturating_add(events);

@@ -27,8 +27,15 @@ pub(crate) struct Tracker {
     none: Mappings,
 }
 
-/// Until when it counted, and what was mapped.
-type Former = (u64, Mappings);
+/// What a process number had mapped.
+#[derive(Debug)]
+struct Former {
+    /// See [`Process::described_ns`].
+    described_ns: Option<u64>,
+    /// It counted up to then.
+    until_ns: u64,
+    mapped: Mappings,
+}
 
 /// Where a process has something mapped. Shared until one of the sharers changes it: a process that is forked only to exec
 /// copies nothing.
@@ -129,10 +136,10 @@ pub(crate) type RunningThreads = Vec<(u32, u64)>;
 /// What `/proc` showed of a process that exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// The process existed then, and nothing had been read yet.
+    /// The process existed then, and nothing had been read yet; 0 if nothing of what it has mapped was read.
     pub(crate) since_ns: u64,
     pub(crate) threads: RunningThreads,
-    /// Everything it has mapped had been read by then, and follows as events; `None` if it could not be read.
+    /// Everything it has mapped follows as events, and is taken to have been mapped from then on; `None` if it could not be read.
     pub(crate) described_ns: Option<u64>,
     /// What was known to be mapped before does not count any more, as events of it may have been lost.
     pub(crate) is_anew: bool,
@@ -167,8 +174,8 @@ impl Tracker {
     /// Profiles a process that exists.
     pub(crate) fn add(&mut self, pid: u32, seen: &Seen) {
         let process = self.processes.entry(pid).or_default();
-        let was_described = process.described_ns.is_some();
-        let former = (seen.is_anew || (seen.described_ns.is_some() && !was_described))
+        let described_ns = process.described_ns;
+        let former = (seen.is_anew || (seen.described_ns.is_some() && described_ns.is_none()))
             .then(|| Mappings { all: std::mem::take(&mut process.mapped.all), code: Arc::clone(&process.mapped.code) });
         process.latest.clear();
         process.has_missed = false;
@@ -181,8 +188,8 @@ impl Tracker {
         if process.threads.is_empty() {
             self.ended.push(pid);
         }
-        if let Some(former) = former.filter(|_| was_described) {
-            self.keep(pid, seen.since_ns, former);
+        if let Some(mapped) = former.filter(|_| described_ns.is_some()) {
+            self.keep(pid, Former { described_ns, until_ns: seen.since_ns, mapped });
         }
     }
 
@@ -200,10 +207,8 @@ impl Tracker {
     /// Where words of a sample's stack may point to beside that stack: where its process had something mapped. Nearly any four
     /// bytes point into a mapping of a 32-bit process that has much mapped, so it is where there was code for those.
     pub(crate) fn ranges(&self, sample: &Sample) -> &Arc<MappingRanges> {
-        let former = self.former.get(&sample.pid);
-        let former = former.and_then(|former| former.iter().find(|(until_ns, _)| sample.time_ns < *until_ns));
-        let mapped = match (former, self.processes.get(&sample.pid)) {
-            (Some((_, mapped)), _) => mapped,
+        let mapped = match (former_at(&self.former, sample.pid, sample.time_ns), self.processes.get(&sample.pid)) {
+            (Some(former), _) => &former.mapped,
             (None, Some(process)) => &process.mapped,
             (None, None) => &self.none,
         };
@@ -215,7 +220,7 @@ impl Tracker {
         // A sample may be a little behind the events: what has ended since the last look is kept until the next one.
         let seen_ns = std::mem::replace(&mut self.seen_ns, self.last_end_ns);
         self.former.retain(|_, former| {
-            former.retain(|(until_ns, _)| *until_ns > seen_ns);
+            former.retain(|former| former.until_ns > seen_ns);
             !former.is_empty()
         });
         for pid in self.ended.drain(..) {
@@ -228,6 +233,16 @@ impl Tracker {
     /// Processes of which nothing is told any more since they executed a program with other rights.
     pub(crate) fn n_left_by_exec(&self) -> u64 {
         self.n_left_by_exec
+    }
+
+    /// Whether all processes are profiled.
+    pub(crate) fn follows_all(&self) -> bool {
+        self.follows_all
+    }
+
+    /// Whether the process is profiled, as far as is known.
+    pub(crate) fn follows(&self, pid: u32) -> bool {
+        self.follows_all || self.knows(pid)
     }
 
     /// Whether there is something to know of the process.
@@ -258,11 +273,13 @@ impl Tracker {
         let mut is_full = false;
         if is_new {
             is_full = add_range(&mut process.mapped.all, mmap.start, end);
-        } else if let Some((_, former)) = former_at(self.former.get_mut(&mmap.pid), mmap.time_ns) {
+        } else if let Some(former) =
+            self.former.get_mut(&mmap.pid).and_then(|all| all.iter_mut().find(|former| mmap.time_ns < former.until_ns))
+        {
             // What `/proc` has shown already counted for samples before.
-            add_range(&mut former.all, mmap.start, end);
+            add_range(&mut former.mapped.all, mmap.start, end);
             if is_code {
-                add_range(&mut former.code, mmap.start, end);
+                add_range(&mut former.mapped.code, mmap.start, end);
             }
         }
         if is_code {
@@ -291,21 +308,23 @@ impl Tracker {
 
     fn comm(&mut self, comm: &Comm) -> Verdict {
         let Some(process) = self.known(comm.pid) else { return Verdict::Skip };
-        if comm.exec && comm.time_ns > process.since_ns {
+        if comm.exec && comm.time_ns <= process.since_ns {
+            self.replace_former(comm.pid, comm.time_ns, Some(comm.time_ns), Mappings::default());
+        } else if comm.exec {
             process.threads = FxHashMap::from_iter([(comm.pid, comm.time_ns)]);
             process.exec = Exec::Fresh;
-            process.described_ns = Some(comm.time_ns);
+            let described_ns = process.described_ns.replace(comm.time_ns);
             process.latest.clear();
             process.has_missed = false;
-            let former = std::mem::take(&mut process.mapped);
-            self.keep(comm.pid, comm.time_ns, former);
+            let mapped = std::mem::take(&mut process.mapped);
+            self.keep(comm.pid, Former { described_ns, until_ns: comm.time_ns, mapped });
         }
         Verdict::Keep
     }
 
     fn fork(&mut self, fork: &Fork) -> Verdict {
         let is_thread = fork.pid == fork.parent_pid;
-        let Some(parent) = self.known(fork.parent_pid) else {
+        let Some(parent) = known(&mut self.processes, self.follows_all, fork.parent_pid) else {
             // The number may have been that of a profiled process; but a command's own fork is no such case.
             let is_other = self.processes.get(&fork.pid).is_some_and(|process| process.since_ns < fork.time_ns);
             if !is_thread && is_other {
@@ -319,12 +338,16 @@ impl Tracker {
             }
             return Verdict::Keep;
         }
-        // A parent that was described after the fork may have executed another program in between.
-        let is_parent_known = parent.described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
+        // A parent that was described after the fork may have executed another program in between. What was known of it before
+        // counts for the fork.
+        let former = former_at(&self.former, fork.parent_pid, fork.time_ns);
+        let (described_ns, mapped) =
+            former.map_or((parent.described_ns, &parent.mapped), |former| (former.described_ns, &former.mapped));
+        let is_parent_known = described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
         let child = Process {
-            mapped: parent.mapped.clone(),
+            mapped: mapped.clone(),
             latest: parent.latest.clone(),
-            has_missed: parent.has_missed,
+            has_missed: parent.has_missed || former.is_some(),
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
             described_ns: is_parent_known.then_some(fork.time_ns),
@@ -333,6 +356,8 @@ impl Tracker {
         };
         if self.processes.get(&fork.pid).is_none_or(|described| fork.time_ns > described.since_ns) {
             self.replace(fork.pid, fork.time_ns, Some(child));
+        } else {
+            self.replace_former(fork.pid, fork.time_ns, child.described_ns, child.mapped);
         }
         Verdict::Keep
     }
@@ -343,15 +368,24 @@ impl Tracker {
             Some(new) => self.processes.insert(pid, new),
             None => self.processes.remove(&pid),
         };
-        if let Some(old) = old {
-            self.keep(pid, time_ns, old.mapped);
+        if let Some(Process { described_ns, mapped, .. }) = old {
+            self.keep(pid, Former { described_ns, until_ns: time_ns, mapped });
+        }
+    }
+
+    /// The same where `/proc` has shown the new process already.
+    fn replace_former(&mut self, pid: u32, time_ns: u64, described_ns: Option<u64>, mapped: Mappings) {
+        let Some(all) = self.former.get_mut(&pid) else { return };
+        if let Some((n, former)) = all.iter_mut().enumerate().find(|(_, former)| time_ns < former.until_ns) {
+            let until_ns = std::mem::replace(&mut former.until_ns, time_ns);
+            all.insert(n + 1, Former { described_ns, until_ns, mapped });
         }
     }
 
     /// Keeps what was mapped until now, for samples that are seen later.
-    fn keep(&mut self, pid: u32, until_ns: u64, mapped: Mappings) {
-        self.former.entry(pid).or_default().push((until_ns, mapped));
-        self.last_end_ns = self.last_end_ns.max(until_ns);
+    fn keep(&mut self, pid: u32, former: Former) {
+        self.last_end_ns = self.last_end_ns.max(former.until_ns);
+        self.former.entry(pid).or_default().push(former);
     }
 
     fn exit(&mut self, exit: &Exit) -> Verdict {
@@ -383,8 +417,8 @@ fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -
 }
 
 /// What a process number had mapped before, if that counts at this time.
-fn former_at(former: Option<&mut Vec<Former>>, time_ns: u64) -> Option<&mut Former> {
-    former?.iter_mut().find(|(until_ns, _)| time_ns < *until_ns)
+fn former_at(former: &FxHashMap<u32, Vec<Former>>, pid: u32, time_ns: u64) -> Option<&Former> {
+    former.get(&pid)?.iter().find(|former| time_ns < former.until_ns)
 }
 
 /// Adds a range; says whether there were too many.

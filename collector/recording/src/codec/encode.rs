@@ -10,8 +10,9 @@ use super::state::{
 use super::varint::{put, put_delta};
 use super::words::{Place, WordNumbers};
 use crate::error::Error;
+use crate::mapping_ranges::MappingRanges;
 use crate::model::{Abi, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
-use crate::scrub::{MappingRanges, Scrubber};
+use crate::scrub::Scrubber;
 use rustc_hash::FxHashMap;
 
 /// Where registers come without a chunk (mode `fp` of aarch64), so much above the stack pointer counts as stack: most

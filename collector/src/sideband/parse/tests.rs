@@ -40,7 +40,7 @@ fn inode(bytes: Bytes) -> Bytes {
 }
 
 fn all(bytes: &[u8]) -> Vec<Body> {
-    Records { bytes }.collect()
+    Records { bytes }.map(|record| record.body()).collect()
 }
 
 fn mapping(identity: FileIdentity) -> Body {
@@ -114,4 +114,18 @@ fn cut_rings_end() {
     let mut short = whole;
     short[6..8].copy_from_slice(&16u16.to_ne_bytes());
     assert_eq!(all(&short).first(), Some(&Body::Other));
+}
+
+/// Check that whose a mapping without code is can be read from its record, and of what is none that nothing is.
+#[test]
+fn mappings_without_code_are_told_apart() {
+    let place = |prot: u32| {
+        let place = Bytes(Vec::new()).u32(10).u32(11).u64(0x40_0000).u64(0x1000).u64(0x2000);
+        inode(place).u32(prot).u32(2).text(b"//anon")
+    };
+    let of = |bytes: &[u8]| Records { bytes }.next().and_then(|record| record.data_mapping());
+    assert_eq!(of(&place(3).record(bindings::PERF_RECORD_MMAP2, 0, 7)), Some((10, 1234)));
+    assert_eq!(of(&place(5).record(bindings::PERF_RECORD_MMAP2, 0, 7)), None);
+    assert_eq!(of(&place(3).record(bindings::PERF_RECORD_COMM, 0, 7)), None);
+    assert_eq!(of(&Bytes(Vec::new()).u32(10).record(bindings::PERF_RECORD_MMAP2, 0, 7)), None);
 }

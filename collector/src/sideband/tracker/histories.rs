@@ -59,6 +59,8 @@ struct Run {
     seen_ns: u64,
     /// Existed at the start, and have not had their turn yet.
     existing: Vec<u32>,
+    /// Had no thread that ran when they had their turn: nothing is known of what they did before.
+    ended: BTreeSet<u32>,
     pauses: [u8; 3],
 }
 
@@ -69,7 +71,8 @@ impl Run {
         machine.begin(false);
         let tracker = Tracker::new(about == About::Everything);
         let (steps, events, existing) = (steps.into_iter(), Vec::new(), Vec::new());
-        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0, existing, pauses: [0; 3] }
+        let (ended, pauses) = (BTreeSet::new(), [0; 3]);
+        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0, existing, ended, pauses }
     }
 
     fn steps(&mut self, n: u8) {
@@ -118,8 +121,9 @@ impl Run {
 
     fn describe_existing(&mut self, pid: u32, pauses: [u8; 3]) {
         if !self.describe(pid, None, pauses) {
-            let since_ns = self.now();
             let threads = self.read(pid, [0; 3]).map_or_else(Vec::new, |(threads, _)| threads);
+            self.ended.extend(threads.is_empty().then_some(pid));
+            let since_ns = if self.tracker.follows_all() { 0 } else { self.now() };
             self.tracker.add(pid, &Seen { since_ns, threads, ..Seen::default() });
         }
     }
@@ -152,7 +156,8 @@ impl Run {
     /// Threads that run, with times at which they did, and what one of them has mapped. Nothing if that has gone meanwhile.
     fn read(&mut self, pid: u32, pauses: [u8; 3]) -> Option<(RunningThreads, BTreeSet<u64>)> {
         self.steps(pauses[0]);
-        let listed: Vec<u32> = self.machine.processes.get(&pid)?.threads.keys().copied().collect();
+        let mut listed: Vec<u32> = self.machine.processes.get(&pid)?.threads.keys().copied().collect();
+        listed.sort_by_key(|&tid| tid == pid);
         let runs = |machine: &Machine, tid| {
             machine.processes.get(&pid).is_some_and(|process| process.is(tid, Thread::Running))
         };
@@ -227,8 +232,8 @@ impl Run {
 
     fn assert_not_forgotten(&self) {
         for (&pid, process) in &self.past[usize::try_from(self.seen_ns).unwrap()].processes {
-            let is_known =
-                !process.is_followed || !process.runs() || self.existing.contains(&pid) || self.tracker.knows(pid);
+            let is_told = process.is_followed && process.runs() && !self.ended.contains(&pid);
+            let is_known = !is_told || self.existing.contains(&pid) || self.tracker.knows(pid);
             assert!(is_known, "{pid} is not known at {}", self.seen_ns);
         }
     }

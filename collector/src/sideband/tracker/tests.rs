@@ -228,6 +228,28 @@ fn late_mappings_count_for_earlier_samples() {
     assert!(tracker.ranges(&at(10, 20)).is_empty());
 }
 
+/// Check that a process that was forked before `/proc` was read again of its parent has what the parent had then.
+#[test]
+fn children_have_what_their_parent_had() {
+    let mut tracker = Tracker::new(true);
+    tracker.add(10, &seen(10, 0));
+    apply(&mut tracker, &[mmap_at(1, 10, 0x1000)]);
+    tracker.add(10, &Seen { is_anew: true, ..seen(10, 20) });
+    apply(&mut tracker, &[fork_at(15, 10, 11, 11), fork_at(25, 10, 12, 12)]);
+    assert_eq!((tracker.known_of(11), tracker.known_of(12)), (Known::Some, Known::All));
+    let of = |pid| tracker.ranges(&at(pid, 30)).iter().count();
+    assert_eq!((of(11), of(12)), (1, 0));
+}
+
+/// Check that a process that has executed a program and ended before its turn to be described has what its events tell.
+#[test]
+fn ended_processes_have_what_was_told() {
+    let mut tracker = Tracker::new(true);
+    tracker.add(10, &Seen::default());
+    apply(&mut tracker, &[exec(10, 5), mmap_at(6, 10, 0x1000), exit_at(7, 10, 10)]);
+    assert_eq!((tracker.known_of(10), tracker.ranges(&at(10, 6)).iter().count()), (Known::All, 1));
+}
+
 /// Check that what was mapped in the place of code, and was not told, is written once as no code, elsewhere not at all, and that
 /// the process is then to be described, unless it executes another program.
 #[test]
