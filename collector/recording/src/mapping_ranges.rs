@@ -225,28 +225,29 @@ mod tests {
     /// Check that many ranges, in many blocks, are what they would be page by page.
     #[test]
     fn blocks_change_nothing() {
-        const PAGES: u64 = 4096;
-        let (mut ranges, mut pages) = (MappingRanges::new(), vec![false; PAGES as usize]);
-        let mut random = 1_u64;
-        let mut next = |below: u64| {
+        const PAGES: usize = 4096;
+        let (mut ranges, mut pages) = (MappingRanges::new(), vec![false; PAGES]);
+        let mut random = 1_usize;
+        let mut next = |below: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 33) % below
         };
         for n in 0..20_000 {
-            let (start, is_added) = (next(PAGES), next(3) > 0);
+            let (first, is_added) = (next(PAGES), next(3) > 0);
             // One in a hundred is long enough for several blocks.
-            let end = (start + 1 + next(if n % 100 == 0 { PAGES / 4 } else { 2 })).min(PAGES);
-            assert_eq!(ranges.overlaps(start, end), pages[start as usize..end as usize].contains(&true));
-            assert_eq!(ranges.covers(start, end), !pages[start as usize..end as usize].contains(&false));
+            let changed = first..(first + 1 + next(if n % 100 == 0 { PAGES / 4 } else { 2 })).min(PAGES);
+            let (start, end) = (changed.start as u64, changed.end as u64);
+            assert_eq!(ranges.overlaps(start, end), pages[changed.clone()].contains(&true));
+            assert_eq!(ranges.covers(start, end), !pages[changed.clone()].contains(&false));
             if is_added {
                 ranges.insert(start, end)
             } else {
                 ranges.remove(start, end)
             }
-            pages[start as usize..end as usize].fill(is_added);
+            pages[changed].fill(is_added);
             assert_eq!(ranges.contains(start), is_added);
             if n % 500 == 0 {
-                assert!((0..PAGES).all(|page| ranges.contains(page) == pages[page as usize]));
+                assert!(pages.iter().enumerate().all(|(page, &is_in)| ranges.contains(page as u64) == is_in));
                 let all: Vec<_> = ranges.iter().collect();
                 assert_eq!(ranges.len(), all.len());
                 assert!(all.iter().all(|&(start, end)| start < end) && all.is_sorted_by(|a, b| a.1 < b.0));

@@ -1,7 +1,10 @@
 //! What fpprof is to withstand.
 
 use crate::goal::{Goal, How};
-use crate::{churn, clock, crash, files, fuzzed, many, mutants, object, rights, ring, same, sources, stop};
+use crate::{
+    churn, clock, crash, files, fuzzed, many, mutants, neighbour, object, rights, ring, same, soak, sources, starved,
+    stop,
+};
 
 const fn goal(id: &'static str, what: &'static str, goal: &'static str, how: How) -> Goal {
     Goal { id, what, goal, how }
@@ -64,7 +67,12 @@ pub(crate) const GOALS: &[Goal] = &[
         "recorder and report take at most 256 MB each",
         How::Measured(many::measure),
     ),
-    goal("R10", "hours of recording without end", "memory, files and maps do not grow", How::NotBuilt),
+    goal(
+        "R10",
+        "`record -a` for long (`--soak`) while programs and threads come and go, and programs' files are replaced and deleted",
+        "at most 64 MB, growing by at most 1 MB an hour; descriptors do not grow; each tick is accounted for",
+        How::Measured(soak::measure),
+    ),
     goal(
         "R11",
         "a program in another time namespace, recorded from outside and from inside",
@@ -91,7 +99,12 @@ pub(crate) const GOALS: &[Goal] = &[
         "report, JSON, HTML, SVG and folded stacks have the same bytes",
         How::Measured(same::measure),
     ),
-    goal("R17", "too little CPU for the recorder", "it samples less often and says so", How::NotBuilt),
+    goal(
+        "R17",
+        "`record -a -F 4999` beside 100 programs that compute",
+        "each tick is accounted for, lost ones too, and it ends by itself",
+        How::Measured(starved::measure),
+    ),
     goal(
         "S1",
         "the rights of every thread that has BPF or perf descriptors open, while root records",
@@ -136,7 +149,12 @@ pub(crate) const GOALS: &[Goal] = &[
         "bounded names; 256 MB and 4 s of CPU a file",
         How::Tests(files::SYMBOLS),
     ),
-    goal("S10", "a user who starts thousands of programs a second", "others keep their samples", How::NotBuilt),
+    goal(
+        "S10",
+        "a program, while another user starts 500 programs of his as fast as he can and maps memory and code without end",
+        "at least 80 % of the samples a CPU second, and of the complete stacks, that it has alone",
+        How::Measured(neighbour::measure),
+    ),
     goal(
         "S11",
         "programs that forbid others to look into them: by an ordinary user, and by root with defaults",

@@ -16,13 +16,16 @@ mod goal;
 mod goals;
 mod many;
 mod mutants;
+mod neighbour;
 mod object;
 mod place;
 mod process;
 mod rights;
 mod ring;
 mod same;
+mod soak;
 mod sources;
+mod starved;
 mod stop;
 mod storm;
 mod suite;
@@ -55,6 +58,9 @@ struct Args {
     /// Seconds of the storm of processes (R8)
     #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(30..=3600))]
     seconds: u64,
+    /// Seconds of the recording that goes on and on (R10)
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(60..=86400))]
+    soak: u64,
     /// Damaged files of perf's (R4)
     #[arg(long, default_value_t = 10_000)]
     mutants: u32,
@@ -75,8 +81,12 @@ enum Part {
     Mutants,
     /// Work a little, with many others.
     Spin,
+    /// Start programs, as many as can be.
+    Start,
     /// Make processes, threads and mappings.
     Storm,
+    /// Start programs from files that are replaced.
+    Upgrades,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -86,11 +96,13 @@ fn main() -> anyhow::Result<ExitCode> {
             Part::Cost => return cost::run(&args.words),
             Part::Mutants => mutants::run(&args.words)?,
             Part::Spin => storm::spin(&args.words)?,
+            Part::Start => neighbour::start(&args.words)?,
             Part::Storm => storm::run(&args.words)?,
+            Part::Upgrades => soak::upgrade(&args.words)?,
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let sizes = Sizes { storm_seconds: args.seconds, mutants: args.mutants };
+    let sizes = Sizes { storm_seconds: args.seconds, soak_seconds: args.soak, mutants: args.mutants };
     let place = Place::new(args.fpprof.as_deref(), sizes)?;
     let is_chosen =
         |goal: &&Goal| args.goals.is_empty() || args.goals.iter().any(|id| id.eq_ignore_ascii_case(goal.id));

@@ -9,6 +9,7 @@ use std::process::Command;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) storm_seconds: u64,
+    pub(crate) soak_seconds: u64,
     pub(crate) mutants: u32,
 }
 
@@ -40,6 +41,10 @@ impl Place {
     /// A directory that goes when it is no longer needed.
     pub(crate) fn dir(&self) -> anyhow::Result<tempfile::TempDir> {
         Ok(tempfile::tempdir_in(self.target.join("reliability"))?)
+    }
+
+    pub(crate) fn this(&self) -> &Path {
+        &self.this
     }
 
     pub(crate) fn fpprof(&self) -> Command {

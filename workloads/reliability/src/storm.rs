@@ -16,13 +16,14 @@ const STARTERS: u64 = 2;
 /// Larger than whatever the allocator keeps: each is a mapping of its own.
 const MAPPING: usize = 64 << 20;
 
-fn seconds(words: &[OsString]) -> anyhow::Result<Duration> {
+/// The first of a part's words.
+pub(crate) fn seconds(words: &[OsString]) -> anyhow::Result<Duration> {
     let seconds = words.first().and_then(|word| word.to_str()).context("how many seconds?")?;
     Ok(Duration::from_secs(seconds.parse()?))
 }
 
 /// Does something so often a second; what was missed is not made up for. Gives how often it was done.
-fn at_rate(rate: u64, end: Instant, mut work: impl FnMut() -> std::io::Result<()>) -> std::io::Result<u64> {
+pub(crate) fn at_rate(rate: u64, end: Instant, mut work: impl FnMut() -> std::io::Result<()>) -> std::io::Result<u64> {
     let (step, mut next, mut n) = (Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX), Instant::now(), 0);
     while Instant::now() < end {
         work()?;
