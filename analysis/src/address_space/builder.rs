@@ -1,7 +1,7 @@
 //! From process events to a timeline: one sweep in the order of time.
 
 use super::event::Event;
-use super::files::FileTable;
+use super::files::{Embedded, FileTable, SharedBytes};
 use super::sampled::Sampled;
 use super::timeline::{Backing, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
 use super::window::Window;
@@ -56,6 +56,7 @@ pub struct Builder {
     /// `None` where every moment counts.
     sampled: Option<Sampled>,
     files: FileTable,
+    contents: SharedBytes,
     comm_index: FxHashMap<Vec<u8>, CommIx>,
     live: FxHashMap<u32, Live>,
     free_logs: Vec<u32>,
@@ -94,6 +95,7 @@ impl Builder {
             window: Window::new(n_events),
             sampled,
             files: FileTable::default(),
+            contents: SharedBytes::default(),
             comm_index: FxHashMap::default(),
             live: FxHashMap::default(),
             free_logs: Vec::new(),
@@ -109,7 +111,9 @@ impl Builder {
             Sideband::Fork(fork) => Some(Event::Fork(*fork)),
             Sideband::Exit(exit) => Some(Event::Exit(*exit)),
             Sideband::Module(module) => {
-                self.timeline.embedded.push(module.clone());
+                let bytes = self.contents.share(&module.bytes);
+                let (path, identity) = (module.path.clone(), module.identity);
+                self.timeline.embedded.push(Embedded { path, identity, bytes });
                 None
             }
         };
@@ -133,7 +137,8 @@ impl Builder {
             return None;
         }
         self.timeline.files = self.files.into_files();
-        self.timeline.jit_codes = Arc::new(JitCodes::read(&self.timeline.embedded));
+        self.timeline.jit_codes =
+            Arc::new(JitCodes::read(self.timeline.embedded.iter().map(|module| (&*module.path, &*module.bytes))));
         Some(self.timeline)
     }
 

@@ -1,7 +1,9 @@
 //! The distinct files that were mapped.
 
 use fpprof_recording::model::FileIdentity;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 /// Index of a [`MappedFile`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,8 +37,44 @@ impl MappedFile {
     }
 }
 
+/// A file whose bytes are in the recording.
+#[derive(Debug)]
+pub struct Embedded {
+    /// See [`MappedFile::path`]; else what these bytes are, such as the table of a process's compiled code.
+    pub path: Vec<u8>,
+    /// See [`MappedFile::identity`].
+    pub identity: FileIdentity,
+    /// Shared by all that have the same.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Embedded {
+    /// Whether these are the bytes of a mapped file: the same device, inode and build id, by the same name where there is
+    /// no inode. A build id alone is not enough: its owner chooses it, and could lend these bytes to the processes of other
+    /// users. There is one vDSO for each name.
+    pub(crate) fn is(&self, file: &MappedFile) -> bool {
+        match (self.path == file.path, file.identity.inode) {
+            (true, _) if is_vdso(&file.path) => true,
+            (false, 0) => false,
+            _ => self.identity == file.identity,
+        }
+    }
+}
+
+/// The same bytes once: of a program that is deleted and written anew all files may be alike.
+#[derive(Debug, Default)]
+pub(super) struct SharedBytes(FxHashMap<u64, Arc<[u8]>>);
+
+impl SharedBytes {
+    pub(super) fn share(&mut self, bytes: &[u8]) -> Arc<[u8]> {
+        let known = self.0.entry(FxBuildHasher.hash_one(bytes)).or_insert_with(|| bytes.into());
+        // Others may have the same hash.
+        if **known == *bytes { Arc::clone(known) } else { bytes.into() }
+    }
+}
+
 /// Whether this is what the kernel gives to every process: the vDSO, and that of 32-bit processes.
-pub(crate) fn is_vdso(path: &[u8]) -> bool {
+fn is_vdso(path: &[u8]) -> bool {
     path == b"[vdso]" || path == b"[vdso32]"
 }
 
@@ -78,5 +116,19 @@ impl FileTable {
 
     pub(super) fn into_files(self) -> Vec<MappedFile> {
         self.files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the same bytes are kept once, and others not in their place.
+    #[test]
+    fn the_same_bytes_are_kept_once() {
+        let mut shared = SharedBytes::default();
+        let [first, other, again] = [&b"\x7fELF 1"[..], b"\x7fELF 2", b"\x7fELF 1"].map(|bytes| shared.share(bytes));
+        assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &other));
+        assert_eq!((&*first, &*other), (&b"\x7fELF 1"[..], &b"\x7fELF 2"[..]));
     }
 }

@@ -24,8 +24,7 @@ mod window;
 
 pub use builder::Builder;
 pub use content::{Contents, SpaceMapping};
-pub(crate) use files::is_vdso;
-pub use files::{FileIx, MappedFile};
+pub use files::{Embedded, FileIx, MappedFile};
 pub use sampled::Sampled;
 pub use timeline::{CommIx, Place, ProcessIx, SpaceKey, Timeline};
 

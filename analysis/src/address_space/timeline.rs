@@ -1,10 +1,9 @@
 //! Look-up of a sample's process, name and address space by time.
 
-use super::MappedFile;
 use super::files::FileIx;
+use super::{Embedded, MappedFile};
 use crate::symbols::JitCodes;
 use fpprof_recording::compiled::Compiled;
-use fpprof_recording::model::ModuleBytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -85,7 +84,7 @@ pub struct Timeline {
     pub(super) process_pids: Vec<u32>,
     pub(super) process_comms: Vec<Option<CommIx>>,
     pub(super) files: Vec<MappedFile>,
-    pub(super) embedded: Vec<ModuleBytes>,
+    pub(super) embedded: Vec<Embedded>,
     pub(super) jit_codes: Arc<JitCodes>,
     pub(super) n_impossible: u64,
     pub(super) n_left_by_exec: u64,
@@ -136,7 +135,7 @@ impl Timeline {
 
     /// Modules whose bytes are in the recording.
     #[must_use]
-    pub fn embedded(&self) -> &[ModuleBytes] {
+    pub fn embedded(&self) -> &[Embedded] {
         &self.embedded
     }
 

@@ -3,8 +3,8 @@
 use super::identity::{Verified, verify};
 use super::unwind_sections::unwind_sections;
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
-use crate::address_space::{FileIx, MappedFile, Timeline, is_vdso};
-use fpprof_recording::model::{BuildId, FileIdentity, Meta};
+use crate::address_space::{Embedded, FileIx, MappedFile, Timeline};
+use fpprof_recording::model::{BuildId, Meta};
 use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 #[derive(Debug)]
 pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
-    embedded: Vec<Embedded>,
+    embedded: &'a [Embedded],
     resolver: &'a dyn Resolver,
     /// Nanoseconds from the recording's clock to 1970, where the recording says.
     unix_offset_ns: Option<i128>,
@@ -42,14 +42,6 @@ pub enum Location<'a> {
     Path(&'a Path),
     /// In the recording.
     Bytes(&'a [u8]),
-}
-
-/// A module whose bytes are in the recording.
-#[derive(Debug)]
-struct Embedded {
-    path: Vec<u8>,
-    identity: FileIdentity,
-    bytes: Arc<[u8]>,
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +73,9 @@ impl<'a> ModuleTable<'a> {
     #[must_use]
     pub fn new(timeline: &'a Timeline, meta: &Meta, resolver: &'a dyn Resolver) -> Self {
         let files = timeline.files();
-        let embedded = timeline.embedded().iter().map(|module| Embedded {
-            path: module.path.clone(),
-            identity: module.identity,
-            bytes: module.bytes.as_slice().into(),
-        });
         Self {
             files,
-            embedded: embedded.collect(),
+            embedded: timeline.embedded(),
             resolver,
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
@@ -282,18 +269,5 @@ impl Modules for ModuleTable<'_> {
         }
         all.insert(key, is_there.then(|| Box::from(&*code)));
         is_there
-    }
-}
-
-impl Embedded {
-    /// Whether these are the bytes of a mapped file: the same device, inode and build id, by the same name where there is
-    /// no inode. A build id alone is not enough: its owner chooses it, and could lend these bytes to the processes of other
-    /// users. There is one vDSO for each name.
-    fn is(&self, file: &MappedFile) -> bool {
-        match (self.path == file.path, file.identity.inode) {
-            (true, _) if is_vdso(&file.path) => true,
-            (false, 0) => false,
-            _ => self.identity == file.identity,
-        }
     }
 }

@@ -3,7 +3,6 @@
 use super::demangle::demangle;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, PREFIX_BYTES};
-use fpprof_recording::model::ModuleBytes;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -51,21 +50,21 @@ struct History {
 }
 
 impl JitCodes {
-    /// Reads the dumps among the modules of a recording.
+    /// Reads the dumps among the modules of a recording: their paths and bytes.
     #[must_use]
-    pub(crate) fn read(modules: &[ModuleBytes]) -> Self {
+    pub(crate) fn read<'a>(modules: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut codes = Self::default();
         let mut loads: FxHashMap<u32, Vec<Load>> = FxHashMap::default();
         // Dumps are taken in pieces, as they grew: code that moves may have been loaded in an earlier one.
         let mut known: FxHashMap<u32, FxHashMap<u64, JitCode>> = FxHashMap::default();
         let (mut n_loads, mut n_strange) = (0usize, 0u64);
         let mut timeless = BTreeSet::new();
-        for module in modules {
-            let Some(Compiled::JitDump(pid)) = Compiled::of_path(&module.path) else { continue };
+        for (path, bytes) in modules {
+            let Some(Compiled::JitDump(pid)) = Compiled::of_path(path) else { continue };
             let of_process = loads.entry(pid).or_default();
             let before = of_process.len();
             let room = MAX_LOADS.saturating_sub(n_loads);
-            let read = codes.read_dump(&module.bytes, of_process, known.entry(pid).or_default(), room);
+            let read = codes.read_dump(bytes, of_process, known.entry(pid).or_default(), room);
             n_loads = n_loads.saturating_add(of_process.len().saturating_sub(before));
             n_strange = n_strange.saturating_add(read.n_strange);
             if read.is_timeless && timeless.insert(pid) {

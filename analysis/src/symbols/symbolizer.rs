@@ -193,7 +193,7 @@ pub fn kernel_symbols(
     this_machine: Option<&dyn Resolver>,
 ) -> Result<KernelSymbols, KernelMissing> {
     if let Some(embedded) = timeline.embedded().iter().find(|module| module.path == KERNEL_SYMBOLS_PATH) {
-        return KernelSymbols::read(embedded.bytes.as_slice());
+        return KernelSymbols::read(&*embedded.bytes);
     }
     let resolver = this_machine.ok_or(KernelMissing::OtherKernel)?;
     let symbols = KernelSymbols::read(super::open_kernel_symbols(meta, resolver)?)?;

@@ -1,5 +1,5 @@
 use super::*;
-use fpprof_recording::model::FileIdentity;
+use fpprof_recording::model::{FileIdentity, ModuleBytes};
 use proptest::prelude::*;
 
 fn header(flags: u64) -> Vec<u8> {
@@ -31,9 +31,13 @@ fn moved(time_ns: u64, old: u64, new: u64, bytes: u64, index: u64) -> Vec<u8> {
     record(CODE_MOVE, time_ns, &[new, old, new, bytes, index], b"")
 }
 
+fn read(modules: &[ModuleBytes]) -> JitCodes {
+    JitCodes::read(modules.iter().map(|module| (&*module.path, &*module.bytes)))
+}
+
 fn codes(flags: u64, records: &[Vec<u8>]) -> JitCodes {
     let bytes = [header(flags), records.concat()].concat();
-    JitCodes::read(&[ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes }])
+    read(&[ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes }])
 }
 
 /// Check that a dump that was taken in pieces is one: code may move that was loaded in an earlier piece, and what is to be
@@ -46,9 +50,9 @@ fn pieces_are_one_dump() {
         identity: FileIdentity::default(),
         bytes: [&header(flags), record].concat(),
     };
-    let codes = JitCodes::read(&[piece(0, &first), piece(0, &second)]);
+    let codes = read(&[piece(0, &first), piece(0, &second)]);
     assert_eq!(names(&codes, &[(0x1000, 15), (0x1000, 25), (0x2000, 25)]), ["f", "", "f"]);
-    assert_eq!(JitCodes::read(&[piece(1, &first), piece(1, &second)]).warnings().len(), 1);
+    assert_eq!(read(&[piece(1, &first), piece(1, &second)]).warnings().len(), 1);
 }
 
 fn names(codes: &JitCodes, wanted: &[(u64, u64)]) -> Vec<String> {
@@ -100,7 +104,7 @@ fn hostile_records_are_left_out() {
         let cut = codes(0, &[good.clone(), good[..n].to_vec()]);
         assert_eq!((names(&cut, &[(0x1000, 1)]), cut.warnings().len()), (vec!["good".to_owned()], 1), "{n}");
     }
-    let none = JitCodes::read(&[ModuleBytes {
+    let none = read(&[ModuleBytes {
         path: b"[jitdump 7]".to_vec(),
         identity: FileIdentity::default(),
         bytes: header(0)[..39].to_vec(),
@@ -135,7 +139,7 @@ proptest! {
     fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), is_one: bool) {
         let bytes = if is_one { [header(0), bytes].concat() } else { bytes };
         let module = ModuleBytes { path: b"[jitdump 7]".to_vec(), identity: FileIdentity::default(), bytes };
-        let codes = JitCodes::read(&[module]);
+        let codes = read(&[module]);
         prop_assert!(codes.find(7, 0x1000, 1).is_none_or(|code| codes.name(code).is_some()));
     }
 }
