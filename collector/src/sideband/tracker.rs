@@ -338,19 +338,15 @@ impl Tracker {
             }
             return Verdict::Keep;
         }
-        // A parent that was described after the fork may have executed another program in between. What was known of it before
-        // counts for the fork.
-        let former = former_at(&self.former, fork.parent_pid, fork.time_ns);
-        let (described_ns, mapped) =
-            former.map_or((parent.described_ns, &parent.mapped), |former| (former.described_ns, &former.mapped));
-        let is_parent_known = described_ns.is_some_and(|described_ns| described_ns <= fork.time_ns);
+        let all_former = self.former.get(&fork.parent_pid).map_or(&[][..], Vec::as_slice);
+        let (mapped, is_known, is_exact) = parent.at_fork(all_former, fork.time_ns);
         let child = Process {
-            mapped: mapped.clone(),
+            mapped,
             latest: parent.latest.clone(),
-            has_missed: parent.has_missed || former.is_some(),
+            has_missed: parent.has_missed || !is_exact,
             threads: FxHashMap::from_iter([(fork.tid, fork.time_ns)]),
             since_ns: fork.time_ns,
-            described_ns: is_parent_known.then_some(fork.time_ns),
+            described_ns: is_known.then_some(fork.time_ns),
             exec: Exec::Done,
             is_anew: false,
         };
@@ -414,6 +410,28 @@ fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -
         return Some(processes.entry(pid).or_insert_with(unheard_of));
     }
     processes.get_mut(&pid)
+}
+
+impl Process {
+    /// What a child has at its fork, at least; whether that is all, and whether it is no more.
+    ///
+    /// A parent that was described after the fork may have executed another program in between: what it had before counts.
+    /// While `/proc` was read anew it had something of both.
+    fn at_fork(&self, former: &[Former], fork_ns: u64) -> (Mappings, bool, bool) {
+        let is_known = |described_ns: Option<u64>| described_ns.is_some_and(|described_ns| described_ns <= fork_ns);
+        let is_being_read = self.described_ns.is_some_and(|described_ns| fork_ns < described_ns);
+        if let Some(former) = former.iter().find(|former| fork_ns < former.until_ns) {
+            return (former.mapped.clone(), is_known(former.described_ns), false);
+        }
+        let mut mapped = self.mapped.clone();
+        let is_before = |former: &&Former| former.until_ns == self.since_ns && former.described_ns.is_some();
+        let before = former.last().filter(is_before).filter(|_| is_being_read);
+        if let Some(Former { mapped: before, .. }) = before {
+            before.all.iter().for_each(|(start, end)| _ = add_range(&mut mapped.all, start, end));
+            before.code.iter().for_each(|(start, end)| _ = add_range(&mut mapped.code, start, end));
+        }
+        (mapped, is_known(self.described_ns) || before.is_some(), before.is_none())
+    }
 }
 
 /// What a process number had mapped before, if that counts at this time.

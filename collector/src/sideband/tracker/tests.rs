@@ -228,17 +228,17 @@ fn late_mappings_count_for_earlier_samples() {
     assert!(tracker.ranges(&at(10, 20)).is_empty());
 }
 
-/// Check that a process that was forked before `/proc` was read again of its parent has what the parent had then.
+/// Check that a process that was forked before or while `/proc` was read again of its parent has what the parent had then.
 #[test]
 fn children_have_what_their_parent_had() {
     let mut tracker = Tracker::new(true);
     tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap_at(1, 10, 0x1000)]);
-    tracker.add(10, &Seen { is_anew: true, ..seen(10, 20) });
-    apply(&mut tracker, &[fork_at(15, 10, 11, 11), fork_at(25, 10, 12, 12)]);
-    assert_eq!((tracker.known_of(11), tracker.known_of(12)), (Known::Some, Known::All));
-    let of = |pid| tracker.ranges(&at(pid, 30)).iter().count();
-    assert_eq!((of(11), of(12)), (1, 0));
+    tracker.add(10, &Seen { is_anew: true, described_ns: Some(24), ..seen(10, 20) });
+    let forks = [(15, 11), (22, 12), (25, 13)].map(|(time_ns, pid)| fork_at(time_ns, 10, pid, pid));
+    apply(&mut tracker, &forks);
+    assert_eq!([11, 12, 13].map(|pid| tracker.known_of(pid)), [Known::Some, Known::Some, Known::All]);
+    assert_eq!([11, 12, 13].map(|pid| tracker.ranges(&at(pid, 30)).iter().count()), [1, 1, 0]);
 }
 
 /// Check that a process that has executed a program and ended before its turn to be described has what its events tell.
