@@ -55,7 +55,7 @@ impl Existing {
                 description.tell(reader, pid);
             } else {
                 let seen = undescribed(pid);
-                // All its events count: it may have executed a program, and ended, since they are told.
+                // All its events count: it may have executed a program and ended since the recording began.
                 let since_ns = if reader.tracker().follows_all() { 0 } else { seen.since_ns };
                 reader.add(pid, &Seen { since_ns, ..seen });
                 self.n_unreadable += 1;
@@ -83,8 +83,8 @@ pub(crate) fn undescribed(pid: u32) -> Seen {
 pub(crate) enum Due {
     /// As from now on.
     Anew(u32),
-    /// As from the time of a sample, since nothing told what it had mapped by then: only if it still has something where
-    /// that was taken, as it may have executed another program since.
+    /// As from the time of a sample, since nothing told what it had mapped by then. Only if something is still mapped at the
+    /// sampled instruction: the process may have executed another program since.
     Sampled { pid: u32, time_ns: u64, ip: Option<u64> },
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Resync {
     described: Option<FxHashSet<u32>>,
     /// Processes without a description that were looked for since the last [`Resync::note`].
     tried: FxHashSet<u32>,
-    /// When processes of which not all is known were described last, if that was a moment ago.
+    /// When each process that is described again and again was last, if less than [`AGAIN_NS`] ago.
     again: FxHashMap<u32, u64>,
     /// For describing again.
     credit: Credit,
@@ -120,7 +120,7 @@ pub(crate) struct Resync {
 /// One part in so many of the time may be spent on a user's processes, and so much at once.
 const SHARE: u64 = 20;
 const AT_ONCE_NS: u64 = 50_000_000;
-/// A process of which not all is known is described so often at most.
+/// A process of which not all mappings are known is described this long after the last time at the earliest.
 const AGAIN_NS: u64 = 100_000_000;
 /// What a mapping or a thread that is told costs at least, so that a user has 5,000 of them written a second.
 const EVENT_NS: u64 = 10_000;
@@ -193,8 +193,8 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     reader.resync().charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
-/// Describes a process that nothing is known of when it forks another: what that is then known to have may not be there to be read
-/// when it is sampled.
+/// Describes a process of which nothing is known when it forks another. The child may have executed a program before it can be
+/// described itself, but has what its parent has.
 pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     let Sideband::Fork(Fork { time_ns, pid, parent_pid, .. }) = *event else { return };
     let is_unknown = |tracker: &Tracker| tracker.follows(parent_pid) && tracker.known_of(parent_pid) == Known::Nothing;
@@ -348,11 +348,15 @@ mod tests {
     use fpprof_recording::model::FpFrame;
 
     /// What was told, in one word each.
-    struct Told(Vec<String>, Resync, Tracker);
+    struct Told {
+        words: Vec<String>,
+        resync: Resync,
+        tracker: Tracker,
+    }
 
     impl Default for Told {
         fn default() -> Self {
-            Self(Vec::new(), Resync::default(), Tracker::new(true))
+            Self { words: Vec::new(), resync: Resync::default(), tracker: Tracker::new(true) }
         }
     }
 
@@ -360,12 +364,12 @@ mod tests {
         fn add(&mut self, pid: u32, seen: &Seen) {
             assert!(seen.described_ns.is_some());
             assert!(seen.threads.iter().any(|&(tid, ran_ns)| tid == pid && ran_ns >= seen.since_ns));
-            self.0.push(format!("add {pid}"));
-            self.2.add(pid, seen);
+            self.words.push(format!("add {pid}"));
+            self.tracker.add(pid, seen);
         }
 
         fn write_event(&mut self, event: Sideband) {
-            self.0.push(match event {
+            self.words.push(match event {
                 Sideband::Comm(comm) => format!("comm {} {}", comm.tid, comm.exec),
                 Sideband::Fork(_) => "thread".to_owned(),
                 Sideband::Mmap(mmap) if mmap.path.ends_with(b"libc.so.6") => "libc".to_owned(),
@@ -374,11 +378,11 @@ mod tests {
         }
 
         fn tracker(&self) -> &Tracker {
-            &self.2
+            &self.tracker
         }
 
         fn resync(&mut self) -> &mut Resync {
-            &mut self.1
+            &mut self.resync
         }
     }
 
@@ -445,7 +449,7 @@ mod tests {
         let (own, mut child) = (std::process::id(), child.unwrap());
         let mut existing = Existing::new([own, child.id(), own]);
         let mut told = Told::default();
-        let adds = |told: &Told| told.0.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>();
+        let adds = |told: &Told| told.words.iter().filter(|word| word.starts_with("add")).cloned().collect::<Vec<_>>();
         for expected in [vec![own], vec![own, child.id()], vec![own, child.id()]] {
             existing.describe(&mut told, Some(5), Duration::ZERO);
             assert_eq!(adds(&told), expected.iter().map(|pid| format!("add {pid}")).collect::<Vec<_>>());
@@ -462,18 +466,18 @@ mod tests {
         let own = std::process::id();
         let mut told = Told::default();
         describe_due(&mut told, Due::Anew(own));
-        assert_eq!(told.0[..2], [format!("add {own}"), format!("comm {own} true")]);
-        assert!(told.0.contains(&"libc".to_owned()), "{:?}", told.0);
+        assert_eq!(told.words[..2], [format!("add {own}"), format!("comm {own} true")]);
+        assert!(told.words.contains(&"libc".to_owned()), "{:?}", told.words);
         // 2 is the parent of the kernel's threads, where there is such a process.
         for other in [2, u32::MAX] {
             let mut told = Told::default();
             describe_due(&mut told, Due::Anew(other));
-            assert!(told.0.is_empty(), "{other}: {:?}", told.0);
+            assert!(told.words.is_empty(), "{other}: {:?}", told.words);
         }
         if is_kernel_thread(2) {
             let mut told = Told::default();
             describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5, ip: None });
-            assert_eq!(told.0, ["add 2", "comm 2 false"]);
+            assert_eq!(told.words, ["add 2", "comm 2 false"]);
         }
     }
 
@@ -485,7 +489,7 @@ mod tests {
         for (ip, is_told) in [(None, true), (Some(here), true), (Some(0x1000), false)] {
             let mut told = Told::default();
             describe_due(&mut told, Due::Sampled { pid: own, time_ns: 5, ip });
-            assert_eq!(!told.0.is_empty(), is_told, "{ip:x?}");
+            assert_eq!(!told.words.is_empty(), is_told, "{ip:x?}");
         }
     }
 
@@ -498,13 +502,13 @@ mod tests {
         let fork = |pid, parent_pid| Sideband::Fork(Fork { time_ns: 5, pid, tid: pid, parent_pid, parent_tid: own });
         let mut told = Told::default();
         describe_parent(&mut told, &fork(own, own));
-        assert!(told.0.is_empty(), "a thread");
+        assert!(told.words.is_empty(), "a thread");
         let child = u32::MAX;
         for _ in 0..2 {
             describe_parent(&mut told, &fork(child, own));
         }
-        assert_eq!(told.0.iter().filter(|word| word.starts_with("add")).count(), 1);
-        told.2.apply(&fork(child, own));
-        assert_eq!(told.2.known_of(child), Known::All);
+        assert_eq!(told.words.iter().filter(|word| word.starts_with("add")).count(), 1);
+        told.tracker.apply(&fork(child, own));
+        assert_eq!(told.tracker.known_of(child), Known::All);
     }
 }

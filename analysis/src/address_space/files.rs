@@ -61,14 +61,14 @@ impl Embedded {
     }
 }
 
-/// The same bytes once: of a program that is deleted and written anew all files may be alike.
+/// Keeps the same bytes once: a program whose file is replaced again and again may be the same each time.
 #[derive(Debug, Default)]
 pub(super) struct SharedBytes(FxHashMap<u64, Arc<[u8]>>);
 
 impl SharedBytes {
     pub(super) fn share(&mut self, bytes: &[u8]) -> Arc<[u8]> {
         let known = self.0.entry(FxBuildHasher.hash_one(bytes)).or_insert_with(|| bytes.into());
-        // Others may have the same hash.
+        // Other bytes may have the same hash.
         if **known == *bytes { Arc::clone(known) } else { bytes.into() }
     }
 }

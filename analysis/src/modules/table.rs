@@ -23,9 +23,9 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970, where the recording says.
     unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
-    /// Code that was asked for: walks of all processes end at the same few places.
+    /// Code that was asked for, `None` where there is none: stacks of all processes end at the same few places.
     code: RwLock<FxHashMap<Code, Option<Box<[u8]>>>>,
-    /// The file whose code was asked for last.
+    /// The file whose code was read last.
     last_code: Mutex<Option<(FileIx, Option<ElfFile>)>>,
 }
 

@@ -1,13 +1,15 @@
 //! Where a process has something mapped.
 
-/// So many ranges in a block: an insertion moves those of one block.
+/// Most ranges in a block. To insert one moves those of its block only.
 const BLOCK: usize = 64;
 
 /// Where a process has something mapped.
 ///
 /// Ranges are half open. Give everything that a word of the stack has to be able to point to: executable memory and mapped
 /// files, which return addresses point into, and the stacks of the process's threads, so that a walk which leaves the chunk
-/// for another stack can be told from a broken one. The chunk of the sample at hand always counts as mapped, since a stack that grows has no event of its own.
+/// for another stack can be told from a broken one. The chunk of the sample at hand always counts as mapped, since a stack
+/// that grows has no event of its own.
+///
 /// For samples of 32-bit code give executable memory alone: where much is mapped, nearly any four bytes point to something.
 /// Leaving out the heap and other anonymous memory keeps more from the file and makes it smaller: 35 to 23 bytes a
 /// sample for nbdkit and fio, 382 to 132 for a C++ compiler (`examples/volume.rs`).

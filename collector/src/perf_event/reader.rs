@@ -31,7 +31,7 @@ pub(super) struct Reader<W> {
     /// Bytes of all samples.
     pub(super) ring_bytes: u64,
     counts: BTreeMap<u32, Counts>,
-    told: Vec<Sideband>,
+    process_events: Vec<Sideband>,
     cursors: Vec<Cursor>,
     scratch: Vec<u8>,
     sample: Sample,
@@ -98,7 +98,7 @@ impl<W: Write> Reader<W> {
             write_failed: None,
             ring_bytes: 0,
             counts: BTreeMap::new(),
-            told: Vec::new(),
+            process_events: Vec::new(),
             cursors: Vec::new(),
             scratch: Vec::new(),
             sample: Sample::default(),
@@ -113,10 +113,10 @@ impl<W: Write> Reader<W> {
         let scratch = &mut self.scratch;
         let cursor = |cpu: &super::events::CpuEvents| Cursor::new(&cpu.ring, cpu.ring.tail(), cpu.ring.head(), scratch);
         cursors.extend(self.events.cpus.iter().map(cursor));
-        let mut told = std::mem::take(&mut self.told);
-        self.events.sideband.drain(cut_ns, &mut told);
-        told.drain(..).for_each(|event| self.read_event(event));
-        self.told = told;
+        let mut events = std::mem::take(&mut self.process_events);
+        self.events.sideband.drain(cut_ns, &mut events);
+        events.drain(..).for_each(|event| self.read_event(event));
+        self.process_events = events;
         self.resync.note(self.events.sideband.lost().events);
         while let Some((i, cursor)) = earliest(&cursors, cut_ns) {
             let next = self.read_record(i, cursor);
@@ -126,7 +126,7 @@ impl<W: Write> Reader<W> {
         }
         cursors.clear();
         self.cursors = cursors;
-        self.tracker.forget_ended();
+        self.tracker.forget_ended(cut_ns);
         let tracker = &self.tracker;
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
         self.dumpable.forget_ended(|pid| tracker.knows(pid));

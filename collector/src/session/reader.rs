@@ -44,7 +44,7 @@ pub(super) struct Reader<W> {
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks did not come: the thread had gone on before they could be read.
     woken: BTreeMap<Lane, u64>,
-    events: Vec<Sideband>,
+    process_events: Vec<Sideband>,
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
     sample: Sample,
@@ -83,7 +83,7 @@ impl<W: Write> Reader<W> {
             stack_hints,
             wait_halves: WaitHalves::default(),
             woken: BTreeMap::new(),
-            events: Vec::new(),
+            process_events: Vec::new(),
             cursors: Vec::new(),
             next: BinaryHeap::new(),
             sample: Sample::default(),
@@ -99,13 +99,13 @@ impl<W: Write> Reader<W> {
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
         self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.process_events);
         self.sideband.drain(cut_ns, &mut events);
         events.drain(..).for_each(|event| self.read_event(event));
-        self.events = events;
+        self.process_events = events;
         self.resync.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
-        self.tracker.forget_ended();
+        self.tracker.forget_ended(cut_ns);
         self.wait_halves.forget_ended();
         self.write_modules();
     }

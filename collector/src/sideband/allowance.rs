@@ -61,7 +61,8 @@ impl Allowance {
         Some(event)
     }
 
-    /// Whether nothing is told of a mapping without code, which then is counted. Spares parsing it for [`Self::apply`].
+    /// Whether a mapping without code is beyond the allowance, and nothing is to be told of it; it is counted then. To be asked
+    /// before [`Self::apply`], so that such a mapping need not be parsed.
     pub(crate) fn leaves_out(&mut self, pid: u32, time_ns: u64) -> bool {
         let is_left_out = self.processes.get(&pid).is_some_and(|used| {
             used.is_data_told && next_ns(used.data_ns, time_ns).saturating_sub(time_ns) > BURST * NS_A_MAPPING
@@ -118,7 +119,7 @@ impl Allowance {
     }
 }
 
-/// When there will be the whole allowance again after a mapping now.
+/// When the whole allowance will be there again, after a mapping at `time_ns`.
 fn next_ns(full_ns: u64, time_ns: u64) -> u64 {
     full_ns.max(time_ns).saturating_add(NS_A_MAPPING)
 }

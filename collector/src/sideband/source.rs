@@ -214,7 +214,7 @@ impl CpuSource {
 
     fn take(&mut self, bytes: &[u8], orderer: &mut Orderer, allowance: &mut Allowance, lost: &mut SidebandLoss) {
         for record in (Records { bytes }) {
-            // A flood of mappings is not even parsed.
+            // Cheaper than to parse it: there may be tens of thousands a second.
             if record.data_mapping().is_some_and(|(pid, time_ns)| allowance.leaves_out(pid, time_ns)) {
                 continue;
             }

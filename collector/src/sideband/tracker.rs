@@ -16,11 +16,10 @@ pub(crate) struct Tracker {
     processes: FxHashMap<u32, Process>,
     /// Ended, but samples of theirs may still come.
     ended: Vec<u32>,
-    /// What each process number had mapped before an exec, or before it was used again, and until when, ascending. Of a
-    /// program that starts processes fast there are many between one look at the samples and the next.
+    /// What each process number had mapped before an exec, before it was used again, or before `/proc` was read, and until
+    /// when, ascending. Of a program that starts processes fast there are many between one look at the samples and the next.
     former: FxHashMap<u32, Vec<Former>>,
-    /// The last end among those, and what it was when the samples were looked at last.
-    last_end_ns: u64,
+    /// Up to when the samples were seen at the last look.
     seen_ns: u64,
     /// Processes whose events ended at an exec.
     n_left_by_exec: u64,
@@ -136,10 +135,10 @@ pub(crate) type RunningThreads = Vec<(u32, u64)>;
 /// What `/proc` showed of a process that exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// The process existed then, and nothing had been read yet; 0 if nothing of what it has mapped was read.
+    /// The process existed then, and `/proc` was read afterwards. 0 if its mappings were not read: then all its events count.
     pub(crate) since_ns: u64,
     pub(crate) threads: RunningThreads,
-    /// Everything it has mapped follows as events, and is taken to have been mapped from then on; `None` if it could not be read.
+    /// From when on it is taken to have mapped what was read, which follows as events. `None` if that could not be read.
     pub(crate) described_ns: Option<u64>,
     /// What was known to be mapped before does not count any more, as events of it may have been lost.
     pub(crate) is_anew: bool,
@@ -164,7 +163,6 @@ impl Tracker {
             processes: FxHashMap::default(),
             ended: Vec::new(),
             former: FxHashMap::default(),
-            last_end_ns: 0,
             seen_ns: 0,
             n_left_by_exec: 0,
             none: Mappings::default(),
@@ -207,7 +205,10 @@ impl Tracker {
     /// Where words of a sample's stack may point to beside that stack: where its process had something mapped. Nearly any four
     /// bytes point into a mapping of a 32-bit process that has much mapped, so it is where there was code for those.
     pub(crate) fn ranges(&self, sample: &Sample) -> &Arc<MappingRanges> {
-        let mapped = match (former_at(&self.former, sample.pid, sample.time_ns), self.processes.get(&sample.pid)) {
+        let mapped = match (
+            self.former.get(&sample.pid).and_then(|former| former_at(former, sample.time_ns)),
+            self.processes.get(&sample.pid),
+        ) {
             (Some(former), _) => &former.mapped,
             (None, Some(process)) => &process.mapped,
             (None, None) => &self.none,
@@ -215,10 +216,10 @@ impl Tracker {
         if sample.user_regs.is_some_and(|regs| regs.abi == Abi::Bits32) { &mapped.code } else { &mapped.all }
     }
 
-    /// Forgets what no sample can need any more: call it when all samples up to the last event have been seen.
-    pub(crate) fn forget_ended(&mut self) {
+    /// Forgets what no sample can need any more: call it when all samples up to `cut_ns` have been seen.
+    pub(crate) fn forget_ended(&mut self, cut_ns: u64) {
         // A sample may be a little behind the events: what has ended since the last look is kept until the next one.
-        let seen_ns = std::mem::replace(&mut self.seen_ns, self.last_end_ns);
+        let seen_ns = std::mem::replace(&mut self.seen_ns, cut_ns);
         self.former.retain(|_, former| {
             former.retain(|former| former.until_ns > seen_ns);
             !former.is_empty()
@@ -338,8 +339,8 @@ impl Tracker {
             }
             return Verdict::Keep;
         }
-        let all_former = self.former.get(&fork.parent_pid).map_or(&[][..], Vec::as_slice);
-        let (mapped, is_known, is_exact) = parent.at_fork(all_former, fork.time_ns);
+        let former = self.former.get(&fork.parent_pid).map_or(&[][..], Vec::as_slice);
+        let (mapped, is_known, is_exact) = parent.at_fork(former, fork.time_ns);
         let child = Process {
             mapped,
             latest: parent.latest.clone(),
@@ -369,7 +370,7 @@ impl Tracker {
         }
     }
 
-    /// The same where `/proc` has shown the new process already.
+    /// A process number meant another process, or another program, from then on, which `/proc` has shown already.
     fn replace_former(&mut self, pid: u32, time_ns: u64, described_ns: Option<u64>, mapped: Mappings) {
         let Some(all) = self.former.get_mut(&pid) else { return };
         if let Some((n, former)) = all.iter_mut().enumerate().find(|(_, former)| time_ns < former.until_ns) {
@@ -380,7 +381,6 @@ impl Tracker {
 
     /// Keeps what was mapped until now, for samples that are seen later.
     fn keep(&mut self, pid: u32, former: Former) {
-        self.last_end_ns = self.last_end_ns.max(former.until_ns);
         self.former.entry(pid).or_default().push(former);
     }
 
@@ -413,14 +413,14 @@ fn known(processes: &mut FxHashMap<u32, Process>, follows_all: bool, pid: u32) -
 }
 
 impl Process {
-    /// What a child has at its fork, at least; whether that is all, and whether it is no more.
+    /// What a child has mapped at its fork; whether everything is in there, and whether nothing else is.
     ///
-    /// A parent that was described after the fork may have executed another program in between: what it had before counts.
-    /// While `/proc` was read anew it had something of both.
+    /// `former` is what this process, the parent, had mapped. If `/proc` was read after the fork, that counts: the parent may
+    /// have executed another program in between. If it was being read, the child has some of that and some of what was read.
     fn at_fork(&self, former: &[Former], fork_ns: u64) -> (Mappings, bool, bool) {
         let is_known = |described_ns: Option<u64>| described_ns.is_some_and(|described_ns| described_ns <= fork_ns);
         let is_being_read = self.described_ns.is_some_and(|described_ns| fork_ns < described_ns);
-        if let Some(former) = former.iter().find(|former| fork_ns < former.until_ns) {
+        if let Some(former) = former_at(former, fork_ns) {
             return (former.mapped.clone(), is_known(former.described_ns), false);
         }
         let mut mapped = self.mapped.clone();
@@ -434,9 +434,9 @@ impl Process {
     }
 }
 
-/// What a process number had mapped before, if that counts at this time.
-fn former_at(former: &FxHashMap<u32, Vec<Former>>, pid: u32, time_ns: u64) -> Option<&Former> {
-    former.get(&pid)?.iter().find(|former| time_ns < former.until_ns)
+/// What was mapped before, if that counts at this time.
+fn former_at(former: &[Former], time_ns: u64) -> Option<&Former> {
+    former.iter().find(|former| time_ns < former.until_ns)
 }
 
 /// Adds a range; says whether there were too many.

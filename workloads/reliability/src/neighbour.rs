@@ -20,21 +20,28 @@ const CPU_SECONDS: u64 = 10;
 const PROGRAM: &str = "computes";
 /// The user who floods: nobody.
 const OTHER: u32 = 65_534;
-/// Files of programs, each another one, and threads that start them.
+/// Programs, each in a file of its own, and threads that start them.
 const FILES: u64 = 500;
 const STARTERS: u64 = 4;
-/// More than any machine can.
+/// The flood ends by itself if this program is killed.
+const LONGEST_S: &str = "600";
+/// Programs a second: more than any machine can start.
 const PROGRAMS: u64 = 20_000;
 /// This part of the samples a CPU second, and of complete stacks, must be left.
 const LEAST: f64 = 0.8;
 
-/// What a recording has of the program.
+/// What a recording has of the program, and of the flood.
 struct Seen {
     per_cpu_s: f64,
+    /// Of its stacks, percent.
     complete: f64,
+    /// Samples of the other user's programs, which have numbers for names, and of those that only map.
+    programs: f64,
+    mappings: f64,
 }
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
+    // The other user must be able to reach it.
     let dir = tempfile::tempdir()?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     let program = dir.path().join(PROGRAM);
@@ -44,9 +51,11 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let beside = recorded(place, dir.path(), &program)?;
     drop(flooding);
     let figure = format!(
-        "{:.0} samples a CPU second alone, {:.0} beside it; complete stacks {:.1} % and {:.1} %",
-        alone.per_cpu_s, beside.per_cpu_s, alone.complete, beside.complete
+        "{:.0} samples a CPU second alone, {:.0} beside {:.0} samples of those programs and {:.0} of those that map; complete \
+         stacks {:.1} % and {:.1} %",
+        alone.per_cpu_s, beside.per_cpu_s, beside.programs, beside.mappings, alone.complete, beside.complete
     );
+    ensure!(beside.programs > 0.0 && beside.mappings > 0.0, "no flood: {figure}");
     let is_met = beside.per_cpu_s >= LEAST * alone.per_cpu_s && beside.complete >= LEAST * alone.complete;
     Ok(Found::new(is_met && alone.complete > 99.0, figure))
 }
@@ -59,11 +68,18 @@ fn recorded(place: &Place, dir: &Path, program: &Path) -> anyhow::Result<Seen> {
     printed(recorder.arg(program).arg((CPU_SECONDS * 1000).to_string()).arg(dir.join("chain")))?;
     let report: Value = serde_json::from_slice(&printed(place.fpprof().args(["report", "--json"]).arg(&file))?)?;
     let processes = report.get("processes").and_then(Value::as_array).context("no processes")?;
-    let is_it = |process: &&Value| process.get("comm").and_then(Value::as_str) == Some(PROGRAM);
-    let dwarf = processes.iter().find(is_it).and_then(|process| process.pointer("/strategies/dwarf"));
-    let n = |key: &str| dwarf.and_then(|dwarf| dwarf.get(key)?.as_f64()).unwrap_or_default();
-    ensure!(n("samples") > 0.0, "no sample of the program");
-    Ok(Seen { per_cpu_s: n("samples") / CPU_SECONDS as f64, complete: n("complete") / n("samples") * 100.0 })
+    let sum = |is_it: &dyn Fn(&str) -> bool, key: &str| {
+        let of = processes.iter().filter(|process| process.get("comm").and_then(Value::as_str).is_some_and(is_it));
+        of.filter_map(|process| process.pointer("/strategies/dwarf")?.get(key)?.as_f64()).sum::<f64>()
+    };
+    let samples = sum(&|name| name == PROGRAM, "samples");
+    ensure!(samples > 0.0, "no sample of the program");
+    Ok(Seen {
+        per_cpu_s: samples / CPU_SECONDS as f64,
+        complete: sum(&|name| name == PROGRAM, "complete") / samples * 100.0,
+        programs: sum(&|name| name.bytes().all(|byte| byte.is_ascii_digit()), "samples"),
+        mappings: sum(&|name| name == "flood", "samples"),
+    })
 }
 
 /// Another user's programs, and mappings of memory and of code.
@@ -81,7 +97,7 @@ fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
     fs::copy(place.this(), &this)?;
     let without_end = i64::MAX.to_string();
     let mut programs = Command::new(&this);
-    programs.args(["--part", "start", "--", &(1 << 30).to_string()]).arg(&own);
+    programs.args(["--part", "start", "--", LONGEST_S]).arg(&own);
     let mappings = ["data", "code"].map(|what| {
         let mut command = Command::new(&flood);
         command.args([what, "many", &without_end]).arg(dir.join("never"));
@@ -94,16 +110,17 @@ fn floods(place: &Place, dir: &Path) -> anyhow::Result<Vec<Ended>> {
 /// Starts programs, as many as it can.
 pub(crate) fn start(words: &[OsString]) -> anyhow::Result<()> {
     let (end, dir) = (Instant::now() + seconds(words)?, words.get(1).context("in which directory?")?);
+    let start = |starter: u64| {
+        let mut n = starter;
+        at_rate(PROGRAMS, end, || {
+            n = (n + STARTERS) % FILES;
+            Command::new(Path::new(dir).join(n.to_string())).status().map(drop)
+        })
+    };
     thread::scope(|scope| {
-        for starter in 0..STARTERS {
-            scope.spawn(move || {
-                let mut n = starter;
-                at_rate(PROGRAMS, end, || {
-                    n = (n + STARTERS) % FILES;
-                    Command::new(Path::new(dir).join(n.to_string())).status().map(drop)
-                })
-            });
-        }
-    });
-    Ok(())
+        let starters: Vec<_> = (0..STARTERS).map(|starter| scope.spawn(move || start(starter))).collect();
+        starters
+            .into_iter()
+            .try_for_each(|starter| starter.join().ok().context("a thread failed")?.map(drop).map_err(Into::into))
+    })
 }

@@ -2,14 +2,15 @@
 
 use crate::found::Found;
 use crate::place::Place;
-use crate::process::printed;
-use crate::process::{Ended, end_of, spawn};
+use crate::process::{Ended, end_of, printed, spawn};
 use anyhow::Context as _;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SPINNERS: usize = 100;
+/// Ends by itself if this program is killed.
+const SPIN: &str = "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
 const SECONDS: u64 = 20;
 
 pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
@@ -17,7 +18,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let file = dir.path().join("recording");
     let spinner = || {
         let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        command.args(["-c", SPIN]).stdin(Stdio::null()).stderr(Stdio::null());
         spawn(&mut command)
     };
     let spinners: Vec<Ended> = (0..SPINNERS).map(|_| spinner()).collect::<anyhow::Result<_>>()?;

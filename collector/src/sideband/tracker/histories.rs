@@ -59,6 +59,8 @@ struct Run {
     seen_ns: u64,
     /// Existed at the start, and have not had their turn yet.
     existing: Vec<u32>,
+    /// Processes, and times that are to be seen, of which what is known is kept.
+    kept: Vec<(u32, u64)>,
     /// Had no thread that ran when they had their turn: nothing is known of what they did before.
     ended: BTreeSet<u32>,
     pauses: [u8; 3],
@@ -71,8 +73,8 @@ impl Run {
         machine.begin(false);
         let tracker = Tracker::new(about == About::Everything);
         let (steps, events, existing) = (steps.into_iter(), Vec::new(), Vec::new());
-        let (ended, pauses) = (BTreeSet::new(), [0; 3]);
-        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0, existing, ended, pauses }
+        let (kept, ended, pauses) = (Vec::new(), BTreeSet::new(), [0; 3]);
+        Self { machine, past, steps, is_told: false, events, tracker, seen_ns: 0, existing, kept, ended, pauses }
     }
 
     fn steps(&mut self, n: u8) {
@@ -188,6 +190,9 @@ impl Run {
         }
         known.extend((next_ns..=cut_ns).flat_map(|time_ns| self.known_at(time_ns)));
         self.assert_true(&known);
+        for kept in self.kept.extract_if(.., |(_, time_ns)| *time_ns <= cut_ns) {
+            assert!(known.contains(&kept), "{kept:?} was known before {cut_ns}, and is no longer");
+        }
         for due in due {
             let sampled: Vec<u32> = (self.seen_ns + 1..=cut_ns).flat_map(|time_ns| self.sampled_at(time_ns)).collect();
             let Some(n) = due.which.checked_rem(sampled.len()) else { continue };
@@ -196,7 +201,9 @@ impl Run {
             }
         }
         self.assert_true(&known);
-        self.tracker.forget_ended();
+        let kept = (cut_ns + 1..=self.machine.now_ns).flat_map(|time_ns| self.kept_at(time_ns)).collect();
+        self.kept = kept;
+        self.tracker.forget_ended(cut_ns);
         let before_ns = std::mem::replace(&mut self.seen_ns, cut_ns);
         self.assert_not_forgotten();
         self.assert_forgotten(before_ns);
@@ -216,9 +223,26 @@ impl Run {
 
     /// Of those, the ones whose mappings are known, by the events up to then.
     fn known_at(&self, time_ns: u64) -> Vec<(u32, u64)> {
-        let described_ns = |pid: u32| self.tracker.processes.get(&pid).and_then(|process| process.described_ns);
+        let former = |pid| self.tracker.former.get(&pid).and_then(|former| former_at(former, time_ns));
+        let described_ns = |pid| match (former(pid), self.tracker.processes.get(&pid)) {
+            (Some(former), _) => former.described_ns,
+            (None, process) => process?.described_ns,
+        };
         let is_known = |pid: &u32| described_ns(*pid).is_some_and(|described_ns| described_ns <= time_ns);
         self.sampled_at(time_ns).filter(is_known).map(|pid| (pid, time_ns)).collect()
+    }
+
+    /// Of those, the ones that what was known before `/proc` was read is kept for.
+    fn kept_at(&self, time_ns: u64) -> Vec<(u32, u64)> {
+        let life = |pid: u32, time_ns: u64| {
+            self.past[usize::try_from(time_ns).unwrap()].processes.get(&pid).map(|process| process.life)
+        };
+        let is_kept = |&(pid, _): &(u32, u64)| {
+            let former = self.tracker.former.get(&pid).and_then(|former| former_at(former, time_ns));
+            // Events that are still to come may tell of a new process.
+            former.is_some_and(|former| life(pid, former.described_ns.unwrap()) == life(pid, time_ns))
+        };
+        self.known_at(time_ns).into_iter().filter(is_kept).collect()
     }
 
     fn assert_true(&self, known: &[(u32, u64)]) {

@@ -133,9 +133,9 @@ fn numbers_are_used_again() {
     let starts = [100, 110, 199, 200, 215, 305, 310].map(|time_ns| first(&tracker, time_ns));
     let expected = [0x1000, 0x10000, 0x10000, 0x1000, 0x20000, 0x1000, 0x30000];
     assert_eq!(starts, expected.map(Some));
-    tracker.forget_ended();
+    tracker.forget_ended(312);
     assert_eq!(first(&tracker, 305), Some(0x1000), "a sample that is a little late");
-    tracker.forget_ended();
+    tracker.forget_ended(312);
     assert_eq!([305, 315].map(|time_ns| first(&tracker, time_ns)), [None, None]);
 }
 
@@ -146,11 +146,11 @@ fn ended_processes_are_forgotten() {
     let mut tracker = Tracker::new(false);
     tracker.add(10, &seen(10, 0));
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
-    tracker.forget_ended();
+    tracker.forget_ended(100);
     assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
     apply(&mut tracker, &[exit(10, 20)]);
     assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
-    tracker.forget_ended();
+    tracker.forget_ended(100);
     assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 0);
     assert!(tracker.processes.is_empty());
 }
@@ -164,11 +164,11 @@ fn programs_with_other_rights_are_followed() {
     tracker.add(10, &seen(10, 0));
     assert_eq!(apply(&mut tracker, &[exec(10, 5), exit_at(6, 10, 10)]), [Keep; 2]);
     assert_eq!(tracker.n_left_by_exec(), 1);
-    tracker.forget_ended();
+    tracker.forget_ended(100);
     assert_eq!(apply(&mut tracker, &[mmap_at(7, 10, 0x1000), fork_at(8, 10, 11, 11)]), [Keep; 2]);
     assert_eq!(tracker.n_left_by_exec(), 0);
     assert_eq!(apply(&mut tracker, &[exit_at(9, 10, 10), exit_at(9, 11, 11)]), [Keep; 2]);
-    tracker.forget_ended();
+    tracker.forget_ended(100);
     assert!(tracker.processes.is_empty());
 }
 
