@@ -14,8 +14,9 @@ use std::sync::Arc;
 pub(crate) struct Tracker {
     follows_all: bool,
     processes: FxHashMap<u32, Process>,
-    /// Ended, but samples of theirs may still come.
-    ended: Vec<u32>,
+    /// When processes ended; 0 if that was seen in `/proc`. The kernel tells of an end before the process is through with it,
+    /// so samples may still come.
+    ended: Vec<(u64, u32)>,
     /// What each process number had mapped before an exec, before it was used again, or before `/proc` was read, and until
     /// when, ascending. Of a program that starts processes fast there are many between one look at the samples and the next.
     former: FxHashMap<u32, Vec<Former>>,
@@ -184,7 +185,7 @@ impl Tracker {
         process.threads = seen.threads.iter().copied().collect();
         (process.since_ns, process.described_ns) = (seen.since_ns, seen.described_ns);
         if process.threads.is_empty() {
-            self.ended.push(pid);
+            self.ended.push((0, pid));
         }
         if let Some(mapped) = former.filter(|_| described_ns.is_some()) {
             self.keep(pid, Former { described_ns, until_ns: seen.since_ns, mapped });
@@ -224,7 +225,7 @@ impl Tracker {
             former.retain(|former| former.until_ns > seen_ns);
             !former.is_empty()
         });
-        for pid in self.ended.drain(..) {
+        for (_, pid) in self.ended.extract_if(.., |(ended_ns, _)| *ended_ns <= seen_ns) {
             if self.processes.get(&pid).is_some_and(|process| process.threads.is_empty()) {
                 self.processes.remove(&pid);
             }
@@ -398,7 +399,7 @@ impl Tracker {
         }
         process.threads.remove(&exit.tid);
         if process.threads.is_empty() {
-            self.ended.push(exit.pid);
+            self.ended.push((exit.time_ns, exit.pid));
         }
         Verdict::Keep
     }

@@ -148,10 +148,11 @@ fn ended_processes_are_forgotten() {
     apply(&mut tracker, &[mmap(10, 0x1000), fork(10, 10, 20), exit(10, 10)]);
     tracker.forget_ended(100);
     assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
-    apply(&mut tracker, &[exit(10, 20)]);
-    assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 1);
-    tracker.forget_ended(100);
-    assert_eq!(tracker.ranges(&at(10, 5)).iter().count(), 0);
+    apply(&mut tracker, &[exit_at(150, 10, 20)]);
+    tracker.forget_ended(150);
+    assert_eq!(tracker.ranges(&at(10, 151)).iter().count(), 1, "a sample on its way out");
+    tracker.forget_ended(160);
+    assert_eq!(tracker.ranges(&at(10, 151)).iter().count(), 0);
     assert!(tracker.processes.is_empty());
 }
 
