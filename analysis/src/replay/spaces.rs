@@ -4,7 +4,7 @@ use crate::address_space::{Contents, FileIx, SpaceKey, Timeline};
 use crate::modules::ModuleTable;
 use crate::symbols::JitCodes;
 use fpprof_unwind::{Mapping, ModuleId, Space};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -108,20 +108,22 @@ impl<'a> Spaces<'a> {
 
     fn make(&self, key: SpaceKey) -> PlacedSpace {
         let content = self.contents.get(self.timeline, key);
-        let mut modules: FxHashMap<(FileIx, u64), PlacedModule> = FxHashMap::default();
+        let mut modules: Vec<PlacedModule> = Vec::new();
+        let mut placed = FxHashMap::with_capacity_and_hasher(content.len(), FxBuildHasher);
         let mapping = |mapping: &crate::address_space::SpaceMapping| {
             let (start, end) = (mapping.start, mapping.end);
             let bias = mapping.file.map_or(0, |file| self.bias(file, start, mapping.file_offset, end - start));
             if let Some(file) = mapping.file {
-                let placed = PlacedModule { file, bias, start, end };
-                modules.entry((file, bias)).and_modify(|module| module.end = end).or_insert(placed);
+                let n = *placed.entry((file, bias)).or_insert(modules.len());
+                match modules.get_mut(n) {
+                    Some(module) => module.end = end,
+                    None => modules.push(PlacedModule { file, bias, start, end }),
+                }
             }
             Mapping { start, end, executable: true, module: mapping.file.map(|file| ModuleId(file.0)), bias }
         };
         let mappings = content.iter().map(mapping).collect();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut modules: Vec<PlacedModule> = modules.into_values().collect();
-        modules.sort_unstable_by_key(|module| (module.start, module.end));
         PlacedSpace {
             space: Space::new(id, mappings),
             modules,

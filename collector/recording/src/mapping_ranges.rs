@@ -18,10 +18,17 @@ const BLOCK: usize = 64;
 /// sample, so a mapping that becomes known late spoils only the samples before.
 #[derive(Debug, Clone, Default)]
 pub struct MappingRanges {
-    /// Ascending, neither overlapping nor adjacent. No block is empty.
-    blocks: Vec<Vec<(u64, u64)>>,
+    blocks: Vec<Block>,
     /// All ranges.
     len: usize,
+}
+
+/// Ranges, at least one: ascending, neither overlapping nor adjacent.
+#[derive(Debug, Clone)]
+struct Block {
+    /// Where the first begins: that a search need not look into each block that it passes.
+    start: u64,
+    ranges: Vec<(u64, u64)>,
 }
 
 impl MappingRanges {
@@ -63,21 +70,22 @@ impl MappingRanges {
 
     /// Changes the ranges that touch `start..end`, and those of their blocks; where none does, those of a block beside it.
     fn change(&mut self, start: u64, end: u64, change: impl FnOnce(&mut Vec<(u64, u64)>)) {
-        let n = self.blocks.len();
-        let first = self.blocks.partition_point(|block| block.last().is_some_and(|&(_, e)| e < start));
-        let next = self.blocks.partition_point(|block| block.first().is_some_and(|&(s, _)| s <= end));
-        let first = first.min(n.saturating_sub(1));
-        let next = next.max(first + 1).min(n);
+        let first = self.blocks.partition_point(|block| block.start <= start).saturating_sub(1);
+        let n_more = self.blocks.iter().skip(first + 1).take_while(|block| block.start <= end).count();
+        let next = (first + 1 + n_more).min(self.blocks.len());
         let mut touched = self.blocks.get_mut(first..next).unwrap_or(&mut []).iter_mut();
-        let mut none = Vec::new();
-        let ranges = touched.next().unwrap_or(&mut none);
-        touched.for_each(|block| ranges.append(block));
-        let before = ranges.len();
-        change(ranges);
-        self.len = self.len + ranges.len() - before;
-        if next != first + 1 || !(1..=BLOCK).contains(&ranges.len()) {
-            let ranges = std::mem::take(ranges);
-            self.blocks.splice(first..next, blocks(ranges));
+        let mut none = Block { start, ranges: Vec::new() };
+        let block = touched.next().unwrap_or(&mut none);
+        touched.for_each(|more| block.ranges.append(&mut more.ranges));
+        let before = block.ranges.len();
+        change(&mut block.ranges);
+        self.len = self.len + block.ranges.len() - before;
+        match block.ranges.first() {
+            Some(&(start, _)) if next == first + 1 && block.ranges.len() <= BLOCK => block.start = start,
+            _ => {
+                let ranges = std::mem::take(&mut block.ranges);
+                self.blocks.splice(first..next, blocks(ranges));
+            }
         }
     }
 
@@ -126,7 +134,7 @@ impl MappingRanges {
     /// Whether `word` points into a mapping.
     #[must_use]
     pub fn contains(&self, word: u64) -> bool {
-        let highest = self.blocks.last().and_then(|block| block.last());
+        let highest = self.blocks.last().and_then(|block| block.ranges.last());
         highest.is_some_and(|&(_, end)| word < end) && self.last_from(word).is_some_and(|(_, end)| word < end)
     }
 
@@ -138,14 +146,14 @@ impl MappingRanges {
 
     /// The ranges, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.blocks.iter().flatten().copied()
+        self.blocks.iter().flat_map(|block| &block.ranges).copied()
     }
 
     /// The last range that begins at or below an address.
     fn last_from(&self, address: u64) -> Option<(u64, u64)> {
-        let next = self.blocks.partition_point(|block| block.first().is_some_and(|&(s, _)| s <= address));
-        let block = self.blocks.get(next.checked_sub(1)?)?;
-        block.get(block.partition_point(|&(s, _)| s <= address).checked_sub(1)?).copied()
+        let next = self.blocks.partition_point(|block| block.start <= address);
+        let ranges = &self.blocks.get(next.checked_sub(1)?)?.ranges;
+        ranges.get(ranges.partition_point(|&(s, _)| s <= address).checked_sub(1)?).copied()
     }
 }
 
@@ -158,12 +166,10 @@ impl FromIterator<(u64, u64)> for MappingRanges {
 }
 
 /// Ascending ranges in blocks, each with room for more if there are several.
-fn blocks(ranges: Vec<(u64, u64)>) -> Vec<Vec<(u64, u64)>> {
-    match ranges.len() {
-        0 => Vec::new(),
-        1..=BLOCK => vec![ranges],
-        _ => ranges.chunks(BLOCK / 2).map(<[_]>::to_vec).collect(),
-    }
+fn blocks(ranges: Vec<(u64, u64)>) -> Vec<Block> {
+    let n = if ranges.len() > BLOCK { BLOCK / 2 } else { BLOCK };
+    let block = |ranges: &[(u64, u64)]| ranges.first().map(|&(start, _)| Block { start, ranges: ranges.to_vec() });
+    ranges.chunks(n).filter_map(block).collect()
 }
 
 #[cfg(test)]
@@ -253,7 +259,8 @@ mod tests {
                 let all: Vec<_> = ranges.iter().collect();
                 assert_eq!(ranges.len(), all.len());
                 assert!(all.iter().all(|&(start, end)| start < end) && all.is_sorted_by(|a, b| a.1 < b.0));
-                assert!(ranges.blocks.iter().all(|block| (1..=BLOCK).contains(&block.len())));
+                assert!(ranges.blocks.iter().all(|block| (1..=BLOCK).contains(&block.ranges.len())));
+                assert!(ranges.blocks.iter().all(|block| block.start == block.ranges[0].0));
             }
         }
         assert!(ranges.blocks.len() > 4);

@@ -6,7 +6,7 @@ use super::events::Events;
 use super::stack_ends::StackEnds;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
-use crate::session::{note, ticks_in, write_event};
+use crate::session::{add_start, note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
 use crate::sys::PerfRing;
@@ -127,6 +127,7 @@ impl<W: Write> Reader<W> {
         cursors.clear();
         self.cursors = cursors;
         self.tracker.forget_ended(cut_ns);
+        self.sharing.forget_ended(|pid| self.tracker.knows(pid));
         let tracker = &self.tracker;
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
         self.dumpable.forget_ended(|pid| tracker.knows(pid));
@@ -135,8 +136,9 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    fn read_event(&mut self, event: Sideband) {
+    fn read_event(&mut self, mut event: Sideband) {
         describe_parent(self, &event);
+        add_start(&mut event, &self.tracker);
         let verdict = self.tracker.apply(&event);
         if verdict == Verdict::Skip {
             return;

@@ -106,15 +106,17 @@ impl<W: Write> Reader<W> {
         self.resync.note(self.sideband.lost().events);
         self.read_samples(cut_ns);
         self.tracker.forget_ended(cut_ns);
+        self.sharing.forget_ended(|pid| self.tracker.knows(pid));
         self.wait_halves.forget_ended();
         self.write_modules();
     }
 
-    fn read_event(&mut self, event: Sideband) {
+    fn read_event(&mut self, mut event: Sideband) {
         if let Sideband::Exit(exit) = &event {
             self.wait_halves.thread_ended(exit.tid);
         }
         describe_parent(self, &event);
+        add_start(&mut event, &self.tracker);
         let verdict = self.tracker.apply(&event);
         if verdict == Verdict::Skip {
             return;
@@ -306,16 +308,25 @@ impl<W: Write> Reader<W> {
     }
 }
 
-/// Writes an event; adds what only this process can find out.
+/// Adds when a process began that executes a program and of which nothing was told before: its number may have been that of
+/// another one.
+pub(crate) fn add_start(event: &mut Sideband, tracker: &Tracker) {
+    if let Sideband::Comm(comm) = event
+        && comm.exec
+        && !tracker.knows(comm.pid)
+    {
+        comm.start_ticks = start_ticks(comm.pid).unwrap_or(0);
+    }
+}
+
+/// Writes an event, and remembers the file of a mapping.
 pub(crate) fn write_event<W: Write>(
     writer: &mut RecordingWriter<W>,
     modules: &mut Modules,
     mut event: Sideband,
 ) -> Result<(), fpprof_recording::Error> {
-    match &mut event {
-        Sideband::Mmap(mmap) => modules.note(mmap),
-        Sideband::Comm(comm) if comm.exec => comm.start_ticks = start_ticks(comm.pid).unwrap_or(0),
-        _ => {}
+    if let Sideband::Mmap(mmap) = &mut event {
+        modules.note(mmap);
     }
     writer.sideband(&event)
 }

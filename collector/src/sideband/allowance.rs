@@ -12,6 +12,8 @@ pub(crate) const MAPPINGS_A_SECOND: u64 = 1_000;
 const BURST: u64 = 4_096;
 /// So many at least once a program is executed, whoever did that.
 const PROGRAM: u64 = 128;
+/// So many looks at the rings from one time that processes are forgotten to the next.
+const LOOKS: u64 = 16;
 const NS_A_MAPPING: u64 = 1_000_000_000 / MAPPINGS_A_SECOND;
 
 /// A token bucket for each process. Of mappings beyond, the tracker learns where there was code, and that there were some.
@@ -20,6 +22,8 @@ pub(crate) struct Allowance {
     processes: FxHashMap<u32, Used>,
     /// The last time of a mapping.
     last_ns: u64,
+    /// Which look at the rings this is.
+    look: u64,
     n_untold: u64,
 }
 
@@ -28,8 +32,8 @@ pub(crate) struct Allowance {
 struct Used {
     code_ns: u64,
     data_ns: u64,
-    /// The tracker is told, or about to be, that there is more without code.
-    is_data_told: bool,
+    /// The last look in which the tracker was told that there is more without code.
+    told_in: Option<u64>,
 }
 
 /// Whether it is only known that something was mapped there: the kernel says of each mapping whether it is shared or private.
@@ -53,7 +57,7 @@ impl Allowance {
                 if let Some(used) = self.processes.get_mut(&comm.pid) {
                     let most_ns = comm.time_ns.saturating_add((BURST - PROGRAM) * NS_A_MAPPING);
                     let Used { code_ns, data_ns, .. } = *used;
-                    *used = Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), is_data_told: false };
+                    *used = Used { code_ns: code_ns.min(most_ns), data_ns: data_ns.min(most_ns), told_in: None };
                 }
             }
             _ => {}
@@ -65,7 +69,8 @@ impl Allowance {
     /// before [`Self::apply`], so that such a mapping need not be parsed.
     pub(crate) fn leaves_out(&mut self, pid: u32, time_ns: u64) -> bool {
         let is_left_out = self.processes.get(&pid).is_some_and(|used| {
-            used.is_data_told && next_ns(used.data_ns, time_ns).saturating_sub(time_ns) > BURST * NS_A_MAPPING
+            used.told_in == Some(self.look)
+                && next_ns(used.data_ns, time_ns).saturating_sub(time_ns) > BURST * NS_A_MAPPING
         });
         if is_left_out {
             self.last_ns = self.last_ns.max(time_ns);
@@ -85,7 +90,7 @@ impl Allowance {
             return Some(mmap);
         }
         self.n_untold += 1;
-        if !is_code && std::mem::replace(&mut used.is_data_told, true) {
+        if !is_code && used.told_in.replace(self.look) == Some(self.look) {
             return None;
         }
         let Mmap { time_ns, pid, tid, start, len, .. } = mmap;
@@ -104,13 +109,13 @@ impl Allowance {
         })
     }
 
-    /// To be called when all events that there are were taken in: forgets processes that have their whole allowance.
+    /// To be called when all events that there are were taken in: now and then forgets processes that have their whole
+    /// allowance.
     pub(crate) fn forget(&mut self) {
-        let last_ns = self.last_ns;
-        self.processes.retain(|_, used| {
-            used.is_data_told = false;
-            used.code_ns.max(used.data_ns) > last_ns
-        });
+        self.look += 1;
+        if self.look.is_multiple_of(LOOKS) {
+            self.processes.retain(|_, used| used.code_ns.max(used.data_ns) > self.last_ns);
+        }
     }
 
     /// Mappings that were not told as they were.
@@ -202,10 +207,10 @@ mod tests {
         allowance.apply(Body::Fork(Fork { time_ns: 5, pid: 9, tid: 9, parent_pid: 7, parent_tid: 7 }));
         assert_eq!(told(&mut allowance, std::iter::once(mapping(5, 9, CODE))), [Some(false)]);
         told(&mut allowance, std::iter::once(mapping(5 + NS_A_MAPPING, 8, CODE)));
-        allowance.forget();
+        (0..LOOKS).for_each(|_| allowance.forget());
         assert_eq!(allowance.processes.len(), 3);
         told(&mut allowance, std::iter::once(mapping(5 + (BURST + 1) * NS_A_MAPPING, 1, CODE)));
-        allowance.forget();
+        (0..LOOKS).for_each(|_| allowance.forget());
         assert_eq!(allowance.processes.len(), 1);
     }
 }

@@ -5,6 +5,9 @@ use crate::sys::share_memory;
 use fpprof_recording::model::{Mmap, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// So many processes are remembered before it is worth while to look which have ended.
+const LEAST_SEEN: usize = 1024;
+
 /// Follows which processes share their memory.
 ///
 /// No event says so, and the kernel tells of a mapping only the process that made it. So the kernel is asked when a process
@@ -17,6 +20,8 @@ pub(crate) struct Sharing {
     unasked: FxHashMap<u32, (u32, u64)>,
     /// Processes of which it is known who made them, or that nobody need be asked about.
     seen: FxHashSet<u32>,
+    /// With more than these, those that have ended are forgotten.
+    most_seen: usize,
     /// When each process mapped something last.
     last_mapped_ns: FxHashMap<u32, u64>,
     /// Those that share their memory, by a number that they share as well.
@@ -43,10 +48,8 @@ impl Sharing {
                 // It has memory of its own from now on.
                 self.seen.insert(comm.pid);
             }
-            Sideband::Exit(exit) if exit.tid == exit.pid => {
-                self.forget(exit.pid);
-                self.seen.remove(&exit.pid);
-            }
+            // Samples of it may still come, of which nobody need be asked.
+            Sideband::Exit(exit) if exit.tid == exit.pid => self.forget(exit.pid),
             _ => {}
         }
         Vec::new()
@@ -83,9 +86,38 @@ impl Sharing {
         Some([pid, parent])
     }
 
+    /// Forgets those of which nothing is known any more.
+    pub(crate) fn forget_ended(&mut self, is_known: impl Fn(u32) -> bool) {
+        if self.seen.len() > self.most_seen {
+            self.seen.retain(|&pid| is_known(pid));
+            self.most_seen = self.seen.len().saturating_mul(2).max(LEAST_SEEN);
+        }
+    }
+
     fn forget(&mut self, pid: u32) {
         self.unasked.remove(&pid);
         self.last_mapped_ns.remove(&pid);
         self.groups.remove(&pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::{Exit, Fork};
+
+    /// Check that nobody is asked about a process that was forked and has ended, and that it is forgotten in the end.
+    #[test]
+    fn ended_processes_are_forgotten() {
+        let mut sharing = Sharing::default();
+        let n = u32::try_from(LEAST_SEEN).unwrap();
+        for pid in 1..=n {
+            sharing.apply(&Sideband::Fork(Fork { time_ns: 1, pid, tid: pid, parent_pid: n + 1, parent_tid: n + 1 }));
+            sharing.apply(&Sideband::Exit(Exit { time_ns: 2, pid, tid: pid }));
+            assert_eq!(sharing.found(pid), None);
+        }
+        assert!(sharing.unasked.is_empty());
+        sharing.forget_ended(|pid| pid == 7);
+        assert_eq!(sharing.seen.iter().collect::<Vec<_>>(), [&7]);
     }
 }
