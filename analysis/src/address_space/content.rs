@@ -37,33 +37,43 @@ struct Cache {
     n_mappings: usize,
 }
 
+impl SpaceMapping {
+    /// What is left of it from an address inside it on.
+    fn from(self, start: u64) -> Self {
+        let file_offset = self.file_offset.wrapping_add(start.wrapping_sub(self.start));
+        Self { start, file_offset, ..self }
+    }
+}
+
 impl Contents {
     /// The executable mappings of `key`, ascending, not overlapping.
     #[must_use]
     pub fn get(&self, timeline: &Timeline, key: SpaceKey) -> Arc<[SpaceMapping]> {
-        let mut mappings: BTreeMap<u64, SpaceMapping> = BTreeMap::new();
+        let mut earlier: Arc<[SpaceMapping]> = Arc::default();
         let mut pending: Vec<(SpaceKey, u32)> = Vec::new();
         let mut wanted = Some(key);
         while let Some(key) = wanted {
-            let earlier = self.nearest(key);
-            if let Some((edits, found)) = earlier {
+            if let Some((edits, found)) = self.nearest(key) {
                 if edits == key.edits && pending.is_empty() {
                     return found;
                 }
-                mappings = found.iter().map(|mapping| (mapping.start, *mapping)).collect();
+                earlier = found;
                 pending.push((key, edits));
                 break;
             }
             pending.push((key, 0));
             wanted = timeline.logs.get(key.log as usize).and_then(|log| log.base);
         }
+        let mut changes = BTreeMap::new();
         for (key, from) in pending.into_iter().rev() {
             let edits = timeline.logs.get(key.log as usize).map_or(&[][..], |log| &log.edits);
-            for edit in edits.get(from as usize..key.edits as usize).unwrap_or(&[]) {
-                apply(&mut mappings, edit);
-            }
+            edits
+                .get(from as usize..key.edits as usize)
+                .unwrap_or(&[])
+                .iter()
+                .for_each(|edit| apply(&mut changes, edit));
         }
-        let content: Arc<[SpaceMapping]> = mappings.into_values().collect();
+        let content: Arc<[SpaceMapping]> = changed(&earlier, &changes).into();
         self.keep(key, &content);
         content
     }
@@ -95,21 +105,43 @@ impl Contents {
     }
 }
 
-/// Takes the edit's range out of the mappings it overlaps, then puts its own mapping there.
-fn apply(mappings: &mut BTreeMap<u64, SpaceMapping>, edit: &Edit) {
-    while let Some(hit) = mappings.range(..edit.end).next_back().map(|(_, &hit)| hit).filter(|hit| hit.end > edit.start)
+/// What has become of parts of an address space, by their start: their end, and what is there now if that is executable.
+type Changes = BTreeMap<u64, (u64, Option<Backing>)>;
+
+/// Takes the edit's range out of the changes it overlaps, then puts its own there.
+fn apply(changes: &mut Changes, edit: &Edit) {
+    while let Some((hit_start, (hit_end, backing))) =
+        changes.range(..edit.end).next_back().map(|(&start, &hit)| (start, hit)).filter(|(_, hit)| hit.0 > edit.start)
     {
-        mappings.remove(&hit.start);
-        if hit.end > edit.end {
-            let file_offset = hit.file_offset.wrapping_add(edit.end.wrapping_sub(hit.start));
-            mappings.insert(edit.end, SpaceMapping { start: edit.end, file_offset, ..hit });
+        changes.remove(&hit_start);
+        if hit_end > edit.end {
+            let further = |backing: Backing| {
+                let file_offset = backing.file_offset.wrapping_add(edit.end.wrapping_sub(hit_start));
+                Backing { file_offset, ..backing }
+            };
+            changes.insert(edit.end, (hit_end, backing.map(further)));
         }
-        if hit.start < edit.start {
-            mappings.insert(hit.start, SpaceMapping { end: edit.start, ..hit });
+        if hit_start < edit.start {
+            changes.insert(hit_start, (edit.start, backing));
         }
     }
-    if let Some(Backing { file, file_offset }) = edit.executable {
-        let Edit { start, end, .. } = *edit;
-        mappings.insert(start, SpaceMapping { start, end, file, file_offset });
+    changes.insert(edit.start, (edit.end, edit.executable));
+}
+
+/// The mappings of an address space after the changes, ascending, as those before are.
+fn changed(before: &[SpaceMapping], changes: &Changes) -> Vec<SpaceMapping> {
+    let mut after = Vec::with_capacity(before.len() + changes.len());
+    let mut before = before.iter().copied();
+    let mut next = before.next();
+    for (&start, &(end, backing)) in changes {
+        while let Some(mapping) = next.filter(|mapping| mapping.start < end) {
+            if mapping.start < start {
+                after.push(SpaceMapping { end: mapping.end.min(start), ..mapping });
+            }
+            next = if mapping.end > end { Some(mapping.from(end)) } else { before.next() };
+        }
+        after.extend(backing.map(|Backing { file, file_offset }| SpaceMapping { start, end, file, file_offset }));
     }
+    after.extend(next.into_iter().chain(before));
+    after
 }

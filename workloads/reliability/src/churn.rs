@@ -30,7 +30,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let path = file.to_str().context("a path that is text")?;
     let longer = (seconds + 5).to_string();
     let mut storm = spawn(place.part("storm").arg(&longer).stderr(Stdio::piped()))?;
-    let _floods = floods(place, dir.path())?;
+    let floods = floods(place, dir.path())?;
     let mut recorder = place.fpprof();
     recorder.args(["record", "-q", "-a", "--call-graph", "both", "--duration", &seconds.to_string(), "-o"]).arg(&file);
     let mut recorder = spawn(recorder.stderr(Stdio::piped()))?;
@@ -58,6 +58,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let status = recorder.wait()?;
     ensure!(status.success(), "record: {status}");
     end_of(&mut storm, Duration::from_secs(60))?;
+    drop(floods);
     let said = std::io::read_to_string(storm.stderr.take().context("its stderr")?)?;
     let made = figures(&said);
     let ((from, warm_mb, warm_cpu), (to, end_mb, end_cpu)) = warm.zip(last).context("it ended too soon")?;
