@@ -42,8 +42,8 @@ test: check
 test-host:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test host
 
-# Tests that take long, some half an hour: known programs, ten real ones, the balance a hundred times, every ELF file, other kernels.
-test-long: truth verify-ten balance unwind-sweep
+# Tests that take an hour: known programs, ten real ones, the balance a hundred times, every ELF file, crashes, fuzzers, other kernels.
+test-long: truth verify-ten balance unwind-sweep crash (fuzz "30")
     {{just_executable()}} kernels
 
 # The balance with recorders that are stopped, and with CPUs that go off and come on: a hundred recordings of each, 5 minutes.

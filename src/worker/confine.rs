@@ -188,3 +188,27 @@ fn filter(reads: bool) -> anyhow::Result<BpfProgram> {
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
     Ok(filter.try_into()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::restrict;
+    use std::fs::File;
+
+    /// Check that Landlock alone, which holds for a thread, lets nothing be written or made, and read only what is to be.
+    #[test]
+    fn landlock_is_a_second_wall() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let tried = |reads| {
+            let (file, new) = (file.clone(), dir.path().join("new"));
+            let tries = move || {
+                restrict(reads).unwrap();
+                let writes = File::options().write(true).open(&file).is_ok();
+                (File::open(&file).is_ok(), writes, File::create(new).is_ok(), std::fs::remove_file(file).is_ok())
+            };
+            std::thread::spawn(tries).join().unwrap()
+        };
+        assert_eq!([true, false].map(tried), [(true, false, false, false), (false, false, false, false)]);
+    }
+}
