@@ -23,6 +23,16 @@ pub(crate) fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
+/// Processors in words, as far as they are known.
+pub(crate) fn processors(n: u32, model: &str) -> String {
+    match (n, model) {
+        (0, "") => "unknown machine".to_owned(),
+        (0, model) => model.to_owned(),
+        (n, "") => format!("{n} CPUs"),
+        (n, model) => format!("{n} × {model}"),
+    }
+}
+
 /// Bytes with decimal prefixes and three digits: `388 B`, `4.46 kB`, `57.6 MB`.
 pub(crate) fn bytes(n: f64) -> String {
     scaled(n, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])

@@ -7,7 +7,8 @@ use super::records::Head;
 use super::stacks::Prefix;
 use fpprof_recording::model::{Arch, CaptureMode, Collector, Event, Host, Measure, Meta, Sampling, Target};
 use linux_perf_event_reader::{
-    Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SampleFormat, SamplingPolicy,
+    Endianness, HardwareEventId, PerfEventType, RawData, RawEventRecord, RecordParseInfo, RecordType, SampleFormat,
+    SamplingPolicy, SoftwareCounterType,
 };
 use rustc_hash::FxHashMap;
 
@@ -160,6 +161,29 @@ fn named(index: usize, event: &Attribute, features: &Features) -> Event {
         SamplingPolicy::Period(period) => Sampling::Period(period.get()),
         SamplingPolicy::NoSampling => Sampling::Period(0),
     };
-    let name = event.name.as_ref().or_else(|| features.event_names.get(index));
-    Event { name: name.map_or_else(|| "unnamed".to_owned(), Clone::clone), sampling, measure: Measure::Samples }
+    let name = event.name.as_ref().or_else(|| features.event_names.get(index)).map(String::as_str);
+    let name = name.or_else(|| usual_name(&event.attr.type_)).unwrap_or("unnamed").to_owned();
+    Event { name, sampling, measure: Measure::Samples }
+}
+
+/// The name that perf has for an event, where the file has none, as those of simpleperf.
+fn usual_name(event: &PerfEventType) -> Option<&'static str> {
+    use HardwareEventId as Hardware;
+    use SoftwareCounterType as Software;
+    Some(match event {
+        PerfEventType::Hardware(Hardware::CpuCycles, _) => "cycles",
+        PerfEventType::Hardware(Hardware::Instructions, _) => "instructions",
+        PerfEventType::Hardware(Hardware::CacheReferences, _) => "cache-references",
+        PerfEventType::Hardware(Hardware::CacheMisses, _) => "cache-misses",
+        PerfEventType::Hardware(Hardware::BranchInstructions, _) => "branches",
+        PerfEventType::Hardware(Hardware::BranchMisses, _) => "branch-misses",
+        PerfEventType::Software(Software::CpuClock) => "cpu-clock",
+        PerfEventType::Software(Software::TaskClock) => "task-clock",
+        PerfEventType::Software(Software::PageFaults) => "page-faults",
+        PerfEventType::Software(Software::PageFaultsMin) => "minor-faults",
+        PerfEventType::Software(Software::PageFaultsMaj) => "major-faults",
+        PerfEventType::Software(Software::ContextSwitches) => "context-switches",
+        PerfEventType::Software(Software::CpuMigrations) => "cpu-migrations",
+        _ => return None,
+    })
 }

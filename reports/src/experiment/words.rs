@@ -1,12 +1,12 @@
 //! Environment and method in words, the same in every form.
 
-use crate::figures::byte_count;
+use crate::figures::{byte_count, processors};
 use fpprof_analysis::experiment::Experiment;
 
 /// What the experiment ran on and with, as (label, text); nothing empty.
 pub(super) fn environment(experiment: &Experiment) -> Vec<(&'static str, String)> {
     let environment = &experiment.environment;
-    let cpus = format!("{} × {}", environment.cpus, environment.cpu_model);
+    let cpus = processors(environment.cpus, &environment.cpu_model);
     let versions: Vec<_> =
         environment.versions.iter().map(|version| format!("{} {}", version.program, version.version)).collect();
     let system = match environment.distribution.as_str() {

@@ -1,7 +1,7 @@
 //! The verdict with its four figures, what speaks for it, and what was measured how.
 
 use crate::escape::shown;
-use crate::figures::{bytes, chunk_size, count, number, percent, seconds, share};
+use crate::figures::{bytes, chunk_size, count, number, percent, processors, seconds, share};
 use crate::finding::{class, sentence, text};
 use crate::terminal::overhead_words;
 use crate::verdict::{Case, RULE, findings, headline, per_minute, strategy_words};
@@ -142,7 +142,7 @@ fn method(case: &Case<'_>) -> Vec<(&'static str, String)> {
         ("filter", filtered(case)),
         ("processes", count(ProcessSummary::total(&summary.processes))),
         ("strategies", format!("{}, on the same samples", strategies.join(", "))),
-        ("machine", format!("{} × {}", environment.cpus, environment.cpu_model)),
+        ("machine", processors(environment.cpus, &environment.cpu_model)),
         ("system", system),
         ("overhead", summary.cost.as_ref().map_or_else(String::new, |cost| overhead_words(&cost.overhead))),
         ("ended", summary.ended.clone()),

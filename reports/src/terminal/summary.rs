@@ -6,7 +6,7 @@ use super::strategies::{processes, strategies};
 use super::{Cell, Closing, Column, Paragraph, Style, Table, Tone, closing};
 use crate::agreement::pairs;
 use crate::escape::shown;
-use crate::figures::{count, plural, seconds, share};
+use crate::figures::{count, plural, processors, seconds, share};
 use fpprof_analysis::summary::Summary;
 use std::io::{self, Write};
 
@@ -41,8 +41,7 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
         .part(Tone::Plain, format!("· {}", shown(&environment.collector)));
     line.write(style, out)?;
     let mut line = Paragraph::new("on", INDENT);
-    let cpus = environment.cpus;
-    line.part(Tone::Plain, format!("{cpus} × {}", shown(&environment.cpu_model)))
+    line.part(Tone::Plain, processors(environment.cpus, &shown(&environment.cpu_model)))
         .part(Tone::Plain, format!("· Linux {}", shown(&environment.kernel)));
     if !environment.distribution.is_empty() {
         line.part(Tone::Plain, format!("· {}", shown(&environment.distribution)));

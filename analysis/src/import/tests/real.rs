@@ -8,7 +8,7 @@ use crate::modules::FileModules;
 use crate::replay::Block as _;
 use crate::symbols::{KernelMissing, kernel_symbols};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{CaptureMode, LossCause, NO_PROCESS, Sideband, Target};
+use fpprof_recording::model::{CaptureMode, LossCause, Meta, NO_PROCESS, Sideband, Target};
 use std::io::Cursor;
 
 /// Check that a file of frame-pointer chains, one with stacks, a compressed one and a pipe's stream each give their
@@ -225,4 +225,22 @@ fn samples_of_a_torn_file_are_those_before_the_tear() {
     let early = &file[..data(file).start + 16];
     assert!(matches!(import(early), Err(ImportError::Damaged(_))), "{:?}", import(early));
     assert!(matches!(PerfSamples::new(Cursor::new(early)).unwrap().finish(), Err(ImportError::Damaged(_))));
+}
+
+/// Check that a file as simpleperf writes it, without perf's tables and with records of its own, has all its samples, and the
+/// usual name of its event.
+#[test]
+fn files_without_perfs_tables_are_taken() {
+    /// `SIMPLE_PERF_RECORD_TYPE_START` and what follows, in `record.h` of simpleperf.
+    const OF_SIMPLEPERF: u32 = 32_768;
+    let file = &recorded().fp;
+    let own = [0, 3].map(|n| new_record(OF_SIMPLEPERF + n, &[0; 16])).concat();
+    let mut other = with_records(file, &[&own, &file[data(file)]].concat());
+    other[72..104].fill(0);
+    let ((expected, _), (imported, written)) = (import(file).unwrap(), import(&other).unwrap());
+    assert!(imported.samples > 0 && imported.samples == expected.samples, "{imported:?}");
+    assert_eq!(imported.left_out.get("types from 256 on"), Some(&2), "{imported:?}");
+    let recording = Recording::open(Cursor::new(written)).unwrap();
+    let Meta { events, host, .. } = recording.meta();
+    assert_eq!((events[0].name.as_str(), host.cpus_online), ("cpu-clock", 0));
 }
