@@ -52,6 +52,17 @@ pub enum Error {
          hierarchy, such as cpu or the unified one", .0.display()
     )]
     CgroupWithoutController(PathBuf),
+    /// The kernel gives no real-time priority.
+    #[error(
+        "cannot run with real-time priority {priority}: {source}; that needs root, or `ulimit -r {priority}`, and a cgroup \
+         that may have real-time threads"
+    )]
+    Realtime {
+        /// What was asked for.
+        priority: u8,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// An empty list of processes or threads.
     #[error("no process to record; pass at least one PID")]
     NoProcess,

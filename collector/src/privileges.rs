@@ -4,7 +4,8 @@
 //! capabilities(7); prctl(2) `PR_SET_NO_NEW_PRIVS`.
 
 use crate::error::Error;
-use crate::sys::is_secure_execution;
+use crate::request::Request;
+use crate::sys::{is_secure_execution, set_realtime};
 use rustix::process::getuid;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
@@ -33,8 +34,17 @@ pub fn user_of_file_capabilities() -> Option<u32> {
     (is_secure_execution() && !user.is_root()).then(|| user.as_raw())
 }
 
-/// Drops, for good, all capabilities but the needed ones, of this thread and those it starts from now on.
-pub(crate) fn drop_unneeded() -> Result<(), Error> {
+/// Takes the real-time priority that is asked for, and drops what sampling does not need if that is: of this thread and those
+/// it starts from now on.
+pub(crate) fn settle(request: &Request) -> Result<(), Error> {
+    if let Some(priority) = request.realtime {
+        set_realtime(priority).map_err(|source| Error::Realtime { priority, source })?;
+    }
+    if request.drop_privileges { drop_unneeded() } else { Ok(()) }
+}
+
+/// Drops, for good, all capabilities but the needed ones.
+fn drop_unneeded() -> Result<(), Error> {
     let dropped = || {
         let kept = capabilities(None)?.permitted.intersection(NEEDED);
         set_capabilities(

@@ -67,6 +67,9 @@ pub struct Request {
     /// Before sampling begins, the calling thread drops for good all capabilities that sampling does not need. A command keeps
     /// them.
     pub drop_privileges: bool,
+    /// The real-time priority, 1 to 99, at which the calling thread and the encoders run once the command is made
+    /// (`SCHED_FIFO`): above all programs that compute. `None`: as the caller does.
+    pub realtime: Option<u8>,
 }
 
 impl Request {
@@ -93,6 +96,7 @@ impl Request {
             statistics: false,
             collector: CollectorKind::Auto,
             drop_privileges: false,
+            realtime: None,
         }
     }
 

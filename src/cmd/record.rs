@@ -145,6 +145,15 @@ pub(crate) struct Args {
     /// Fail if more than PERCENT of the samples were lost, dropped or, as far as is known, never taken
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent, help_heading = OUTPUT)]
     max_lost: Option<f64>,
+    /// Run with real-time priority PRIO (SCHED_FIFO), so that busy programs do not keep fpprof from reading samples
+    ///
+    /// Without it, samples are lost, and counted, where many programs compute. The command is not run with it.
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(
+        short = 'r', long, value_name = "PRIO", value_parser = clap::value_parser!(u8).range(1..=99),
+        help_heading = SAMPLING
+    )]
+    realtime: Option<u8>,
     /// Print errors only
     #[arg(short, long, help_heading = OTHER)]
     quiet: bool,
@@ -253,6 +262,7 @@ fn request(args: &Args) -> anyhow::Result<Request> {
         exclude_self: args.exclude_self || !args.include_self,
         collector,
         drop_privileges: true,
+        realtime: args.realtime,
         ..Request::new(target)
     };
     Ok(request)

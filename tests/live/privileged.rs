@@ -1,6 +1,6 @@
 //! Programs whose memory others must not see: setuid programs, and those that ask for it.
 
-use crate::support::{Ended, Ran, assert_balance, compile, copy_program, fpprof, number, ran, report};
+use crate::support::{Ended, Ran, assert_balance, compile, copy_program, fpprof, number, ran, record, report};
 use fpprof_recording::Recording;
 use serde_json::Value;
 use std::fs;
@@ -115,6 +115,29 @@ fn file_capabilities_show_only_the_users_own_stacks() {
             assert_copied("own", collector, &own);
         }
     }
+}
+
+/// Check that a real-time priority is the recorder's alone, not the command's, with either collector, and that it is said when
+/// the kernel gives none.
+#[test]
+fn real_time_priority_is_the_recorders_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, policies) = (dir.path().join("recording"), dir.path().join("policies"));
+    // Field 41 is the scheduling policy: SCHED_FIFO is 1, that of ordinary programs 0.
+    let script =
+        "cut -d ' ' -f 41 /proc/$PPID/stat /proc/self/stat >\"$0\"; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    for collector in ["ebpf", "perf-event"] {
+        let options = ["-r", "1", "--collector", collector];
+        record(&file, &options, &["sh", "-c", script, policies.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&policies).unwrap(), "1\n0\n", "{collector}");
+        assert_balance(&report(&file, &[]));
+    }
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set", "-sys_nice", env!("CARGO_BIN_EXE_fpprof"), "record", "-r", "1", "-o"]);
+    let refused = ran(without.arg(&file).args(["--", "true"]));
+    assert_eq!(refused.status, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("real-time priority 1: Operation not permitted"), "{}", refused.stderr);
+    assert!(file.exists(), "the recording that was there is still");
 }
 
 /// Check that of a setuid program and of one that asked not to be dumped no byte of the stack is recorded, but its

@@ -48,9 +48,7 @@ pub(crate) fn record<W: Write>(
     events.sideband.enable()?;
     // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
     let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
-    if request.drop_privileges {
-        privileges::drop_unneeded()?;
-    }
+    privileges::settle(request)?;
     let mut session = Session {
         request,
         notes: notes_of(&plan, &events),

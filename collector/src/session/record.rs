@@ -79,10 +79,8 @@ impl Loaded<'_> {
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
         // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
         let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
-        if request.drop_privileges {
-            // After the command was forked, which keeps them; before there are threads, which have their own.
-            privileges::drop_unneeded()?;
-        }
+        // After the command was forked, which has what it had; before there are threads, which have their own.
+        privileges::settle(request)?;
         let parts = Parts {
             writer,
             sideband: self.sideband,

@@ -25,7 +25,7 @@ pub(crate) use perf_stacks::{StackEvent, user_registers};
 pub(crate) use pointer_authentication::code_address_bits;
 pub(crate) use process::{
     OpenFiles, Rusage, has_ended, is_secure_execution, monotonic_ns, open_pidfd, read_memory, realtime_ns, rusage,
-    share_memory, terminate, thread_cpu_ns, try_wait,
+    set_realtime, share_memory, terminate, thread_cpu_ns, try_wait,
 };
 pub(crate) use shared_map::SharedMap;
 pub use signal::StopFlag;

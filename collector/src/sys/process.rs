@@ -89,6 +89,18 @@ pub(crate) fn rusage() -> Rusage {
     }
 }
 
+/// Lets the calling thread, and those it starts, run before all that have no real-time priority.
+///
+/// # Sources
+/// sched(7): `SCHED_FIFO`.
+pub(crate) fn set_realtime(priority: u8) -> io::Result<()> {
+    // SAFETY: all zeroes is a value of this C struct of integers.
+    let mut param: libc::sched_param = unsafe { zeroed() };
+    param.sched_priority = priority.into();
+    // SAFETY: `param` is readable; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
+}
+
 /// Whether this program was executed with other rights than its caller's.
 ///
 /// # Sources
