@@ -4,7 +4,7 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 17] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
@@ -16,7 +16,10 @@ const SOURCES: [&str; 14] = [
     "maps.bpf.h",
     "memory.bpf.h",
     "off_cpu.bpf.h",
+    "ring.bpf.h",
+    "sample.bpf.h",
     "stack_end.bpf.h",
+    "target.bpf.h",
     "vmlinux.h",
     "walk.bpf.h",
 ];

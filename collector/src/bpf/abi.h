@@ -323,8 +323,8 @@ struct cpu_control {
 	/* Where the next record goes, counted over all parts ever filled. */
 	__u64 head;
 	/*
-	 * A bit for each part, turned over whenever it is taken: those alike here and in given_back
-	 * are free.
+	 * A bit for each part, flipped whenever it is taken: those equal here and in given_back are
+	 * free (ring.bpf.h).
 	 */
 	__u64 taken;
 	/* Which part is, or was, the nth that was taken: at n % MAX_PARTS. */
@@ -347,7 +347,7 @@ struct cpu_control {
 	 * its own.
 	 */
 	__u64 tail __attribute__((aligned(64)));
-	/* A bit for each part, turned over whenever all of it was read. */
+	/* A bit for each part, flipped whenever all of it was read. */
 	__u64 given_back;
 	__u64 pad1[6];
 };

@@ -203,65 +203,6 @@ static __always_inline __u64 append_kernel(void *ctx, struct loop_context *conte
 	return bytes;
 }
 
-/*
- * Number of the lowest bit of a word that has one: counts the bits below it. By hand, since clang 14
- * dies of __builtin_ctzll, and without branches, of which the verifier would follow all.
- */
-static __always_inline __u32 lowest_bit(__u64 word)
-{
-	word = (word & -word) - 1;
-	word -= (word >> 1) & 0x5555555555555555;
-	word = (word & 0x3333333333333333) + ((word >> 2) & 0x3333333333333333);
-	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return (word * 0x0101010101010101) >> 56;
-}
-
-/* Finds it; false when nothing is free. */
-static __always_inline bool find_place(struct cpu_control *control)
-{
-	struct place *place = &control->place;
-	__u64 tail = *(volatile __u64 *)&control->tail;
-
-	place->filled = control->head & (part_bytes - 1);
-	place->used = control->head - (tail & ~(part_bytes - 1));
-	place->free = ~(control->taken ^ *(volatile __u64 *)&control->given_back) & all_parts;
-	if (place->filled) {
-		place->part = control->order[(control->head >> part_shift) & (MAX_PARTS - 1)];
-	} else {
-		if (!place->free)
-			return false;
-		place->part = lowest_bit(place->free);
-		place->free &= place->free - 1;
-	}
-	return true;
-}
-
-/*
- * How many bytes of stack there is room for, by how full the ring is: all up to three quarters, and
- * then a quarter, a sixteenth, a sixty-fourth of it. So the ring lasts longer than it would with
- * whole stacks, and what is lost then is said of each stack.
- */
-static __always_inline void find_room(struct cpu_control *control)
-{
-	__u64 other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes), room = max_chunk_bytes;
-	struct place *place = &control->place;
-	__u64 used = place->used;
-	__u64 least = max_chunk_bytes < SHED_LEAST_BYTES ? max_chunk_bytes : SHED_LEAST_BYTES;
-	int i;
-
-	if (used > ring_bytes / 16 * 15)
-		room >>= 6;
-	else if (used > ring_bytes / 8 * 7)
-		room >>= 4;
-	else if (used > ring_bytes / 4 * 3)
-		room >>= 2;
-	/* A ring of two samples has no room for a whole one long before. */
-	for (i = 0; i < 3; i++)
-		if (!place->free && place->filled + other_bytes + ALIGN8(room) > part_bytes)
-			room >>= 2;
-	place->room = room < least ? least : room;
-}
-
 /* Everything of a record's head but what stands behind it and the registers. */
 static __always_inline void begin_record(struct cpu_control *control, struct sample_head *head, __u16 flags,
 					 __u64 pid_tid, __u64 weight)

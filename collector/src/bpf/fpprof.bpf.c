@@ -7,189 +7,15 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "abi.h"
-#include "compat.bpf.h"
 #include "maps.bpf.h"
-#include "capture.bpf.h"
-#include "cgroup.bpf.h"
+#include "off_cpu.bpf.h"
+#include "ring.bpf.h"
+#include "sample.bpf.h"
+#include "target.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const struct abi *unused_abi __attribute__((unused));
-
-/*
- * Whether a tracked process is still the one that was meant: a number is free for others before follow_free sees the
- * process that had it.
- */
-static __always_inline bool is_tracked(struct tracked *process, struct task_struct *task)
-{
-	__u64 start_boottime = filter == FILTER_THREADS ? task->start_boottime :
-							  task->group_leader->start_boottime;
-
-	if (!process || process->state != TRACKED_ACTIVE)
-		return false;
-	/* Put in by user space: the first that is seen. Other CPUs may write the same. */
-	if (!process->start_boottime)
-		process->start_boottime = start_boottime;
-	return process->start_boottime == start_boottime;
-}
-
-static __always_inline bool is_excluded(__u32 pid)
-{
-	bool is_excluded = false;
-
-#pragma unroll
-	for (int i = 0; i < MAX_EXCLUDED; i++)
-		is_excluded |= pid == excluded_pids[i];
-	return is_excluded;
-}
-
-/* Whether a thread is to be profiled. */
-static __always_inline bool is_target(struct task_struct *task)
-{
-	__u32 pid = task->tgid, tid = task->pid, key = filter == FILTER_THREADS ? tid : pid;
-
-	if (!tid)
-		return false;
-	if (filter == FILTER_SYSTEM)
-		return !is_excluded(pid);
-	if (filter == FILTER_CGROUP)
-		return !is_excluded(pid) && is_in_cgroup(task);
-	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
-}
-
-/* Counts a tick that is not to be sampled. */
-static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
-{
-	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;
-
-	if (is_target(bpf_get_current_task_btf()))
-		return true;
-	if (!pid_tid)
-		control->counters[COUNT_SKIPPED_IDLE]++;
-	else if (has_self && is_excluded(pid_tid >> 32))
-		control->counters[COUNT_SKIPPED_SELF]++;
-	else
-		control->counters[COUNT_SKIPPED_UNTRACKED]++;
-	return false;
-}
-
-/* Hands the record over, and wakes the reader when the ring passes the mark. */
-static __always_inline void publish(struct cpu_control *control, __u8 *part, __u32 cpu, __u64 bytes)
-{
-	struct place *place = &control->place;
-	__u64 left = part_bytes - place->filled, grown = bytes < left ? bytes : left;
-	__u64 end = place->filled + bytes;
-
-	if (place->filled + grown >= hot_bytes && grown < left && place->free &&
-	    place->used < ring_bytes / 4 && end <= part_room) {
-		/*
-		 * Tells the reader that no other record comes here. It looks only below the head it
-		 * saw, which passes this word and the rest behind it in one step, after they are
-		 * written: so what it finds behind a record is the next one or this, never what lay
-		 * here before. Records are multiples of 8 bytes, as parts are: the word fits.
-		 */
-		*(__u64 *)(part + end) = 0;
-		grown = left;
-	}
-	if (!place->filled) {
-		control->order[(control->head >> part_shift) & (MAX_PARTS - 1)] = place->part;
-		control->taken ^= 1ULL << (place->part & (MAX_PARTS - 1));
-	}
-	control->counters[COUNT_BYTES] += bytes;
-	/* A full barrier: what was written before must be seen before the new head. */
-	__sync_lock_test_and_set(&control->head, control->head + grown);
-	if (place->used < wakeup_bytes && place->used + grown >= wakeup_bytes)
-		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
-}
-
-/*
- * Where a program of this CPU counts and writes. Every CPU has a place to count; one that came online later than the rings
- * were made has no ring.
- */
-static __always_inline bool find_memory(struct loop_context *context, __u32 cpu, __u32 event)
-{
-	__u32 number = event * n_possible_cpus + cpu;
-
-	if (cpu >= n_possible_cpus)
-		return false;
-	context->has_ring = cpu < n_ring_cpus;
-	context->first_part = (event * n_ring_cpus + cpu) * n_parts;
-	context->control = bpf_map_lookup_elem(&controls, &number);
-	return context->control;
-}
-
-/* Finds where the next record goes; false when there is no room. */
-static __always_inline bool find_part(struct loop_context *context)
-{
-	struct cpu_control *control = context->control;
-	__u32 number;
-
-	if (!context->has_ring || !find_place(control))
-		return false;
-	number = context->first_part + control->place.part;
-	context->part = bpf_map_lookup_elem(&parts, &number);
-	return context->part;
-}
-
-/* Writes a record of the current thread and hands it over; false when there is no room. `ctx` is the running program's own. */
-static __always_inline bool write_record(void *ctx, struct loop_context *context, __u32 cpu, __u16 flags,
-					 __u64 weight)
-{
-	__u64 pid_tid = bpf_get_current_pid_tgid(), pos, bytes = sizeof(struct sample_head);
-	struct cpu_control *control = context->control;
-	struct task_struct *task;
-	struct sample_head *head;
-	struct mm_struct *mm;
-
-	if (!find_part(context))
-		return false;
-	find_room(control);
-	/*
-	 * verifier: what goes through a map is any number (seen on 6.18). The bound holds of the register that is compared,
-	 * and not of a copy made before (6.1): hence the barrier.
-	 */
-	pos = *(volatile __u64 *)&control->place.filled;
-	if (pos > part_bytes)
-		return false;
-	barrier_var(pos);
-	head = (struct sample_head *)(context->part + pos);
-	begin_record(control, head, flags, pid_tid, weight);
-	task = bpf_get_current_task_btf();
-	head->start_boottime = task->start_boottime;
-	mm = task->mm;
-	if (!mm || has_no_user_side(task))
-		head->flags &= ~SAMPLE_ENTERING_KERNEL;
-	else if (!(flags & SAMPLE_ENTERING_KERNEL))
-		bytes += append_user(context, head, pos, task, mm);
-	if ((flags & SAMPLE_IN_KERNEL) && (collect & COLLECT_KERNEL))
-		bytes += append_kernel(ctx, context, head, pos + bytes);
-	bytes += append_gaps(context, head, pos + bytes);
-	head->total_bytes = bytes;
-	publish(control, context->part, cpu, bytes);
-	return true;
-}
-
-/* Counts what became of a sample. */
-static __always_inline void count_sample(struct loop_context *context, bool is_written)
-{
-	struct cpu_control *control = context->control;
-
-	if (is_written)
-		control->counters[COUNT_RECORDED]++;
-	else if (context->has_ring)
-		lose(control, COUNT_LOST_RING_FULL, GAP_RING_FULL);
-	else
-		lose(control, COUNT_LOST_NO_RING, GAP_NO_RING);
-}
-
-/* Takes a sample of the current thread. */
-static __always_inline void take(void *ctx, struct loop_context *context, __u32 cpu, __u16 flags,
-				 __u64 weight)
-{
-	context->control->counters[COUNT_FIRED]++;
-	if (is_wanted(context->control, bpf_get_current_pid_tgid()))
-		count_sample(context, write_record(ctx, context, cpu, flags, weight));
-}
 
 /* Each overflow of a counter: hardware, or one of the kernel's own. */
 SEC("perf_event")
@@ -243,8 +69,6 @@ int take_probe(struct pt_regs *ctx)
 	__sync_lock_test_and_set(&context.control->is_busy, 0);
 	return 0;
 }
-
-#include "off_cpu.bpf.h"
 
 /* The child of a profiled process is profiled from before it first runs. */
 SEC("tp_btf/sched_process_fork")

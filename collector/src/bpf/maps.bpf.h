@@ -64,7 +64,7 @@ const volatile __u64 wakeup_bytes = 1 << 19;
  * Those of probes can be preempted: they have is_busy. Those of waits can be interrupted by one that samples: they have
  * rings of their own.
  *
- * A ring is made of parts, an array element each (kernels before 6.0 refuse elements above 4 MiB). They
+ * A ring (ring.bpf.h) is made of parts, an array element each (kernels before 6.0 refuse elements above 4 MiB). They
  * are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
  * all of them costs more for each sample than the copy does (examples/cost.rs). Parts are as large

@@ -26,6 +26,16 @@
 #ifndef FPPROF_OFF_CPU_H
 #define FPPROF_OFF_CPU_H
 
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "capture.bpf.h"
+#include "compat.bpf.h"
+#include "maps.bpf.h"
+#include "ring.bpf.h"
+#include "sample.bpf.h"
+#include "target.bpf.h"
+
 /* include/linux/sched.h: the thread ends and is not coming back. */
 #define TASK_DEAD 0x00000080
 

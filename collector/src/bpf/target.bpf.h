@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which threads are profiled. */
+#ifndef FPPROF_TARGET_H
+#define FPPROF_TARGET_H
+
+#include "abi.h"
+#include "cgroup.bpf.h"
+#include "maps.bpf.h"
+
+/*
+ * Whether a tracked process is still the one that was meant: a number is free for others before follow_free sees the
+ * process that had it.
+ */
+static __always_inline bool is_tracked(struct tracked *process, struct task_struct *task)
+{
+	__u64 start_boottime = filter == FILTER_THREADS ? task->start_boottime :
+							  task->group_leader->start_boottime;
+
+	if (!process || process->state != TRACKED_ACTIVE)
+		return false;
+	/* Put in by user space: the first that is seen. Other CPUs may write the same. */
+	if (!process->start_boottime)
+		process->start_boottime = start_boottime;
+	return process->start_boottime == start_boottime;
+}
+
+static __always_inline bool is_excluded(__u32 pid)
+{
+	bool is_excluded = false;
+
+#pragma unroll
+	for (int i = 0; i < MAX_EXCLUDED; i++)
+		is_excluded |= pid == excluded_pids[i];
+	return is_excluded;
+}
+
+/* Whether a thread is to be profiled. */
+static __always_inline bool is_target(struct task_struct *task)
+{
+	__u32 pid = task->tgid, tid = task->pid, key = filter == FILTER_THREADS ? tid : pid;
+
+	if (!tid)
+		return false;
+	if (filter == FILTER_SYSTEM)
+		return !is_excluded(pid);
+	if (filter == FILTER_CGROUP)
+		return !is_excluded(pid) && is_in_cgroup(task);
+	return is_tracked(bpf_map_lookup_elem(&tracked, &key), task);
+}
+
+/* Counts a tick that is not to be sampled. */
+static __always_inline bool is_wanted(struct cpu_control *control, __u64 pid_tid)
+{
+	bool has_self = filter == FILTER_SYSTEM || filter == FILTER_CGROUP;
+
+	if (is_target(bpf_get_current_task_btf()))
+		return true;
+	if (!pid_tid)
+		control->counters[COUNT_SKIPPED_IDLE]++;
+	else if (has_self && is_excluded(pid_tid >> 32))
+		control->counters[COUNT_SKIPPED_SELF]++;
+	else
+		control->counters[COUNT_SKIPPED_UNTRACKED]++;
+	return false;
+}
+
+#endif
