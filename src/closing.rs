@@ -37,6 +37,7 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -
         ring_bytes_per_sample: (recorded > 0).then(|| as_f64(end.own_cost.ring_bytes) / as_f64(recorded)),
         duration_s,
         cost: Some(&cost),
+        is_imported: false,
         is_ebpf: outcome.collector == Collector::Ebpf,
     };
     let mut text = Vec::new();

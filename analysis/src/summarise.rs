@@ -19,6 +19,7 @@ use std::io::{Read, Seek};
 pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Totals, selection: &Selection) -> Summary {
     let is_blocked = selection.unit() == Unit::BlockedNs;
     let (meta, end, checkpoint) = (recording.meta(), recording.end(), recording.checkpoint());
+    let is_imported = meta.collector == Collector::Imported;
     let all = balance(end, checkpoint, &totals.tally);
     let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
     let in_file = all.iter().fold(0, |sum: u64, cpu| sum.saturating_add(cpu.recorded));
@@ -53,7 +54,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
             bytes_per_sample: ratio(recording.file_bytes() as f64, in_file as f64),
             ..volume(recording.file_bytes(), recorded, duration_s, ring_bytes, totals)
         },
-        cost: end.map(|end| Cost::new(&end.own_cost, ticks, Setting::of(meta, duration_s))),
+        cost: end.filter(|_| !is_imported).map(|end| Cost::new(&end.own_cost, ticks, Setting::of(meta, duration_s))),
         strategies: BTreeMap::new(),
         processes: Vec::new(),
         chunk_sizes: Vec::new(),

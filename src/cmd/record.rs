@@ -320,6 +320,9 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
     if outcome.samples == 0 {
         // An empty profile must not look like a good one.
         say(match args.event.as_ref().filter(|event| event.counts_occurrences()) {
+            _ if outcome.end.reason == EndReason::MaxSize => {
+                "fpprof: no samples: the recording had its --max-size before the first; pass a larger size"
+            }
             Some(_) => "fpprof: no samples: the event did not happen in the target, or fewer times than -c N",
             None => "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F",
         });

@@ -77,7 +77,8 @@ fn layouts_perf_cannot_unwind() {
     }
 }
 
-/// Check that callchains alone give what frame pointers give, and that a compressed recording unwinds like any other.
+/// Check that callchains alone give what frame pointers give, that a compressed recording unwinds like any other, and that
+/// nothing is said of what it cost to record.
 #[test]
 fn callchains_and_compressed_stacks() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,6 +93,9 @@ fn callchains_and_compressed_stacks() {
     let recording = imported(dir.path(), &built, &["--call-graph", "dwarf,16384", "-z"]);
     let found = stacks(&recording, "dwarf");
     assert!(percent(program("leaf_with_frame"), &found) >= 95, "{}", commonest(&found));
+    let text = ran(fpprof().arg("report").arg(&recording)).stdout;
+    assert!(text.contains("own cost  unknown: another program recorded\n") && !text.contains("overhead"), "{text}");
+    assert!(report(&recording, &[])["cost"].is_null());
 }
 
 /// Check that a program that is no longer where it was is found below `--symfs`, and only there.

@@ -34,14 +34,17 @@ pub struct Closing<'a> {
     pub ring_bytes_per_sample: Option<f64>,
     /// Length of the recording, seconds.
     pub duration_s: f64,
-    /// What recording cost; `None` when the recording does not say (it was cut).
+    /// What recording cost; `None` when the recording does not say (it was cut, or made by another program).
     pub cost: Option<&'a Cost>,
+    /// Whether another program recorded.
+    pub is_imported: bool,
     /// Whether a BPF program took the samples, whose time is then worth a word.
     pub is_ebpf: bool,
 }
 
 impl<'a> From<&'a Summary> for Closing<'a> {
     fn from(summary: &'a Summary) -> Self {
+        let is_imported = summary.environment.collector == "imported";
         Self {
             fired: summary.fired,
             recorded: summary.recorded,
@@ -52,10 +55,11 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
             file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
-            ring_bytes_per_sample: (summary.recorded > 0 && summary.blocked_ns.is_none())
+            ring_bytes_per_sample: (summary.recorded > 0 && summary.blocked_ns.is_none() && !is_imported)
                 .then_some(summary.volume.ring_bytes_per_sample),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
+            is_imported,
             is_ebpf: summary.environment.collector == "ebpf",
         }
     }
@@ -173,7 +177,10 @@ fn volume(closing: &Closing<'_>) -> Paragraph {
 fn own_cost(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("own cost", INDENT);
     let Some(cost) = closing.cost else {
-        line.words(Tone::Warn, "unknown: the recording ends early");
+        match closing.is_imported {
+            true => line.words(Tone::Dim, "unknown: another program recorded"),
+            false => line.words(Tone::Warn, "unknown: the recording ends early"),
+        };
         return line;
     };
     line.part(Tone::Plain, format!("{} CPU while sampling", seconds(cost.collector_cpu_s)))
