@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 /// The reader looks at the rings at least so often; and the more often the faster they fill.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
-/// What was collected is on the disk after so long.
-pub(crate) const FLUSH: Duration = Duration::from_secs(1);
+/// What was collected is written after so long, and one look later at the latest: a recorder that is killed loses less than a
+/// second.
+pub(crate) const FLUSH: Duration = Duration::from_millis(850);
 /// So long processes that exist already are described between two looks at the rings.
 pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
