@@ -47,8 +47,7 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
         ensure!(begun.elapsed().as_secs() < lasts * 2 + 60, "the recorder does not end");
         let at = begun.elapsed().as_secs_f64();
         let mb = pss_mb(pid).map(|mb| mb + parsers(pid).into_iter().filter_map(pss_mb).sum::<f64>());
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count);
-        if let (Some(mb), Ok(descriptors)) = (mb, descriptors)
+        if let (Some(mb), Ok(descriptors)) = (mb, descriptors(pid, dir.path()))
             && (WARM_PART * lasts as f64..lasts as f64).contains(&at)
         {
             seen.push(Seen { hours: at / 3600.0, mb, descriptors });
@@ -72,7 +71,8 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     let n = |key: &str| report.get(key).and_then(Value::as_u64).unwrap_or_default();
     let figure = format!(
         "{lasts} s of {} programs, {} threads and {} replaced files a second: {:.1} MB at first, {:.1} MB at the end, \
-         {peak_mb:.1} MB at most, {growth:+.1} MB an hour; {} descriptors at first, {} at the end; {:.1} % CPU; {} process \
+         {peak_mb:.1} MB at most, {growth:+.1} MB an hour; {} descriptors \
+         at first, {} at the end, beside those of files that are there; {:.1} % CPU; {} process \
          events lost; report {:.1} s CPU, {:.0} MB",
         storm.text("programs")?,
         storm.text("threads")?,
@@ -88,6 +88,13 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     );
     let is_flat = growth <= MOST_MB_AN_HOUR && last.descriptors <= first.descriptors + 16;
     Ok(Found::new(is_flat && n("unaccounted") == 0 && peak_mb <= MOST_MB, figure))
+}
+
+/// Open files of a process, without those of others that are where they were: it keeps one of each program and library that
+/// runs on the machine.
+fn descriptors(pid: u32, dir: &Path) -> std::io::Result<usize> {
+    let targets = fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    Ok(targets.filter(|target| target.starts_with(dir) || !target.is_file()).count())
 }
 
 /// Growth in MB an hour: the line with the least squares.
