@@ -34,9 +34,9 @@ pub fn user_of_file_capabilities() -> Option<u32> {
     (is_secure_execution() && !user.is_root()).then(|| user.as_raw())
 }
 
-/// Takes the real-time priority that is asked for, and drops what sampling does not need if that is: of this thread and those
-/// it starts from now on.
-pub(crate) fn settle(request: &Request) -> Result<(), Error> {
+/// Gives this thread, and those it starts from now on, the real-time priority that is asked for. Then drops the capabilities
+/// that sampling does not need, if that is asked for.
+pub(crate) fn prepare_thread(request: &Request) -> Result<(), Error> {
     if let Some(priority) = request.realtime {
         set_realtime(priority).map_err(|source| Error::Realtime { priority, source })?;
     }

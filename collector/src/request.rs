@@ -67,8 +67,8 @@ pub struct Request {
     /// Before sampling begins, the calling thread drops for good all capabilities that sampling does not need. A command keeps
     /// them.
     pub drop_privileges: bool,
-    /// The real-time priority, 1 to 99, at which the calling thread and the encoders run once the command is made
-    /// (`SCHED_FIFO`): above all programs that compute. `None`: as the caller does.
+    /// Real-time priority (`SCHED_FIFO`, 1 to 99) of the calling thread and of those that encode, from when the command was
+    /// forked. `None`: that of the caller.
     pub realtime: Option<u8>,
 }
 

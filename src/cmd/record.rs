@@ -147,7 +147,7 @@ pub(crate) struct Args {
     max_lost: Option<f64>,
     /// Run with real-time priority PRIO (SCHED_FIFO), so that busy programs do not keep fpprof from reading samples
     ///
-    /// Without it, samples are lost, and counted, where many programs compute. The command is not run with it.
+    /// Without it, samples are lost, and counted, where many programs compute. The command does not get it.
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(
         short = 'r', long, value_name = "PRIO", value_parser = clap::value_parser!(u8).range(1..=99),
@@ -319,12 +319,13 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
     };
     if outcome.samples == 0 {
         // An empty profile must not look like a good one.
-        say(match args.event.as_ref().filter(|event| event.counts_occurrences()) {
-            _ if outcome.end.reason == EndReason::MaxSize => {
-                "fpprof: no samples: the recording had its --max-size before the first; pass a larger size"
-            }
-            Some(_) => "fpprof: no samples: the event did not happen in the target, or fewer times than -c N",
-            None => "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F",
+        let counts_occurrences = args.event.as_ref().is_some_and(EventSpec::counts_occurrences);
+        say(if outcome.end.reason == EndReason::MaxSize {
+            "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
+        } else if counts_occurrences {
+            "fpprof: no samples: the event did not happen in the target, or fewer times than -c N"
+        } else {
+            "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
         });
         return Ok(status.max(FAILED));
     }

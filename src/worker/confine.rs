@@ -194,7 +194,8 @@ mod tests {
     use super::restrict;
     use std::fs::File;
 
-    /// Check that Landlock alone, which holds for a thread, lets nothing be written or made, and read only what is to be.
+    /// Check that Landlock alone refuses to write, create and remove files, and to read them unless that is asked for. It
+    /// holds for one thread.
     #[test]
     fn landlock_is_a_second_wall() {
         let dir = tempfile::tempdir().unwrap();

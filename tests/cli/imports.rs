@@ -94,7 +94,7 @@ fn callchains_and_compressed_stacks() {
     let found = stacks(&recording, "dwarf");
     assert!(percent(program("leaf_with_frame"), &found) >= 95, "{}", commonest(&found));
     let text = ran(fpprof().arg("report").arg(&recording)).stdout;
-    assert!(text.contains("own cost  unknown: another program recorded\n") && !text.contains("overhead"), "{text}");
+    assert!(text.contains("own cost  unknown: recorded by another program\n") && !text.contains("overhead"), "{text}");
     assert!(report(&recording, &[])["cost"].is_null());
 }
 

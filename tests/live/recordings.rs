@@ -323,7 +323,7 @@ fn recordings_end_at_their_size() {
     assert!(report["ended"].as_str().unwrap().contains("--max-size"), "{report}");
     let too_small = ran(fpprof().args(["record", "-a", "--max-size", "1", "-o"]).arg(&file));
     assert_eq!(too_small.status, 1, "{}", too_small.stderr);
-    assert!(too_small.stderr.contains("had its --max-size before the first"), "{}", too_small.stderr);
+    assert!(too_small.stderr.contains("reached --max-size before the first sample"), "{}", too_small.stderr);
 }
 
 /// Check that samples are within the recording's time where the recorder is in a time namespace, whose clock reads

@@ -105,7 +105,7 @@ impl Contents {
     }
 }
 
-/// What has become of parts of an address space, by their start: their end, and what is there now if that is executable.
+/// Changed parts of an address space by their start: their end, and what is mapped there now if that is executable.
 type Changes = BTreeMap<u64, (u64, Option<Backing>)>;
 
 /// Takes the edit's range out of the changes it overlaps, then puts its own there.

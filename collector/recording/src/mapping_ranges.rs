@@ -26,7 +26,7 @@ pub struct MappingRanges {
 /// Ranges, at least one: ascending, neither overlapping nor adjacent.
 #[derive(Debug, Clone)]
 struct Block {
-    /// Where the first begins: that a search need not look into each block that it passes.
+    /// Where the first begins, so that a search need not look into every block.
     start: u64,
     ranges: Vec<(u64, u64)>,
 }

@@ -48,7 +48,7 @@ pub(crate) fn record<W: Write>(
     events.sideband.enable()?;
     // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
     let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
-    privileges::settle(request)?;
+    privileges::prepare_thread(request)?;
     let mut session = Session {
         request,
         notes: notes_of(&plan, &events),

@@ -308,8 +308,7 @@ impl<W: Write> Reader<W> {
     }
 }
 
-/// Adds when a process began that executes a program and of which nothing was told before: its number may have been that of
-/// another one.
+/// Adds when a process started, to the exec of one that no event told of: its number may have been that of another process.
 pub(crate) fn add_start(event: &mut Sideband, tracker: &Tracker) {
     if let Sideband::Comm(comm) = event
         && comm.exec

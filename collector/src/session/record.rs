@@ -79,8 +79,8 @@ impl Loaded<'_> {
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
         // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
         let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
-        // After the command was forked, which has what it had; before there are threads, which have their own.
-        privileges::settle(request)?;
+        // After the command was forked, which is to keep its own; before there are threads, which are to have the same.
+        privileges::prepare_thread(request)?;
         let parts = Parts {
             writer,
             sideband: self.sideband,

@@ -12,7 +12,7 @@ pub(crate) const MAPPINGS_A_SECOND: u64 = 1_000;
 const BURST: u64 = 4_096;
 /// So many at least once a program is executed, whoever did that.
 const PROGRAM: u64 = 128;
-/// So many looks at the rings from one time that processes are forgotten to the next.
+/// Processes are forgotten at one look at the rings in so many.
 const LOOKS: u64 = 16;
 const NS_A_MAPPING: u64 = 1_000_000_000 / MAPPINGS_A_SECOND;
 

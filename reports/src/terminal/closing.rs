@@ -178,7 +178,7 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
     let mut line = Paragraph::new("own cost", INDENT);
     let Some(cost) = closing.cost else {
         match closing.is_imported {
-            true => line.words(Tone::Dim, "unknown: another program recorded"),
+            true => line.words(Tone::Dim, "unknown: recorded by another program"),
             false => line.words(Tone::Warn, "unknown: the recording ends early"),
         };
         return line;

@@ -90,8 +90,8 @@ pub(crate) fn measure(place: &Place) -> anyhow::Result<Found> {
     Ok(Found::new(is_flat && n("unaccounted") == 0 && peak_mb <= MOST_MB, figure))
 }
 
-/// Open files of a process, without those of others that are where they were: it keeps one of each program and library that
-/// runs on the machine.
+/// Open descriptors of the recorder, without those of files that still exist outside of `dir`: it keeps one of every program
+/// and library that runs on the machine.
 fn descriptors(pid: u32, dir: &Path) -> std::io::Result<usize> {
     let targets = fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     Ok(targets.filter(|target| target.starts_with(dir) || !target.is_file()).count())
