@@ -354,6 +354,20 @@ fn stacks_that_end_early_stand_apart() {
     page.assert_quiet();
 }
 
+/// Check that the page of a recording without copied stacks, which has no figures of their sizes, is drawn and steered too.
+#[test]
+fn frame_pointers_alone_are_drawn() {
+    let mut analysis = detail::analysis();
+    (analysis.chunk_sizes, analysis.default_strategy) = (None, "fp".to_owned());
+    let stacks = &mut analysis.detail.as_mut().unwrap().stacks;
+    (stacks.reference, stacks.other) = ("fp".to_owned(), None);
+    let mut page = Page::open(&analysis);
+    assert!(page.names("left").contains(&"nbd_send".to_owned()));
+    page.choose("filter-process", "nbdkit");
+    assert!(!page.names("left").contains(&"nbd_send".to_owned()));
+    page.assert_quiet();
+}
+
 /// A flame graph and a difference, with names that are as long as a name can be.
 fn pictures() -> [Vec<u8>; 2] {
     let long = "/a/rather/long/path/to/a/recording/of/something.fpprof --comm 'a name' --time 10..200".to_owned();

@@ -72,10 +72,12 @@ function fillThreads() {
   filter.thread = "";
 }
 
+/** A recording without copied stacks has no figures of their sizes. */
 function drawCharts() {
-  whatIf(byId("what-if"), data, filter);
-  depth(byId("depth"), data, filter);
-  timeline(byId("timeline"), data, filter);
+  for (const [id, draw] of [["what-if", whatIf], ["depth", depth], ["timeline", timeline]]) {
+    const figure = byId(id);
+    if (figure) draw(figure, data, filter);
+  }
 }
 
 function drawFlames() {
