@@ -42,7 +42,7 @@ test: check
 test-host:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test host
 
-# Tests that take an hour: known programs, ten real ones, the balance a hundred times, every ELF file, crashes, fuzzers, other kernels.
+# Tests that take some hours: known programs, ten real ones, the balance a hundred times, every ELF file, crashes, fuzzers, other kernels.
 test-long: truth verify-ten balance unwind-sweep crash (fuzz "30")
     {{just_executable()}} kernels
 
@@ -51,7 +51,7 @@ balance:
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test live -- --nocapture a_stopped_recorder
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test host -- --nocapture every_tick
 
-# Recorders that are killed, recordings that are cut and damaged, disks that fail: a quarter of an hour.
+# Recorders that are killed, recordings that are cut and damaged, disks that fail: up to an hour.
 crash:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test crash -- --nocapture --test-threads 1
 

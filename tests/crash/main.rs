@@ -120,7 +120,7 @@ fn killed_recorders_leave_what_they_wrote() {
 fn real_recording(dir: &Path) -> Vec<u8> {
     let file = dir.join("whole");
     let options = ["-F", "999", "--call-graph", "both", "--keep-raw-stacks"];
-    let command = ["timeout", "10", "sh", "-c", "while :; do ls -lR /etc >/dev/null; done"];
+    let command = ["timeout", "3", "sh", "-c", "while :; do ls -lR /etc >/dev/null; done"];
     let ran = support::ran(fpprof().arg("record").args(options).arg("-o").arg(&file).arg("--").args(command));
     assert_eq!(ran.status, 124, "timeout ends it: {}", ran.stderr);
     fs::read(file).unwrap()
