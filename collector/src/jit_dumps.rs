@@ -5,7 +5,7 @@
 
 use crate::parse::{FileParser, Found, JitDumpPosition, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
-use crate::proc::{effective_uid, open_mapped};
+use crate::proc::{effective_uid, open_mapped, start_ticks};
 use crate::share::Shares;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{
@@ -29,11 +29,13 @@ const BUFFER_BYTES: usize = 4096;
 pub(crate) struct JitDumps {
     dumps: Vec<JitDump>,
     bytes: Shares,
+    /// Of processes that have ended.
+    untaken: Untaken,
 }
 
 impl Default for JitDumps {
     fn default() -> Self {
-        Self { dumps: Vec::new(), bytes: Shares::new(MAX_TOTAL_BYTES) }
+        Self { dumps: Vec::new(), bytes: Shares::new(MAX_TOTAL_BYTES), untaken: Untaken::default() }
     }
 }
 
@@ -42,11 +44,22 @@ impl Default for JitDumps {
 pub(crate) struct JitDump {
     pid: u32,
     user: u32,
+    identity: FileIdentity,
+    /// When its process was started; `None` if that had ended by then.
+    start_ticks: Option<u64>,
     /// `None` for what is not read: anyone may call a file so.
     file: Option<File>,
     position: JitDumpPosition,
     /// Whether something follows that was not taken; `None` before the first look.
     is_cut: Option<bool>,
+}
+
+/// A dump that was looked at for the last time, since its process has ended.
+#[derive(Debug)]
+pub(crate) struct EndedDump {
+    pub(crate) pid: u32,
+    pub(crate) user: u32,
+    pub(crate) identity: FileIdentity,
 }
 
 /// What became of the dumps that are not whole in the recording.
@@ -58,10 +71,22 @@ pub(crate) struct Untaken {
     pub(crate) cut: u64,
 }
 
+impl Untaken {
+    fn add(&mut self, dump: &JitDump) {
+        self.refused += u64::from(dump.is_cut.is_none());
+        self.cut += u64::from(dump.is_cut == Some(true));
+    }
+}
+
 impl JitDump {
     /// The dump of a user's process, whose mark was opened.
-    pub(crate) fn of(pid: u32, user: u32, file: Option<File>) -> Self {
-        Self { pid, user, file, position: JitDumpPosition::default(), is_cut: None }
+    pub(crate) fn of(mmap: &Mmap, user: u32, file: Option<File>) -> Self {
+        let (pid, identity, position) = (mmap.pid, mmap.identity, JitDumpPosition::default());
+        Self { pid, user, identity, start_ticks: start_ticks(pid), file, position, is_cut: None }
+    }
+
+    fn has_ended(&self) -> bool {
+        start_ticks(self.pid).is_none_or(|ticks| self.start_ticks != Some(ticks))
     }
 }
 
@@ -71,8 +96,11 @@ impl JitDumps {
         self.dumps.push(dump);
     }
 
-    /// Hands on what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own.
-    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) {
+    /// Hands on what was written since the last look, each piece as [`Compiled::JitDump`] with a header of its own. Gives the
+    /// dumps of processes that have ended: this was their last look.
+    pub(crate) fn look(&mut self, parser: &dyn FileParser, emit: &mut impl FnMut(ModuleBytes)) -> Vec<EndedDump> {
+        // Before they are read: what ends while they are has another look.
+        let have_ended: Vec<bool> = self.dumps.iter().map(JitDump::has_ended).collect();
         for dump in &mut self.dumps {
             let position = dump.position;
             let left = usize::try_from(self.bytes.left(dump.user)).unwrap_or(usize::MAX);
@@ -90,12 +118,17 @@ impl JitDumps {
                 emit(ModuleBytes { path, identity: FileIdentity::default(), bytes });
             }
         }
+        let mut have_ended = have_ended.into_iter();
+        let ended: Vec<JitDump> = self.dumps.extract_if(.., |_| have_ended.next() == Some(true)).collect();
+        ended.iter().for_each(|dump| self.untaken.add(dump));
+        ended.into_iter().map(|JitDump { pid, user, identity, .. }| EndedDump { pid, user, identity }).collect()
     }
 
-    /// What had not been taken at the last look.
+    /// What had not been taken at the last look at each.
     pub(crate) fn untaken(&self) -> Untaken {
-        let n = |is_cut| self.dumps.iter().filter(|dump| dump.is_cut == is_cut).count() as u64;
-        Untaken { refused: n(None), cut: n(Some(true)) }
+        let mut untaken = self.untaken;
+        self.dumps.iter().for_each(|dump| untaken.add(dump));
+        untaken
     }
 }
 

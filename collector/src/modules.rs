@@ -8,7 +8,7 @@ mod reduce;
 mod saver;
 
 use crate::error::Error;
-use crate::jit_dumps::{self, JitDump, is_dump};
+use crate::jit_dumps::{self, EndedDump, JitDump, is_dump};
 use crate::kernel_symbols::KernelSymbols;
 use crate::parse::{FileParser, Found, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, is_code_of_no_file};
@@ -16,13 +16,15 @@ use crate::proc::{BlockingCalls, Opened, Place, open_mapped};
 use crate::share::Shares;
 use crate::vdso;
 use fpprof_recording::PackedModule;
-use fpprof_recording::model::{BuildId, Mmap};
+use fpprof_recording::model::{BuildId, FileIdentity, Mmap};
 pub(crate) use reduce::without_data;
 use rustc_hash::{FxHashMap, FxHashSet};
 pub(crate) use saver::Omitted;
-use saver::{FileSaver, Job, WatchedFile};
+use saver::{Done, FileSaver, Job, WatchedFile};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Files kept open at a time. Of this and all below, a user has half at most.
 const MAX_OPEN: u64 = 8192;
@@ -32,11 +34,15 @@ const MAX_FILES: u64 = 131_072;
 const MAX_TABLES: u64 = 2048;
 /// Dumps of compiled code that are kept open.
 const MAX_DUMPS: u64 = 512;
+/// So long a deleted file is remembered: one that is mapped again later is put into the recording again.
+const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 
 /// The files mapped executable by profiled processes.
 #[derive(Debug)]
 pub(crate) struct Modules {
     files: FxHashMap<FileKey, Option<BuildId>>,
+    /// Those of them that nothing leads to any more, whose they are and when that was seen.
+    deleted: VecDeque<(Instant, FileKey, u32)>,
     /// Whose the processes are; `None` of those that are left out.
     tables: FxHashMap<u32, Option<u32>>,
     dumps: FxHashSet<(u32, FileKey)>,
@@ -62,6 +68,16 @@ struct AllShares {
 /// A file without its build id, which is only known once it was read.
 type FileKey = (u32, u32, u64, u64);
 
+/// The generation is only known of mappings the kernel told of.
+fn key_of(identity: &FileIdentity) -> FileKey {
+    (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation)
+}
+
+/// A process's dump is one file, whoever told of its mapping.
+fn dump_key(pid: u32, identity: &FileIdentity) -> (u32, FileKey) {
+    (pid, key_of(&FileIdentity { inode_generation: 0, ..*identity }))
+}
+
 impl Modules {
     /// Keeps at most half of the `open_files` that this process may have.
     ///
@@ -70,6 +86,7 @@ impl Modules {
     pub(crate) fn new(open_files: u64, parser: &Arc<dyn FileParser>) -> Result<Self, Error> {
         Ok(Self {
             files: FxHashMap::default(),
+            deleted: VecDeque::new(),
             tables: FxHashMap::default(),
             dumps: FxHashSet::default(),
             shares: AllShares {
@@ -99,16 +116,15 @@ impl Modules {
         if is_code_of_no_file(mmap) {
             self.note_table(mmap.pid);
         }
-        let identity = &mmap.identity;
-        // The generation is only known of mappings the kernel told of.
-        let key = (identity.dev_major, identity.dev_minor, identity.inode, identity.inode_generation);
-        if identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap, key)) {
+        let key = key_of(&mmap.identity);
+        if mmap.identity.inode == 0 || (is_dump(&mmap.path) && self.note_dump(mmap)) {
             return;
         }
         if let Some(build_id) = self.files.get(&key) {
             mmap.identity.build_id = mmap.identity.build_id.or(*build_id);
             return;
         }
+        self.settle();
         let place = Place::of(mmap);
         if !self.shares.files.take(place.user(), 1) {
             self.n_over.files_over += 1;
@@ -138,11 +154,7 @@ impl Modules {
 
     /// Takes note of a process that runs code of no file.
     fn note_table(&mut self, pid: u32) {
-        for ended in self.saver.ended() {
-            if let Some(Some(user)) = self.tables.remove(&ended) {
-                self.shares.tables.give_back(user, 1);
-            }
-        }
+        self.settle();
         if self.tables.contains_key(&pid) {
             return;
         }
@@ -170,17 +182,17 @@ impl Modules {
     }
 
     /// Takes note of a mapping that is the mark of a dump, which is no code.
-    fn note_dump(&mut self, mmap: &Mmap, (major, minor, inode, _): FileKey) -> bool {
-        let key = (mmap.pid, (major, minor, inode, 0));
+    fn note_dump(&mut self, mmap: &Mmap) -> bool {
+        let key = dump_key(mmap.pid, &mmap.identity);
         if self.dumps.contains(&key) {
             return true;
         }
         let place = Place::of(mmap);
         if self.shares.dumps.take(place.user(), 1) {
             self.dumps.insert(key);
-            let (pid, dump) = (mmap.pid, mmap.clone());
+            let dump = mmap.clone();
             let file = self.calls.call(place, move || jit_dumps::open(&dump)).flatten();
-            self.saver.tell(Job::Dump(JitDump::of(pid, place.user(), file)));
+            self.saver.tell(Job::Dump(JitDump::of(mmap, place.user(), file)));
         } else {
             self.n_over.tables_over += 1;
         }
@@ -188,8 +200,44 @@ impl Modules {
     }
 
     /// Has the saver look for what is gone by now, and for code that was compiled since it looked last.
-    pub(crate) fn look(&self) {
+    pub(crate) fn look(&mut self) {
+        self.settle();
+        self.forget_deleted(Instant::now());
         self.saver.tell(Job::Look);
+    }
+
+    /// Gives back what the saver needs no more.
+    fn settle(&mut self) {
+        for done in self.saver.done() {
+            match done {
+                Done::Table { pid } => {
+                    if let Some(Some(user)) = self.tables.remove(&pid) {
+                        self.shares.tables.give_back(user, 1);
+                    }
+                }
+                Done::Dump(EndedDump { pid, user, identity }) => {
+                    if self.dumps.remove(&dump_key(pid, &identity)) {
+                        self.shares.dumps.give_back(user, 1);
+                    }
+                }
+                Done::File { key, user, was_open, is_deleted } => {
+                    self.shares.open.give_back(user, u64::from(was_open));
+                    if is_deleted {
+                        self.deleted.push_back((Instant::now(), key, user));
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget_deleted(&mut self, now: Instant) {
+        while let Some(&(seen, key, user)) = self.deleted.front()
+            && now.saturating_duration_since(seen) >= DELETED_FILES_KEPT
+        {
+            self.deleted.pop_front();
+            self.files.remove(&key);
+            self.shares.files.give_back(user, 1);
+        }
     }
 
     /// What is to be put into the recording, if something is ready.

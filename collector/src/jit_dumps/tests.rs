@@ -1,4 +1,5 @@
 use super::*;
+use crate::parse::ParseHere;
 use std::io::Write;
 
 fn header() -> Vec<u8> {
@@ -104,6 +105,44 @@ fn dumps_are_taken_as_they_grow() {
     assert_eq!(look(&second[20..]), Some(([header(), load(b"second", b"")].concat(), true)));
     file.set_len(50).unwrap();
     assert_eq!(take(&file, &mut taken, 1 << 20), None);
+}
+
+/// Check that a dump is looked at once more when its process has ended, that its room is free then, and that what could not be
+/// taken is still counted.
+#[test]
+fn dumps_of_ended_processes_are_let_go() {
+    let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = process.id();
+    let (mut file, mut dumps) = (tempfile::tempfile().unwrap(), JitDumps::default());
+    file.write_all(&header()).unwrap();
+    let mmap = Mmap {
+        time_ns: 1,
+        pid,
+        tid: pid,
+        start: 0x1000,
+        len: 0x1000,
+        file_offset: 0,
+        prot: 5,
+        flags: 2,
+        path: b"/tmp/jit-1.dump".to_vec(),
+        identity: FileIdentity::default(),
+        synthesized: false,
+    };
+    dumps.add(JitDump::of(&mmap, 0, Some(file.try_clone().unwrap())));
+    dumps.add(JitDump::of(&mmap, 0, None));
+    let look = |dumps: &mut JitDumps| {
+        let mut taken = Vec::new();
+        let ended = dumps.look(&ParseHere, &mut |module| taken.push(module.bytes));
+        (ended.iter().map(|dump| dump.pid).collect::<Vec<_>>(), taken)
+    };
+    assert_eq!(look(&mut dumps), (vec![], vec![header()]));
+    file.write_all(&load(b"last", b"code")).unwrap();
+    file.write_all(&load(b"cut", b"code")[..20]).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(look(&mut dumps), (vec![pid, pid], vec![[header(), load(b"last", b"")].concat()]));
+    assert_eq!((dumps.dumps.len(), dumps.untaken()), (0, Untaken { refused: 1, cut: 1 }));
+    assert_eq!(look(&mut dumps), (vec![], vec![]));
 }
 
 /// Check that what does not begin as a dump of this version and byte order is none.

@@ -1,6 +1,7 @@
 //! The thread that looks for files that are gone.
 
-use crate::jit_dumps::{JitDump, JitDumps};
+use super::{FileKey, key_of};
+use crate::jit_dumps::{EndedDump, JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
 use crate::proc::{BlockingCalls, Opened, Place, still_at};
@@ -47,6 +48,17 @@ pub(super) enum Job {
     Look,
 }
 
+/// What the saver needs no more.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// The table of a process that has ended.
+    Table { pid: u32 },
+    /// The dump of a process that has ended.
+    Dump(EndedDump),
+    /// A file that is not where it was.
+    File { key: FileKey, user: u32, was_open: bool, is_deleted: bool },
+}
+
 /// A file that may go.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
@@ -57,9 +69,26 @@ pub(super) struct WatchedFile {
 }
 
 impl WatchedFile {
-    fn is_still_there(&self) -> bool {
-        still_at(&self.path, &self.identity, self.opened.as_ref())
+    fn look(&self) -> Whereabouts {
+        if still_at(&self.path, &self.identity, self.opened.as_ref()) {
+            Whereabouts::Here
+        } else if self.opened.as_ref().is_none_or(Opened::is_deleted) {
+            Whereabouts::Deleted
+        } else {
+            Whereabouts::Elsewhere
+        }
     }
+}
+
+/// Where a file is that was mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whereabouts {
+    /// At its path, as we see it.
+    Here,
+    /// At another path, or in another mount namespace.
+    Elsewhere,
+    /// At none, as far as can be seen.
+    Deleted,
 }
 
 /// The thread, from outside.
@@ -68,7 +97,7 @@ pub(super) struct FileSaver {
     jobs: Option<Sender<Job>>,
     /// One is ready and the next is being made; then the saver waits.
     ready: Receiver<PackedModule>,
-    ended: Receiver<u32>,
+    done: Receiver<Done>,
     thread: Option<JoinHandle<Omitted>>,
 }
 
@@ -76,10 +105,10 @@ impl FileSaver {
     pub(super) fn start(parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (emit, ready) = sync_channel(1);
-        let (tell_ended, ended) = channel();
+        let (tell_done, done) = channel();
         let work = Work {
             emit,
-            ended: tell_ended,
+            done: tell_done,
             parser,
             calls: BlockingCalls::default(),
             files: Vec::new(),
@@ -90,7 +119,7 @@ impl FileSaver {
             n_silent: 0,
         };
         let thread = std::thread::Builder::new().name("fpprof-files".to_owned()).spawn(move || work.run(&to_do))?;
-        Ok(Self { jobs: Some(jobs), ready, ended, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), ready, done, thread: Some(thread) })
     }
 
     pub(super) fn tell(&self, job: Job) {
@@ -104,9 +133,9 @@ impl FileSaver {
         self.ready.try_recv().ok()
     }
 
-    /// Processes with a table that have ended.
-    pub(super) fn ended(&self) -> impl Iterator<Item = u32> + '_ {
-        self.ended.try_iter()
+    /// What has come to its end since this was asked last.
+    pub(super) fn done(&self) -> impl Iterator<Item = Done> + '_ {
+        self.done.try_iter()
     }
 
     /// Has the saver look for the last time, and ends it.
@@ -124,7 +153,7 @@ impl FileSaver {
 /// The thread, from inside.
 struct Work {
     emit: SyncSender<PackedModule>,
-    ended: Sender<u32>,
+    done: Sender<Done>,
     parser: Arc<dyn FileParser>,
     calls: BlockingCalls,
     /// Still where they were, or on a file system that did not say.
@@ -184,26 +213,28 @@ impl Work {
             files.chunks(FILES_A_CALL).for_each(|some| self.look_at(place, some));
         }
         let Self { calls, emit, parser, .. } = self;
-        for pid in self.tables.look(calls, parser.as_ref(), &mut |module| _ = hand_on(emit, module)) {
-            // Nobody wants to know any more if the recording is given up.
-            let _ = self.ended.send(pid);
-        }
-        self.dumps.look(parser.as_ref(), &mut |module| _ = hand_on(emit, module));
+        let emit = &mut |module| _ = hand_on(emit, module);
+        let tables = self.tables.look(calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
+        let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
+        tables.chain(dumps).for_each(|done| tell(&self.done, done));
     }
 
     fn look_at(&mut self, place: Place, files: &[Arc<WatchedFile>]) {
         let looked_at = files.to_vec();
-        let still_there = move || looked_at.iter().map(|file| file.is_still_there()).collect::<Vec<_>>();
-        let Some(are_still_there) = self.calls.call(place, still_there) else {
+        let look = move || looked_at.iter().map(|file| file.look()).collect::<Vec<_>>();
+        let Some(found) = self.calls.call(place, look) else {
             self.n_silent += files.len() as u64;
             return self.files.extend_from_slice(files);
         };
-        for (file, is_still_there) in files.iter().zip(are_still_there) {
-            if is_still_there {
+        for (file, whereabouts) in files.iter().zip(found) {
+            if whereabouts == Whereabouts::Here {
                 self.files.push(Arc::clone(file));
-            } else {
-                self.save(file);
+                continue;
             }
+            self.save(file);
+            let (key, was_open) = (key_of(&file.identity), file.opened.is_some());
+            let is_deleted = whereabouts == Whereabouts::Deleted;
+            tell(&self.done, Done::File { key, user: place.user(), was_open, is_deleted });
         }
     }
 
@@ -219,6 +250,11 @@ impl Work {
         let module = ModuleBytes { path: file.path.clone(), identity: file.identity, bytes };
         self.n_lost += u64::from(!hand_on(&self.emit, module));
     }
+}
+
+fn tell(done: &Sender<Done>, what: Done) {
+    // Nobody wants to know any more if the recording is given up.
+    let _ = done.send(what);
 }
 
 /// Waits until the one before was taken. Says whether there is such a module in the recording's format.

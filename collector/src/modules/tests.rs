@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::parse::ParseHere;
+use crate::perf_maps::own_uid;
 use fpprof_recording::model::FileIdentity;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -26,6 +27,15 @@ fn code(pid: u32, path: &[u8], identity: FileIdentity) -> Mmap {
     }
 }
 
+/// Of this process.
+fn code_of(file: &tempfile::NamedTempFile) -> Mmap {
+    let metadata = file.as_file().metadata().unwrap();
+    let (dev, inode) = (metadata.dev(), metadata.ino());
+    let identity =
+        FileIdentity { dev_major: libc::major(dev), dev_minor: libc::minor(dev), inode, ..FileIdentity::default() };
+    code(std::process::id(), file.path().to_str().unwrap().as_bytes(), identity)
+}
+
 /// Check that of a user's files no more than half are kept open that may be, and that what is not is counted; and that each
 /// file is counted once.
 #[test]
@@ -33,14 +43,37 @@ fn files_that_are_too_many_are_counted() {
     let files: Vec<_> = (0..3).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
     let mut modules = modules(8);
     for file in files.iter().chain(&files) {
-        let metadata = file.as_file().metadata().unwrap();
-        let (dev, inode) = (metadata.dev(), metadata.ino());
-        let (dev_major, dev_minor) = (libc::major(dev), libc::minor(dev));
-        let identity = FileIdentity { dev_major, dev_minor, inode, ..FileIdentity::default() };
-        let path = file.path().to_str().unwrap().as_bytes();
-        modules.note(&mut code(std::process::id(), path, identity));
+        modules.note(&mut code_of(file));
     }
     assert_eq!(modules.finish(drop), Omitted { files_over: 1, ..Omitted::default() });
+}
+
+/// Check that files that are deleted, however many, take no room from those that come later, and are forgotten.
+#[test]
+fn deleted_files_make_room() {
+    let mut modules = modules(8);
+    let mut packed = 0;
+    // All exist at a time, so that they are different ones.
+    let files: Vec<_> = (0..20).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
+    for file in &files {
+        modules.note(&mut code_of(file));
+        assert_eq!(modules.shares.open.left(own_uid()), 1);
+        std::fs::remove_file(file.path()).unwrap();
+        modules.look();
+        while modules.shares.open.left(own_uid()) == 1 {
+            packed += u64::from(modules.ready().is_some());
+            modules.settle();
+            std::thread::yield_now();
+        }
+    }
+    modules.finish(|_| packed += 1);
+    assert_eq!((packed, modules.n_over.files_over), (20, 0));
+    assert_eq!((modules.files.len(), modules.deleted.len()), (20, 20));
+    modules.forget_deleted(Instant::now());
+    assert_eq!(modules.files.len(), 20, "may be mapped again");
+    modules.forget_deleted(Instant::now() + DELETED_FILES_KEPT);
+    assert!(modules.files.is_empty() && modules.deleted.is_empty());
+    assert_eq!(modules.shares.files.left(own_uid()), MAX_FILES / 2);
 }
 
 /// Check that the tables of half as many processes of a user are looked for as of all, that the others are counted, and that

@@ -16,6 +16,13 @@ pub(crate) struct Opened {
     stat: (u64, u64),
 }
 
+impl Opened {
+    /// Whether no path leads to it any more, in any mount namespace.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    }
+}
+
 /// Opens the file behind a mapping: by the mapping itself, else by its path as the process sees it, else by its path
 /// as we see it. A path counts only if it leads to the mapped inode of the mapped device.
 pub(crate) fn open_mapped(mmap: &Mmap) -> Option<Opened> {
