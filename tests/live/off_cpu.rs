@@ -281,3 +281,18 @@ fn refused_where_it_cannot_be() {
     );
     refused(&["--off-cpu", "soon"], 2, &["`soon` is not a time", "50us"]);
 }
+
+/// Check that a child of a vfork that has let its parent go on, and waits for a lock before it leaves the address space, has no
+/// user stack: its parent writes to it by then.
+#[test]
+fn stacks_that_a_parent_uses_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, file) = (dir.path().join("spawn_under_lock"), dir.path().join("recording"));
+    compile("gcc", &["-O2", "-pthread"], &program, &source("spawn_under_lock.c"));
+    record(&file, &["--off-cpu", "0"], &[program.to_str().expect("a path"), "200"]);
+    let waits = assert_both_balance(&file);
+    let dwarf = &waits["strategies"]["dwarf"];
+    assert!(number(&dwarf["no_stack"], "in_exec") > 20, "{dwarf}");
+    let broken = dwarf["broken"].as_object().expect("reasons").values();
+    assert!(broken.clone().all(|n| n == 0), "{dwarf}");
+}

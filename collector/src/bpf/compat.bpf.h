@@ -9,6 +9,7 @@
  * include/linux/sched.h; PF_IO_WORKER since 5.12 (3bfe6106693b), PF_USER_WORKER since 6.4
  * (54e6842d0775).
  */
+#define PF_EXITING 0x00000004
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
@@ -47,6 +48,21 @@ static __always_inline bool is_between_programs(struct task_struct *task, struct
 	if (bpf_probe_read_user(pushed, sizeof(pushed), (void *)(start - sizeof(pushed))))
 		return true;
 	return !(pushed[0] | pushed[1] | pushed[2] | pushed[3]);
+}
+
+/*
+ * Whether a task has let others go on that share its address space, and still has that itself: on its way out of a program
+ * or out of life the kernel first wakes the parent of a vfork, or who waits for a thread to end, and gives up the address
+ * space after (exec_mmap in fs/exec.c, exit_mm in kernel/exit.c, mm_release in kernel/fork.c). What those use by then may
+ * be its stack.
+ */
+static __always_inline bool has_let_others_go(struct task_struct *task, struct mm_struct *mm)
+{
+	bool is_leaving = task->flags & PF_EXITING;
+
+	if (bpf_core_field_exists(task->in_execve))
+		is_leaving |= BPF_CORE_READ_BITFIELD(task, in_execve);
+	return is_leaving && mm->mm_users.counter > 1 && !task->vfork_done && !task->clear_child_tid;
 }
 
 /* include/linux/mm_types.h (sched/coredump.h before 6.18) */

@@ -62,7 +62,12 @@ struct vm_area_struct {
 	unsigned long vm_end;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct mm_struct {
+	atomic_t mm_users;
 	/* Until 6.17; see struct mm_struct___bitmap. */
 	unsigned long flags;
 	unsigned long stack_vm;
@@ -112,6 +117,8 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct completion;
+
 struct sched_entity {
 	__u64 sum_exec_runtime;
 };
@@ -138,6 +145,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	struct mm_struct *mm;
+	struct completion *vfork_done;
+	int *clear_child_tid;
 	struct task_exec_state *exec_state;
 	unsigned long sas_ss_sp;
 	unsigned long sas_ss_size;
