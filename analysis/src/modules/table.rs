@@ -1,7 +1,7 @@
 //! All modules of a recording, each read when first needed.
 
 use super::identity::{Verified, verify};
-use super::unwind_sections::unwind_sections;
+use super::unwind_sections::{UnwindSections, unwind_sections};
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{Embedded, FileIx, MappedFile, Timeline};
 use fpprof_recording::model::{BuildId, Meta};
@@ -23,6 +23,8 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970, where the recording says.
     unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
+    /// Unwind information of files whose bytes are in the recording, by where these bytes are: many files may have the same.
+    of_bytes: Mutex<FxHashMap<usize, Arc<Unwinding>>>,
     /// Code that was asked for, `None` where there is none: stacks of all processes end at the same few places.
     code: RwLock<FxHashMap<Code, Option<Box<[u8]>>>>,
     /// The file whose code was read last.
@@ -47,11 +49,17 @@ pub enum Location<'a> {
 #[derive(Debug, Default)]
 struct Slot {
     found: OnceLock<Result<Found, Missing>>,
-    unwinding: OnceLock<Result<Module, TruncatedReason>>,
+    unwinding: OnceLock<Result<Arc<Unwinding>, TruncatedReason>>,
     /// A stack went through it.
     is_used: AtomicBool,
-    /// It has more call frame information than is read.
-    is_too_much: AtomicBool,
+}
+
+/// What a module is unwound by.
+#[derive(Debug)]
+struct Unwinding {
+    module: Module,
+    /// The module has more call frame information than is read.
+    is_too_much: bool,
 }
 
 /// A verified module.
@@ -80,6 +88,7 @@ impl<'a> ModuleTable<'a> {
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
             slots: files.iter().map(|_| Slot::default()).collect(),
+            of_bytes: Mutex::default(),
             code: RwLock::default(),
             last_code: Mutex::new(None),
         }
@@ -164,7 +173,7 @@ impl<'a> ModuleTable<'a> {
         let used = self.files.iter().zip(&self.slots).filter(|(_, slot)| slot.is_used.load(Ordering::Relaxed));
         let warnings = used.filter_map(|(file, slot)| {
             let path = String::from_utf8_lossy(&file.path);
-            if slot.is_too_much.load(Ordering::Relaxed) {
+            if slot.unwinding.get().is_some_and(|found| found.as_ref().is_ok_and(|unwinding| unwinding.is_too_much)) {
                 return Some(format!("{path}: too much call frame information; stacks end there"));
             }
             match slot.found.get()? {
@@ -230,15 +239,24 @@ impl<'a> ModuleTable<'a> {
         debug_file::from_bytes(Arc::clone(&module.bytes))
     }
 
-    fn load_unwinding(&self, ix: FileIx) -> Result<Module, TruncatedReason> {
+    /// What a module is unwound by; that of the same bytes is loaded once.
+    fn unwinding(&self, ix: FileIx) -> Result<Arc<Unwinding>, TruncatedReason> {
+        let Ok(Location::Bytes(bytes)) = self.location(ix) else { return self.load_unwinding(ix).map(Arc::new) };
+        let at = bytes.as_ptr().addr();
+        let of_bytes = || self.of_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = of_bytes().get(&at) {
+            return Ok(Arc::clone(known));
+        }
+        let loaded = Arc::new(self.load_unwinding(ix)?);
+        // Another thread may have been first.
+        Ok(Arc::clone(of_bytes().entry(at).or_insert(loaded)))
+    }
+
+    fn load_unwinding(&self, ix: FileIx) -> Result<Unwinding, TruncatedReason> {
         let elf = self.open(ix).map_err(Missing::truncated_reason)?;
         let arch = elf.image().arch.ok_or(TruncatedReason::ModuleUnavailable)?;
-        let unwinding = unwind_sections(&elf, arch, || self.open_debug(ix));
-        if let Some(slot) = self.slots.get(ix.0 as usize).filter(|_| unwinding.is_too_much) {
-            slot.is_too_much.store(true, Ordering::Relaxed);
-            self.mark_used(ix);
-        }
-        Ok(Module::new(unwinding.sections))
+        let UnwindSections { sections, is_too_much } = unwind_sections(&elf, arch, || self.open_debug(ix));
+        Ok(Unwinding { module: Module::new(sections), is_too_much })
     }
 
     fn read_code(&self, ix: FileIx, svma: u64, code: &mut [u8]) -> bool {
@@ -254,7 +272,14 @@ impl Modules for ModuleTable<'_> {
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
         let ix = FileIx(id.0);
         let slot = self.slots.get(id.0 as usize).ok_or(TruncatedReason::ModuleUnavailable)?;
-        slot.unwinding.get_or_init(|| self.load_unwinding(ix)).as_ref().map_err(|&reason| reason)
+        let unwinding = slot.unwinding.get_or_init(|| {
+            let unwinding = self.unwinding(ix)?;
+            if unwinding.is_too_much {
+                self.mark_used(ix);
+            }
+            Ok(unwinding)
+        });
+        unwinding.as_ref().map(|unwinding| &unwinding.module).map_err(|&reason| reason)
     }
 
     fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {

@@ -198,6 +198,26 @@ fn bytes_of_an_equal_build_id_are_not_another_files() {
     assert!(matches!(table.location(FileIx(1)), Ok(Location::Bytes(found)) if found == bytes));
 }
 
+/// Check that what is needed to unwind is loaded once for files with the same bytes in the recording, and for no others.
+#[test]
+fn files_with_the_same_bytes_are_loaded_once() {
+    let dir = TestDir::new();
+    let (path, other) = (dir.compile("program", "a.c", SOURCE, &[]), dir.compile("other", "b.c", OTHER, &[]));
+    let files = [(1, &path), (2, &path), (3, &other)].map(|(inode, path)| {
+        let identity = FileIdentity { inode, ..identity(path, true) };
+        (format!("/gone/{inode} (deleted)"), identity, std::fs::read(path).unwrap())
+    });
+    let events = files.iter().flat_map(|(path, identity, bytes)| {
+        let mapping = executable(1, identity.inode << 20, 0x1000, 0x1000, Path::new(path), *identity);
+        let module = ModuleBytes { path: path.clone().into_bytes(), identity: *identity, bytes: bytes.clone() };
+        [Sideband::Mmap(mapping), Sideband::Module(module)]
+    });
+    let (timeline, resolver) = (Timeline::new(events), FileModules::new());
+    let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &resolver);
+    let [first, second, third] = [0, 1, 2].map(|id| table.module(ModuleId(id)).unwrap());
+    assert!(std::ptr::eq(first, second) && !std::ptr::eq(first, third));
+}
+
 /// Opens as the file system does, and remembers what.
 #[derive(Debug, Default)]
 struct Watched {

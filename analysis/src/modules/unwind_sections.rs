@@ -15,7 +15,7 @@ struct Left {
 }
 
 /// The call frame information of a module.
-pub(super) struct Unwinding {
+pub(super) struct UnwindSections {
     pub(super) sections: ModuleSections,
     /// There is more than is read.
     pub(super) is_too_much: bool,
@@ -24,7 +24,7 @@ pub(super) struct Unwinding {
 /// The call frame information of `elf`, and what it lacks from its debug file.
 ///
 /// `debug` is asked for only when the file has no `.debug_frame` of its own; stripping moves it there.
-pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> Unwinding {
+pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() -> Option<ElfFile>) -> UnwindSections {
     let sections = elf.sections();
     let named = |name: &[u8]| find(&sections, name);
     let mut left = Left { bytes: MAX_BYTES, is_spent: false };
@@ -56,7 +56,7 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         entry: image.entry,
         roots: go_roots(elf, &sections, arch),
     };
-    Unwinding { sections, is_too_much: left.is_spent }
+    UnwindSections { sections, is_too_much: left.is_spent }
 }
 
 /// Several `.eh_frame` sections as one: what lies between them reads as terminators, which are passed over. `None` where
