@@ -177,6 +177,14 @@ fn begin_recording(path: &Path, stop: Option<&StopFlag>) -> anyhow::Result<(File
     Ok((file, Begun { made, place: Some(place) }))
 }
 
+/// Removes a recording that this program has made.
+///
+/// # Errors
+/// If it cannot be removed.
+pub(crate) fn remove_recording(path: &Path) -> anyhow::Result<()> {
+    Ok(Place::of(path)?.remove()?)
+}
+
 /// Whether nothing is lost with what was kept aside: there is none, it is empty, or it is a recording.
 fn may_be_replaced(old: &Place) -> bool {
     let Ok(stat) = old.stat(false) else { return true };

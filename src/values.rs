@@ -128,6 +128,32 @@ pub(crate) fn wait(text: &str) -> Result<std::time::Duration, String> {
     std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())
 }
 
+/// When a recording goes on in another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// After a time.
+    After(std::time::Duration),
+    /// When a file has so many bytes.
+    AtBytes(u64),
+}
+
+/// When a recording goes on in another file: a time of a second or more, or a size.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn switch(text: &str) -> Result<Switch, String> {
+    let wrong = || format!("`{text}` is neither a time (30s, 10min, 1h, 1d) nor a size (100M)");
+    let unit = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
+    let time = unit.filter_map(|(unit, of_s)| Some((text.strip_suffix(unit)?.parse::<f64>().ok()?, of_s))).next();
+    let Some((number, of_s)) = time else {
+        // Bytes without a unit could as well be seconds.
+        let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+        return size(text).ok().filter(|&bytes| bytes > 0 && has_unit).map(Switch::AtBytes).ok_or_else(wrong);
+    };
+    let time = std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())?;
+    if time.as_secs() == 0 { Err("a file must last a second or longer".to_owned()) } else { Ok(Switch::After(time)) }
+}
+
 /// How a mode is written back.
 pub(crate) fn mode_name(mode: CaptureMode) -> String {
     match mode {
@@ -171,6 +197,19 @@ mod tests {
         assert_eq!(wait("0"), Ok(Duration::ZERO));
         for text in ["", "1", "ms", "-1ms", "nanus", "1e30s", "./progs", "1 h"] {
             assert!(wait(text).is_err_and(|words| words.contains("50us")), "{text}");
+        }
+    }
+
+    /// Check that a file can end by time and by size, and that a bare number is neither.
+    #[test]
+    fn files_end_by_time_or_size() {
+        use std::time::Duration;
+        let times = [("30s", 30), ("10min", 600), ("1.5h", 5400), ("2d", 172_800)];
+        times.into_iter().for_each(|(text, s)| assert_eq!(switch(text), Ok(Switch::After(Duration::from_secs(s)))));
+        assert_eq!(switch("100M"), Ok(Switch::AtBytes(100 << 20)));
+        assert_eq!(switch("1GiB"), Ok(Switch::AtBytes(1 << 30)));
+        for text in ["", "5", "h", "0s", "0.5s", "-1h", "0M", "1e300h", "10x", "nanh", "M"] {
+            assert!(switch(text).is_err(), "{text}");
         }
     }
 

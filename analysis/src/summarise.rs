@@ -171,7 +171,7 @@ fn ended(end: &End) -> String {
         EndReason::TargetsGone => "all profiled processes ended".to_string(),
         EndReason::Duration => "stopped after --duration".to_string(),
         EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
-        EndReason::MaxSize => "stopped at --max-size".to_string(),
+        EndReason::MaxSize => "reached its size limit (--max-size or --switch-output)".to_string(),
         EndReason::WriteFailed(errno) => {
             format!("cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))
         }

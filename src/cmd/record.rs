@@ -1,14 +1,18 @@
 //! `fpprof record`: runs or attaches, samples, and closes with what was lost and what it cost.
 
+mod rotation;
+
+use crate::closing::say_outcome;
 use crate::exit::{DONE, FAILED, Usage, told};
 use crate::output::{Patient, RecordingFile, say};
 use crate::{values, worker};
 use anyhow::Context as _;
 use clap::ArgAction;
-use fpprof_collector::{CollectorKind, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus};
+use fpprof_collector::{CollectorKind, Error, EventSpec, Outcome, Request, StopFlag, Target, TargetStatus, Update};
 use fpprof_recording::model::{CaptureMode, CpuCounters, EndReason, Sampling};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -124,6 +128,17 @@ pub(crate) struct Args {
     /// Names of files and of compiled code that are written at the end come on top.
     #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = OUTPUT)]
     max_size: Option<u64>,
+    /// Continue in a new file each TIME (30s, 10min, 1h, 1d) or SIZE (100M): FILE.20261125T103000Z, with the time in UTC
+    ///
+    /// With -a and -G. Each file is a recording of its own. Between two, nothing is sampled for some tenths of a second.
+    #[arg(
+        long, value_name = "TIME|SIZE", value_parser = values::switch,
+        conflicts_with_all = ["max_size", "pid", "tid", "command"], help_heading = OUTPUT
+    )]
+    switch_output: Option<values::Switch>,
+    /// With --switch-output: keep the newest N complete files of this recording, and remove the others
+    #[arg(long, value_name = "N", requires = "switch_output", help_heading = OUTPUT)]
+    switch_max_files: Option<NonZeroUsize>,
     /// Size of each CPU's ring buffer
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
@@ -207,22 +222,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let stop = StopFlag::on_signals().context("watching for signals")?;
     request.parser = worker::parser()?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
-    let file = RecordingFile::until(&args.output, stop);
-    let undo = file.undo();
+    if let Some(switch) = args.switch_output {
+        return rotation::run(args, request, switch, stop, &mut line);
+    }
     let recorded = if args.output == Path::new("-") {
         let stdout = Patient::stdout(stop).context("writing to stdout")?;
         fpprof_collector::record(&request, stdout, stop, &mut |update| line.hear(update))
     } else {
-        fpprof_collector::record(&request, file, stop, &mut |update| line.hear(update))
+        record_file(&request, &args.output, stop, &mut |update| line.hear(update))
     };
     line.clear();
     match recorded {
-        Ok(outcome) => closed(args, &outcome),
-        Err(error) => {
-            undo.undo();
-            Ok(refused(error))
-        }
+        Ok(outcome) => closed(args, &outcome, &args.output),
+        Err(error) => Ok(refused(error)),
     }
+}
+
+/// Records into a file; one in which nothing was recorded is taken back.
+fn record_file(
+    request: &Request,
+    path: &Path,
+    stop: &'static StopFlag,
+    update: &mut dyn FnMut(Update<'_>),
+) -> Result<Outcome, Error> {
+    let file = RecordingFile::until(path, stop);
+    let undo = file.undo();
+    fpprof_collector::record(request, file, stop, update).inspect_err(|_error| undo.undo())
 }
 
 /// What was asked for.
@@ -242,6 +267,9 @@ fn request(args: &Args) -> anyhow::Result<Request> {
             return Err(usage("nothing to record: give a command after `--`, or -p PID, -t TID, -G CGROUP, or -a"));
         }
     };
+    if args.switch_output.is_some() && args.output == Path::new("-") {
+        return Err(usage("--switch-output writes files: pass their name with -o"));
+    }
     let ring_bytes = args.ring_size.map(usize::try_from).transpose();
     let collector = CollectorKind::from(args.collector);
     let by_perf_events = collector == CollectorKind::PerfEvent;
@@ -297,16 +325,16 @@ fn refused(error: Error) -> u8 {
 }
 
 /// Says how it went, and gives the exit status.
-fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
+fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if !args.quiet {
-        crate::closing::say_outcome(outcome, tick_s(args), &args.output)?;
+        say_outcome(outcome, tick_s(args), file)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);
         let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
         say(&format!(
             "fpprof: {}: {error}; {dropped} samples were dropped; the recording up to there can be read",
-            args.output.display()
+            file.display()
         ));
         return Ok(FAILED);
     }
@@ -318,15 +346,7 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
         None => DONE,
     };
     if outcome.samples == 0 {
-        // An empty profile must not look like a good one.
-        let counts_occurrences = args.event.as_ref().is_some_and(EventSpec::counts_occurrences);
-        say(if outcome.end.reason == EndReason::MaxSize {
-            "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
-        } else if counts_occurrences {
-            "fpprof: no samples: the event did not happen in the target, or fewer times than -c N"
-        } else {
-            "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
-        });
+        say_no_samples(args, outcome.end.reason);
         return Ok(status.max(FAILED));
     }
     if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
@@ -334,6 +354,18 @@ fn closed(args: &Args, outcome: &Outcome) -> anyhow::Result<u8> {
         return Ok(status.max(FAILED));
     }
     Ok(status)
+}
+
+/// An empty profile must not look like a good one.
+fn say_no_samples(args: &Args, reason: EndReason) {
+    let counts_occurrences = args.event.as_ref().is_some_and(EventSpec::counts_occurrences);
+    say(if reason == EndReason::MaxSize {
+        "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
+    } else if counts_occurrences {
+        "fpprof: no samples: the event did not happen in the target, or fewer times than -c N"
+    } else {
+        "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
+    });
 }
 
 fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use super::worker::children;
 use crate::support::{Ended, assert_balance, compile, fpprof, number, ran, report, wait_for_samples, wait_until};
+use fpprof_recording::Recording;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
@@ -55,6 +56,87 @@ fn sighup_ends_in_order() {
     tell(&recorder, "-TERM");
     status_of(&mut recorder);
     assert_eq!(report(&file, &[])["ended_in_order"], true);
+}
+
+/// A process that computes until it is killed.
+fn busy() -> Ended {
+    Ended(Command::new("perl").args(["-e", "while (1) {}"]).spawn().unwrap())
+}
+
+/// Check that a recording goes on in other files, with either collector: each is whole, they follow each other in time, and so
+/// many are kept as were asked for. The signal that ends it ends the last one in order.
+#[test]
+fn recordings_in_several_files() {
+    for collector in ["ebpf", "perf-event"] {
+        let dir = tempfile::tempdir().unwrap();
+        let files = || {
+            let mut files: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            files
+        };
+        let _busy = busy();
+        let mut record = fpprof();
+        record.args([
+            "record",
+            "-a",
+            "--collector",
+            collector,
+            "--switch-output",
+            "1s",
+            "--switch-max-files",
+            "2",
+            "-o",
+        ]);
+        let mut recorder = Ended(record.arg(dir.path().join("run")).stderr(Stdio::null()).spawn().unwrap());
+        wait_until("a first file", || !files().is_empty());
+        let first = files()[0].clone();
+        wait_until("the first file is removed", || !first.exists());
+        tell(&recorder, "-TERM");
+        assert_eq!(status_of(&mut recorder), Some(0), "{collector}");
+        let files = files();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let times = files.iter().map(|file| {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let (date, time) = name.strip_prefix("run.").unwrap().split_once('T').unwrap();
+            assert!(date.len() == 8 && time.get(6..7) == Some("Z"), "{name}");
+            let report = report(file, &[]);
+            assert_balance(&report);
+            assert_eq!(report["ended_in_order"], true, "{report}");
+            let recording = Recording::open(fs::File::open(file).unwrap()).unwrap();
+            (recording.meta().start_ns, recording.end().unwrap().time_ns)
+        });
+        let times: Vec<_> = times.collect();
+        assert!(times.is_sorted_by(|before, after| before.1 < after.0), "{times:?}");
+    }
+}
+
+/// Check that a recording that goes on in other files ends with its time and is bounded by their size.
+#[test]
+fn recordings_in_several_files_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let _busy = Ended(Command::new(ENDLESS[0]).args(&ENDLESS[1..]).spawn().unwrap());
+    let mut record = fpprof();
+    record.args([
+        "record",
+        "-a",
+        "--keep-raw-stacks",
+        "-F",
+        "4999",
+        "--switch-output",
+        "200K",
+        "--duration",
+        "3",
+        "-o",
+    ]);
+    let ended = ran(record.arg(dir.path().join("run")));
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    let files: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 1, "{}", ended.stderr);
+    let reports: Vec<_> = files.iter().map(|file| report(file, &[])).collect();
+    reports.iter().for_each(assert_balance);
+    let by_time =
+        reports.iter().filter(|report| !report["ended"].as_str().unwrap().contains("--switch-output")).count();
+    assert!(by_time <= 1, "the last one may end by time");
 }
 
 /// Check that a limit to the size of files costs what goes beyond it, and no more.
