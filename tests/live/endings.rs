@@ -60,7 +60,7 @@ fn sighup_ends_in_order() {
 
 /// A process that computes until it is killed.
 fn busy() -> Ended {
-    Ended(Command::new("perl").args(["-e", "while (1) {}"]).spawn().unwrap())
+    Ended(Command::new("perl").args(["-e", "while (1) {}"]).spawn().expect("perl starts"))
 }
 
 /// Check that a recording goes on in other files, with either collector: each is whole, they follow each other in time, and so
