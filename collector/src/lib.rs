@@ -47,6 +47,8 @@ mod share;
 mod sideband;
 mod synthesis;
 mod sys;
+#[cfg(test)]
+mod test_support;
 mod vdso;
 
 pub use bpf::print_libbpf_messages;

@@ -220,10 +220,10 @@ impl Modules {
                         self.shares.dumps.give_back(user, 1);
                     }
                 }
-                Done::File { key, user, was_open, is_deleted } => {
+                Done::File { identity, user, was_open, is_deleted } => {
                     self.shares.open.give_back(user, u64::from(was_open));
                     if is_deleted {
-                        self.deleted.push_back((Instant::now(), key, user));
+                        self.deleted.push_back((Instant::now(), key_of(&identity), user));
                     }
                 }
             }

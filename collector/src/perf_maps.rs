@@ -246,24 +246,9 @@ pub(crate) fn whole_lines(file: &File, from: u64) -> Option<(Vec<u8>, u64)> {
 mod tests {
     use super::*;
     use crate::parse::ParseHere;
+    use crate::test_support::code;
     use std::io::Write;
     use std::os::unix::fs::symlink;
-
-    fn code(pid: u32, path: &[u8]) -> Mmap {
-        Mmap {
-            time_ns: 1,
-            pid,
-            tid: pid,
-            start: 0x1000,
-            len: 0x1000,
-            file_offset: 0,
-            prot: 5,
-            flags: 2,
-            path: path.to_vec(),
-            identity: FileIdentity::default(),
-            synthesized: false,
-        }
-    }
 
     fn table() -> Table {
         Table { place: Place::below_root_of(1), directory: None, start_ticks: None, read: (0, 0), is_refused: false }
@@ -289,7 +274,8 @@ mod tests {
         let path = format!("/tmp/perf-{pid}.map");
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, "1000 10 f\n2000 10 g").unwrap();
-        assert!(is_code_of_no_file(&code(pid, b"//anon")) && !is_code_of_no_file(&code(pid, b"/usr/bin/program")));
+        let is_code = |path| is_code_of_no_file(&code(pid, path, FileIdentity::default()));
+        assert!(is_code(b"//anon") && !is_code(b"/usr/bin/program"));
         let (found, not_taken) = taken(&[pid]);
         assert_eq!((found.len(), not_taken), (1, 0));
         assert_eq!((found[0].path.clone(), &*found[0].bytes), (Compiled::PerfMap(pid).path(), &b"1000 10 f\n"[..]));

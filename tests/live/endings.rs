@@ -1,7 +1,9 @@
 //! How recordings end that are told to, and where what they write is not taken. Loads the real BPF program.
 
 use super::worker::children;
-use crate::support::{Ended, assert_balance, compile, fpprof, number, ran, report, wait_for_samples, wait_until};
+use crate::support::{
+    ENDLESS, Ended, assert_balance, compile, fpprof, number, ran, report, wait_for_samples, wait_until,
+};
 use fpprof_recording::Recording;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, OpenOptions};
@@ -29,14 +31,12 @@ fn record(file: &Path, command: &[&str]) -> Command {
     record
 }
 
-const ENDLESS: &[&str] = &["timeout", "200", "sh", "-c", "while :; do : endless; done"];
-
 /// Check that a recording whose terminal is closed ends in order; but that one that is to outlive it does.
 #[test]
 fn sighup_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
-    let mut recorder = Ended(record(&file, ENDLESS).spawn().unwrap());
+    let mut recorder = Ended(record(&file, &ENDLESS).spawn().unwrap());
     wait_for_samples(&file);
     tell(&recorder, "-HUP");
     status_of(&mut recorder);
@@ -60,7 +60,7 @@ fn sighup_ends_in_order() {
 
 /// A process that computes until it is killed.
 fn busy() -> Ended {
-    Ended(Command::new("perl").args(["-e", "while (1) {}"]).spawn().expect("perl starts"))
+    Ended(Command::new(ENDLESS[0]).args(&ENDLESS[1..]).spawn().expect("perl starts"))
 }
 
 /// Check that a recording goes on in other files, with either collector: each is whole, they follow each other in time, and so
@@ -114,7 +114,7 @@ fn recordings_in_several_files() {
 #[test]
 fn recordings_in_several_files_end() {
     let dir = tempfile::tempdir().unwrap();
-    let _busy = Ended(Command::new(ENDLESS[0]).args(&ENDLESS[1..]).spawn().unwrap());
+    let _busy = busy();
     let mut record = fpprof();
     record.args([
         "record",
@@ -164,7 +164,7 @@ fn pipes_that_are_not_read() {
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for signal in ["-INT", "-TERM"] {
-        let mut waiting = Ended(record(&pipe, ENDLESS).spawn().unwrap());
+        let mut waiting = Ended(record(&pipe, &ENDLESS).spawn().unwrap());
         // Two of them parse.
         wait_until("the command is held", || children(waiting.id()).len() == 3);
         tell(&waiting, signal);

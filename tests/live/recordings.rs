@@ -3,8 +3,8 @@
 
 use super::worker::{children, status};
 use crate::support::{
-    Ended, Ran, assert_balance, compile, cpu_time, fpprof, number, ran, record, report, until_enough, wait_for_samples,
-    wait_until,
+    ENDLESS, Ended, Ran, assert_balance, compile, cpu_time, fpprof, number, ran, record, report, until_enough,
+    wait_for_samples, wait_until,
 };
 use fpprof_recording::Recording;
 use std::collections::BTreeMap;
@@ -61,12 +61,12 @@ fn the_status_of_the_command_is_passed_on() {
 fn a_killed_recorder_leaves_what_it_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("killed");
-    let endless = "while :; do : killed; done";
+    let endless = "alarm 200; while (1) {} # killed";
     let mut recorder = Ended(
         fpprof()
             .args(["record", "-F", "1999", "-o"])
             .arg(&file)
-            .args(["--", "timeout", "200", "sh", "-c", endless])
+            .args(["--", "perl", "-e", endless])
             .stderr(Stdio::null())
             .spawn()
             .unwrap(),
@@ -132,13 +132,7 @@ fn sigint_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("interrupted");
     let mut recorder = Ended(
-        fpprof()
-            .args(["record", "-o"])
-            .arg(&file)
-            .args(["--", "timeout", "200", "sh", "-c", "while :; do : interrupted; done"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap(),
+        fpprof().args(["record", "-o"]).arg(&file).arg("--").args(ENDLESS).stderr(Stdio::piped()).spawn().unwrap(),
     );
     wait_for_samples(&file);
     let pid = recorder.id().to_string();
@@ -232,7 +226,8 @@ fn a_stopped_recorder_accounts_for_every_tick() {
             fpprof()
                 .args(["record", "-q", "-F", "4999", "-m", smallest, "--call-graph", &format!("both,{chunk}"), "-o"])
                 .arg(&file)
-                .args(["--", "timeout", "200", "sh", "-c", "while :; do : stopped; done"])
+                .arg("--")
+                .args(ENDLESS)
                 .spawn()
                 .unwrap(),
         );

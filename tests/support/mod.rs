@@ -16,6 +16,9 @@ pub(crate) fn fpprof() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fpprof"))
 }
 
+/// A command that computes until it is told to end, or for 200 s: one process, so that none is left behind where it is killed.
+pub(crate) const ENDLESS: [&str; 3] = ["perl", "-e", "alarm 200; while (1) {}"];
+
 /// The source of a program for these tests.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)

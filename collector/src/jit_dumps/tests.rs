@@ -1,5 +1,6 @@
 use super::*;
 use crate::parse::ParseHere;
+use crate::test_support::code;
 use std::io::Write;
 
 fn header() -> Vec<u8> {
@@ -115,19 +116,7 @@ fn dumps_of_ended_processes_are_let_go() {
     let pid = process.id();
     let (mut file, mut dumps) = (tempfile::tempfile().unwrap(), JitDumps::default());
     file.write_all(&header()).unwrap();
-    let mmap = Mmap {
-        time_ns: 1,
-        pid,
-        tid: pid,
-        start: 0x1000,
-        len: 0x1000,
-        file_offset: 0,
-        prot: 5,
-        flags: 2,
-        path: b"/tmp/jit-1.dump".to_vec(),
-        identity: FileIdentity::default(),
-        synthesized: false,
-    };
+    let mmap = code(pid, b"/tmp/jit-1.dump", FileIdentity::default());
     dumps.add(JitDump::of(&mmap, 0, Some(file.try_clone().unwrap())));
     dumps.add(JitDump::of(&mmap, 0, None));
     let look = |dumps: &mut JitDumps| {

@@ -1,6 +1,5 @@
 //! The thread that looks for files that are gone.
 
-use super::{FileKey, key_of};
 use crate::jit_dumps::{EndedDump, JitDump, JitDumps};
 use crate::parse::{FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile};
 use crate::perf_maps::{Directory, PerfMaps};
@@ -56,7 +55,7 @@ pub(super) enum Done {
     /// The dump of a process that has ended.
     Dump(EndedDump),
     /// A file that is not where it was.
-    File { key: FileKey, user: u32, was_open: bool, is_deleted: bool },
+    File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool },
 }
 
 /// A file that may go.
@@ -232,9 +231,9 @@ impl Work {
                 continue;
             }
             self.save(file);
-            let (key, was_open) = (key_of(&file.identity), file.opened.is_some());
+            let (identity, was_open) = (file.identity, file.opened.is_some());
             let is_deleted = whereabouts == Whereabouts::Deleted;
-            tell(&self.done, Done::File { key, user: place.user(), was_open, is_deleted });
+            tell(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
         }
     }
 

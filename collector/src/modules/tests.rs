@@ -3,37 +3,17 @@
 use super::*;
 use crate::parse::ParseHere;
 use crate::perf_maps::own_uid;
+use crate::test_support::{code, identity};
 use fpprof_recording::model::FileIdentity;
-use std::os::unix::fs::MetadataExt as _;
 
 fn modules(open_files: u64) -> Modules {
     let parser: Arc<dyn FileParser> = Arc::new(ParseHere);
     Modules::new(open_files, &parser).unwrap()
 }
 
-fn code(pid: u32, path: &[u8], identity: FileIdentity) -> Mmap {
-    Mmap {
-        time_ns: 1,
-        pid,
-        tid: pid,
-        start: 0x1000,
-        len: 0x1000,
-        file_offset: 0,
-        prot: 5,
-        flags: 2,
-        path: path.to_vec(),
-        identity,
-        synthesized: false,
-    }
-}
-
 /// Of this process.
 fn code_of(file: &tempfile::NamedTempFile) -> Mmap {
-    let metadata = file.as_file().metadata().unwrap();
-    let (dev, inode) = (metadata.dev(), metadata.ino());
-    let identity =
-        FileIdentity { dev_major: libc::major(dev), dev_minor: libc::minor(dev), inode, ..FileIdentity::default() };
-    code(std::process::id(), file.path().to_str().unwrap().as_bytes(), identity)
+    code(std::process::id(), file.path().to_str().unwrap().as_bytes(), identity(file.path()))
 }
 
 /// Check that of a user's files no more than half are kept open that may be, and that what is not is counted; and that each

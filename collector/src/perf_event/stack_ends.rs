@@ -186,22 +186,11 @@ fn insert(mappings: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::code;
     use fpprof_recording::model::FileIdentity;
 
     fn mmap(start: u64, len: u64) -> Sideband {
-        Sideband::Mmap(Mmap {
-            time_ns: 1,
-            pid: 7,
-            tid: 7,
-            start,
-            len,
-            file_offset: 0,
-            prot: 3,
-            flags: 2,
-            path: b"//anon".to_vec(),
-            identity: FileIdentity::default(),
-            synthesized: false,
-        })
+        Sideband::Mmap(Mmap { start, len, prot: 3, ..code(7, b"//anon", FileIdentity::default()) })
     }
 
     fn end(ends: &mut StackEnds, sp: u64) -> Option<u64> {

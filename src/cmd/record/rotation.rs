@@ -1,6 +1,7 @@
 //! `--switch-output`: one recording after another, each a file of its own.
 
-use super::{Args, closed, record_file, refused, say_no_samples};
+use super::args::Args;
+use super::file::{closed, record_file, refused, say_no_samples};
 use crate::closing::say_outcome;
 use crate::exit::{DONE, FAILED};
 use crate::output::{remove_recording, say};
@@ -75,7 +76,7 @@ fn said(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
         return closed(args, outcome, file);
     }
     if !args.quiet {
-        say_outcome(outcome, super::tick_s(args), file)?;
+        say_outcome(outcome, args.tick_s(), file)?;
     }
     Ok(DONE)
 }

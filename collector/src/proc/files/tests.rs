@@ -1,31 +1,15 @@
 //! Files that are not what they seem.
 
 use super::*;
+use crate::test_support::{code, identity};
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-fn identity(path: &std::path::Path) -> FileIdentity {
-    let metadata = std::fs::metadata(path).expect("a file");
-    let (dev_major, dev_minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-    FileIdentity { dev_major, dev_minor, inode: metadata.ino(), ..FileIdentity::default() }
-}
-
 fn open(path: &std::path::Path, identity: &FileIdentity) -> Option<Opened> {
+    let path = path.as_os_str().as_bytes();
     // No mapping starts at 0, so the path has to do.
-    open_mapped(&Mmap {
-        time_ns: 1,
-        pid: std::process::id(),
-        tid: 0,
-        start: 0,
-        len: 4096,
-        file_offset: 0,
-        prot: 5,
-        flags: 2,
-        path: path.as_os_str().as_bytes().to_vec(),
-        identity: *identity,
-        synthesized: false,
-    })
+    open_mapped(&Mmap { start: 0, ..code(std::process::id(), path, *identity) })
 }
 
 /// Check that a path is believed only when it leads to the mapped file, and that nothing but regular files is opened: a

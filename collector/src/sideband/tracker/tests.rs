@@ -1,6 +1,7 @@
 //! Histories of processes.
 
 use super::*;
+use crate::test_support::code;
 use fpprof_recording::model::{Arch, FileIdentity, UserRegs};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -35,21 +36,7 @@ fn mmap(pid: u32, start: u64) -> Sideband {
 }
 
 fn mmap_at(time_ns: u64, pid: u32, start: u64) -> Sideband {
-    let (path, identity) = (Vec::new(), FileIdentity::default());
-    let file_offset = 0;
-    Sideband::Mmap(Mmap {
-        time_ns,
-        pid,
-        tid: pid,
-        start,
-        len: 0x1000,
-        file_offset,
-        prot: 5,
-        flags: 2,
-        path,
-        identity,
-        synthesized: false,
-    })
+    Sideband::Mmap(Mmap { time_ns, start, ..code(pid, b"", FileIdentity::default()) })
 }
 
 /// A sample of 64-bit code.

@@ -1,0 +1,276 @@
+//! What is typed behind `fpprof record`.
+
+use crate::exit::Usage;
+use crate::values;
+use clap::ArgAction;
+use fpprof_collector::{CollectorKind, EventSpec, Request, Target};
+use fpprof_recording::model::{CaptureMode, Sampling};
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Shortest wait that is sampled when nothing is said: a switch of threads then costs 0.2 µs, and with every wait a
+/// sample 0.5 to 1 µs (`off_cpu_cost`, an example of the collector).
+const DEFAULT_WAIT: &str = "50us";
+
+/// Headings of the options in the help.
+const TARGET: &str = "Target";
+const SAMPLING: &str = "Sampling";
+const STACKS: &str = "Stacks";
+const OUTPUT: &str = "Output";
+const OTHER: &str = "Other";
+/// clap's words for `--help`, which stands in a group here.
+const HELP: &str = "Print help (see more with '--help')";
+const HELP_LONG: &str = "Print help (see a summary with '-h')";
+
+/// Record a command, processes, threads, a cgroup or the whole machine
+///
+/// Exits with the status of the command: 127 if it was not found, 126 if it could not be run, 128+N if signal N killed
+/// it. Exits with 1 if not a single sample was taken.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:
+  fpprof record -- nbdkit -U - null 1G --run 'export uri; fio nbd.fio'
+  fpprof record -F 4999 --call-graph dwarf,16384 -o run.fpprof -- ./program
+  fpprof record -e page-faults -- ./program
+  fpprof record -e syscalls:sys_enter_openat -a --duration 10
+  fpprof record -e uprobe:/usr/lib/x86_64-linux-gnu/libc.so.6:malloc -c 100 -- ./program
+  fpprof record --off-cpu -- ./program; fpprof flamegraph --event off-cpu
+  fpprof record --off-cpu 1ms -p 1234 --duration 10
+  fpprof record -p 1234 --duration 10
+  fpprof record -t 1235,1236 --duration 10
+  fpprof record -G system.slice/nginx.service --duration 10
+  fpprof record -a --duration 5 --call-graph fp"
+)]
+pub(crate) struct Args {
+    /// Record all processes; with a command, for as long as it runs
+    #[arg(short = 'a', long, conflicts_with = "pid", help_heading = TARGET)]
+    all_cpus: bool,
+    /// Record running processes and the children they start
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = TARGET)]
+    pid: Vec<u32>,
+    /// Record running threads (numbers as in `ps -L`), without the threads they start
+    #[arg(
+        short, long, value_name = "TID", value_delimiter = ',', conflicts_with_all = ["pid", "all_cpus", "cgroup"],
+        help_heading = TARGET
+    )]
+    tid: Vec<u32>,
+    /// Record the processes of a cgroup and the cgroups below it; with a command, for as long as it runs
+    ///
+    /// CGROUP is a directory, or a name below a cgroup mount (version 1 or 2). The command is not moved into the cgroup.
+    #[arg(short = 'G', long, value_name = "CGROUP", conflicts_with_all = ["pid", "all_cpus"], help_heading = TARGET)]
+    cgroup: Option<PathBuf>,
+    /// With -a and -G: do not record fpprof itself (the default)
+    #[arg(long, conflicts_with = "include_self", help_heading = TARGET)]
+    exclude_self: bool,
+    /// With -a and -G: also record fpprof itself
+    #[arg(long, help_heading = TARGET)]
+    include_self: bool,
+    /// Event to sample [default: cycles if the processor counts them, else cpu-clock]
+    ///
+    /// A timer (cpu-clock, task-clock), a hardware counter (cycles, instructions, cache-misses, ...), a software counter
+    /// (page-faults, minor-faults, major-faults, context-switches, cpu-migrations, ...), a tracepoint (GROUP:NAME), or a
+    /// user-space probe (uprobe:/PATH:SYMBOL, uprobe:/PATH:SYMBOL+OFFSET, or uprobe:/PATH:0xADDRESS as nm prints it).
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(short = 'e', long, value_name = "EVENT", help_heading = SAMPLING)]
+    event: Option<EventSpec>,
+    /// Samples per second on each CPU [default: 999 for timers and hardware counters]
+    #[arg(
+        short = 'F', long = "freq", value_name = "HZ", value_parser = values::rate, conflicts_with = "count",
+        help_heading = SAMPLING
+    )]
+    freq: Option<u64>,
+    /// Sample one in N events on each CPU; for timers, N is in nanoseconds [default: 1 for software counters,
+    /// tracepoints and probes]
+    #[arg(short = 'c', long, value_name = "N", value_parser = values::period, help_heading = SAMPLING)]
+    count: Option<u64>,
+    /// Also sample waits: how long threads block, and their stacks; only waits of TIME or longer (50us, 1ms, 0 for all)
+    ///
+    /// Show them with --event off-cpu of report, flamegraph and export. Shorter waits and preempted threads are counted,
+    /// but not sampled. TIME is 50us if not given, and includes the wait for a CPU after the wake-up, as in perf and bcc.
+    /// Needs eBPF. Costs more before Linux 6.15, where the stacks of short waits are copied, too.
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait,
+        help_heading = SAMPLING
+    )]
+    off_cpu: Option<Duration>,
+    /// How to take stacks: fp, dwarf[,BYTES] or both[,BYTES]; BYTES may end in K or M and exceed 64K
+    #[arg(
+        long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph,
+        help_heading = STACKS
+    )]
+    call_graph: values::CallGraph,
+    /// How to sample: with eBPF, or with perf events
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CollectorChoice::Auto, help_heading = SAMPLING)]
+    collector: CollectorChoice,
+    /// Same as --call-graph fp (as in perf)
+    #[arg(short = 'g', conflicts_with = "call_graph", help_heading = STACKS)]
+    frame_pointers: bool,
+    /// Do not record kernel stacks
+    #[arg(long, help_heading = STACKS)]
+    no_kernel_stacks: bool,
+    /// Output file, `-` for stdout; an existing FILE is renamed to FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "fpprof.fpprof", help_heading = OUTPUT)]
+    pub(super) output: PathBuf,
+    /// Stop after S seconds; a command that still runs gets SIGTERM
+    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = SAMPLING)]
+    pub(super) duration: Option<Duration>,
+    /// Stop when the recording has BYTES; a command that still runs gets SIGTERM
+    ///
+    /// Names of files and of compiled code that are written at the end come on top.
+    #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = OUTPUT)]
+    max_size: Option<u64>,
+    /// Continue in a new file each TIME (30s, 10min, 1h, 1d) or SIZE (100M): FILE.20261125T103000Z, with the time in UTC
+    ///
+    /// With -a and -G. Each file is a recording of its own. Between two, nothing is sampled for some tenths of a second.
+    #[arg(
+        long, value_name = "TIME|SIZE", value_parser = values::switch,
+        conflicts_with_all = ["max_size", "pid", "tid", "command"], help_heading = OUTPUT
+    )]
+    pub(super) switch_output: Option<values::Switch>,
+    /// With --switch-output: keep the newest N complete files of this recording, and remove the others
+    #[arg(long, value_name = "N", requires = "switch_output", help_heading = OUTPUT)]
+    pub(super) switch_max_files: Option<NonZeroUsize>,
+    /// Size of each CPU's ring buffer
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
+    ring_size: Option<u64>,
+    /// Record all stack words; by default, words that are no addresses are zeroed, as they can hold secrets
+    #[arg(long, help_heading = STACKS)]
+    keep_raw_stacks: bool,
+    /// Also copy stacks of setuid programs and of others that must not be dumped, which may hold secrets
+    ///
+    /// Without it, their stacks are recorded by frame pointers only. A program must not be dumped after it was executed with
+    /// other rights than its caller's, has changed its user, or has asked for it (PR_SET_DUMPABLE in prctl(2)).
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(long, help_heading = STACKS)]
+    include_privileged: bool,
+    /// Measure the run time of the BPF programs, for the cost in the report
+    ///
+    /// The kernel then measures every BPF program of the machine until the recording ends, which slows them down a little.
+    #[arg(long, help_heading = SAMPLING)]
+    stats: bool,
+    /// Fail if more than PERCENT of the samples were lost, dropped or, as far as is known, never taken
+    #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent, help_heading = OUTPUT)]
+    pub(super) max_lost: Option<f64>,
+    /// Run with real-time priority PRIO (SCHED_FIFO), so that busy programs do not keep fpprof from reading samples
+    ///
+    /// Without it, samples are lost, and counted, where many programs compute. The command does not get it.
+    #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
+    #[arg(
+        short = 'r', long, value_name = "PRIO", value_parser = clap::value_parser!(u8).range(1..=99),
+        help_heading = SAMPLING
+    )]
+    realtime: Option<u8>,
+    /// Print errors only
+    #[arg(short, long, help_heading = OTHER)]
+    pub(super) quiet: bool,
+    /// Print libbpf's messages, and the verifier's log if the kernel rejects the BPF programs
+    #[arg(short, long, help_heading = OTHER)]
+    pub(super) verbose: bool,
+    /// Print what would be recorded, and exit
+    #[arg(long, help_heading = OTHER)]
+    pub(super) dry_run: bool,
+    #[arg(short, long, action = ArgAction::Help, help_heading = OTHER, help = HELP, long_help = HELP_LONG)]
+    help: Option<bool>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CollectorChoice {
+    /// eBPF; if it is not available, say why and use perf events
+    Auto,
+    /// eBPF only
+    Ebpf,
+    /// Perf events only: needs no privileges for your own processes; at most 65528 bytes of stack
+    PerfEvent,
+}
+
+impl From<CollectorChoice> for CollectorKind {
+    fn from(choice: CollectorChoice) -> Self {
+        match choice {
+            CollectorChoice::Auto => Self::Auto,
+            CollectorChoice::Ebpf => Self::Ebpf,
+            CollectorChoice::PerfEvent => Self::PerfEvent,
+        }
+    }
+}
+
+impl Args {
+    /// What was asked for.
+    pub(super) fn request(&self) -> anyhow::Result<Request> {
+        let usage = |text: &str| anyhow::Error::new(Usage(text.to_owned()));
+        let command = (!self.command.is_empty()).then(|| self.command.clone());
+        let target = match (command, self.all_cpus) {
+            (Some(_), _) if !self.pid.is_empty() => return Err(usage("a command and -p PID exclude each other")),
+            (Some(_), _) if !self.tid.is_empty() => return Err(usage("a command and -t TID exclude each other")),
+            (argv, _) if self.cgroup.is_some() => {
+                Target::Cgroup { path: self.cgroup.clone().unwrap_or_default(), argv }
+            }
+            (Some(argv), true) => Target::SystemWhile { argv },
+            (Some(argv), false) => Target::Command { argv },
+            (None, true) => Target::System,
+            (None, false) if !self.pid.is_empty() => Target::Pids(self.pid.clone()),
+            (None, false) if !self.tid.is_empty() => Target::Threads(self.tid.clone()),
+            (None, false) => {
+                return Err(usage("nothing to record: give a command after `--`, or -p PID, -t TID, -G CGROUP, or -a"));
+            }
+        };
+        if self.switch_output.is_some() && self.output == Path::new("-") {
+            return Err(usage("--switch-output writes files: pass their name with -o"));
+        }
+        let ring_bytes = self.ring_size.map(usize::try_from).transpose();
+        let collector = CollectorKind::from(self.collector);
+        let by_perf_events = collector == CollectorKind::PerfEvent;
+        let largest = if by_perf_events { fpprof_collector::MAX_PERF_EVENT_STACK_BYTES } else { u32::MAX };
+        let request = Request {
+            sampling: self.sampling(),
+            event: self.event.clone().unwrap_or_default(),
+            off_cpu: self.off_cpu,
+            mode: if self.frame_pointers { CaptureMode::Fp } else { self.call_graph.up_to(largest) },
+            kernel_stacks: !self.no_kernel_stacks,
+            duration: self.duration,
+            max_bytes: self.max_size,
+            ring_bytes: ring_bytes.map_err(|_error| usage("-m is too large for this machine"))?,
+            keep_raw_stacks: self.keep_raw_stacks,
+            include_privileged: self.include_privileged,
+            only_user: fpprof_collector::user_of_file_capabilities(),
+            statistics: self.stats,
+            exclude_self: self.exclude_self || !self.include_self,
+            collector,
+            drop_privileges: true,
+            realtime: self.realtime,
+            ..Request::new(target)
+        };
+        Ok(request)
+    }
+
+    /// How often: as typed, else as is usual of the event.
+    fn sampling(&self) -> Sampling {
+        let usual = || self.event.clone().unwrap_or_default().usual_sampling();
+        let typed = self.freq.map(Sampling::FrequencyHz).or(self.count.map(Sampling::Period));
+        typed.unwrap_or_else(usual)
+    }
+
+    /// Whether the event is counted one by one, and not by time.
+    pub(super) fn counts_occurrences(&self) -> bool {
+        self.event.as_ref().is_some_and(EventSpec::counts_occurrences)
+    }
+
+    /// The time that a tick stands for, of events that count time.
+    pub(super) fn tick_s(&self) -> Option<f64> {
+        match self.sampling() {
+            Sampling::FrequencyHz(hz) if !self.counts_occurrences() => Some(1.0 / as_f64(hz)),
+            _ => None,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates are below 2^53")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}

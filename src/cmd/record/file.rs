@@ -1,0 +1,93 @@
+//! One file of a recording: how it is made, and what is said at its end.
+
+use super::args::Args;
+use crate::closing::say_outcome;
+use crate::exit::{DONE, FAILED, told};
+use crate::output::{RecordingFile, say};
+use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
+use fpprof_recording::model::{CpuCounters, EndReason};
+use std::path::Path;
+
+/// Records into a file; one in which nothing was recorded is taken back.
+///
+/// # Errors
+/// As [`fpprof_collector::record`].
+pub(super) fn record_file(
+    request: &Request,
+    path: &Path,
+    stop: &'static StopFlag,
+    update: &mut dyn FnMut(Update<'_>),
+) -> Result<Outcome, Error> {
+    let file = RecordingFile::until(path, stop);
+    let undo = file.undo();
+    fpprof_collector::record(request, file, stop, update).inspect_err(|_error| undo.undo())
+}
+
+/// Nothing was recorded: the shell's exit statuses for commands that do not start.
+pub(super) fn refused(error: Error) -> u8 {
+    let status = error.exit_status();
+    say(&format!("fpprof: {}", told(&error.into())));
+    status
+}
+
+/// Says how it went, and gives the exit status.
+///
+/// # Errors
+/// If that cannot be said.
+pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
+    if !args.quiet {
+        say_outcome(outcome, args.tick_s(), file)?;
+    }
+    if let EndReason::WriteFailed(errno) = outcome.end.reason {
+        let error = std::io::Error::from_raw_os_error(errno);
+        let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
+        say(&format!(
+            "fpprof: {}: {error}; {dropped} samples were dropped; the recording up to there can be read",
+            file.display()
+        ));
+        return Ok(FAILED);
+    }
+    let status = match outcome.target_status {
+        Some(TargetStatus::Exited(status)) => u8::try_from(status & 0xff).unwrap_or(FAILED),
+        Some(TargetStatus::Killed(signal)) => {
+            u8::try_from(signal).map_or(FAILED, |signal| 128_u8.saturating_add(signal))
+        }
+        None => DONE,
+    };
+    if outcome.samples == 0 {
+        say_no_samples(args, outcome.end.reason);
+        return Ok(status.max(FAILED));
+    }
+    if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
+        say(&format!("fpprof: {failure}"));
+        return Ok(status.max(FAILED));
+    }
+    Ok(status)
+}
+
+/// An empty profile must not look like a good one.
+pub(super) fn say_no_samples(args: &Args, reason: EndReason) {
+    say(if reason == EndReason::MaxSize {
+        "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
+    } else if args.counts_occurrences() {
+        "fpprof: no samples: the event did not happen in the target, or fewer times than -c N"
+    } else {
+        "fpprof: no samples: the target used no CPU time, or ended before the first tick; try a higher -F"
+    });
+}
+
+fn lost_failure(outcome: &Outcome, most_percent: f64) -> Option<String> {
+    let lost = |cpu: &CpuCounters| cpu.lost.values().fold(cpu.dropped, |sum, &n| sum.saturating_add(n));
+    let cpus = &outcome.end.cpus;
+    // Each event by itself: many of one must not hide what was lost of another.
+    let mut events: Vec<u16> = cpus.iter().map(|cpu| cpu.event).collect();
+    events.sort_unstable();
+    events.dedup();
+    let failure = |event| {
+        let of_event = || cpus.iter().filter(|cpu| cpu.event == event);
+        let recorded = of_event().map(|cpu| cpu.recorded).fold(0, u64::saturating_add);
+        let missing = if event == 0 { outcome.end.uncounted.ticks } else { 0 };
+        crate::gate::lost_failure(of_event().map(lost).fold(missing, u64::saturating_add), recorded, most_percent)
+    };
+    events.into_iter().find_map(failure)
+}
