@@ -7,6 +7,7 @@ use crate::support::{
 use fpprof_recording::Recording;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{self, OpenOptions};
+use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -107,6 +108,33 @@ fn recordings_in_several_files() {
         });
         let times: Vec<_> = times.collect();
         assert!(times.is_sorted_by(|before, after| before.1 < after.0), "{times:?}");
+    }
+}
+
+/// Check that a recording goes on when it can make a file again: its directory is away for a while.
+#[test]
+fn recordings_in_several_files_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, away) = (dir.path().join("here"), dir.path().join("away"));
+    fs::create_dir(&here).unwrap();
+    let n_files = || fs::read_dir(&here).map_or(0, Iterator::count);
+    let _busy = busy();
+    let mut record = fpprof();
+    record.args(["record", "-q", "-a", "--switch-output", "1s", "-o"]).arg(here.join("run")).stderr(Stdio::piped());
+    let mut recorder = Ended(record.spawn().unwrap());
+    let mut said = BufReader::new(recorder.stderr.take().unwrap());
+    wait_until("a second file", || n_files() > 1);
+    fs::rename(&here, &away).unwrap();
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("nothing is recorded until there is a file"), "{line}");
+    fs::rename(&away, &here).unwrap();
+    let before = n_files();
+    wait_until("another file", || n_files() > before);
+    tell(&recorder, "-TERM");
+    assert_eq!(status_of(&mut recorder), Some(1), "a part of the time was not recorded");
+    for entry in fs::read_dir(&here).unwrap() {
+        assert_balance(&report(&entry.unwrap().path(), &[]));
     }
 }
 

@@ -3,18 +3,24 @@
 use super::args::Args;
 use super::file::{closed, record_file, refused, say_no_samples};
 use crate::closing::say_outcome;
-use crate::exit::{DONE, FAILED};
+use crate::exit::{DONE, FAILED, told};
 use crate::output::{remove_recording, say};
 use crate::progress::Line;
 use crate::values::Switch;
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
 use fpprof_recording::model::EndReason;
 use jiff::Timestamp;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// So often a file is tried that cannot be made.
+const TRY_AGAIN_MS: u16 = 1000;
 
 /// Records into one file after the other until the time is over, the target has ended or `stop` is set.
 ///
@@ -30,7 +36,8 @@ pub(super) fn run(
     let ends = args.duration.map(|duration| Instant::now() + duration);
     let mut files = Files { path: &args.output, most: args.switch_max_files, complete: VecDeque::new() };
     let (mut status, mut samples) = (DONE, 0_u64);
-    let mut has_fallen_back = false;
+    let (mut has_fallen_back, mut is_without_file) = (false, false);
+    let is_over = || stop.signal().is_some() || ends.is_some_and(|ends| ends <= Instant::now());
     loop {
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         (request.duration, request.max_bytes) = match switch {
@@ -48,18 +55,26 @@ pub(super) fn run(
             Ok(outcome) => outcome,
             // It was removed between two files.
             Err(Error::NoSuchCgroup { .. }) if !files.complete.is_empty() => break,
+            // The disk may be full, or away for a while.
+            Err(error @ Error::Recording(_)) if !files.complete.is_empty() => {
+                status = FAILED;
+                if !std::mem::replace(&mut is_without_file, true) {
+                    say(&format!("fpprof: {}; nothing is recorded until there is a file", told(&error.into())));
+                }
+                pause(stop)?;
+                if is_over() {
+                    break;
+                }
+                continue;
+            }
             Err(error) => return Ok(refused(error)),
         };
+        is_without_file = false;
         samples = samples.saturating_add(outcome.samples);
         status = status.max(said(args, &outcome, &file)?);
         files.complete(file);
-        let is_last = match outcome.end.reason {
-            EndReason::Duration | EndReason::MaxSize | EndReason::WriteFailed(_) => {
-                ends.is_some_and(|ends| ends <= Instant::now())
-            }
-            EndReason::Exited(_) | EndReason::Killed(_) | EndReason::TargetsGone | EndReason::Signal(_) => true,
-        };
-        if is_last || stop.signal().is_some() {
+        let is_target_gone = outcome.end.reason == EndReason::TargetsGone;
+        if is_target_gone || is_over() {
             break;
         }
     }
@@ -68,6 +83,16 @@ pub(super) fn run(
         return Ok(status.max(FAILED));
     }
     Ok(status)
+}
+
+/// Until a file is tried again, or the recording is to end.
+fn pause(stop: &StopFlag) -> anyhow::Result<()> {
+    let flag = PollFd::new(stop.as_fd(), PollFlags::POLLIN);
+    match poll(&mut [flag], TRY_AGAIN_MS) {
+        // A signal is what it waits for.
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Says how a file closed, and gives its exit status. One without samples is no failure: others may have some.
