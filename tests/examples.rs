@@ -67,3 +67,22 @@ fn a_core() {
     assert_eq!((functions("leaf"), functions("deep"), functions("main")), (1, 4, 1), "{stacks}");
     assert!(stacks.contains("complete (_start)"), "{stacks}");
 }
+
+/// Check that a program outside of the workspace builds with both libraries, by their paths, and unwinds a recording.
+#[test]
+fn a_program_of_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (program, recording) = (dir.path().join("callers"), dir.path().join("run.fpprof"));
+    compile("gcc", &["-O1", "-static", "-no-pie", "-pthread"], &program, &source("callers.c"));
+    record(&recording, &["--call-graph", "dwarf"], &[program.to_str().expect("a path"), "200"]);
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]);
+    cargo.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/Cargo.toml"));
+    cargo.arg("--target-dir").arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside"));
+    let outside = ran(cargo.arg("--").arg(&recording).arg(&program));
+    assert_eq!(outside.status, 0, "{}", outside.stderr);
+    let count = |line: &str| line.split_once(' ').and_then(|(n, _)| n.parse::<u64>().ok()).expect("a count");
+    let all: u64 = outside.stdout.lines().map(count).sum();
+    let complete: u64 = outside.stdout.lines().filter(|line| line.contains(" complete ")).map(count).sum();
+    assert!(all > 20 && complete * 10 >= all * 9, "{}", outside.stdout);
+}
