@@ -133,25 +133,9 @@ pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folded::{FoldedStack, FrameLabel, Origin};
-    use fpprof_unwind::{Root, StopReason};
 
     fn folded(stacks: &[(&[&str], u64)]) -> Folded {
-        let mut folded = Folded::default();
-        for (frames, samples) in stacks {
-            let numbers = frames.iter().map(|name| {
-                folded.frames.push(FrameLabel {
-                    name: (*name).to_owned(),
-                    module: "m".to_owned(),
-                    origin: Origin::Cfi,
-                });
-                u32::try_from(folded.frames.len() - 1).unwrap()
-            });
-            let frames = numbers.collect();
-            let stop = StopReason::Complete(Root::Start);
-            folded.stacks.push(FoldedStack { comm: String::new(), pid: 1, frames, stop, samples: *samples, weight: 0 });
-        }
-        folded
+        stacks.iter().copied().collect()
     }
 
     fn side(label: &str, samples: u64) -> Side {

@@ -1,6 +1,7 @@
 //! Stacks with names, folded: equal stacks once, with their count. The model behind flame graphs and exports.
 
-use fpprof_unwind::StopReason;
+use fpprof_unwind::{Root, StopReason};
+use std::collections::BTreeMap;
 
 /// All stacks of a recording under one strategy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +32,26 @@ impl Folded {
             Unit::Samples => stack.samples,
             Unit::BlockedNs => stack.weight,
         }
+    }
+}
+
+/// Complete stacks by the names of their frames, root first, and their samples; of no module, and of a process without a name.
+impl<'a> FromIterator<(&'a [&'a str], u64)> for Folded {
+    fn from_iter<I: IntoIterator<Item = (&'a [&'a str], u64)>>(stacks: I) -> Self {
+        let mut folded = Self::default();
+        let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+        for (names, samples) in stacks {
+            let frames = names.iter().map(|&name| {
+                *numbers.entry(name).or_insert_with(|| {
+                    let label = FrameLabel { name: name.to_owned(), module: String::new(), origin: Origin::Cfi };
+                    folded.frames.push(label);
+                    u32::try_from(folded.frames.len() - 1).unwrap_or(u32::MAX)
+                })
+            });
+            let (frames, stop) = (frames.collect(), StopReason::Complete(Root::Start));
+            folded.stacks.push(FoldedStack { comm: String::new(), pid: 0, frames, stop, samples, weight: 0 });
+        }
+        folded
     }
 }
 

@@ -18,10 +18,8 @@ pub(crate) trait Follows {
     fn add(&mut self, pid: u32, seen: &Seen);
     /// Something happened.
     fn write_event(&mut self, event: Sideband);
-    /// Who is followed.
-    fn tracker(&self) -> &Tracker;
-    /// What is to be described.
-    fn resync(&mut self) -> &mut Resync;
+    /// Who is followed, and what is to be described.
+    fn followed(&mut self) -> (&Tracker, &mut Resync);
 }
 
 /// Processes that existed when the recording began, as far as nothing is known of them yet.
@@ -48,7 +46,7 @@ impl Existing {
     pub(crate) fn describe(&mut self, reader: &mut impl Follows, time_ns: Option<u64>, limit: Duration) {
         let begun = Instant::now();
         while let Some(pid) = self.pids.pop() {
-            if reader.tracker().known_of(pid) != Known::Nothing {
+            if reader.followed().0.known_of(pid) != Known::Nothing {
                 continue;
             }
             if let Ok(description) = synthesize(pid, time_ns) {
@@ -56,7 +54,7 @@ impl Existing {
             } else {
                 let seen = undescribed(pid);
                 // All its events count: it may have executed a program and ended since the recording began.
-                let since_ns = if reader.tracker().follows_all() { 0 } else { seen.since_ns };
+                let since_ns = if reader.followed().0.follows_all() { 0 } else { seen.since_ns };
                 reader.add(pid, &Seen { since_ns, ..seen });
                 self.n_unreadable += 1;
             }
@@ -190,7 +188,7 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
     let (Due::Anew(pid) | Due::Sampled { pid, .. }) = due;
     let before_ns = thread_cpu_ns();
     let n = tell_due(reader, pid, due).unwrap_or(0);
-    reader.resync().charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
+    reader.followed().1.charge(pid, thread_cpu_ns().saturating_sub(before_ns), n);
 }
 
 /// Describes a process of which nothing is known when it forks another. The child may have executed a program before it can be
@@ -198,7 +196,8 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
 pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     let Sideband::Fork(Fork { time_ns, pid, parent_pid, .. }) = *event else { return };
     let is_unknown = |tracker: &Tracker| tracker.follows(parent_pid) && tracker.known_of(parent_pid) == Known::Nothing;
-    if pid != parent_pid && is_unknown(reader.tracker()) && reader.resync().tried.insert(parent_pid) {
+    let (tracker, resync) = reader.followed();
+    if pid != parent_pid && is_unknown(tracker) && resync.tried.insert(parent_pid) {
         describe_due(reader, Due::Sampled { pid: parent_pid, time_ns, ip: None });
     }
 }
@@ -377,12 +376,8 @@ mod tests {
             });
         }
 
-        fn tracker(&self) -> &Tracker {
-            &self.tracker
-        }
-
-        fn resync(&mut self) -> &mut Resync {
-            &mut self.resync
+        fn followed(&mut self) -> (&Tracker, &mut Resync) {
+            (&self.tracker, &mut self.resync)
         }
     }
 

@@ -107,7 +107,8 @@ fn files_stay_small() {
     }
 }
 
-/// Check that no files of a crate need each other in a ring. Prints what `just shape` shows.
+/// Check that no files of a crate need each other in a ring, and that none has a copy of another's lines. Prints what
+/// `just shape` shows.
 #[test]
 fn files_need_each_other_in_one_direction() {
     let sources = files(&[".rs", ".c", ".h", ".js", ".py", ".sh"]).into_iter();
@@ -118,6 +119,7 @@ fn files_need_each_other_in_one_direction() {
     let shape = Shape::of(&sources.collect(), &crates);
     println!("{shape}");
     assert!(shape.cycles.is_empty(), "files need each other in a ring:\n{}", shape.cycles.join("\n"));
+    assert!(shape.copies.is_empty(), "copies:\n{}", shape.copies.join("\n"));
 }
 
 /// Check that nothing unfinished, and nothing that never runs, is in the tree.

@@ -20,7 +20,7 @@ type Dependencies<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 pub(crate) struct Shape {
     lines: BTreeMap<String, [usize; 2]>,
     pub(crate) cycles: Vec<String>,
-    copies: Vec<String>,
+    pub(crate) copies: Vec<String>,
     longest: Vec<String>,
 }
 

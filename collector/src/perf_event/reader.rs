@@ -338,7 +338,6 @@ fn earliest(cursors: &[Cursor], cut_ns: u64) -> Option<(usize, Cursor)> {
     Some((i, cursor))
 }
 
-/// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
 /// Takes the copied stack out of the sample of a process that may not be dumped.
 fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
     if sample.stack.is_empty() || dumpable.allows(sample.pid, sample.time_ns) {
@@ -349,6 +348,7 @@ fn withhold(sample: &mut Sample, dumpable: &mut Dumpable) {
     sample.withheld = true;
 }
 
+/// Says where the stack ends, and leaves away what lies beyond: arguments, environment, other mappings.
 fn end_stack(sample: &mut Sample, stack_ends: &mut StackEnds) {
     let Some(sp) = sample.user_regs.map(|regs| regs.sp()) else { return };
     sample.stack_end = stack_ends.end(sample.pid, sp, sample.time_ns, sample.stack_from_sp());
@@ -368,11 +368,7 @@ impl<W: Write> Follows for Reader<W> {
         Self::write_event(self, event);
     }
 
-    fn tracker(&self) -> &Tracker {
-        &self.tracker
-    }
-
-    fn resync(&mut self) -> &mut Resync {
-        &mut self.resync
+    fn followed(&mut self) -> (&Tracker, &mut Resync) {
+        (&self.tracker, &mut self.resync)
     }
 }

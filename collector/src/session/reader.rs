@@ -355,11 +355,7 @@ impl<W: Write> Follows for Reader<W> {
         Self::write_event(self, event);
     }
 
-    fn tracker(&self) -> &Tracker {
-        &self.tracker
-    }
-
-    fn resync(&mut self) -> &mut Resync {
-        &mut self.resync
+    fn followed(&mut self) -> (&Tracker, &mut Resync) {
+        (&self.tracker, &mut self.resync)
     }
 }

@@ -171,32 +171,9 @@ fn change(shift: &Shift) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_analysis::folded::FoldedStack;
-    use fpprof_unwind::{Root, StopReason};
 
     fn folded(stacks: &[(&[&str], u64)]) -> Folded {
-        let mut folded = Folded::default();
-        for (frames, samples) in stacks {
-            let numbers = frames.iter().map(|name| {
-                folded.frames.push(FrameLabel {
-                    name: (*name).to_owned(),
-                    module: "m".to_owned(),
-                    origin: Origin::Cfi,
-                });
-                u32::try_from(folded.frames.len() - 1).unwrap()
-            });
-            let frames = numbers.collect();
-            let stop = StopReason::Complete(Root::Start);
-            folded.stacks.push(FoldedStack {
-                comm: "prog".to_owned(),
-                pid: 1,
-                frames,
-                stop,
-                samples: *samples,
-                weight: 0,
-            });
-        }
-        folded
+        stacks.iter().copied().collect()
     }
 
     fn drawn(before: &Folded, after: &Folded, same_samples: bool) -> String {
