@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "the stacks are this program's output")]
 
-use fpprof_analysis::core_dump::{Core, Options, unwind_core};
+use fpprof_analysis::core_dump::{Core, CoreOptions, unwind_core};
 use fpprof_analysis::modules::{FileModules, Resolver as _};
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let open = || files.open(Path::new(&path)).map_err(|missing| missing.words());
     let core = Core::read(open()?)?;
     let unwinding = fpprof_unwind::Options::default();
-    let options = Options { resolver: &files, executable: program.as_ref().map(Path::new), root: None, unwinding };
+    let options = CoreOptions { resolver: &files, executable: program.as_ref().map(Path::new), root: None, unwinding };
     for thread in unwind_core(&core, [open()?, open()?], &options).threads {
         println!("thread {}: {} ({})", thread.tid, thread.status, thread.reason);
         for frame in &thread.frames {

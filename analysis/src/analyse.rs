@@ -82,7 +82,7 @@ pub struct Analysis {
     /// was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<NamedChunkSizes>)>,
     /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
-    pub detail: Option<detail::Detail>,
+    pub detail: Option<detail::Details>,
 }
 
 /// Unwinds all samples of a recording under all asked strategies, names and folds the stacks, and sums up.
@@ -142,7 +142,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
         let (stacks, processes) = paired_stacks(&pairs, &labels, timeline, &names, pair);
         let (lost, end_ns) = lost_in_the_end(recording, &totals, selection);
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
-        detail = Some(detail::Detail { stacks, over_time: over_time.over_time(&around) });
+        detail = Some(detail::Details { stacks, over_time: over_time.over_time(&around) });
     }
     Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
 }

@@ -35,6 +35,7 @@ pub mod oracle;
 pub mod overhead;
 pub mod quality;
 pub mod replay;
+mod shown_frame;
 pub mod spread;
 pub mod statistics;
 pub mod strategy;

@@ -3,7 +3,7 @@
 mod support;
 
 use fpprof_analysis::accuracy::{Agreement, Relation};
-use fpprof_analysis::experiment::{Measured, Method, ProcessStacks, Right, StackEnds};
+use fpprof_analysis::experiment::{ExperimentMethod, Measured, ProcessStacks, Right, StackEnds};
 use fpprof_reports::terminal::{Check, CheckStatus, Closing, Style};
 use fpprof_reports::{experiment, flamegraph, folded, json, terminal};
 use support::{detail, golden, profile, written};
@@ -230,7 +230,7 @@ fn small_processes_have_no_say_in_an_experiment() {
 fn complete_frame_pointers_are_not_enough() {
     let verdict = |right: Option<u64>, dwarf: u64| {
         let mut sample = support::experiment::experiment();
-        sample.rows.retain(|row| row.mode == "fp" || right.is_some() && row.method == Method::Both);
+        sample.rows.retain(|row| row.mode == "fp" || right.is_some() && row.method == ExperimentMethod::Both);
         for row in &mut sample.rows {
             let Measured::Value(strategies) = &mut row.aggregate.stacks else { panic!("it has stacks") };
             for stacks in strategies {

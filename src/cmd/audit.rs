@@ -11,7 +11,7 @@ use crate::output::{self, say};
 use crate::recordings::Source;
 use crate::worker::{Files, confine};
 use anyhow::Context as _;
-use fpprof_analysis::audit::{Options, Survey, weigh};
+use fpprof_analysis::audit::{AuditOptions, Survey, weigh};
 use fpprof_reports::audit::{self, Audited, Listing};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     packages.read(&root);
     confine(true)?;
     let files = walk::files(&root, &paths);
-    let options = Options { disassemble: args.disassemble, records: args.functions, ranges: false };
+    let options = AuditOptions { disassemble: args.disassemble, records: args.functions, ranges: false };
     let jobs = args.jobs.and_then(|jobs| NonZeroUsize::new(usize::from(jobs)));
     let jobs = jobs.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let mut survey = scan::survey(&root, &packages, files, options, jobs.get(), args.quiet)?;

@@ -6,7 +6,7 @@ use crate::output::{self, say};
 use crate::recordings::Source;
 use crate::worker::Files;
 use anyhow::Context as _;
-use fpprof_analysis::agreement::{Disagreement, Options, disagreement};
+use fpprof_analysis::agreement::{AgreementOptions, Disagreement, disagreement};
 use fpprof_analysis::changes::{Changes, Side, changes};
 use fpprof_analysis::folded::Folded;
 use fpprof_analysis::statistics;
@@ -172,7 +172,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
     }
     let modules = args.source.modules();
     let mut recording = args.source.open()?;
-    let options = Options {
+    let options = AgreementOptions {
         reference,
         other,
         max_examples: args.examples,

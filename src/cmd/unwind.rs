@@ -7,7 +7,7 @@ use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::core_dump::{
-    Bare, Core, LoadedFile, Options, Unwound, arch_name, register_by_name, unwind_bare, unwind_core,
+    Bare, Core, CoreOptions, LoadedFile, UnwoundCore, arch_name, register_by_name, unwind_bare, unwind_core,
 };
 use fpprof_analysis::modules::{ElfFile, FileModules, Missing, Opened, Resolver as _};
 use fpprof_reports::{json, unwinding};
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     Ok(if is_bad { FAILED } else { DONE })
 }
 
-fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
+fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> anyhow::Result<UnwoundCore> {
     let files = Modules(match &args.sysroot {
         Some(root) => FileModules::new().with_root(root).from_another_machine(),
         None => FileModules::new(),
@@ -97,11 +97,11 @@ fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> any
         open_elf(&files, executable)?;
     }
     let executable = executable.as_deref();
-    let options = Options { resolver: &files, executable, root: args.sysroot.as_deref(), unwinding };
+    let options = CoreOptions { resolver: &files, executable, root: args.sysroot.as_deref(), unwinding };
     Ok(unwind_core(&core, [open()?, open()?], &options))
 }
 
-fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<Unwound> {
+fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<UnwoundCore> {
     let files = Modules(FileModules::new());
     let loaded = args.elf.iter().map(|text| loaded_file(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let first = loaded.first().context("--elf needs a file")?;
@@ -128,7 +128,7 @@ fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<U
     let stack = stack.and_then(|(address, path)| Some((number(address)?, Path::new(path))));
     let (stack_start, path) = stack.ok_or_else(|| Usage("--stack: expected ADDRESS:FILE".to_owned()))?;
     let bare = Bare { regs, stack_start, stack: bytes(path)?, files: loaded };
-    let options = Options { resolver: &files, executable: None, root: None, unwinding };
+    let options = CoreOptions { resolver: &files, executable: None, root: None, unwinding };
     unwind_bare(&bare, &options).map_err(|(path, error)| anyhow::Error::new(error).context(path.display().to_string()))
 }
 

@@ -1,11 +1,11 @@
 //! Where an experiment runs, and with which programs.
 
-use fpprof_analysis::experiment::{Environment, Version};
+use fpprof_analysis::experiment::{ExperimentEnvironment, Version};
 use std::fs;
 use std::process::Command;
 
 /// Looks at this machine; what cannot be found out is left empty.
-pub(crate) fn look(programs: &[&str]) -> Environment {
+pub(crate) fn look(programs: &[&str]) -> ExperimentEnvironment {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -13,7 +13,7 @@ pub(crate) fn look(programs: &[&str]) -> Environment {
     let memory_kib = field(&meminfo, "MemTotal:").and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
     let mut versions = vec![Version { program: "fpprof".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }];
     versions.extend(programs.iter().filter_map(|program| version(program)));
-    Environment {
+    ExperimentEnvironment {
         date: jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
         machine: uname.machine().to_string_lossy().into_owned(),
         cpu_model: field(&cpuinfo, "model name").unwrap_or_default().trim_start_matches(':').trim().to_owned(),

@@ -5,7 +5,9 @@ use super::mode::{Mode, PerfMode};
 use super::run;
 use super::{environment, order};
 use crate::output::say;
-use fpprof_analysis::experiment::{BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Tool};
+use fpprof_analysis::experiment::{
+    BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Metric, Run, SCHEMA, Tool,
+};
 use fpprof_recording::model::CaptureMode;
 use std::process::Command;
 
@@ -73,16 +75,16 @@ fn available(modes: &[Mode], notes: &mut Vec<String>) -> Vec<Mode> {
     here
 }
 
-fn row(mode: Mode, runs: Vec<Run>) -> Row {
+fn row(mode: Mode, runs: Vec<Run>) -> ExperimentRow {
     let (tool, method, stack_bytes) = match mode {
-        Mode::None | Mode::NoneAgain => (Tool::Nobody, Method::None, None),
-        Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, Method::Fp, None),
-        Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, Method::Dwarf, Some(stack_bytes)),
-        Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, Method::Both, Some(stack_bytes)),
-        Mode::Perf(PerfMode::Fp) => (Tool::Perf, Method::Fp, None),
-        Mode::Perf(PerfMode::Dwarf(stack_bytes)) => (Tool::Perf, Method::Dwarf, Some(stack_bytes)),
+        Mode::None | Mode::NoneAgain => (Tool::Nobody, ExperimentMethod::None, None),
+        Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, ExperimentMethod::Fp, None),
+        Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Dwarf, Some(stack_bytes)),
+        Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Both, Some(stack_bytes)),
+        Mode::Perf(PerfMode::Fp) => (Tool::Perf, ExperimentMethod::Fp, None),
+        Mode::Perf(PerfMode::Dwarf(stack_bytes)) => (Tool::Perf, ExperimentMethod::Dwarf, Some(stack_bytes)),
     };
-    Row::new(mode.to_string(), tool, method, stack_bytes.map(u64::from), runs)
+    ExperimentRow::new(mode.to_string(), tool, method, stack_bytes.map(u64::from), runs)
 }
 
 fn metric(config: &RunConfig, plan: &Plan) -> Option<Metric> {
@@ -94,7 +96,7 @@ fn metric(config: &RunConfig, plan: &Plan) -> Option<Metric> {
 
 /// The programs whose versions matter: perf where it takes part, the command itself, and, since the command is often
 /// a script around them, nbdkit and fio where they are installed.
-fn environment(config: &RunConfig, modes: &[Mode]) -> Environment {
+fn environment(config: &RunConfig, modes: &[Mode]) -> ExperimentEnvironment {
     let mut programs = Vec::new();
     if modes.iter().any(|mode| matches!(mode, Mode::Perf(_))) {
         programs.push("perf");

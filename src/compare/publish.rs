@@ -3,7 +3,7 @@
 use super::ours::STACKS;
 use crate::output;
 use anyhow::Context as _;
-use fpprof_analysis::experiment::{Experiment, Method, Row};
+use fpprof_analysis::experiment::{Experiment, ExperimentMethod, ExperimentRow};
 use fpprof_reports::experiment::Pictures;
 use fpprof_reports::{experiment, json};
 use std::fs;
@@ -30,7 +30,8 @@ pub(crate) fn write(results: &Experiment, dir: &Path) -> anyhow::Result<()> {
 
 /// The page of the first round's recording with both kinds of stack; `None` if there was none.
 fn recording(results: &Experiment, dir: &Path) -> anyhow::Result<Option<String>> {
-    let is_first = |row: &Row| row.method == Method::Both && row.runs.iter().any(|run| run.repeat == 0);
+    let is_first =
+        |row: &ExperimentRow| row.method == ExperimentMethod::Both && row.runs.iter().any(|run| run.repeat == 0);
     if !results.rows.iter().any(is_first) {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use super::rounds::{self, Line};
 use super::store::Store;
 use anyhow::Context as _;
 use fpprof_analysis::audit::{self, examine};
-use fpprof_analysis::flags::{ArmResult, Environment, Method, Raw, RawProgram, Sizes, TallySummary};
+use fpprof_analysis::flags::{ArmResult, FileSizes, FlagsEnvironment, FlagsMethod, Raw, RawProgram, TallySummary};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::process::Command;
 /// Everything that is finished, as of now.
 pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
     let plan: Plan = Store::read(&store.path("manifest.json")).context("cannot read manifest.json")?;
-    let environment: Environment = Store::read(&store.path("environment.json")).unwrap_or_default();
+    let environment: FlagsEnvironment = Store::read(&store.path("environment.json")).unwrap_or_default();
     let lines: Vec<Line> = store.lines(rounds::FILE)?;
     let facts: Vec<Fact> = store.lines(Fact::FILE)?;
     let mut missing = plan.missing.clone();
@@ -45,8 +45,8 @@ pub(crate) fn collect(store: &Store) -> anyhow::Result<Raw> {
     Ok(Raw { environment, method: method(&plan.manifest, &plan), flag_sets: plan.flag_sets, programs, missing })
 }
 
-fn method(manifest: &Manifest, plan: &Plan) -> Method {
-    Method {
+fn method(manifest: &Manifest, plan: &Plan) -> FlagsMethod {
+    FlagsMethod {
         seed: manifest.seed,
         rounds: manifest.rounds,
         layouts: manifest.layouts,
@@ -59,10 +59,11 @@ fn method(manifest: &Manifest, plan: &Plan) -> Method {
 /// Sizes and static audit of a binary.
 pub(super) fn binary(path: &Path) -> anyhow::Result<ArmResult> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
-    let audit = examine(file, audit::Options::default()).with_context(|| format!("auditing {}", path.display()))?;
+    let audit =
+        examine(file, audit::AuditOptions::default()).with_context(|| format!("auditing {}", path.display()))?;
     let sizes = &audit.tally.sizes;
     Ok(ArmResult {
-        sizes: Sizes {
+        sizes: FileSizes {
             text: sizes.text,
             unwind: sizes.eh_frame.saturating_add(sizes.eh_frame_hdr),
             sframe: sizes.sframe,

@@ -1,11 +1,11 @@
 //! Where an evaluation runs.
 
-use fpprof_analysis::flags::Environment;
+use fpprof_analysis::flags::FlagsEnvironment;
 use std::fs;
 use std::process::Command;
 
 /// Looks at this machine; what cannot be found out is left empty.
-pub(super) fn look() -> Environment {
+pub(super) fn look() -> FlagsEnvironment {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let loadavg = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -15,7 +15,7 @@ pub(super) fn look() -> Environment {
     };
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let linker = version("ld.lld").or_else(|| version("ld")).unwrap_or_default();
-    Environment {
+    FlagsEnvironment {
         cpu: format!("{cpus} × {}", field(&cpuinfo, "model name")),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         distribution: field(&os_release, "PRETTY_NAME="),

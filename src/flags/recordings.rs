@@ -6,7 +6,7 @@ use super::supervisor::{Run, Supervisor};
 use anyhow::Context as _;
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::agreement::Disagreement;
-use fpprof_analysis::flags::{Quality, StrategyQuality};
+use fpprof_analysis::flags::{FlagsQuality, StrategyQuality};
 use fpprof_analysis::statistics::percent;
 use fpprof_analysis::summary::{self, Summary};
 use serde::de::DeserializeOwned;
@@ -17,7 +17,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
-pub(super) fn quality(spec: &Recording, run: &Run, dir: &Path, supervisor: &mut Supervisor) -> anyhow::Result<Quality> {
+pub(super) fn quality(
+    spec: &Recording,
+    run: &Run,
+    dir: &Path,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<FlagsQuality> {
     let profiler = match &spec.profiler {
         Some(path) => path.clone(),
         None => std::env::current_exe().context("finding fpprof itself")?,
@@ -33,7 +38,7 @@ pub(super) fn quality(spec: &Recording, run: &Run, dir: &Path, supervisor: &mut 
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);
     let fired = fp.fired.saturating_add(dwarf.fired);
-    let mut quality = Quality {
+    let mut quality = FlagsQuality {
         fp_samples: fp.recorded,
         fp_bytes_per_sample: ratio(fp.file_bytes, fp.recorded),
         dwarf_samples: dwarf.recorded,
@@ -41,7 +46,7 @@ pub(super) fn quality(spec: &Recording, run: &Run, dir: &Path, supervisor: &mut 
         lost_percent: percent(lost, fired).unwrap_or(0.0),
         fp_profiler_percent: cpu_percent(&fp),
         dwarf_profiler_percent: cpu_percent(&dwarf),
-        ..Quality::default()
+        ..FlagsQuality::default()
     };
     let folded = |name: &str| -> anyhow::Result<String> {
         let folded = output(&profiler, &["export", "--format", "folded", "--strategy", name], &file)?;

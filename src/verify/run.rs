@@ -6,7 +6,7 @@ use super::samples::Samples;
 use super::stepper::{Pause, Stepper};
 use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
-use fpprof_analysis::oracle::{Checker, History, Run, Tally, Verification, Wanted, summarise};
+use fpprof_analysis::oracle::{Checker, History, Tally, Verification, VerifiedRun, Wanted, summarise};
 use fpprof_analysis::strategy::Strategy;
 use fpprof_collector::StopFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
             Pause::Mappings => {}
             Pause::Ended(ended) => {
                 stepper.finish_samples()?;
-                let run = Run {
+                let run = VerifiedRun {
                     command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
                     ended,
                     instructions: stepper.counts.instructions,

@@ -29,7 +29,7 @@ pub enum Evidence {
 /// Who is right about a frame's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum EvidenceVerdict {
     /// The reference: the other's return address is behind no call, or only the reference's behind a call of the
     /// function itself, be it that the other has none.
     Reference,
@@ -39,7 +39,7 @@ pub enum Verdict {
     Open,
 }
 
-impl Verdict {
+impl EvidenceVerdict {
     /// Weighs what stands before the return addresses that two strategies give for one frame.
     #[must_use]
     pub fn weigh(reference: Evidence, other: Evidence) -> Self {
@@ -134,11 +134,11 @@ mod tests {
         let all = [NoCall, Unknown, Call, CallOfCallee];
         for (a, b) in all.into_iter().flat_map(|a| all.map(|b| (a, b))) {
             let expected = match (a, b) {
-                (Call | CallOfCallee, NoCall) | (CallOfCallee, Call) => Verdict::Reference,
-                (NoCall, Call | CallOfCallee) | (Call, CallOfCallee) => Verdict::Other,
-                _ => Verdict::Open,
+                (Call | CallOfCallee, NoCall) | (CallOfCallee, Call) => EvidenceVerdict::Reference,
+                (NoCall, Call | CallOfCallee) | (Call, CallOfCallee) => EvidenceVerdict::Other,
+                _ => EvidenceVerdict::Open,
             };
-            assert_eq!(Verdict::weigh(a, b), expected, "{a:?} {b:?}");
+            assert_eq!(EvidenceVerdict::weigh(a, b), expected, "{a:?} {b:?}");
         }
     }
 }

@@ -9,7 +9,7 @@
 //! # Who is right
 //!
 //! A return address stands behind a call. Of two callers of the same frame the one behind no call is wrong; and the one
-//! behind a call of that very function is more likely than one behind a call of another ([`Evidence`], [`Verdict`]).
+//! behind a call of that very function is more likely than one behind a call of another ([`Evidence`], [`EvidenceVerdict`]).
 //! The result is the same at any number of threads.
 
 mod collector;
@@ -17,9 +17,10 @@ mod evidence;
 mod model;
 mod report;
 
-pub use evidence::{Evidence, Verdict};
-pub use model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
-pub use report::{Options, disagreement};
+pub use crate::shown_frame::ShownFrame;
+pub use evidence::{Evidence, EvidenceVerdict};
+pub use model::{Disagreement, Example, Reason, ShownStack};
+pub use report::{AgreementOptions, disagreement};
 
 #[cfg(test)]
 mod tests;

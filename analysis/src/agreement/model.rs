@@ -1,7 +1,8 @@
 //! The model behind `fpprof diff`. Field names are the keys of `diff --json`.
 
-use super::{Evidence, Verdict};
+use super::{Evidence, EvidenceVerdict};
 use crate::accuracy::{Agreement, Relation};
+use crate::shown_frame::ShownFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ pub struct Disagreement {
     #[serde(flatten)]
     pub agreement: Agreement,
     /// Who is right in the samples that differ.
-    pub verdicts: BTreeMap<Verdict, u64>,
+    pub verdicts: BTreeMap<EvidenceVerdict, u64>,
     /// Samples by relation and by how both stacks ended, those that are the same included; most samples first.
     pub reasons: Vec<Reason>,
     /// What was left out or went wrong, in words.
@@ -31,7 +32,7 @@ pub struct Reason {
     /// Samples.
     pub samples: u64,
     /// Who is right in them; empty where the frames are the same.
-    pub verdicts: BTreeMap<Verdict, u64>,
+    pub verdicts: BTreeMap<EvidenceVerdict, u64>,
     /// The earliest sample of each of the first few places where they differ.
     pub examples: Vec<Example>,
 }
@@ -56,7 +57,7 @@ pub struct Example {
     /// The rule the other strategy follows there, where it is not that row.
     pub other_row: Option<String>,
     /// Who is right.
-    pub verdict: Verdict,
+    pub verdict: EvidenceVerdict,
     /// What stands before the return address the reference gives.
     pub reference_evidence: Evidence,
     /// What stands before the return address the other gives.
@@ -78,15 +79,4 @@ pub struct ShownStack {
     pub frames: Vec<ShownFrame>,
     /// Frames left out at the root side.
     pub n_more: usize,
-}
-
-/// A frame that is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownFrame {
-    /// AVMA.
-    pub address: u64,
-    /// Canonical frame address, where known.
-    pub cfa: Option<u64>,
-    /// Function, module and SVMA.
-    pub name: String,
 }

@@ -1,8 +1,8 @@
 //! From a recording to the disagreement of two strategies, with names.
 
 use super::collector::{Caller, Collector, ExampleStack, KeptExample, ReasonKey, Split};
-use super::evidence::{CallChecker, Evidence, Verdict};
-use super::model::{Disagreement, Example, Reason, ShownFrame, ShownStack};
+use super::evidence::{CallChecker, Evidence, EvidenceVerdict};
+use super::model::{Disagreement, Example, Reason, ShownStack};
 use crate::Error;
 use crate::accuracy::{Agreement, Blame, Relation};
 use crate::address_space::FileIx;
@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::fold::Where;
 use crate::modules::{ModuleTable, Resolver};
 use crate::replay::Recorded;
+use crate::shown_frame::ShownFrame;
 use crate::strategy::Strategy;
 use crate::symbols::{Detail, Symbolizer};
 use fpprof_recording::Recording;
@@ -25,7 +26,7 @@ const FRAME_POINTER_ROW: &str = "CFA=rbp+16, rbp=c-16, ra=c-8";
 
 /// What to compare, and with what.
 #[derive(Debug, Clone)]
-pub struct Options<'a> {
+pub struct AgreementOptions<'a> {
     /// The strategy taken for the reference.
     pub reference: Strategy,
     /// The one compared with it.
@@ -51,7 +52,7 @@ pub struct Options<'a> {
 /// [`Error::Recording`] if the file cannot be read, [`Error::NoneMatch`].
 pub fn disagreement<R: Read + Seek + Send>(
     recording: &mut Recording<R>,
-    options: &Options<'_>,
+    options: &AgreementOptions<'_>,
 ) -> Result<Disagreement, Error> {
     let strategies = [options.reference, options.other];
     if options.reference == options.other {
@@ -78,14 +79,14 @@ pub fn disagreement<R: Read + Seek + Send>(
 struct Report<'a> {
     collected: &'a Collector,
     modules: &'a ModuleTable<'a>,
-    options: &'a Options<'a>,
+    options: &'a AgreementOptions<'a>,
     symbols: Symbolizer,
     /// The evidence for both callers of each split.
     evidence: FxHashMap<Split, (Evidence, Evidence)>,
 }
 
 impl<'a> Report<'a> {
-    fn new(collected: &'a Collector, modules: &'a ModuleTable<'a>, options: &'a Options<'a>) -> Self {
+    fn new(collected: &'a Collector, modules: &'a ModuleTable<'a>, options: &'a AgreementOptions<'a>) -> Self {
         let wanted = wanted(collected);
         wanted.keys().for_each(|&file| modules.mark_used(file));
         let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, options.n_threads);
@@ -122,7 +123,7 @@ impl<'a> Report<'a> {
             }
         }
         let mut report = Disagreement::default();
-        let mut verdicts: FxHashMap<ReasonKey, BTreeMap<Verdict, u64>> = FxHashMap::default();
+        let mut verdicts: FxHashMap<ReasonKey, BTreeMap<EvidenceVerdict, u64>> = FxHashMap::default();
         let mut blame = Blame::default();
         for (&(reason, split), &n) in &self.collected.splits {
             let verdict = self.verdict(split);
@@ -138,7 +139,7 @@ impl<'a> Report<'a> {
         report
     }
 
-    fn reasons(&self, verdicts: &mut FxHashMap<ReasonKey, BTreeMap<Verdict, u64>>) -> Vec<Reason> {
+    fn reasons(&self, verdicts: &mut FxHashMap<ReasonKey, BTreeMap<EvidenceVerdict, u64>>) -> Vec<Reason> {
         let mut sorted: Vec<(&ReasonKey, &u64)> = self.collected.reasons.iter().collect();
         sorted.sort_unstable_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
         let reason = |(&key, &samples): (&ReasonKey, &u64)| Reason {
@@ -190,13 +191,13 @@ impl<'a> Report<'a> {
         self.evidence.get(&split).copied().unwrap_or((Evidence::Unknown, Evidence::Unknown))
     }
 
-    fn verdict(&self, split: Split) -> Verdict {
+    fn verdict(&self, split: Split) -> EvidenceVerdict {
         let (reference, other) = self.evidence(split);
         match (split.reference, split.other) {
             // One strategy knows no caller, and the other's has called the very function.
-            (Some(_), None) if reference == Evidence::CallOfCallee => Verdict::Reference,
-            (None, Some(_)) if other == Evidence::CallOfCallee => Verdict::Other,
-            _ => Verdict::weigh(reference, other),
+            (Some(_), None) if reference == Evidence::CallOfCallee => EvidenceVerdict::Reference,
+            (None, Some(_)) if other == Evidence::CallOfCallee => EvidenceVerdict::Other,
+            _ => EvidenceVerdict::weigh(reference, other),
         }
     }
 

@@ -1,4 +1,4 @@
-use super::{Disagreement, Evidence, Options, Verdict, disagreement};
+use super::{AgreementOptions, Disagreement, Evidence, EvidenceVerdict, disagreement};
 use crate::Error;
 use crate::accuracy::Relation;
 use crate::filter::Filter;
@@ -53,7 +53,7 @@ fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreemen
     let mut recording = Recording::open(Cursor::new(file.to_vec())).unwrap();
     let files = FileModules::new();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    let options = Options {
+    let options = AgreementOptions {
         reference: Strategy::Dwarf,
         other: Strategy::Fp,
         max_examples,
@@ -87,7 +87,7 @@ fn disagreements_are_counted_and_explained() {
         (5, 5, 2)
     );
     // `leaf` is called where the reference says: by `middle`, and not by `_start`, and from no row of nops.
-    assert_eq!(report.verdicts, BTreeMap::from([(Verdict::Reference, 5)]));
+    assert_eq!(report.verdicts, BTreeMap::from([(EvidenceVerdict::Reference, 5)]));
     let function = &report.agreement.functions[0];
     assert_eq!((function.name.as_str(), function.module.as_str(), function.samples), ("leaf", "program", 5));
     assert_eq!(function.relations, relations);
@@ -135,7 +135,7 @@ fn equal_strategies_agree() {
     let (_dir, file) = record(&[WRONG, WITHOUT_MIDDLE]);
     let mut recording = Recording::open(Cursor::new(file)).unwrap();
     let files = FileModules::new();
-    let options = Options {
+    let options = AgreementOptions {
         reference: Strategy::Dwarf,
         other: Strategy::DwarfAt(64),
         max_examples: 3,
@@ -149,6 +149,6 @@ fn equal_strategies_agree() {
     assert_eq!((report.agreement.samples, report.agreement.same, report.agreement.both_complete_same), (2, 2, 2));
     assert_eq!((report.agreement.functions, report.verdicts), (Vec::new(), BTreeMap::new()));
     assert!(report.reasons.iter().all(|reason| reason.examples.is_empty()));
-    let twice = disagreement(&mut recording, &Options { other: Strategy::Dwarf, ..options });
+    let twice = disagreement(&mut recording, &AgreementOptions { other: Strategy::Dwarf, ..options });
     assert!(matches!(twice, Err(Error::StrategyTwice(_))));
 }

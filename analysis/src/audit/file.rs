@@ -4,7 +4,9 @@ use super::arch::spec;
 use super::calls::{Addresses, find_leaves};
 use super::check::Check;
 use super::entries::{self, Found};
-use super::model::{Code, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Refusal, Remark, Source, Tally};
+use super::model::{
+    Code, CodeTally, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Refusal, Remark, Source,
+};
 use super::producer;
 use super::sections::{CodeSection, Sections};
 use object::read::ReadCache;
@@ -23,7 +25,7 @@ const MIN_CODE_BYTES: u64 = 1024;
 
 /// What to look at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct AuditOptions {
     /// Decode every function, too, and compare (x86-64; takes ten times as long).
     pub disassemble: bool,
     /// Keep the functions one by one.
@@ -38,7 +40,7 @@ pub struct Options {
 ///
 /// # Errors
 /// [`Refusal`] says why a file is not audited. What is merely missing or odd becomes a [`Remark`].
-pub fn examine<R: Read + Seek>(file: R, options: Options) -> Result<FileAudit, Refusal> {
+pub fn examine<R: Read + Seek>(file: R, options: AuditOptions) -> Result<FileAudit, Refusal> {
     let cache = ReadCache::new(file);
     let sections = Sections::read(&cache)?;
     let (source, mut found) = rows(&sections, options);
@@ -49,7 +51,7 @@ pub fn examine<R: Read + Seek>(file: R, options: Options) -> Result<FileAudit, R
     let mut audit = FileAudit {
         machine: sections.machine,
         build_id: sections.build_id,
-        tally: Tally { sizes: sections.sizes, ..Tally::default() },
+        tally: CodeTally { sizes: sections.sizes, ..CodeTally::default() },
         source,
         sframe: sections.sframe,
         go: sections.go,
@@ -75,7 +77,7 @@ pub fn examine<R: Read + Seek>(file: R, options: Options) -> Result<FileAudit, R
     Ok(audit)
 }
 
-fn rows(sections: &Sections<'_>, options: Options) -> (Source, Found) {
+fn rows(sections: &Sections<'_>, options: AuditOptions) -> (Source, Found) {
     let spec = spec(sections.machine);
     let keep_ranges = options.ranges || options.disassemble && sections.machine == Machine::X86_64;
     let mut found = Found::default();
@@ -99,7 +101,7 @@ fn rows(sections: &Sections<'_>, options: Options) -> (Source, Found) {
 
 fn read_code<R: Read + Seek>(
     file: R,
-    options: Options,
+    options: AuditOptions,
     addresses: &Addresses,
     found: &mut Found,
     audit: &mut FileAudit,

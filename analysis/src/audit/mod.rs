@@ -40,12 +40,12 @@ mod sframe;
 mod survey;
 mod weight;
 
-pub use file::{Options, examine};
+pub use file::{AuditOptions, examine};
 pub use model::{
-    ByteRange, Class, Code, Disassembled, FileAudit, FunctionKind, FunctionRecord, Functions, Machine, Producer,
-    Refusal, Remark, SframeVersion, Sizes, Source, Tally, class_at,
+    ByteRange, Class, Code, CodeTally, Disassembled, FileAudit, FunctionKind, FunctionRecord, Functions, Machine,
+    Producer, Refusal, Remark, SframeVersion, Sizes, Source, class_at,
 };
-pub use survey::{FileRow, Histogram, Metric, PackageRow, Survey};
+pub use survey::{FileRow, Histogram, PackageRow, Survey, SurveyMetric};
 pub use weight::{FileWeight, Weighed, Weights, weigh};
 
 #[cfg(test)]

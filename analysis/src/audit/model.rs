@@ -11,7 +11,7 @@ pub struct FileAudit {
     /// Build id, lower-case hexadecimal digits; empty when the file has none.
     pub build_id: String,
     /// The figures.
-    pub tally: Tally,
+    pub tally: CodeTally,
     /// Where the rows came from.
     pub source: Source,
     /// Version of `.sframe`; `None` without the section.
@@ -123,7 +123,7 @@ pub enum Refusal {
 
 /// Figures that can be summed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct CodeTally {
     /// Functions by kind.
     pub functions: Functions,
     /// Bytes of executable sections by what a frame-pointer walk does there.
@@ -311,7 +311,7 @@ pub enum Remark {
     UnitsLeftOut(u64),
 }
 
-impl AddAssign for Tally {
+impl AddAssign for CodeTally {
     fn add_assign(&mut self, other: Self) {
         self.functions += other.functions;
         self.code += other.code;

@@ -1,6 +1,6 @@
 //! Many files: by package, and all together.
 
-use super::model::{Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion, Source, Tally};
+use super::model::{CodeTally, Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion, Source};
 use super::weight::Weighed;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const BINS: usize = 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Survey {
     /// All files together.
-    pub total: Tally,
+    pub total: CodeTally,
     /// Files audited, those whose code is shared by other names counted once. Ascending by path.
     pub files: Vec<FileRow>,
     /// Packages with an audited file, ascending by name.
@@ -61,7 +61,7 @@ pub struct PackageRow {
     /// Its files, audited.
     pub files: u64,
     /// Their sum.
-    pub tally: Tally,
+    pub tally: CodeTally,
     /// Its files that look compiled without optimisation.
     pub unoptimised: u64,
     /// Its files that have code but no unwind information.
@@ -71,7 +71,7 @@ pub struct PackageRow {
 /// What a gate holds a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub enum SurveyMetric {
     /// Functions that call and keep a frame pointer, of all that call.
     NonLeaf,
     /// Functions that keep a frame pointer, of all.
@@ -82,10 +82,10 @@ pub enum Metric {
     Covered,
 }
 
-impl Metric {
+impl SurveyMetric {
     /// Part and whole.
     #[must_use]
-    pub fn of(self, tally: &Tally) -> (u64, u64) {
+    pub fn of(self, tally: &CodeTally) -> (u64, u64) {
         let (functions, code) = (&tally.functions, &tally.code);
         match self {
             Self::NonLeaf => (functions.non_leaf_framed, functions.non_leaf),
@@ -107,10 +107,10 @@ pub struct Histogram {
 
 impl Histogram {
     /// Counts tallies.
-    pub fn of<'t>(tallies: impl IntoIterator<Item = &'t Tally>) -> Self {
+    pub fn of<'t>(tallies: impl IntoIterator<Item = &'t CodeTally>) -> Self {
         let mut histogram = Self { bins: vec![0; BINS], too_small: 0 };
         for tally in tallies {
-            let (part, whole) = Metric::NonLeaf.of(tally);
+            let (part, whole) = SurveyMetric::NonLeaf.of(tally);
             if whole < MIN_FUNCTIONS {
                 histogram.too_small += 1;
                 continue;
@@ -158,7 +158,7 @@ impl Survey {
             let row = packages.entry(name).or_insert_with(|| PackageRow {
                 name: name.clone(),
                 files: 0,
-                tally: Tally::default(),
+                tally: CodeTally::default(),
                 unoptimised: 0,
                 without_unwind_information: 0,
             });

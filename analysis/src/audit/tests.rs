@@ -4,14 +4,14 @@ mod elf;
 mod hostile;
 mod rows;
 
-use super::{Histogram, Metric, Options, Refusal, Survey, Tally, examine};
+use super::{AuditOptions, CodeTally, Histogram, Refusal, Survey, SurveyMetric, examine};
 use elf::{Elf, TEXT};
 use std::io::Cursor;
 
 /// Check that files that are not judged say why.
 #[test]
 fn refusals_say_why() {
-    let refusal = |bytes: &[u8]| examine(Cursor::new(bytes), Options::default()).expect_err("refused");
+    let refusal = |bytes: &[u8]| examine(Cursor::new(bytes), AuditOptions::default()).expect_err("refused");
     assert_eq!(refusal(b""), Refusal::NotElf);
     assert_eq!(refusal(b"#!/bin/sh\n"), Refusal::NotElf);
     assert_eq!(refusal(b"\x7fELF\x02"), Refusal::NotElf);
@@ -36,11 +36,11 @@ fn refusals_say_why() {
 /// Check that code without any rows is told from code with some, and Go's from both.
 #[test]
 fn code_without_rows_is_named() {
-    let blind = examine(Cursor::new(Elf::new().text(&[0x90; 2000]).bytes()), Options::default()).unwrap();
+    let blind = examine(Cursor::new(Elf::new().text(&[0x90; 2000]).bytes()), AuditOptions::default()).unwrap();
     assert_eq!(blind.tally.code.no_cfi, 2000);
     assert_eq!(blind.remarks, [super::Remark::NoUnwindInformation]);
     let go = Elf::new().text(&[0x90; 2000]).section(".gopclntab", 2, 0x9000, &[0; 8]);
-    let go = examine(Cursor::new(go.bytes()), Options::default()).unwrap();
+    let go = examine(Cursor::new(go.bytes()), AuditOptions::default()).unwrap();
     assert_eq!((go.tally.code.go, go.tally.code.no_cfi, go.go), (2000, 0, true));
     assert!(go.remarks.is_empty());
 }
@@ -54,7 +54,7 @@ fn sections_are_read() {
         .section(".sframe", 2, 0x9000, &[0xe2, 0xde, 2, 0, 0, 0])
         .section(".comment", 0, 0, b"GCC: (Debian 12.2.0-14) 12.2.0\0GCC: (Debian 12.2.0-14) 12.2.0\0clang 14\0")
         .section(".note.gnu.build-id", 2, 0x8000, &note);
-    let audit = examine(Cursor::new(file.bytes()), Options::default()).unwrap();
+    let audit = examine(Cursor::new(file.bytes()), AuditOptions::default()).unwrap();
     assert_eq!((audit.tally.sizes.text, audit.tally.sizes.sframe), (64, 6));
     assert_eq!(audit.sframe, Some(super::SframeVersion::Version(2)));
     assert_eq!(audit.compilers, ["GCC: (Debian 12.2.0-14) 12.2.0", "clang 14"]);
@@ -66,7 +66,7 @@ fn sections_are_read() {
 fn files_sum_up() {
     let audit = || {
         let file = Elf::new().text(&[0x90; 100]).function(TEXT, 40, &[]);
-        examine(Cursor::new(file.bytes()), Options::default()).unwrap()
+        examine(Cursor::new(file.bytes()), AuditOptions::default()).unwrap()
     };
     let mut survey = Survey::default();
     survey.add("/b".to_owned(), Some("p".to_owned()), audit());
@@ -83,12 +83,12 @@ fn files_sum_up() {
 #[test]
 fn histograms_count_shares() {
     let tally = |part: u64, whole: u64| {
-        let mut tally = Tally::default();
+        let mut tally = CodeTally::default();
         (tally.functions.non_leaf_framed, tally.functions.non_leaf) = (part, whole);
         tally
     };
     let tallies = [tally(0, 100), tally(4, 100), tally(5, 100), tally(100, 100), tally(19, 19)];
     let histogram = Histogram::of(&tallies);
     assert_eq!((histogram.bins[0], histogram.bins[1], histogram.bins[19], histogram.too_small), (2, 1, 1, 1));
-    assert_eq!(Metric::NonLeaf.of(&tallies[2]), (5, 100));
+    assert_eq!(SurveyMetric::NonLeaf.of(&tallies[2]), (5, 100));
 }

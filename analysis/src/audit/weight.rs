@@ -1,6 +1,6 @@
 //! An audit weighed by where time is really spent: the class of every byte that a sample fell on.
 
-use super::file::{Options, examine};
+use super::file::{AuditOptions, examine};
 use super::model::{Class, FileAudit, class_at};
 use crate::Error;
 use crate::address_space::FileIx;
@@ -132,7 +132,7 @@ fn weigh_file(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx, sa
 }
 
 fn audit(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx) -> Result<FileAudit, String> {
-    let options = Options { ranges: true, ..Options::default() };
+    let options = AuditOptions { ranges: true, ..AuditOptions::default() };
     let audited = match modules.location(ix).map_err(|missing| missing.words().to_owned())? {
         Location::Bytes(bytes) => examine(Cursor::new(bytes), options),
         Location::Path(path) => {

@@ -2,7 +2,7 @@
 
 use super::places::{mapped, meta};
 use super::unwind::{Start, unwind};
-use super::{CoreError, Options, Unwound};
+use super::{CoreError, CoreOptions, UnwoundCore};
 use crate::address_space::Timeline;
 use crate::modules::{ElfFile, ModuleTable};
 use fpprof_unwind::{Arch, Chunk, Regs};
@@ -37,7 +37,7 @@ pub struct Bare {
 ///
 /// # Errors
 /// If a file cannot be opened or is of another architecture than the registers.
-pub fn unwind_bare(bare: &Bare, options: &Options<'_>) -> Result<Unwound, (PathBuf, CoreError)> {
+pub fn unwind_bare(bare: &Bare, options: &CoreOptions<'_>) -> Result<UnwoundCore, (PathBuf, CoreError)> {
     let arch = bare.regs.arch();
     let mut events = Vec::new();
     for file in &bare.files {

@@ -1,6 +1,6 @@
 //! The files of a core that has no list of them: as the dynamic linker's own list has them.
 
-use super::{Core, MappedRange, Options};
+use super::{Core, CoreOptions, MappedRange};
 use crate::address_space::MappedFile;
 use crate::modules::{ElfFile, Image};
 use fpprof_recording::model::FileIdentity;
@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 pub(super) fn files(
     core: &Core,
     memory: &dyn Memory,
-    options: &Options<'_>,
+    options: &CoreOptions<'_>,
     warnings: &mut Vec<String>,
 ) -> Vec<MappedRange> {
     let Some(path) = options.executable else {
@@ -65,7 +65,7 @@ fn ranges(image: &Image, bias: u64, path: &[u8]) -> Vec<MappedRange> {
     image.segments.iter().filter_map(range).filter(|range| range.start < range.end).collect()
 }
 
-fn library(arch: Arch, path: &[u8], options: &Options<'_>) -> Option<Image> {
+fn library(arch: Arch, path: &[u8], options: &CoreOptions<'_>) -> Option<Image> {
     let file = MappedFile { path: path.to_vec(), identity: FileIdentity::default(), first_mapped_ns: 0 };
     let candidates = options.resolver.candidates(&file).into_iter().map(|candidate| candidate.path);
     let below_root = candidates.filter(|path| options.root.is_none_or(|root| path.starts_with(root)));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The stacks of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unwound {
+pub struct UnwoundCore {
     /// `x86-64`, `i386` or `aarch64`.
     pub arch: String,
     /// The command, where it is known.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// What to unwind a core with.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
+pub struct CoreOptions<'a> {
     /// Finds files.
     pub resolver: &'a dyn Resolver,
     /// The file to take for the executable, whatever it was called.

@@ -1,6 +1,6 @@
 //! Cores that gdb makes of real programs, held against gdb's own backtraces; and cores nobody would make.
 
-use super::{Bare, Core, CoreError, LoadedFile, Options, Unwound, register_by_name, unwind_bare, unwind_core};
+use super::{Bare, Core, CoreError, CoreOptions, LoadedFile, UnwoundCore, register_by_name, unwind_bare, unwind_core};
 use crate::modules::{FileModules, Missing, Resolver as _};
 use crate::test_support::TestDir;
 use fpprof_unwind::{Arch, Fallback, Regs};
@@ -80,18 +80,18 @@ fn read(core: &Path) -> Result<Core, CoreError> {
     Core::read(FileModules::new().open(core).map_err(CoreError::File)?)
 }
 
-fn unwind(path: &Path, exe: Option<&Path>, root: Option<&Path>) -> Unwound {
+fn unwind(path: &Path, exe: Option<&Path>, root: Option<&Path>) -> UnwoundCore {
     let mut files = FileModules::new();
     if let Some(root) = root {
         files = files.with_root(root).from_another_machine();
     }
     let core = read(path).unwrap();
     let open = || files.open(path).unwrap();
-    let options = Options { resolver: &files, executable: exe, root, unwinding: fpprof_unwind::Options::default() };
+    let options = CoreOptions { resolver: &files, executable: exe, root, unwinding: fpprof_unwind::Options::default() };
     unwind_core(&core, [open(), open()], &options)
 }
 
-fn addresses(unwound: &Unwound) -> BTreeMap<u32, Vec<u64>> {
+fn addresses(unwound: &UnwoundCore) -> BTreeMap<u32, Vec<u64>> {
     let thread = |thread: &super::ThreadOut| (thread.tid, thread.frames.iter().map(|frame| frame.address).collect());
     unwound.threads.iter().map(thread).collect()
 }
@@ -236,7 +236,7 @@ fn bare_registers_are_unwound() {
     let stack: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
     let files = FileModules::new();
     let unwinding = fpprof_unwind::Options { fallback: Fallback::None, ..fpprof_unwind::Options::default() };
-    let options = Options { resolver: &files, executable: None, root: None, unwinding };
+    let options = CoreOptions { resolver: &files, executable: None, root: None, unwinding };
     let file = LoadedFile { path: path.clone(), bias };
     let bare = Bare { regs, stack_start: 0x7ffd_1000, stack, files: vec![file] };
     let unwound = unwind_bare(&bare, &options).unwrap();

@@ -4,7 +4,7 @@ use super::layout::arch_name;
 use super::link_map::files;
 use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
-use super::{Core, FrameOut, Options, ThreadOut, Unwound};
+use super::{Core, CoreOptions, FrameOut, ThreadOut, UnwoundCore};
 use crate::address_space::{FileIx, Timeline};
 use crate::fold::{Where, locate};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
@@ -29,7 +29,7 @@ pub(super) struct Start {
 
 /// Unwinds every thread of a core. `opened` is the same core again, for its memory.
 #[must_use]
-pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &Options<'_>) -> Unwound {
+pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &CoreOptions<'_>) -> UnwoundCore {
     let [for_headers, for_stacks] = opened;
     // What the core itself holds decides which files are right, so the files cannot stand in for it here.
     let nothing = |_, _| None;
@@ -65,7 +65,7 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &Options<'_>) -> U
     let starts: Vec<Start> = starts.collect();
     let mut unwound = unwind(core.arch, &timeline, &modules, &memory, &starts, options.unwinding);
     warnings.append(&mut unwound.warnings);
-    Unwound { command: core.command.clone(), warnings, ..unwound }
+    UnwoundCore { command: core.command.clone(), warnings, ..unwound }
 }
 
 /// The core's name for the executable, and the file to take for it.
@@ -82,7 +82,7 @@ pub(super) fn unwind(
     memory: &impl Memory,
     starts: &[Start],
     options: fpprof_unwind::Options,
-) -> Unwound {
+) -> UnwoundCore {
     let spaces = Spaces::new(timeline, modules);
     let placed = spaces.get(timeline.place(PID, PID, 1).space);
     let mut unwinder = Unwinder::new(options);
@@ -112,7 +112,7 @@ pub(super) fn unwind(
         let n = starts.len().saturating_sub(stacks.len());
         warnings.push(format!("{n} threads were ignored: more than {MAX_FRAMES} frames in total"));
     }
-    Unwound {
+    UnwoundCore {
         arch: arch_name(arch).to_owned(),
         command: None,
         threads: stacks.iter().map(|walked| walked.shown(modules, &symbols)).collect(),

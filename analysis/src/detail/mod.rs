@@ -8,7 +8,7 @@ mod over_time;
 mod pairs;
 mod tree;
 
-pub use model::{Detail, Gap, Mark, Node, NodeKind, OverTime, PairedStacks, Process, Row, Slice, Thread};
+pub use model::{Details, Gap, Mark, Node, NodeKind, OverTime, PairRow, PairedStacks, Process, Slice, Thread};
 pub(crate) use over_time::{Around, OverTimeCounter};
 pub(crate) use pairs::{PairCounter, pair_of};
 pub(crate) use tree::paired_stacks;

@@ -6,7 +6,7 @@ use fpprof_unwind::StopReason;
 
 /// What a page shows beyond the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detail {
+pub struct Details {
     /// Stacks of two strategies.
     pub stacks: PairedStacks,
     /// Samples and losses by time.
@@ -29,7 +29,7 @@ pub struct PairedStacks {
     /// The frames of all stacks as one tree; parents stand before their children.
     pub nodes: Vec<Node>,
     /// Samples by thread and pair of stacks.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PairRow>,
 }
 
 /// A process.
@@ -94,7 +94,7 @@ pub enum Mark {
 
 /// Samples of a thread with the same two stacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct PairRow {
     /// Index of the thread.
     pub thread: u32,
     /// The leaf of the reference's stack; `None` for an empty one.

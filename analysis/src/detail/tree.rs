@@ -1,7 +1,7 @@
 //! From counted pairs to the tree that is shown.
 
 use super::Mark;
-use super::model::{Node, NodeKind, PairedStacks, Process, Row, Thread};
+use super::model::{Node, NodeKind, PairRow, PairedStacks, Process, Thread};
 use super::pairs::{PairCounter, PairIndex, PairKey, Side, Who};
 use crate::accuracy::Relation;
 use crate::address_space::Timeline;
@@ -183,7 +183,7 @@ impl Tree<'_> {
         if self.stacks.threads.last() != Some(&thread) {
             self.stacks.threads.push(thread);
         }
-        let row = Row {
+        let row = PairRow {
             thread: index_of_last(self.stacks.threads.len()),
             reference: self.leaf(&row.reference),
             other: row.other.as_ref().and_then(|stack| self.leaf(stack)),

@@ -4,7 +4,7 @@ use super::combine::{
     as_f64, balance, bytes_of, bytes_per_sample, cpu_percent, mean_of, metric_of, right, stacks, total, total_by_cause,
     versus,
 };
-use super::{Aggregate, BetterWhen, Experiment, Measured, Method, Row, Run, SampleCounts, Tool};
+use super::{Aggregate, BetterWhen, Experiment, ExperimentMethod, ExperimentRow, Measured, Run, SampleCounts, Tool};
 
 /// What a row is compared with.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,14 +20,14 @@ pub struct Baselines<'a> {
 impl Experiment {
     /// Makes the aggregate of every row from its runs.
     ///
-    /// The baseline of slow-downs is the first row of [`Method::None`]; a second one is compared with it (A/A).
-    /// The baseline of sizes is the first [`Method::Fp`] row of the same tool.
+    /// The baseline of slow-downs is the first row of [`ExperimentMethod::None`]; a second one is compared with it (A/A).
+    /// The baseline of sizes is the first [`ExperimentMethod::Fp`] row of the same tool.
     pub fn complete(&mut self) {
         let better_when = self.metric.as_ref().map(|metric| metric.better_when);
         let first = |tool: Option<Tool>, method| {
             self.rows.iter().position(|row| row.method == method && tool.is_none_or(|tool| row.tool == tool))
         };
-        let none = first(None, Method::None);
+        let none = first(None, ExperimentMethod::None);
         let aggregates: Vec<_> = self
             .rows
             .iter()
@@ -36,7 +36,7 @@ impl Experiment {
                 let runs_of = |other: Option<usize>| {
                     other.filter(|&other| other != index).and_then(|other| Some(self.rows.get(other)?.runs.as_slice()))
                 };
-                let fp = first(Some(row.tool), Method::Fp);
+                let fp = first(Some(row.tool), ExperimentMethod::Fp);
                 Aggregate::new(&row.runs, &Baselines { none: runs_of(none), fp: runs_of(fp), better_when })
             })
             .collect();
@@ -46,10 +46,10 @@ impl Experiment {
     }
 }
 
-impl Row {
+impl ExperimentRow {
     /// A row of raw runs, not yet compared with any other ([`Experiment::complete`] does that).
     #[must_use]
-    pub fn new(mode: String, tool: Tool, method: Method, stack_bytes: Option<u64>, runs: Vec<Run>) -> Self {
+    pub fn new(mode: String, tool: Tool, method: ExperimentMethod, stack_bytes: Option<u64>, runs: Vec<Run>) -> Self {
         let aggregate = Aggregate::new(&runs, &Baselines::default());
         Self { mode, tool, method, stack_bytes, runs, aggregate }
     }

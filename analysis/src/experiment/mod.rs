@@ -19,5 +19,6 @@ pub use complete::Baselines;
 pub use ends::{Right, StackEnds};
 pub use measured::Measured;
 pub use model::{
-    Attributed, BetterWhen, Environment, Experiment, Method, Metric, Row, Run, SCHEMA, Stacks, Tool, Version,
+    Attributed, BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Metric, Run, SCHEMA,
+    Stacks, Tool, Version,
 };

@@ -14,7 +14,7 @@ pub struct Experiment {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Where it ran and with which programs.
-    pub environment: Environment,
+    pub environment: ExperimentEnvironment,
     /// Program and arguments, lossily as UTF-8.
     pub command: Vec<String>,
     /// Sampling rate in words, such as `999 Hz`.
@@ -28,14 +28,14 @@ pub struct Experiment {
     /// The workload's own metric; `None` when it was not asked for.
     pub metric: Option<Metric>,
     /// One row for each mode, in the order they are shown.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ExperimentRow>,
     /// What a reader must know: deviations, failed runs, modes left out. In words.
     pub notes: Vec<String>,
 }
 
 /// Where an experiment ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Environment {
+pub struct ExperimentEnvironment {
     /// When it began, such as `2026-03-01 12:00 UTC`.
     pub date: String,
     /// Host or machine type in words; empty when it is not to be told.
@@ -88,13 +88,13 @@ pub enum BetterWhen {
 
 /// One mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ExperimentRow {
     /// Its label, such as `none`, `fp`, `dwarf,4096`, `both,65536`, `perf fp`; unique.
     pub mode: String,
     /// Who records.
     pub tool: Tool,
     /// How stacks are taken.
-    pub method: Method,
+    pub method: ExperimentMethod,
     /// Most bytes of stack copied for each sample; `None` when none are.
     pub stack_bytes: Option<u64>,
     /// Its runs, one for each round; a run that failed is left out and told in [`Experiment::notes`].
@@ -118,7 +118,7 @@ pub enum Tool {
 /// How stacks are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum ExperimentMethod {
     /// Not at all.
     None,
     /// The frame-pointer chain.

@@ -1,6 +1,6 @@
 use super::{
-    Attributed, Baselines, BetterWhen, Environment, Experiment, Measured, Method, Metric, Row, Run, SCHEMA, StackEnds,
-    Stacks, Tool,
+    Attributed, Baselines, BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Measured,
+    Metric, Run, SCHEMA, StackEnds, Stacks, Tool,
 };
 use crate::experiment::Aggregate;
 use crate::statistics::Estimate;
@@ -29,8 +29,8 @@ fn run(repeat: u32, bytes: u64, metric: f64) -> Run {
     }
 }
 
-fn experiment(better_when: BetterWhen, rows: Vec<Row>) -> Experiment {
-    let environment = Environment {
+fn experiment(better_when: BetterWhen, rows: Vec<ExperimentRow>) -> Experiment {
+    let environment = ExperimentEnvironment {
         date: String::new(),
         machine: String::new(),
         cpu_model: "CPU".to_owned(),
@@ -112,8 +112,8 @@ fn rounds_are_paired_by_number() {
     // Round 2 first, round 1 missing: pairs (400, 200) and (100, 50).
     let treated = vec![run(2, 1, 200.0), run(0, 1, 50.0), run(7, 1, 1.0)];
     let rows = vec![
-        Row::new("none".to_owned(), Tool::Nobody, Method::None, None, none),
-        Row::new("fp".to_owned(), Tool::Fpprof, Method::Fp, None, treated),
+        ExperimentRow::new("none".to_owned(), Tool::Nobody, ExperimentMethod::None, None, none),
+        ExperimentRow::new("fp".to_owned(), Tool::Fpprof, ExperimentMethod::Fp, None, treated),
     ];
     let higher = experiment(BetterWhen::Higher, rows.clone());
     let sums = &higher.rows[1].aggregate;
@@ -130,7 +130,13 @@ fn rounds_are_paired_by_number() {
 #[test]
 fn baseline_is_compared_with_itself() {
     let row = |label: &str, metric| {
-        Row::new(label.to_owned(), Tool::Nobody, Method::None, None, vec![alone(0, metric), alone(1, metric)])
+        ExperimentRow::new(
+            label.to_owned(),
+            Tool::Nobody,
+            ExperimentMethod::None,
+            None,
+            vec![alone(0, metric), alone(1, metric)],
+        )
     };
     let sample = experiment(BetterWhen::Lower, vec![row("none", 10.0), row("none (again)", 11.0)]);
     assert_eq!(sample.rows[0].aggregate.slow_down.reason(), Some("no baseline"));
@@ -141,15 +147,15 @@ fn baseline_is_compared_with_itself() {
 #[test]
 fn sizes_are_compared_within_a_tool() {
     let row = |label: &str, tool, method, bytes| {
-        Row::new(label.to_owned(), tool, method, None, vec![run(0, bytes, 1.0), run(1, bytes, 1.0)])
+        ExperimentRow::new(label.to_owned(), tool, method, None, vec![run(0, bytes, 1.0), run(1, bytes, 1.0)])
     };
     let sample = experiment(
         BetterWhen::Lower,
         vec![
-            row("perf fp", Tool::Perf, Method::Fp, 1_000),
-            row("fp", Tool::Fpprof, Method::Fp, 100),
-            row("dwarf,4096", Tool::Fpprof, Method::Dwarf, 300),
-            row("perf dwarf,4096", Tool::Perf, Method::Dwarf, 7_000),
+            row("perf fp", Tool::Perf, ExperimentMethod::Fp, 1_000),
+            row("fp", Tool::Fpprof, ExperimentMethod::Fp, 100),
+            row("dwarf,4096", Tool::Fpprof, ExperimentMethod::Dwarf, 300),
+            row("perf dwarf,4096", Tool::Perf, ExperimentMethod::Dwarf, 7_000),
         ],
     );
     let times = |index: usize| sample.rows[index].aggregate.bytes_vs_fp.value().map(|times| times.ratio);

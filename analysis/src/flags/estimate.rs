@@ -42,7 +42,7 @@ impl Effect {
 /// Why times cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unfit {
+pub enum NoEstimate {
     /// Fewer than two layouts on a side say nothing about how layouts scatter.
     #[error("fewer than two layouts")]
     FewLayouts,
@@ -58,21 +58,21 @@ pub enum Unfit {
 /// baseline's, and so many `copies` of a layout one after the other.
 ///
 /// # Errors
-/// [`Unfit`].
+/// [`NoEstimate`].
 ///
 /// # Sources
 /// Module documentation: trimmed means over rounds, Welch's interval over layouts.
-pub fn effect(times: &[Vec<f64>], n_baseline: usize, copies: usize) -> Result<Effect, Unfit> {
+pub fn effect(times: &[Vec<f64>], n_baseline: usize, copies: usize) -> Result<Effect, NoEstimate> {
     let copies = copies.max(1);
     let n_binaries = times.first().map_or(0, Vec::len);
     if n_binaries == 0 || times.iter().any(|round| round.len() != n_binaries) {
-        return Err(Unfit::NoRound);
+        return Err(NoEstimate::NoRound);
     }
     if n_baseline / copies < 2 || n_binaries.saturating_sub(n_baseline) / copies < 2 {
-        return Err(Unfit::FewLayouts);
+        return Err(NoEstimate::FewLayouts);
     }
     if times.iter().flatten().any(|time| !time.is_finite() || *time <= 0.0) {
-        return Err(Unfit::NotPositive);
+        return Err(NoEstimate::NotPositive);
     }
     let mut by_binary = vec![Vec::with_capacity(times.len()); n_binaries];
     for round in times {

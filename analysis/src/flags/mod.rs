@@ -35,11 +35,11 @@ mod evaluate;
 mod model;
 mod verdict;
 
-pub use estimate::{Effect, TRIM, Unfit, effect, holm, over_programs};
+pub use estimate::{Effect, NoEstimate, TRIM, effect, holm, over_programs};
 pub use evaluate::evaluate;
 pub use model::{
-    Arm, ArmResult, Environment, Evaluation, FlagSet, FlagSetResult, Method, ProgramResult, Quality, Raw, RawProgram,
-    Sizes, StrategyQuality, TallySummary, Times, Verdict,
+    Arm, ArmResult, Evaluation, FileSizes, FlagSet, FlagSetResult, FlagsEnvironment, FlagsMethod, FlagsQuality,
+    FlagsVerdict, ProgramResult, Raw, RawProgram, StrategyQuality, TallySummary, Times,
 };
 pub use verdict::RULE;
 

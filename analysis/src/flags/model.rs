@@ -1,7 +1,7 @@
 //! What was measured, and what follows from it.
 
 use super::estimate::Effect;
-use crate::audit::Tally;
+use crate::audit::CodeTally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub struct Times {
 
 /// Bytes of a binary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sizes {
+pub struct FileSizes {
     /// `.text`.
     pub text: u64,
     /// `.eh_frame` and `.eh_frame_hdr`.
@@ -53,7 +53,7 @@ pub struct Sizes {
 
 /// What recordings of a binary showed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Quality {
+pub struct FlagsQuality {
     /// Samples of the recording with frame pointers.
     pub fp_samples: u64,
     /// Bytes of that recording's file for each sample.
@@ -100,13 +100,13 @@ pub struct StrategyQuality {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmResult {
     /// Sizes of its first binary.
-    pub sizes: Sizes,
+    pub sizes: FileSizes,
     /// The static audit of its first binary.
     pub tally: Option<TallySummary>,
     /// Instructions of a shorter run under a simulator; `None` without one.
     pub instructions: Option<u64>,
     /// What recordings showed; `None` if none were made.
-    pub quality: Option<Quality>,
+    pub quality: Option<FlagsQuality>,
 }
 
 /// The figures of an audit that a comparison shows.
@@ -124,8 +124,8 @@ pub struct TallySummary {
     pub breaks_chain: u64,
 }
 
-impl From<&Tally> for TallySummary {
-    fn from(tally: &Tally) -> Self {
+impl From<&CodeTally> for TallySummary {
+    fn from(tally: &CodeTally) -> Self {
         Self {
             non_leaf: tally.functions.non_leaf,
             non_leaf_framed: tally.functions.non_leaf_framed,
@@ -153,9 +153,9 @@ pub struct RawProgram {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
     /// Where.
-    pub environment: Environment,
+    pub environment: FlagsEnvironment,
     /// How.
-    pub method: Method,
+    pub method: FlagsMethod,
     /// The flag sets, baselines first.
     pub flag_sets: Vec<FlagSet>,
     /// The programs.
@@ -166,7 +166,7 @@ pub struct Raw {
 
 /// The machine, in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Environment {
+pub struct FlagsEnvironment {
     /// CPU model and how many.
     pub cpu: String,
     /// Kernel.
@@ -183,7 +183,7 @@ pub struct Environment {
 
 /// How it was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Method {
+pub struct FlagsMethod {
     /// Seed of layouts and of the order of runs.
     pub seed: u64,
     /// Rounds requested.
@@ -202,9 +202,9 @@ pub struct Method {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// What it follows from, without the times.
-    pub environment: Environment,
+    pub environment: FlagsEnvironment,
     /// How.
-    pub method: Method,
+    pub method: FlagsMethod,
     /// The flag sets, baselines first.
     pub flag_sets: Vec<FlagSet>,
     /// One result for each flag set that is no baseline, and one A/A result for each baseline.
@@ -225,7 +225,7 @@ pub struct FlagSetResult {
     /// The mean over programs; `None` for fewer than two.
     pub mean: Option<Effect>,
     /// What to do; `None` for A/A.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<FlagsVerdict>,
 }
 
 /// A program under a flag set, against its baseline.
@@ -248,7 +248,7 @@ pub struct ProgramResult {
 /// A verdict, with the figures that gave it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
-pub enum Verdict {
+pub enum FlagsVerdict {
     /// It costs little and gives stacks.
     Adopt {
         /// Why.

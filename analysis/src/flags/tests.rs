@@ -1,7 +1,10 @@
 //! The statistics on made-up times whose truth is known.
 
-use super::{Arm, ArmResult, Environment, FlagSet, Method, Quality, Raw, RawProgram, Sizes, StrategyQuality, Times};
-use super::{Unfit, Verdict, effect, evaluate, holm, over_programs};
+use super::{
+    Arm, ArmResult, FileSizes, FlagSet, FlagsEnvironment, FlagsMethod, FlagsQuality, Raw, RawProgram, StrategyQuality,
+    Times,
+};
+use super::{FlagsVerdict, NoEstimate, effect, evaluate, holm, over_programs};
 use std::collections::BTreeMap;
 
 /// Deviations as a machine shows them, the same in every run: a normal deviate from uniform ones.
@@ -84,7 +87,7 @@ fn copies_of_a_layout_count_once() {
     }
     assert!(n_false[0] <= 34, "{n_false:?} of 400 A/A comparisons differ");
     assert!(n_false[1] > 40, "{n_false:?}: as if copies were layouts, they would differ too often");
-    assert_eq!(effect(&[vec![1.0; 6]], 2, 2), Err(Unfit::FewLayouts));
+    assert_eq!(effect(&[vec![1.0; 6]], 2, 2), Err(NoEstimate::FewLayouts));
 }
 
 /// Check that effect, interval and degrees of freedom are those worked by hand.
@@ -114,10 +117,10 @@ fn outliers_do_not_move_an_effect() {
 /// Check that times nobody can compare are refused.
 #[test]
 fn unfit_times_are_refused() {
-    assert_eq!(effect(&[], 2, 1), Err(Unfit::NoRound));
-    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2, 1), Err(Unfit::NoRound));
-    assert_eq!(effect(&[vec![1.0; 3]], 2, 1), Err(Unfit::FewLayouts));
-    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2, 1), Err(Unfit::NotPositive));
+    assert_eq!(effect(&[], 2, 1), Err(NoEstimate::NoRound));
+    assert_eq!(effect(&[vec![1.0; 4], vec![1.0; 3]], 2, 1), Err(NoEstimate::NoRound));
+    assert_eq!(effect(&[vec![1.0; 3]], 2, 1), Err(NoEstimate::FewLayouts));
+    assert_eq!(effect(&[vec![1.0, 1.0, 0.0, 1.0]], 2, 1), Err(NoEstimate::NotPositive));
     assert_eq!(over_programs(&[0.1]), None);
 }
 
@@ -134,8 +137,8 @@ fn probabilities_are_adjusted() {
 
 fn arm(complete: u64) -> ArmResult {
     let fp = StrategyQuality { samples: 1000, reach_main: complete, ..StrategyQuality::default() };
-    let quality = Quality { strategies: BTreeMap::from([("fp".to_owned(), fp)]), ..Quality::default() };
-    ArmResult { sizes: Sizes::default(), tally: None, instructions: None, quality: Some(quality) }
+    let quality = FlagsQuality { strategies: BTreeMap::from([("fp".to_owned(), fp)]), ..FlagsQuality::default() };
+    ArmResult { sizes: FileSizes::default(), tally: None, instructions: None, quality: Some(quality) }
 }
 
 fn raw(slower: [f64; 3], complete: u64) -> Raw {
@@ -165,8 +168,8 @@ fn raw(slower: [f64; 3], complete: u64) -> Raw {
         against: "base".to_owned(),
     };
     Raw {
-        environment: Environment::default(),
-        method: Method::default(),
+        environment: FlagsEnvironment::default(),
+        method: FlagsMethod::default(),
         flag_sets: vec![flags("base"), flags("fp")],
         programs: slower.into_iter().enumerate().map(program).collect(),
         missing: Vec::new(),
@@ -177,11 +180,11 @@ fn raw(slower: [f64; 3], complete: u64) -> Raw {
 #[test]
 fn verdicts_follow_the_rule() {
     let verdict = |slower, complete| evaluate(&raw(slower, complete)).results[1].verdict.clone().unwrap();
-    assert!(matches!(verdict([0.0, 0.002, 0.001], 990), Verdict::Adopt { .. }));
-    assert!(matches!(verdict([0.0, 0.002, 0.001], 499), Verdict::Reject { .. }));
-    assert!(matches!(verdict([0.0, 0.002, 0.001], 900), Verdict::Inconclusive { .. }));
-    assert!(matches!(verdict([0.10, 0.11, 0.12], 990), Verdict::Reject { .. }));
-    assert!(matches!(verdict([0.0, 0.002, 0.05], 990), Verdict::Inconclusive { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 990), FlagsVerdict::Adopt { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 499), FlagsVerdict::Reject { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.001], 900), FlagsVerdict::Inconclusive { .. }));
+    assert!(matches!(verdict([0.10, 0.11, 0.12], 990), FlagsVerdict::Reject { .. }));
+    assert!(matches!(verdict([0.0, 0.002, 0.05], 990), FlagsVerdict::Inconclusive { .. }));
 }
 
 /// Check that the A/A row is there, has no verdict, and that probabilities are adjusted over programs.

@@ -1,6 +1,6 @@
 //! What to do with a flag set, and why.
 
-use super::model::{FlagSetResult, ProgramResult, Verdict};
+use super::model::{FlagSetResult, FlagsVerdict, ProgramResult};
 use crate::statistics::CONFIDENCE;
 
 /// Most that the mean may cost.
@@ -21,29 +21,29 @@ pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or bel
     Holm's method, is below 0.05.";
 
 /// Applies [`RULE`].
-pub(super) fn verdict(result: &FlagSetResult) -> Verdict {
+pub(super) fn verdict(result: &FlagSetResult) -> FlagsVerdict {
     let Some(mean) = &result.mean else {
-        return Verdict::Inconclusive { because: "fewer than two programs were timed".to_owned() };
+        return FlagsVerdict::Inconclusive { because: "fewer than two programs were timed".to_owned() };
     };
     let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1()).replace('-', "−");
     let cost =
         format!("mean {} [{}, {}]", percent(mean.log_ratio), percent(mean.interval.low), percent(mean.interval.high));
     let Some(reach) = reach(&result.programs) else {
-        return Verdict::Inconclusive { because: format!("{cost}; no recordings say whether stacks reach main") };
+        return FlagsVerdict::Inconclusive { because: format!("{cost}; no recordings say whether stacks reach main") };
     };
     let because = format!("{cost}; frame-pointer stacks reach main in {:.1} %", 100.0 * reach);
     let limit = f64::ln_1p(MAX_MEAN);
     if reach < MIN_USE || mean.interval.low > limit {
-        return Verdict::Reject { because };
+        return FlagsVerdict::Reject { because };
     }
     if reach < MIN_REACH || mean.interval.high > limit || mean.interval.high.is_nan() {
-        return Verdict::Inconclusive { because };
+        return FlagsVerdict::Inconclusive { because };
     }
     let programs: Vec<_> = result.programs.iter().filter(|program| costs_too_much(program)).collect();
     if programs.is_empty() {
-        return Verdict::Adopt { because };
+        return FlagsVerdict::Adopt { because };
     }
-    Verdict::AdoptWithOptOuts { because, programs: programs.iter().map(|program| program.name.clone()).collect() }
+    FlagsVerdict::AdoptWithOptOuts { because, programs: programs.iter().map(|program| program.name.clone()).collect() }
 }
 
 fn costs_too_much(program: &ProgramResult) -> bool {

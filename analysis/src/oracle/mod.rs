@@ -17,12 +17,11 @@ mod tally;
 mod turn;
 mod verdict;
 
+pub use crate::shown_frame::ShownFrame;
 pub use checker::{Checker, available_strategies, check_strategy};
 pub use flow::{Flow, MAX_INSTRUCTION_BYTES, ends_in_call, flow};
 pub use history::{History, LiveMapping};
-pub use model::{
-    Disagreement, Group, LeafSkips, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification,
-};
+pub use model::{Group, JudgedStack, LeafSkips, Mismatch, StrategyVerdicts, Verdicts, Verification, VerifiedRun};
 pub use shadow::{FirstWord, Moved, ShadowStack, TrueFrame, Unknown};
 pub use summarise::summarise;
 pub use tally::{Site, Tally, Wanted};

@@ -1,5 +1,6 @@
 //! The model behind `fpprof verify`. Field names are the keys of `verify --json`.
 
+use crate::shown_frame::ShownFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
     /// What ran, and how.
-    pub run: Run,
+    pub run: VerifiedRun,
     /// Instructions at which every strategy was compared with the true stack.
     pub checked: u64,
     /// Those of them whose stacks were judged only up to where Go's run-time library ends a stack: how its scheduler's stack
@@ -25,14 +26,14 @@ pub struct Verification {
     /// By compiler, as the files say: `DW_AT_producer`, else `.comment`.
     pub compilers: Vec<Group>,
     /// Disagreements that were asked for.
-    pub disagreements: Vec<Disagreement>,
+    pub disagreements: Vec<Mismatch>,
     /// What was left out or went wrong, in words.
     pub warnings: Vec<String>,
 }
 
 /// What ran, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct VerifiedRun {
     /// Program and arguments, lossily as UTF-8.
     pub command: Vec<String>,
     /// How it ended, in words, such as `exited with status 0`.
@@ -113,7 +114,7 @@ pub struct Verdicts {
 
 /// One disagreement with the true stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disagreement {
+pub struct Mismatch {
     /// Instructions that ran before.
     pub instruction: u64,
     /// Whose.
@@ -131,12 +132,12 @@ pub struct Disagreement {
     /// The true frames, leaf first.
     pub truth: Vec<ShownFrame>,
     /// What every strategy saw.
-    pub stacks: Vec<ShownStack>,
+    pub stacks: Vec<JudgedStack>,
 }
 
 /// A strategy's stack at a disagreement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownStack {
+pub struct JudgedStack {
     /// The strategy.
     pub strategy: String,
     /// `exact`, `truncated`, `flagged` or `wrong`.
@@ -145,15 +146,4 @@ pub struct ShownStack {
     pub reason: String,
     /// Leaf first.
     pub frames: Vec<ShownFrame>,
-}
-
-/// A frame that is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownFrame {
-    /// AVMA.
-    pub address: u64,
-    /// Canonical frame address, where known.
-    pub cfa: Option<u64>,
-    /// Function and offset in the file.
-    pub name: String,
 }

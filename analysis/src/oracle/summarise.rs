@@ -1,11 +1,12 @@
 //! From counts by instruction to functions, files and compilers.
 
-use super::model::{Disagreement, Group, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification};
+use super::model::{Group, JudgedStack, Mismatch, StrategyVerdicts, Verdicts, Verification, VerifiedRun};
 use super::producers::Producers;
 use super::tally::{Classes, KeptDisagreement, Shown, Site, Tally};
 use super::verdict::Verdict;
 use crate::address_space::FileIx;
 use crate::modules::ModuleTable;
+use crate::shown_frame::ShownFrame;
 use crate::symbols::{Detail, Symbolizer};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ const NO_FILE: &str = "[generated code]";
 
 /// Names everything a run has counted. `modules` are those of its whole history.
 #[must_use]
-pub fn summarise(run: Run, tally: &Tally, modules: &ModuleTable<'_>, n_threads: NonZeroUsize) -> Verification {
+pub fn summarise(run: VerifiedRun, tally: &Tally, modules: &ModuleTable<'_>, n_threads: NonZeroUsize) -> Verification {
     let wanted = wanted(tally);
     let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, n_threads);
     let names = Namer { modules, symbols };
@@ -100,15 +101,15 @@ fn strategy(tally: &Tally, index: usize) -> Option<StrategyVerdicts> {
     Some(verdicts)
 }
 
-fn disagreement(kept: &KeptDisagreement, tally: &Tally, names: &Namer<'_>) -> Disagreement {
+fn disagreement(kept: &KeptDisagreement, tally: &Tally, names: &Namer<'_>) -> Mismatch {
     let name = |index: usize| tally.strategies.get(index).map(ToString::to_string).unwrap_or_default();
-    let stacks = kept.stacks.iter().enumerate().map(|(index, (verdict, frames))| ShownStack {
+    let stacks = kept.stacks.iter().enumerate().map(|(index, (verdict, frames))| JudgedStack {
         strategy: name(index),
         class: verdict.class().to_owned(),
         reason: verdict.name().to_owned(),
         frames: frames.iter().map(|frame| names.frame(frame)).collect(),
     });
-    Disagreement {
+    Mismatch {
         instruction: kept.instruction,
         strategy: name(kept.strategy),
         place: names.place(kept.site),

@@ -92,7 +92,9 @@ fn work(task: &str) {
     let said = match task {
         "Names" => names(&path, &svmas),
         "Rows" => rows(&path),
-        "Audit" => vec![format!("{:?}", audit::examine(File::open(&path).unwrap(), audit::Options::default()).is_ok())],
+        "Audit" => {
+            vec![format!("{:?}", audit::examine(File::open(&path).unwrap(), audit::AuditOptions::default()).is_ok())]
+        }
         "Import" => vec![format!("{:?}", import::perf_data(File::open(&path).unwrap(), std::io::sink()))],
         "Mutants" => mutants::read_all(&path),
         other => panic!("{other}"),

@@ -51,7 +51,7 @@ pub(crate) fn read_all(path: &Path) -> Vec<String> {
             let read = catch_unwind(AssertUnwindSafe(|| {
                 names(&mutant, &svmas);
                 rows(&mutant);
-                let _ = audit::examine(File::open(&mutant).unwrap(), audit::Options::default());
+                let _ = audit::examine(File::open(&mutant).unwrap(), audit::AuditOptions::default());
             }));
             let took_s = cpu_s() - before_s;
             assert!(read.is_ok() && took_s <= MAX_CPU_S, "{what} at {place:?} is {value:x?}: {took_s} s");

@@ -6,7 +6,7 @@ use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::accuracy::{Agreement, Function, Relation};
-use fpprof_analysis::agreement::{Disagreement, Verdict};
+use fpprof_analysis::agreement::{Disagreement, EvidenceVerdict};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -144,7 +144,7 @@ fn warnings(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::R
 }
 
 /// `dwarf in 12, open in 3`.
-fn verdicts(verdicts: &BTreeMap<Verdict, u64>, report: &Disagreement) -> String {
-    let part = |(&verdict, &n): (&Verdict, &u64)| format!("{} in {}", verdict_name(verdict, report), count(n));
+fn verdicts(verdicts: &BTreeMap<EvidenceVerdict, u64>, report: &Disagreement) -> String {
+    let part = |(&verdict, &n): (&EvidenceVerdict, &u64)| format!("{} in {}", verdict_name(verdict, report), count(n));
     verdicts.iter().map(part).collect::<Vec<_>>().join(", ")
 }

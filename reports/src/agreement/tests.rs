@@ -2,7 +2,7 @@ use super::terminal;
 use crate::json;
 use crate::terminal::Style;
 use fpprof_analysis::accuracy::{Agreement, Difference, Function, Relation};
-use fpprof_analysis::agreement::{Disagreement, Evidence, Example, Reason, ShownFrame, ShownStack, Verdict};
+use fpprof_analysis::agreement::{Disagreement, Evidence, EvidenceVerdict, Example, Reason, ShownFrame, ShownStack};
 use std::collections::BTreeMap;
 
 fn stack(end: &str, frames: &[(u64, Option<u64>, &str)], n_more: usize) -> ShownStack {
@@ -11,7 +11,7 @@ fn stack(end: &str, frames: &[(u64, Option<u64>, &str)], n_more: usize) -> Shown
 }
 
 fn report() -> Disagreement {
-    let verdicts = BTreeMap::from([(Verdict::Reference, 2), (Verdict::Open, 1)]);
+    let verdicts = BTreeMap::from([(EvidenceVerdict::Reference, 2), (EvidenceVerdict::Open, 1)]);
     let example = Example {
         time_ns: 1_234_567,
         pid: 7,
@@ -21,7 +21,7 @@ fn report() -> Disagreement {
         svma: 0x10,
         row: "CFA=rsp+8, ra=c-8".to_owned(),
         other_row: Some("CFA=rbp+16, rbp=c-16, ra=c-8".to_owned()),
-        verdict: Verdict::Reference,
+        verdict: EvidenceVerdict::Reference,
         reference_evidence: Evidence::CallOfCallee,
         other_evidence: Evidence::NoCall,
         reference: stack("complete _start", &[(0x1010, Some(0x7008), "leaf prog+0x10"), (0x1055, None, "main")], 3),

@@ -3,14 +3,14 @@
 use crate::escape::shown;
 use crate::terminal::Tone;
 use fpprof_analysis::accuracy::Relation;
-use fpprof_analysis::agreement::{Disagreement, Verdict};
+use fpprof_analysis::agreement::{Disagreement, EvidenceVerdict};
 
 /// The strategy that is right.
-pub(super) fn verdict_name(verdict: Verdict, report: &Disagreement) -> String {
+pub(super) fn verdict_name(verdict: EvidenceVerdict, report: &Disagreement) -> String {
     match verdict {
-        Verdict::Reference => shown(&report.agreement.reference).into_owned(),
-        Verdict::Other => shown(&report.agreement.other).into_owned(),
-        Verdict::Open => "open".to_owned(),
+        EvidenceVerdict::Reference => shown(&report.agreement.reference).into_owned(),
+        EvidenceVerdict::Other => shown(&report.agreement.other).into_owned(),
+        EvidenceVerdict::Open => "open".to_owned(),
     }
 }
 

@@ -1,27 +1,27 @@
 //! Figures every form shows alike.
 
 use crate::figures::{count, share};
-use fpprof_analysis::audit::{Metric, Producer, Remark, SframeVersion, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, Producer, Remark, SframeVersion, Survey, SurveyMetric};
 use std::collections::BTreeMap;
 
 /// What every metric is called.
-pub(super) fn metric_name(metric: Metric) -> &'static str {
+pub(super) fn metric_name(metric: SurveyMetric) -> &'static str {
     match metric {
-        Metric::NonLeaf => "functions that call and keep a frame pointer",
-        Metric::Functions => "functions that keep a frame pointer",
-        Metric::Bytes => "bytes of code where a frame-pointer walk is right",
-        Metric::Covered => "bytes of code that unwind information covers",
+        SurveyMetric::NonLeaf => "functions that call and keep a frame pointer",
+        SurveyMetric::Functions => "functions that keep a frame pointer",
+        SurveyMetric::Bytes => "bytes of code where a frame-pointer walk is right",
+        SurveyMetric::Covered => "bytes of code that unwind information covers",
     }
 }
 
 /// A metric in per cent, as text.
-pub(super) fn metric(metric: Metric, tally: &Tally) -> String {
+pub(super) fn metric(metric: SurveyMetric, tally: &CodeTally) -> String {
     let (part, whole) = metric.of(tally);
     share(part, whole)
 }
 
 /// Where a frame-pointer walk is right, of all code and of that which could be judged.
-pub(super) fn right_words(tally: &Tally) -> String {
+pub(super) fn right_words(tally: &CodeTally) -> String {
     let code = &tally.code;
     let go = if code.go > 0 {
         format!(
@@ -41,17 +41,17 @@ pub(super) fn right_words(tally: &Tally) -> String {
 }
 
 /// Leaf functions with a frame pointer, of all leaf functions.
-pub(super) fn leaf_share(tally: &Tally) -> String {
+pub(super) fn leaf_share(tally: &CodeTally) -> String {
     share(tally.functions.leaf_framed, tally.functions.leaf)
 }
 
 /// The size of a section against `.text`.
-pub(super) fn against_text(size: u64, tally: &Tally) -> String {
+pub(super) fn against_text(size: u64, tally: &CodeTally) -> String {
     share(size, tally.sizes.text)
 }
 
 /// Rows of the code bytes: name, bytes, meaning. Together they are all executable bytes.
-pub(super) fn code_rows(tally: &Tally) -> [(&'static str, u64, &'static str); 6] {
+pub(super) fn code_rows(tally: &CodeTally) -> [(&'static str, u64, &'static str); 6] {
     let code = &tally.code;
     [
         ("ok", code.ok, "a frame-pointer walk that starts here is right"),
@@ -64,7 +64,7 @@ pub(super) fn code_rows(tally: &Tally) -> [(&'static str, u64, &'static str); 6]
 }
 
 /// Sections beside code: name and bytes.
-pub(super) fn size_rows(tally: &Tally) -> [(&'static str, u64); 5] {
+pub(super) fn size_rows(tally: &CodeTally) -> [(&'static str, u64); 5] {
     let sizes = &tally.sizes;
     [
         (".text", sizes.text),
@@ -76,7 +76,7 @@ pub(super) fn size_rows(tally: &Tally) -> [(&'static str, u64); 5] {
 }
 
 /// Rows about functions: name, how many, of how many, meaning.
-pub(super) fn function_rows(tally: &Tally) -> [(&'static str, u64, u64, &'static str); 5] {
+pub(super) fn function_rows(tally: &CodeTally) -> [(&'static str, u64, u64, &'static str); 5] {
     let functions = &tally.functions;
     [
         ("functions that call", functions.non_leaf_framed, functions.non_leaf, "keep a frame pointer"),

@@ -9,7 +9,7 @@ use super::marks::{bar, histogram};
 use super::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
-use fpprof_analysis::audit::{FileRow, Histogram, Metric, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, FileRow, Histogram, Survey, SurveyMetric};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::io::{self, Write};
 
@@ -83,7 +83,7 @@ fn verdict(survey: &Survey) -> Markup {
     html! {
         section.card {
             p.headline {
-                b { (metric(Metric::NonLeaf, total)) } " of the " (metric_name(Metric::NonLeaf).replace(" and keep", ", keep"))
+                b { (metric(SurveyMetric::NonLeaf, total)) } " of the " (metric_name(SurveyMetric::NonLeaf).replace(" and keep", ", keep"))
                 "; " (right_words(total)) "."
             }
             p.soft {
@@ -110,7 +110,7 @@ fn verdict(survey: &Survey) -> Markup {
 
 const CLASSES: [&str; 6] = ["ok", "drops", "breaks", "blind", "go", "padding"];
 
-fn code(total: &Tally) -> Markup {
+fn code(total: &CodeTally) -> Markup {
     let rows = code_rows(total);
     let parts: Vec<_> = CLASSES.iter().zip(rows).map(|(class, (name, bytes, _))| (*class, name, bytes)).collect();
     html! {
@@ -212,7 +212,7 @@ fn file_row(file: &FileRow) -> Markup {
     tally_row(&file.path, &file.audit.tally, &remarks)
 }
 
-fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
+fn tally_row(name: &str, tally: &CodeTally, remarks: &[String]) -> Markup {
     let code = &tally.code;
     let all = code.executable;
     let parts: Vec<_> = CLASSES.iter().zip(code_rows(tally)).map(|(class, (name, n, _))| (*class, name, n)).collect();
@@ -220,7 +220,7 @@ fn tally_row(name: &str, tally: &Tally, remarks: &[String]) -> Markup {
         tr {
             td.name { (shown(name)) @for remark in remarks { div.remark { (shown(remark)) } } }
             td.n { (count(tally.functions.total)) }
-            td.n { (metric(Metric::NonLeaf, tally)) }
+            td.n { (metric(SurveyMetric::NonLeaf, tally)) }
             td.n { (leaf_share(tally)) }
             td.bars { (bar(&parts)) }
             td.n { (share(code.ok, all)) }

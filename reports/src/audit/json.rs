@@ -2,7 +2,7 @@
 
 use super::lists::FpUsage;
 use crate::json::value;
-use fpprof_analysis::audit::{Histogram, Metric, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, Histogram, Survey, SurveyMetric};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -46,12 +46,12 @@ pub fn json(survey: &Survey, out: &mut impl Write) -> io::Result<()> {
     value(&document, out)
 }
 
-fn metrics(tally: &Tally) -> BTreeMap<&'static str, Option<f64>> {
+fn metrics(tally: &CodeTally) -> BTreeMap<&'static str, Option<f64>> {
     [
-        ("nonleaf", Metric::NonLeaf),
-        ("functions", Metric::Functions),
-        ("bytes", Metric::Bytes),
-        ("covered", Metric::Covered),
+        ("nonleaf", SurveyMetric::NonLeaf),
+        ("functions", SurveyMetric::Functions),
+        ("bytes", SurveyMetric::Bytes),
+        ("covered", SurveyMetric::Covered),
     ]
     .into_iter()
     .map(|(name, metric)| {

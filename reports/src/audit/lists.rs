@@ -1,6 +1,6 @@
 //! Which files and packages are worth a line.
 
-use fpprof_analysis::audit::{FileRow, Metric, PackageRow, Remark, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, FileRow, PackageRow, Remark, Survey, SurveyMetric};
 
 /// Fewest functions that call from which a share counts as its usage of frame pointers.
 const MIN_FUNCTIONS: u64 = 20;
@@ -49,9 +49,9 @@ impl FpUsage {
     }
 
     /// The usage that figures show.
-    pub(super) fn of(tally: &Tally) -> Self {
+    pub(super) fn of(tally: &CodeTally) -> Self {
         let functions = &tally.functions;
-        let (part, whole) = Metric::NonLeaf.of(tally);
+        let (part, whole) = SurveyMetric::NonLeaf.of(tally);
         let at_least =
             |part: u64, whole: u64, percent: u64| u128::from(part) * 100 >= u128::from(whole) * u128::from(percent);
         match () {
@@ -76,7 +76,7 @@ pub(super) fn packages_with(survey: &Survey, usage: FpUsage) -> Vec<&PackageRow>
 
 /// Files that stand out, each kind with its heading; the largest first.
 pub(super) fn outliers(survey: &Survey) -> Vec<(&'static str, Vec<&FileRow>)> {
-    let by = |select: fn(&FileRow) -> bool, size: fn(&Tally) -> u64| {
+    let by = |select: fn(&FileRow) -> bool, size: fn(&CodeTally) -> u64| {
         let mut rows: Vec<_> = survey.files.iter().filter(|file| select(file)).collect();
         rows.sort_by(|a, b| size(&b.audit.tally).cmp(&size(&a.audit.tally)).then_with(|| a.path.cmp(&b.path)));
         rows

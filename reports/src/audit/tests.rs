@@ -3,7 +3,7 @@
 use super::{Audited, Listing, html, json, text};
 use crate::terminal::Style;
 use fpprof_analysis::audit::{
-    Code, FileAudit, FileWeight, Functions, Machine, Remark, Source, Survey, Tally, Weighed, Weights,
+    Code, CodeTally, FileAudit, FileWeight, Functions, Machine, Remark, Source, Survey, Weighed, Weights,
 };
 
 fn file(non_leaf_framed: u64, non_leaf: u64) -> FileAudit {
@@ -19,7 +19,7 @@ fn file(non_leaf_framed: u64, non_leaf: u64) -> FileAudit {
     FileAudit {
         machine: Machine::X86_64,
         build_id: String::new(),
-        tally: Tally { functions, code, ..Tally::default() },
+        tally: CodeTally { functions, code, ..CodeTally::default() },
         source: Source::EhFrame,
         sframe: None,
         go: false,

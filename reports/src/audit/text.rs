@@ -8,7 +8,7 @@ use super::weight::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
-use fpprof_analysis::audit::{FileRow, FunctionKind, Metric, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, FileRow, FunctionKind, Survey, SurveyMetric};
 use std::io::{self, Write};
 
 /// Column at which prose begins.
@@ -79,7 +79,7 @@ fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-fn functions(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn functions(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Result<()> {
     style.heading("Functions and frame pointers", out)?;
     let mut table = Table::new(vec![
         Column::left("functions"),
@@ -116,7 +116,7 @@ fn functions(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<(
     line.write(style, out)
 }
 
-fn code(tally: &Tally, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn code(tally: &CodeTally, style: &Style, out: &mut impl Write) -> io::Result<()> {
     style.heading("Bytes of code, by what a frame-pointer walk does there", out)?;
     let mut table = Table::new(vec![
         Column::left("bytes"),
@@ -217,7 +217,7 @@ fn columns(what: &str) -> Vec<Column> {
 }
 
 /// Shares of code are those of all of it, so that a file without unwind information does not look good.
-fn tally_cells(tally: &Tally) -> [Cell; 8] {
+fn tally_cells(tally: &CodeTally) -> [Cell; 8] {
     let all = tally.code.executable;
     let tone = match FpUsage::of(tally) {
         FpUsage::Framed | FpUsage::Everywhere => Tone::Good,
@@ -226,7 +226,7 @@ fn tally_cells(tally: &Tally) -> [Cell; 8] {
     };
     [
         count(tally.functions.total).into(),
-        Cell::new(tone, metric(Metric::NonLeaf, tally)),
+        Cell::new(tone, metric(SurveyMetric::NonLeaf, tally)),
         leaf_share(tally).into(),
         share(tally.code.ok, all).into(),
         share(tally.code.drops_caller, all).into(),
@@ -256,7 +256,7 @@ fn outlier_lists(survey: &Survey, listing: Listing, style: &Style, out: &mut imp
                 shown(&file.path).into(),
                 byte_count(tally.code.executable).into(),
                 byte_count(tally.code.no_cfi).into(),
-                metric(Metric::NonLeaf, tally).into(),
+                metric(SurveyMetric::NonLeaf, tally).into(),
                 leaf_share(tally).into(),
             ]);
         }

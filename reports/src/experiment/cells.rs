@@ -2,7 +2,7 @@
 
 use crate::figures::{bytes, change, count, nanoseconds, number, share};
 use crate::verdict::is_large;
-use fpprof_analysis::experiment::{Experiment, Measured, Method, Row, StackEnds, StrategyStacks};
+use fpprof_analysis::experiment::{Experiment, ExperimentMethod, ExperimentRow, Measured, StackEnds, StrategyStacks};
 use fpprof_analysis::statistics::{Estimate, RatioEstimate};
 use std::collections::BTreeMap;
 
@@ -141,11 +141,11 @@ fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Figure {
     Figure { text: text.into(), detail: detail.into(), note: None }
 }
 
-fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
+fn line(experiment: &Experiment, row: &ExperimentRow, notes: &mut Notes) -> Line {
     let sums = &row.aggregate;
     let ratio = if experiment.metric.is_some() { &sums.metric_vs_none } else { &sums.wall_vs_none }.value().copied();
     // Nobody records in this row: its cells are empty by nature, which needs no note.
-    if row.method == Method::None {
+    if row.method == ExperimentMethod::None {
         let empty = || plain("");
         return Line {
             mode: row.mode.clone(),
@@ -168,7 +168,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
         mode: row.mode.clone(),
         bytes: notes.figure(&sums.bytes, |size| plain(bytes(size.mean))),
         bytes_per_sample: notes.figure(&sums.bytes_per_sample, |size| plain(bytes(size.mean))),
-        times_fp: if row.method == Method::Fp && sums.bytes_vs_fp.value().is_none() {
+        times_fp: if row.method == ExperimentMethod::Fp && sums.bytes_vs_fp.value().is_none() {
             plain("1×")
         } else {
             notes.figure(&sums.bytes_vs_fp, |times| plain(format!("{}×", number(times.ratio))))
@@ -189,7 +189,7 @@ fn line(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Line {
 }
 
 /// `fired = recorded + lost by cause + skipped + dropped`, as far as the tool tells.
-fn balance(row: &Row, notes: &mut Notes) -> Balance {
+fn balance(row: &ExperimentRow, notes: &mut Notes) -> Balance {
     let samples = &row.aggregate.samples;
     let mut number = |measured| notes.figure(measured, |&n| plain(count(n)));
     let (fired, recorded) = (number(&samples.fired), number(&samples.recorded));
@@ -236,7 +236,7 @@ fn samples(balance: &Balance) -> Figure {
     Figure { text, detail: balance.check.clone(), note }
 }
 
-fn cpu(row: &Row, notes: &mut Notes) -> Figure {
+fn cpu(row: &ExperimentRow, notes: &mut Notes) -> Figure {
     let sums = &row.aggregate;
     notes.figure(&sums.collector_cpu_percent, |percent| {
         let mut detail = sums.collector_cpu_s.value().map_or(String::new(), |time| format!("{:.2} s", time.mean));
@@ -248,7 +248,7 @@ fn cpu(row: &Row, notes: &mut Notes) -> Figure {
 }
 
 /// `1.2 % to 3.5 %`: on the target itself, and with the collector.
-fn attributed(row: &Row, notes: &mut Notes) -> Figure {
+fn attributed(row: &ExperimentRow, notes: &mut Notes) -> Figure {
     let sums = &row.aggregate;
     notes.figure(&sums.attributed_on_target_percent, |on_target| {
         let all = sums.attributed_percent.value().map_or(on_target.mean, |all| all.mean);
@@ -264,14 +264,17 @@ fn metric_title(experiment: &Experiment) -> String {
     }
 }
 
-fn metric(experiment: &Experiment, row: &Row, notes: &mut Notes) -> Figure {
+fn metric(experiment: &Experiment, row: &ExperimentRow, notes: &mut Notes) -> Figure {
     let sums = &row.aggregate;
     let (value, ratio) = match experiment.metric {
         Some(_) => (&sums.metric, &sums.metric_vs_none),
         None => (&sums.wall_s, &sums.wall_vs_none),
     };
-    let is_baseline =
-        experiment.rows.iter().find(|other| other.method == Method::None).is_some_and(|none| std::ptr::eq(none, row));
+    let is_baseline = experiment
+        .rows
+        .iter()
+        .find(|other| other.method == ExperimentMethod::None)
+        .is_some_and(|none| std::ptr::eq(none, row));
     let detail = match ratio {
         _ if is_baseline => "baseline".to_owned(),
         Measured::Value(ratio) => change_with_interval(ratio),

@@ -13,7 +13,9 @@ use super::cells::change_with_interval;
 use crate::figures::{bytes, change, number, share};
 use crate::finding::{Finding, Judgement};
 use crate::verdict::{MAX_LOST, is_good, is_judged, is_large};
-use fpprof_analysis::experiment::{Experiment, Measured, Method, Right, Row, StackEnds, StrategyStacks, Tool};
+use fpprof_analysis::experiment::{
+    Experiment, ExperimentMethod, ExperimentRow, Measured, Right, StackEnds, StrategyStacks, Tool,
+};
 use fpprof_analysis::statistics::RatioEstimate;
 
 /// The rule in words.
@@ -40,7 +42,7 @@ pub(super) fn findings(experiment: &Experiment) -> Vec<Finding> {
 /// A mode seen through one of its strategies.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
-    row: &'a Row,
+    row: &'a ExperimentRow,
     stacks: &'a StrategyStacks,
     bytes_per_sample: Option<f64>,
     /// Of frame-pointer stacks: how many are right, if a mode tells.
@@ -49,7 +51,7 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// The strategy of `row` that completes most.
-    fn of(experiment: &Experiment, row: &'a Row) -> Option<Self> {
+    fn of(experiment: &Experiment, row: &'a ExperimentRow) -> Option<Self> {
         let strategies = row.aggregate.stacks.value()?;
         let stacks =
             strategies.iter().reduce(|best, next| if complete(next) > complete(best) { next } else { best })?;
@@ -105,23 +107,24 @@ fn complete(stacks: &StrategyStacks) -> f64 {
 /// How many frame-pointer stacks are right, by the mode with the most of both kinds of stack; `None` where there is none,
 /// or where its DWARF stacks are no reference.
 fn frame_pointers_right(experiment: &Experiment) -> Option<Right> {
-    let both = experiment.rows.iter().filter(|row| row.method == Method::Both).max_by_key(|row| row.stack_bytes)?;
+    let both =
+        experiment.rows.iter().filter(|row| row.method == ExperimentMethod::Both).max_by_key(|row| row.stack_bytes)?;
     let dwarf = both.aggregate.stacks.value()?.iter().find(|stacks| stacks.strategy == "dwarf")?;
     let right = both.aggregate.frame_pointers.value().filter(|right| right.compared > 0);
     right.copied().filter(|_| is_good(dwarf.all.complete, dwarf.all.samples))
 }
 
 fn candidates(experiment: &Experiment) -> impl Iterator<Item = Candidate<'_>> {
-    let rows = experiment.rows.iter().filter(|row| row.method != Method::None);
+    let rows = experiment.rows.iter().filter(|row| row.method != ExperimentMethod::None);
     rows.filter_map(|row| Candidate::of(experiment, row))
 }
 
 /// Mode, ends and file of the flame graphs worth a picture: frame pointers first, then the most complete other mode.
 pub(super) fn pictured(experiment: &Experiment) -> Vec<(&str, &StackEnds, &str)> {
     let drawn = |candidate: Candidate<'_>| candidate.stacks.flame_graph.value().is_some();
-    let fp = candidates(experiment).find(|candidate| candidate.row.method == Method::Fp && drawn(*candidate));
+    let fp = candidates(experiment).find(|candidate| candidate.row.method == ExperimentMethod::Fp && drawn(*candidate));
     let other = candidates(experiment)
-        .filter(|candidate| candidate.row.method != Method::Fp && drawn(*candidate))
+        .filter(|candidate| candidate.row.method != ExperimentMethod::Fp && drawn(*candidate))
         .reduce(|best, next| if complete(next.stacks) > complete(best.stacks) { next } else { best });
     [fp, other]
         .into_iter()
@@ -165,7 +168,7 @@ fn headline(experiment: &Experiment) -> Finding {
 
 /// What frame pointers alone give.
 fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
-    let row = experiment.rows.iter().find(|row| row.method == Method::Fp && row.tool == Tool::Fpprof)?;
+    let row = experiment.rows.iter().find(|row| row.method == ExperimentMethod::Fp && row.tool == Tool::Fpprof)?;
     let candidate = Candidate::of(experiment, row)?;
     let (stacks, usable) = (candidate.stacks, candidate.faults().is_empty());
     let by_process = stacks
@@ -196,7 +199,7 @@ fn frame_pointers(experiment: &Experiment) -> Option<Finding> {
 /// The modes with copied stacks that do not pass, and why.
 fn unusable(experiment: &Experiment) -> Option<Finding> {
     let failing: Vec<_> = candidates(experiment)
-        .filter(|candidate| candidate.row.method != Method::Fp)
+        .filter(|candidate| candidate.row.method != ExperimentMethod::Fp)
         .map(|candidate| (candidate.row.mode.as_str(), candidate.faults()))
         .filter(|(_, faults)| !faults.is_empty())
         .map(|(mode, faults)| (mode, format!(" ({})", faults.join(", "))))
@@ -209,7 +212,7 @@ fn unusable(experiment: &Experiment) -> Option<Finding> {
 fn against_perf(experiment: &Experiment) -> Option<Finding> {
     let largest = |tool| {
         candidates(experiment)
-            .filter(|candidate| candidate.row.tool == tool && candidate.row.method == Method::Dwarf)
+            .filter(|candidate| candidate.row.tool == tool && candidate.row.method == ExperimentMethod::Dwarf)
             .max_by_key(|candidate| candidate.row.stack_bytes)
     };
     let (ours, perf) = (largest(Tool::Fpprof)?, largest(Tool::Perf)?);
@@ -228,7 +231,7 @@ fn against_perf(experiment: &Experiment) -> Option<Finding> {
 }
 
 /// Slow-down against the command alone; above 1 is slower.
-fn slow_down<'a>(experiment: &Experiment, row: &'a Row) -> &'a Measured<RatioEstimate> {
+fn slow_down<'a>(experiment: &Experiment, row: &'a ExperimentRow) -> &'a Measured<RatioEstimate> {
     if experiment.metric.is_some() { &row.aggregate.slow_down } else { &row.aggregate.wall_vs_none }
 }
 
@@ -240,7 +243,7 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     let ratios: Vec<_> = experiment
         .rows
         .iter()
-        .filter(|row| row.method != Method::None)
+        .filter(|row| row.method != ExperimentMethod::None)
         .filter_map(|row| Some((row, slow_down(experiment, row).value()?)))
         .collect();
     let n = ratios.iter().map(|(_, ratio)| ratio.n).max()?;
@@ -248,7 +251,9 @@ fn slow_downs(experiment: &Experiment) -> Option<Finding> {
     if n < 2 {
         return Some(finding.words("unknown, as a single run has no interval; use --repeat 3 or more."));
     }
-    let by_ratio = |a: &&&(&Row, &RatioEstimate), b: &&&(&Row, &RatioEstimate)| a.1.ratio.total_cmp(&b.1.ratio);
+    let by_ratio = |a: &&&(&ExperimentRow, &RatioEstimate), b: &&&(&ExperimentRow, &RatioEstimate)| {
+        a.1.ratio.total_cmp(&b.1.ratio)
+    };
     let told: Vec<_> = ratios.iter().filter(|(_, ratio)| ratio.differs()).collect();
     let rest: Vec<_> = ratios.iter().filter(|(_, ratio)| !ratio.differs()).collect();
     let mut finding = if told.is_empty() {
@@ -300,7 +305,7 @@ fn attribution(experiment: &Experiment) -> Option<Finding> {
 }
 
 /// In words how the slow-down of a row leaves out what is attributed, if it does; `None` where either is not known.
-fn compared(experiment: &Experiment, row: &Row) -> Option<Option<String>> {
+fn compared(experiment: &Experiment, row: &ExperimentRow) -> Option<Option<String>> {
     let slow_down = slow_down(experiment, row).value()?;
     let interval = slow_down.interval?;
     let least = 1.0 + row.aggregate.attributed_on_target_percent.value()?.mean / 100.0;
@@ -316,7 +321,7 @@ fn compared(experiment: &Experiment, row: &Row) -> Option<Option<String>> {
 
 /// The baseline against itself, when it was run twice.
 fn again(experiment: &Experiment) -> Option<Finding> {
-    let row = experiment.rows.iter().filter(|row| row.method == Method::None).nth(1)?;
+    let row = experiment.rows.iter().filter(|row| row.method == ExperimentMethod::None).nth(1)?;
     let ratio = slow_down(experiment, row).value()?;
     let (judgement, words) = if ratio.differs() {
         (Judgement::Bad, "differs measurably, so do not trust the slow-downs above: ")

@@ -3,7 +3,7 @@
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
 use fpprof_analysis::flags::{
-    ArmResult, Effect, Evaluation, FlagSetResult, ProgramResult, Quality, StrategyQuality, Verdict,
+    ArmResult, Effect, Evaluation, FlagSetResult, FlagsQuality, FlagsVerdict, ProgramResult, StrategyQuality,
 };
 use std::collections::BTreeMap;
 
@@ -32,14 +32,14 @@ pub(super) fn row_name(result: &FlagSetResult) -> String {
 }
 
 /// A verdict in a word and why.
-pub(super) fn verdict(verdict: &Verdict) -> (&'static str, String) {
+pub(super) fn verdict(verdict: &FlagsVerdict) -> (&'static str, String) {
     match verdict {
-        Verdict::Adopt { because } => ("adopt", because.clone()),
-        Verdict::AdoptWithOptOuts { because, programs } => {
+        FlagsVerdict::Adopt { because } => ("adopt", because.clone()),
+        FlagsVerdict::AdoptWithOptOuts { because, programs } => {
             ("adopt with opt-outs", format!("{because}; leave out {}", programs.join(", ")))
         }
-        Verdict::Reject { because } => ("reject", because.clone()),
-        Verdict::Inconclusive { because } => ("inconclusive", because.clone()),
+        FlagsVerdict::Reject { because } => ("reject", because.clone()),
+        FlagsVerdict::Inconclusive { because } => ("inconclusive", because.clone()),
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Gain {
 
 impl Gain {
     /// Sums up one side of a comparison.
-    pub(super) fn of<'r>(qualities: impl Iterator<Item = &'r Quality>) -> Option<Self> {
+    pub(super) fn of<'r>(qualities: impl Iterator<Item = &'r FlagsQuality>) -> Option<Self> {
         let mut gain = Self::default();
         for quality in qualities {
             for (name, of) in &quality.strategies {

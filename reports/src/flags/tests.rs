@@ -2,7 +2,8 @@
 
 use super::{html, json, text};
 use fpprof_analysis::flags::{
-    Arm, ArmResult, Environment, FlagSet, Method, Quality, Raw, RawProgram, Sizes, StrategyQuality, Times, evaluate,
+    Arm, ArmResult, FileSizes, FlagSet, FlagsEnvironment, FlagsMethod, FlagsQuality, Raw, RawProgram, StrategyQuality,
+    Times, evaluate,
 };
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ fn arm(text: u64, complete: u64) -> ArmResult {
     let strategies = [("fp", complete), ("dwarf@4096", 700), ("dwarf", 999)];
     let strategies = strategies.into_iter().map(|(name, complete)| (name.to_owned(), of(complete))).collect();
     ArmResult {
-        sizes: Sizes { text, unwind: 100, sframe: 0, stripped: text + 500 },
+        sizes: FileSizes { text, unwind: 100, sframe: 0, stripped: text + 500 },
         tally: None,
         instructions: Some(text * 10),
-        quality: Some(Quality { strategies, ..Quality::default() }),
+        quality: Some(FlagsQuality { strategies, ..FlagsQuality::default() }),
     }
 }
 
@@ -50,14 +51,14 @@ fn raw() -> Raw {
         against: "base".to_owned(),
     };
     Raw {
-        environment: Environment::default(),
-        method: Method {
+        environment: FlagsEnvironment::default(),
+        method: FlagsMethod {
             seed: 7,
             rounds: 10,
             layouts: 3,
             copies: 1,
             repeat: "fpprof flags run x".to_owned(),
-            ..Method::default()
+            ..FlagsMethod::default()
         },
         flag_sets: vec![flags("base"), flags("fp")],
         programs: vec![program("lua"), program("<script>\u{1b}[2J")],

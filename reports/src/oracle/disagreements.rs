@@ -3,7 +3,7 @@
 use crate::escape::shown;
 use crate::figures::count;
 use crate::terminal::{Paragraph, Style, Tone};
-use fpprof_analysis::oracle::{Disagreement, ShownFrame, ShownStack, Verification};
+use fpprof_analysis::oracle::{JudgedStack, Mismatch, ShownFrame, Verification};
 use std::io::{self, Write};
 
 /// Frames shown of a stack.
@@ -36,7 +36,7 @@ pub(super) fn disagreements(verification: &Verification, style: &Style, out: &mu
     Ok(())
 }
 
-fn stack_lines(stack: &ShownStack, disagreement: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
+fn stack_lines(stack: &JudgedStack, disagreement: &Mismatch, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let tone = match stack.class.as_str() {
         "exact" => Tone::Good,
         "wrong" => Tone::Bad,

@@ -2,7 +2,7 @@ use crate::json;
 use crate::oracle::terminal;
 use crate::terminal::Style;
 use fpprof_analysis::oracle::{
-    Disagreement, Group, LeafSkips, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification,
+    Group, JudgedStack, LeafSkips, Mismatch, ShownFrame, StrategyVerdicts, Verdicts, Verification, VerifiedRun,
 };
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn group(name: &str, file: &str, exact: u64, wrong: u64) -> Group {
 
 fn verification() -> Verification {
     Verification {
-        run: Run {
+        run: VerifiedRun {
             command: vec!["prog".to_owned(), "a\x1b[31mb".to_owned()],
             ended: "exited with status 0".to_owned(),
             instructions: 2500,
@@ -54,7 +54,7 @@ fn verification() -> Verification {
         functions: vec![group("main", "prog", 900, 0), group("</script>", "libevil.so", 97, 1)],
         files: vec![group("/bin/prog", "", 900, 0)],
         compilers: vec![group("GNU C17 12.2.0", "", 997, 1)],
-        disagreements: vec![Disagreement {
+        disagreements: vec![Mismatch {
             instruction: 1234,
             strategy: "dwarf".to_owned(),
             place: "leaf prog+0x10".to_owned(),
@@ -63,7 +63,7 @@ fn verification() -> Verification {
             culprit_file: "/bin/prog".to_owned(),
             row: "CFA=rsp+8, ra=[cfa-8] for 0x18..0x28".to_owned(),
             truth: vec![frame(0x1010, Some(0x7000), "leaf prog+0x10"), frame(0x1020, None, "middle prog+0x20")],
-            stacks: vec![ShownStack {
+            stacks: vec![JudgedStack {
                 strategy: "dwarf".to_owned(),
                 class: "wrong".to_owned(),
                 reason: "wrong_frame".to_owned(),

@@ -6,7 +6,7 @@ use crate::escape::shown;
 use crate::verdict::{Named, per_minute};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::Relation;
-use fpprof_analysis::detail::{Detail, Gap, Mark, Node, NodeKind, PairedStacks};
+use fpprof_analysis::detail::{Details, Gap, Mark, Node, NodeKind, PairedStacks};
 use fpprof_analysis::folded::Origin;
 use fpprof_unwind::StopReason;
 use serde::Serialize;
@@ -87,7 +87,7 @@ struct Slices {
 }
 
 /// The data of an analysis.
-pub(super) fn data(analysis: &Analysis, detail: &Detail, all: &Named, names: &[Named]) -> Data {
+pub(super) fn data(analysis: &Analysis, detail: &Details, all: &Named, names: &[Named]) -> Data {
     let stacks = &detail.stacks;
     let kept = prune(stacks, MAX_NODES);
     let mut table = Table::default();
@@ -162,7 +162,7 @@ fn threads(stacks: &PairedStacks) -> Vec<(u32, u32, String)> {
     stacks.threads.iter().map(|thread| (thread.process, thread.tid, shown(&thread.comm).into_owned())).collect()
 }
 
-fn slices(detail: &Detail) -> Slices {
+fn slices(detail: &Details) -> Slices {
     let time = &detail.over_time;
     Slices {
         slice_ms: ms(time.slice_ns),

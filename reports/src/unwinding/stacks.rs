@@ -2,14 +2,14 @@
 
 use crate::escape::shown;
 use crate::terminal::{Paragraph, Style, Tone};
-use fpprof_analysis::core_dump::{FrameOut, ThreadOut, Unwound};
+use fpprof_analysis::core_dump::{FrameOut, ThreadOut, UnwoundCore};
 use std::io::{self, Write};
 
 /// Writes every thread: how its stack ends, then its frames, leaf first, each with how it was found.
 ///
 /// # Errors
 /// Those of the writer.
-pub fn stacks(unwound: &Unwound, style: &Style, out: &mut impl Write) -> io::Result<()> {
+pub fn stacks(unwound: &UnwoundCore, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut line = Paragraph::new("", 0);
     line.part(Tone::Dim, shown(&unwound.arch));
     if let Some(command) = &unwound.command {

@@ -2,7 +2,7 @@ use super::{row, stacks};
 use crate::json;
 use crate::terminal::Style;
 use fpprof_analysis::cfi::{ExplainedRow, RegisterRow};
-use fpprof_analysis::core_dump::{FrameOut, ThreadOut, Unwound};
+use fpprof_analysis::core_dump::{FrameOut, ThreadOut, UnwoundCore};
 
 fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -69,7 +69,7 @@ fn stacks_are_told() {
         reason: "no_cfi".to_owned(),
         frames: vec![leaf, frame(0x7f00_0000_1234, None, "frame_pointer")],
     };
-    let unwound = Unwound {
+    let unwound = UnwoundCore {
         arch: "x86-64".to_owned(),
         command: Some("prog -x".to_owned()),
         threads: vec![thread],
@@ -89,5 +89,5 @@ Warnings
 ";
     assert_eq!(text(|out| stacks(&unwound, &Style::default(), out)), expected);
     let json = text(|out| json::value(&unwound, out));
-    assert_eq!(serde_json::from_str::<Unwound>(&json).unwrap(), unwound);
+    assert_eq!(serde_json::from_str::<UnwoundCore>(&json).unwrap(), unwound);
 }

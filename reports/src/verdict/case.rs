@@ -5,7 +5,7 @@ use super::rule::{MIN_GOOD, is_good, is_judged, is_large};
 use crate::figures::{percent, share};
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Relation};
-use fpprof_analysis::detail::Detail;
+use fpprof_analysis::detail::Details;
 use fpprof_analysis::experiment::StackEnds;
 
 /// Per cent of the stacks that a size is looked for.
@@ -27,7 +27,7 @@ pub(crate) struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// Of an analysis with the detail that its verdict needs, and what [`names`](super::names) makes of them.
-    pub(crate) fn new(analysis: &'a Analysis, detail: &'a Detail, all: &'a Named, names: &'a [Named]) -> Self {
+    pub(crate) fn new(analysis: &'a Analysis, detail: &'a Details, all: &'a Named, names: &'a [Named]) -> Self {
         let (reference, other) = (detail.stacks.reference.as_str(), detail.stacks.other.as_deref());
         let case = Self { analysis, reference, other, all, names, doubts: Vec::new() };
         Self { doubts: doubts(&case), ..case }

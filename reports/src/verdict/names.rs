@@ -2,7 +2,7 @@
 
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{ChunkSizes, Relation};
-use fpprof_analysis::detail::{Detail, PairedStacks};
+use fpprof_analysis::detail::{Details, PairedStacks};
 use fpprof_analysis::experiment::StackEnds;
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Named {
 }
 
 /// All processes together, and each name, most samples first.
-pub(crate) fn names(analysis: &Analysis, detail: &Detail) -> (Named, Vec<Named>) {
+pub(crate) fn names(analysis: &Analysis, detail: &Details) -> (Named, Vec<Named>) {
     let mut by_name: BTreeMap<String, Named> = BTreeMap::new();
     for process in &analysis.summary.processes {
         let ends = process.strategies.iter().map(|(strategy, quality)| (strategy.clone(), quality.into())).collect();

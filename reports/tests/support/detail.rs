@@ -3,7 +3,9 @@
 use super::profile;
 use fpprof_analysis::Analysis;
 use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Function, NamedChunkSizes, Relation};
-use fpprof_analysis::detail::{Detail, Gap, Mark, Node, NodeKind, OverTime, PairedStacks, Process, Row, Slice, Thread};
+use fpprof_analysis::detail::{
+    Details, Gap, Mark, Node, NodeKind, OverTime, PairRow, PairedStacks, Process, Slice, Thread,
+};
 use fpprof_analysis::folded::{Origin, marker};
 use fpprof_unwind::{BrokenReason, Root, StopReason};
 use std::collections::BTreeMap;
@@ -51,7 +53,7 @@ impl Builder {
         let reference: Vec<_> = whole.iter().enumerate().map(|(index, &name)| (name, mark(index))).collect();
         let other: Vec<_> = whole.iter().skip(n_missing).map(|&name| (name, Mark::Same)).collect();
         let end = if n_missing == 0 { COMPLETE } else { BROKEN };
-        let row = Row {
+        let row = PairRow {
             thread,
             reference: self.stack(COMPLETE, &reference, Origin::Cfi),
             other: self.stack(end, &other, Origin::FramePointer),
@@ -137,7 +139,7 @@ pub(crate) fn analysis_with(fio: &str, function: &str) -> Analysis {
         folded: BTreeMap::new(),
         default_strategy: "dwarf".to_owned(),
         chunk_sizes: Some((all, vec![of(fio, fio_sizes), of("nbdkit", nbdkit)])),
-        detail: Some(Detail { stacks, over_time: over_time() }),
+        detail: Some(Details { stacks, over_time: over_time() }),
     }
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn large(n_nodes: u32) -> Analysis {
             stacks.nodes.push(Node { parent: Some(at), label: first + next(4_000), kind });
             at = u32::try_from(stacks.nodes.len() - 1).unwrap();
         }
-        stacks.rows.push(Row {
+        stacks.rows.push(PairRow {
             thread: next(3),
             reference: Some(at),
             other: Some(at),
@@ -179,6 +181,6 @@ pub(crate) fn large(n_nodes: u32) -> Analysis {
             samples: 1 + u64::from(next(20)),
         });
     }
-    analysis.detail = Some(Detail { stacks, over_time: over_time() });
+    analysis.detail = Some(Details { stacks, over_time: over_time() });
     analysis
 }

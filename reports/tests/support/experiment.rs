@@ -2,8 +2,8 @@
 
 use super::profile::counts;
 use fpprof_analysis::experiment::{
-    Attributed, BetterWhen, Environment, Experiment, Measured, Method, Metric, Right, Row, Run, SCHEMA, StackEnds,
-    Stacks, Tool, Version,
+    Attributed, BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Measured, Metric,
+    Right, Run, SCHEMA, StackEnds, Stacks, Tool, Version,
 };
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 struct Mode {
     label: &'static str,
     tool: Tool,
-    method: Method,
+    method: ExperimentMethod,
     stack_bytes: Option<u64>,
     bytes_per_sample: u64,
     lost: u64,
@@ -63,10 +63,10 @@ fn run(mode: &Mode, repeat: usize) -> Run {
     let ours = mode.tool == Tool::Fpprof;
     let perf = "perf does not count the ticks of its event";
     let mut all = Vec::new();
-    if mode.method == Method::Both {
+    if mode.method == ExperimentMethod::Both {
         all.push(stacks(mode, "fp", [4, 30, 6_200], [3, 20, 6_001]));
     }
-    all.push(stacks(mode, if mode.method == Method::Fp { "fp" } else { "dwarf" }, mode.fio, mode.nbdkit));
+    all.push(stacks(mode, if mode.method == ExperimentMethod::Fp { "fp" } else { "dwarf" }, mode.fio, mode.nbdkit));
     Run {
         repeat,
         wall_s,
@@ -96,7 +96,7 @@ fn run(mode: &Mode, repeat: usize) -> Run {
         },
         max_rss_bytes: Measured::Value(40_000_000),
         stacks: Measured::Value(all),
-        frame_pointers: if mode.method == Method::Both {
+        frame_pointers: if mode.method == ExperimentMethod::Both {
             Measured::Value(Right { compared: recorded, right: 7 })
         } else {
             Measured::missing("needs both kinds of stack in the same samples")
@@ -104,14 +104,14 @@ fn run(mode: &Mode, repeat: usize) -> Run {
     }
 }
 
-fn row(mode: &Mode) -> Row {
+fn row(mode: &Mode) -> ExperimentRow {
     let runs = (0..ROUNDS.len()).map(|repeat| run(mode, repeat)).collect();
-    Row::new(mode.label.to_owned(), mode.tool, mode.method, mode.stack_bytes, runs)
+    ExperimentRow::new(mode.label.to_owned(), mode.tool, mode.method, mode.stack_bytes, runs)
 }
 
-fn environment() -> Environment {
+fn environment() -> ExperimentEnvironment {
     let version = |program: &str, version: &str| Version { program: program.to_owned(), version: version.to_owned() };
-    Environment {
+    ExperimentEnvironment {
         date: "2026-03-01 12:00 UTC".to_owned(),
         machine: "KVM guest".to_owned(),
         cpu_model: "AMD EPYC 9004".to_owned(),
@@ -142,7 +142,7 @@ pub(crate) fn experiment() -> Experiment {
                 nbdkit| {
         Mode { label, tool, method, stack_bytes, bytes_per_sample, lost, chunks, cpu_s, slow_down_percent, fio, nbdkit }
     };
-    use Method::{Both, Dwarf, Fp, None};
+    use ExperimentMethod::{Both, Dwarf, Fp, None};
     use Tool::{Fpprof, Nobody, Perf};
     let short = [12, 6_222, 0];
     let nbdkit = [6_004, 20, 0];

@@ -2,16 +2,16 @@
 
 use super::profile::counts;
 use fpprof_analysis::audit::{
-    Code, FileAudit, FileWeight, Functions, Machine, Producer, Remark, Source, Survey, Tally, Weighed, Weights,
+    Code, CodeTally, FileAudit, FileWeight, Functions, Machine, Producer, Remark, Source, Survey, Weighed, Weights,
 };
 use fpprof_analysis::callers::{Call, Calls};
 use fpprof_analysis::changes::{Change, Changes, Shift, Side};
 use fpprof_analysis::flags::{
-    Arm, ArmResult, Environment, Evaluation, FlagSet, Method, Quality, Raw, RawProgram, Sizes, StrategyQuality, Times,
-    evaluate,
+    Arm, ArmResult, Evaluation, FileSizes, FlagSet, FlagsEnvironment, FlagsMethod, FlagsQuality, Raw, RawProgram,
+    StrategyQuality, Times, evaluate,
 };
 use fpprof_analysis::oracle::{
-    Disagreement, Group, LeafSkips, Run, ShownFrame, ShownStack, StrategyVerdicts, Verdicts, Verification,
+    Group, JudgedStack, LeafSkips, Mismatch, ShownFrame, StrategyVerdicts, Verdicts, Verification, VerifiedRun,
 };
 use fpprof_reports::audit::Audited;
 
@@ -58,7 +58,7 @@ pub(crate) fn verification(name: &str) -> Verification {
     let group = || Group { name: own(), file: own(), checked: 12, leaf: verdicts(), broke: verdicts() };
     let frame = || ShownFrame { address: 0x1010, cfa: Some(0x7000), name: own() };
     Verification {
-        run: Run {
+        run: VerifiedRun {
             command: vec![own(), own()],
             ended: own(),
             instructions: 100,
@@ -84,7 +84,7 @@ pub(crate) fn verification(name: &str) -> Verification {
         functions: vec![group()],
         files: vec![group()],
         compilers: vec![group()],
-        disagreements: vec![Disagreement {
+        disagreements: vec![Mismatch {
             instruction: 3,
             strategy: own(),
             place: own(),
@@ -93,7 +93,7 @@ pub(crate) fn verification(name: &str) -> Verification {
             culprit_file: own(),
             row: own(),
             truth: vec![frame()],
-            stacks: vec![ShownStack { strategy: own(), class: own(), reason: own(), frames: vec![frame()] }],
+            stacks: vec![JudgedStack { strategy: own(), class: own(), reason: own(), frames: vec![frame()] }],
         }],
         warnings: vec![own()],
     }
@@ -107,7 +107,7 @@ pub(crate) fn survey(name: &str) -> Survey {
     let file = |remarks| FileAudit {
         machine: Machine::X86_64,
         build_id: name.to_owned(),
-        tally: Tally { functions, code, ..Tally::default() },
+        tally: CodeTally { functions, code, ..CodeTally::default() },
         source: Source::EhFrame,
         sframe: None,
         go: false,
@@ -148,12 +148,12 @@ pub(crate) fn evaluation(name: &str) -> Evaluation {
         ..StrategyQuality::default()
     };
     let result = |text, complete| ArmResult {
-        sizes: Sizes { text, unwind: 100, sframe: 0, stripped: text + 500 },
+        sizes: FileSizes { text, unwind: 100, sframe: 0, stripped: text + 500 },
         tally: None,
         instructions: Some(text * 10),
-        quality: Some(Quality {
+        quality: Some(FlagsQuality {
             strategies: [("fp".to_owned(), of(complete)), (format!("x{name}"), of(900))].into(),
-            ..Quality::default()
+            ..FlagsQuality::default()
         }),
     };
     let base = format!("a{name}");
@@ -178,7 +178,7 @@ pub(crate) fn evaluation(name: &str) -> Evaluation {
         against: base.clone(),
     };
     evaluate(&Raw {
-        environment: Environment {
+        environment: FlagsEnvironment {
             cpu: own(),
             kernel: own(),
             distribution: own(),
@@ -186,7 +186,7 @@ pub(crate) fn evaluation(name: &str) -> Evaluation {
             date: own(),
             load: own(),
         },
-        method: Method { seed: 7, rounds: 10, layouts: 3, copies: 1, layout: own(), repeat: own() },
+        method: FlagsMethod { seed: 7, rounds: 10, layouts: 3, copies: 1, layout: own(), repeat: own() },
         flag_sets: vec![flags(&base), flags(&fp)],
         programs: vec![program],
         missing: vec![own()],

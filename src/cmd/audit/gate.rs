@@ -1,7 +1,7 @@
 //! `--fail-under`.
 
 use clap::ValueEnum;
-use fpprof_analysis::audit::{Metric, Survey, Tally};
+use fpprof_analysis::audit::{CodeTally, Survey, SurveyMetric};
 use fpprof_analysis::statistics::percent;
 
 /// Metrics by the names that are typed.
@@ -19,12 +19,12 @@ pub(super) enum MetricName {
 }
 
 impl MetricName {
-    fn metric(self) -> Metric {
+    fn metric(self) -> SurveyMetric {
         match self {
-            Self::NonLeaf => Metric::NonLeaf,
-            Self::Functions => Metric::Functions,
-            Self::Bytes => Metric::Bytes,
-            Self::Covered => Metric::Covered,
+            Self::NonLeaf => SurveyMetric::NonLeaf,
+            Self::Functions => SurveyMetric::Functions,
+            Self::Bytes => SurveyMetric::Bytes,
+            Self::Covered => SurveyMetric::Covered,
         }
     }
 
@@ -41,13 +41,13 @@ impl MetricName {
 /// What is below `least` per cent, in words. Nothing to judge is a failure, too: a gate must not pass for want of
 /// files.
 pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bool) -> Vec<String> {
-    let judge = |what: &str, tally: &Tally| failure(what, tally, metric, least);
+    let judge = |what: &str, tally: &CodeTally| failure(what, tally, metric, least);
     let (_, whole) = metric.metric().of(&survey.total);
     let mut failures = Vec::new();
     if whole == 0 {
         failures.push(format!("--fail-under: no {} were found", metric.unit()));
     } else if each {
-        let has_some = |tally: &Tally| metric.metric().of(tally).1 > 0;
+        let has_some = |tally: &CodeTally| metric.metric().of(tally).1 > 0;
         let packages = survey.packages.iter().filter(|row| has_some(&row.tally));
         failures.extend(packages.filter_map(|row| judge(&format!("package {}", row.name), &row.tally)));
         let alone = survey.files.iter().filter(|row| row.package.is_none() && has_some(&row.audit.tally));
@@ -65,7 +65,7 @@ pub(super) fn failures(survey: &Survey, metric: MetricName, least: f64, each: bo
 const MIN_NOT_JUDGED_BYTES: u64 = 1024;
 
 /// How much of the code no metric says anything of, in words; `None` for so little that it does not matter.
-pub(super) fn not_judged(total: &Tally) -> Option<String> {
+pub(super) fn not_judged(total: &CodeTally) -> Option<String> {
     let code = &total.code;
     let part = code.no_cfi.saturating_add(code.go);
     let percent = percent(part, code.executable).unwrap_or(0.0);
@@ -78,7 +78,7 @@ pub(super) fn not_judged(total: &Tally) -> Option<String> {
     })
 }
 
-fn failure(what: &str, tally: &Tally, metric: MetricName, least: f64) -> Option<String> {
+fn failure(what: &str, tally: &CodeTally, metric: MetricName, least: f64) -> Option<String> {
     let (part, whole) = metric.metric().of(tally);
     let percent = percent(part, whole).filter(|&percent| percent < least)?;
     Some(format!("{what}: {percent:.2} % of {whole} {}, less than {least} %", metric.unit()))

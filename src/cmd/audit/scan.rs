@@ -4,7 +4,7 @@ use super::packages::Packages;
 use super::root::{Root, open_regular};
 use super::walk::Files;
 use anyhow::Context as _;
-use fpprof_analysis::audit::{FileAudit, Options, Refusal, Survey, examine};
+use fpprof_analysis::audit::{AuditOptions, FileAudit, Refusal, Survey, examine};
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -42,7 +42,7 @@ pub(super) fn survey(
     root: &Root,
     packages: &Packages,
     files: Files,
-    options: Options,
+    options: AuditOptions,
     jobs: usize,
     quiet: bool,
 ) -> anyhow::Result<Survey> {
@@ -113,7 +113,7 @@ fn look(path: &Path) -> Look {
     look().unwrap_or_else(Look::Unreadable)
 }
 
-fn audit(candidate: &Candidate, options: Options) -> io::Result<Result<FileAudit, Refusal>> {
+fn audit(candidate: &Candidate, options: AuditOptions) -> io::Result<Result<FileAudit, Refusal>> {
     let file = open_regular(&candidate.path)?;
     Ok(examine(file, options))
 }

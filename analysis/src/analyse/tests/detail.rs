@@ -3,7 +3,7 @@
 use super::{Program, meta, record};
 use crate::accuracy::Relation;
 use crate::analyse::{Options, analyse};
-use crate::detail::{Detail, Gap, Mark, NodeKind, OverTime};
+use crate::detail::{Details, Gap, Mark, NodeKind, OverTime};
 use crate::modules::FileModules;
 use crate::test_support::end;
 use fpprof_recording::model::{CaptureMode, CpuCounters, FpEnd, LossCause, Sample};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::num::NonZeroUsize;
 
-fn detail(file: &[u8], n_threads: usize) -> Detail {
+fn detail(file: &[u8], n_threads: usize) -> Details {
     let mut recording = Recording::open(Cursor::new(file.to_vec())).unwrap();
     let files = FileModules::new();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
@@ -21,7 +21,7 @@ fn detail(file: &[u8], n_threads: usize) -> Detail {
 }
 
 /// The frames of a stack, root first, as `name mark`.
-fn frames(detail: &Detail, leaf: Option<u32>) -> Vec<(String, Mark)> {
+fn frames(detail: &Details, leaf: Option<u32>) -> Vec<(String, Mark)> {
     let mut frames = Vec::new();
     let mut at = leaf;
     while let Some(node) = at.and_then(|at| detail.stacks.nodes.get(at as usize)) {

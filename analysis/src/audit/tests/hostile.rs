@@ -1,7 +1,7 @@
 //! Files that are damaged on purpose.
 
 use super::elf::{Elf, TEXT};
-use crate::audit::{Options, examine};
+use crate::audit::{AuditOptions, examine};
 use std::io::Cursor;
 
 fn sample() -> Vec<u8> {
@@ -23,7 +23,7 @@ fn sample() -> Vec<u8> {
 /// Audits, and checks what must hold of every file whatever is in it.
 fn check(bytes: &[u8]) {
     for disassemble in [false, true] {
-        let Ok(audit) = examine(Cursor::new(bytes), Options { disassemble, records: true, ranges: true }) else {
+        let Ok(audit) = examine(Cursor::new(bytes), AuditOptions { disassemble, records: true, ranges: true }) else {
             continue;
         };
         let code = audit.tally.code;
@@ -42,7 +42,7 @@ fn check(bytes: &[u8]) {
 /// Check that the sample is what damage is done to: judged in full, with its producer.
 #[test]
 fn undamaged_sample_is_judged() {
-    let audit = examine(Cursor::new(sample()), Options::default()).unwrap();
+    let audit = examine(Cursor::new(sample()), AuditOptions::default()).unwrap();
     assert_eq!(audit.tally.functions.total, 3);
     assert_eq!(audit.producers.len(), 1);
     assert_eq!(audit.producers[0].flags, ["-O2"]);

@@ -1,11 +1,11 @@
 //! What rows mean, and which functions call.
 
 use super::elf::{Elf, GOT, TEXT};
-use crate::audit::{FileAudit, FunctionKind, FunctionRecord, Options, examine};
+use crate::audit::{AuditOptions, FileAudit, FunctionKind, FunctionRecord, examine};
 use std::io::Cursor;
 
 fn audit(elf: Elf) -> FileAudit {
-    examine(Cursor::new(elf.bytes()), Options { disassemble: true, records: true, ranges: true }).unwrap()
+    examine(Cursor::new(elf.bytes()), AuditOptions { disassemble: true, records: true, ranges: true }).unwrap()
 }
 
 /// One function of these bytes and rows, alone in a file.
