@@ -6,6 +6,8 @@ use fpprof_recording::model::CaptureMode;
 pub(crate) const DEFAULT_STACK_BYTES: u32 = 65_536;
 /// Fewest bytes of stack that make sense: one frame.
 const MIN_STACK_BYTES: u64 = 64;
+/// Smallest size at which a recording goes on in another file: what each begins with has to fit.
+const MIN_FILE_BYTES: u64 = 1 << 20;
 
 /// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it.
 ///
@@ -137,21 +139,28 @@ pub(crate) enum Switch {
     AtBytes(u64),
 }
 
-/// When a recording goes on in another file: a time of a second or more, or a size.
+/// When a recording goes on in another file: a time of a second or more, or a size of 1 MiB or more.
 ///
 /// # Errors
 /// What is wrong.
 pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     let wrong = || format!("`{text}` is neither a time (30s, 10min, 1h, 1d) nor a size (100M)");
-    let unit = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
-    let time = unit.filter_map(|(unit, of_s)| Some((text.strip_suffix(unit)?.parse::<f64>().ok()?, of_s))).next();
-    let Some((number, of_s)) = time else {
-        // Bytes without a unit could as well be seconds.
-        let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
-        return size(text).ok().filter(|&bytes| bytes > 0 && has_unit).map(Switch::AtBytes).ok_or_else(wrong);
-    };
-    let time = std::time::Duration::try_from_secs_f64(number * of_s).map_err(|_error| wrong())?;
-    if time.as_secs() == 0 { Err("a file must last a second or longer".to_owned()) } else { Ok(Switch::After(time)) }
+    let mut units = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
+    let seconds = units.find_map(|(unit, of_s)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * of_s));
+    if let Some(seconds) = seconds {
+        let time = std::time::Duration::try_from_secs_f64(seconds).map_err(|_error| wrong())?;
+        let is_long = time.as_secs() > 0;
+        return is_long
+            .then_some(Switch::After(time))
+            .ok_or_else(|| format!("`{text}` is too short; choose 1s or more"));
+    }
+    // Bytes without a unit could as well be seconds.
+    if !text.ends_with(|last: char| last.is_ascii_alphabetic()) {
+        return Err(wrong());
+    }
+    let bytes = size(text).map_err(|_error| wrong())?;
+    let is_large = bytes >= MIN_FILE_BYTES;
+    is_large.then_some(Switch::AtBytes(bytes)).ok_or_else(|| format!("`{text}` is too small; choose 1M or more"))
 }
 
 /// How a mode is written back.
@@ -208,7 +217,7 @@ mod tests {
         times.into_iter().for_each(|(text, s)| assert_eq!(switch(text), Ok(Switch::After(Duration::from_secs(s)))));
         assert_eq!(switch("100M"), Ok(Switch::AtBytes(100 << 20)));
         assert_eq!(switch("1GiB"), Ok(Switch::AtBytes(1 << 30)));
-        for text in ["", "5", "h", "0s", "0.5s", "-1h", "0M", "1e300h", "10x", "nanh", "M"] {
+        for text in ["", "5", "h", "0s", "0.5s", "-1h", "0M", "1000K", "1e300h", "10x", "nanh", "M"] {
             assert!(switch(text).is_err(), "{text}");
         }
     }

@@ -41,7 +41,7 @@ const DELETED_FILES_KEPT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Modules {
     files: FxHashMap<FileKey, Option<BuildId>>,
-    /// Those of them that nothing leads to any more, whose they are and when that was seen.
+    /// Those of them that were deleted, when that was seen, and whose they are.
     deleted: VecDeque<(Instant, FileKey, u32)>,
     /// Whose the processes are; `None` of those that are left out.
     tables: FxHashMap<u32, Option<u32>>,
@@ -124,7 +124,7 @@ impl Modules {
             mmap.identity.build_id = mmap.identity.build_id.or(*build_id);
             return;
         }
-        self.settle();
+        self.give_back_done();
         let place = Place::of(mmap);
         if !self.shares.files.take(place.user(), 1) {
             self.n_over.files_over += 1;
@@ -154,7 +154,7 @@ impl Modules {
 
     /// Takes note of a process that runs code of no file.
     fn note_table(&mut self, pid: u32) {
-        self.settle();
+        self.give_back_done();
         if self.tables.contains_key(&pid) {
             return;
         }
@@ -201,13 +201,13 @@ impl Modules {
 
     /// Has the saver look for what is gone by now, and for code that was compiled since it looked last.
     pub(crate) fn look(&mut self) {
-        self.settle();
+        self.give_back_done();
         self.forget_deleted(Instant::now());
         self.saver.tell(Job::Look);
     }
 
-    /// Gives back what the saver needs no more.
-    fn settle(&mut self) {
+    /// Gives back what was taken for what the saver does not need any more.
+    fn give_back_done(&mut self) {
         for done in self.saver.done() {
             match done {
                 Done::Table { pid } => {

@@ -28,11 +28,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         return Ok(DONE);
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
-    request.parser = worker::parser()?;
     let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
     if let Some(switch) = args.switch_output {
         return rotation::run(args, request, switch, stop, &mut line);
     }
+    request.parser = worker::parser()?;
     let recorded = if args.output == Path::new("-") {
         let stdout = Patient::stdout(stop).context("writing to stdout")?;
         fpprof_collector::record(&request, stdout, stop, &mut |update| line.hear(update))

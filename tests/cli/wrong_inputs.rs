@@ -34,6 +34,17 @@ fn values_are_checked_before_anything_runs() {
     assert_refused(&run(["record", "--duration", "0", "--", "sh", "-c", &touch]), 2, &["--duration"]);
     assert_refused(&run(["record"]), 2, &["command", "-p", "-a"]);
     assert_refused(&run(["record", "-p", "1", "--", "true"]), 2, &["-p"]);
+    for (options, words) in [
+        (&["--switch-output", "5"][..], &["`5` is neither a time", "30s", "100M"][..]),
+        (&["--switch-output", "1000K"], &["1000K", "1M or more"]),
+        (&["--switch-output", "1h", "--stats"], &["--stats"]),
+        (&["--switch-output", "1h", "-e", "uprobe:/bin/sh:main"], &["probes", "CAP_SYS_ADMIN"]),
+        (&["--switch-output", "1h", "-o", "-"], &["-o"]),
+        (&["--switch-max-files", "2"], &["--switch-output"]),
+    ] {
+        assert_refused(&ran(fpprof().args(["record", "-a"]).args(options)), 2, words);
+    }
+    assert_refused(&run(["record", "--switch-output", "1h", "--", "sh", "-c", &touch]), 2, &["--switch-output", "CMD"]);
     assert_refused(&run(["nonsense"]), 2, &["nonsense"]);
     // A misspelt option is not taken for the command.
     assert_refused(&run(["record", "--freqency=99", "sh", "-c", &touch]), 2, &["--freqency", "similar", "--freq"]);

@@ -103,7 +103,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		head->flags |= SAMPLE_IN_EXEC;
 		return 0;
 	}
-	if (has_let_others_go(task, mm)) {
+	if (has_released_stack(task, mm)) {
 		head->flags |= task->flags & PF_EXITING ? 0 : SAMPLE_IN_EXEC;
 		return 0;
 	}

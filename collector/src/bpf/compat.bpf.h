@@ -51,12 +51,11 @@ static __always_inline bool is_between_programs(struct task_struct *task, struct
 }
 
 /*
- * Whether a task has let others go on that share its address space, and still has that itself: on its way out of a program
- * or out of life the kernel first wakes the parent of a vfork, or who waits for a thread to end, and gives up the address
- * space after (exec_mmap in fs/exec.c, exit_mm in kernel/exit.c, mm_release in kernel/fork.c). What those use by then may
- * be its stack.
+ * Whether others may use the stack of a task that exits or executes a program. In both the kernel wakes the parent of a
+ * vfork and whoever joins the thread (mm_release in kernel/fork.c) before the task gives up the address space (exec_mmap
+ * in fs/exec.c, exit_mm in kernel/exit.c).
  */
-static __always_inline bool has_let_others_go(struct task_struct *task, struct mm_struct *mm)
+static __always_inline bool has_released_stack(struct task_struct *task, struct mm_struct *mm)
 {
 	bool is_leaving = task->flags & PF_EXITING;
 

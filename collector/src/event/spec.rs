@@ -74,7 +74,8 @@ impl EventSpec {
     }
 
     /// Whether it is a probe in a program.
-    pub(crate) fn is_probe(&self) -> bool {
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
         matches!(self.0, Named::Probe { .. })
     }
 

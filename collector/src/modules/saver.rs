@@ -47,14 +47,14 @@ pub(super) enum Job {
     Look,
 }
 
-/// What the saver needs no more.
+/// What the saver does not need any more.
 #[derive(Debug)]
 pub(super) enum Done {
     /// The table of a process that has ended.
     Table { pid: u32 },
     /// The dump of a process that has ended.
     Dump(EndedDump),
-    /// A file that is not where it was.
+    /// A file that is not at its path any more.
     File { identity: FileIdentity, user: u32, was_open: bool, is_deleted: bool },
 }
 
@@ -68,25 +68,25 @@ pub(super) struct WatchedFile {
 }
 
 impl WatchedFile {
-    fn look(&self) -> Whereabouts {
+    fn state(&self) -> FileState {
         if still_at(&self.path, &self.identity, self.opened.as_ref()) {
-            Whereabouts::Here
+            FileState::Present
         } else if self.opened.as_ref().is_none_or(Opened::is_deleted) {
-            Whereabouts::Deleted
+            FileState::Deleted
         } else {
-            Whereabouts::Elsewhere
+            FileState::Elsewhere
         }
     }
 }
 
-/// Where a file is that was mapped.
+/// What became of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whereabouts {
-    /// At its path, as we see it.
-    Here,
-    /// At another path, or in another mount namespace.
+enum FileState {
+    /// It is at its path, as we see it.
+    Present,
+    /// It is at another path, or in another mount namespace.
     Elsewhere,
-    /// At none, as far as can be seen.
+    /// No path leads to it, as far as can be seen.
     Deleted,
 }
 
@@ -220,19 +220,19 @@ impl Work {
 
     fn look_at(&mut self, place: Place, files: &[Arc<WatchedFile>]) {
         let looked_at = files.to_vec();
-        let look = move || looked_at.iter().map(|file| file.look()).collect::<Vec<_>>();
+        let look = move || looked_at.iter().map(|file| file.state()).collect::<Vec<_>>();
         let Some(found) = self.calls.call(place, look) else {
             self.n_silent += files.len() as u64;
             return self.files.extend_from_slice(files);
         };
-        for (file, whereabouts) in files.iter().zip(found) {
-            if whereabouts == Whereabouts::Here {
+        for (file, state) in files.iter().zip(found) {
+            if state == FileState::Present {
                 self.files.push(Arc::clone(file));
                 continue;
             }
             self.save(file);
             let (identity, was_open) = (file.identity, file.opened.is_some());
-            let is_deleted = whereabouts == Whereabouts::Deleted;
+            let is_deleted = state == FileState::Deleted;
             tell(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
         }
     }

@@ -42,7 +42,7 @@ fn deleted_files_make_room() {
         modules.look();
         while modules.shares.open.left(own_uid()) == 1 {
             packed += u64::from(modules.ready().is_some());
-            modules.settle();
+            modules.give_back_done();
             std::thread::yield_now();
         }
     }

@@ -124,10 +124,11 @@ pub(crate) struct Args {
     max_size: Option<u64>,
     /// Continue in a new file each TIME (30s, 10min, 1h, 1d) or SIZE (100M): FILE.20261125T103000Z, with the time in UTC
     ///
-    /// With -a and -G. Each file is a recording of its own. Between two, nothing is sampled for some tenths of a second.
+    /// With -a and -G, and not with --stats or probes. Each file is a recording of its own. Between two files, nothing is
+    /// sampled for some tenths of a second.
     #[arg(
         long, value_name = "TIME|SIZE", value_parser = values::switch,
-        conflicts_with_all = ["max_size", "pid", "tid", "command"], help_heading = OUTPUT
+        conflicts_with_all = ["max_size", "pid", "tid", "command", "stats"], help_heading = OUTPUT
     )]
     pub(super) switch_output: Option<values::Switch>,
     /// With --switch-output: keep the newest N complete files of this recording, and remove the others
@@ -220,6 +221,10 @@ impl Args {
                 return Err(usage("nothing to record: give a command after `--`, or -p PID, -t TID, -G CGROUP, or -a"));
             }
         };
+        if self.switch_output.is_some() && self.event.as_ref().is_some_and(EventSpec::is_probe) {
+            // The second file would need what is dropped when the first one begins.
+            return Err(usage("--switch-output cannot be used with probes, which need CAP_SYS_ADMIN for each file"));
+        }
         if self.switch_output.is_some() && self.output == Path::new("-") {
             return Err(usage("--switch-output writes files: pass their name with -o"));
         }

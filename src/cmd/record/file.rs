@@ -23,7 +23,7 @@ pub(super) fn record_file(
     fpprof_collector::record(request, file, stop, update).inspect_err(|_error| undo.undo())
 }
 
-/// Nothing was recorded: the shell's exit statuses for commands that do not start.
+/// Says why nothing was recorded. Gives the exit status, which for a command that did not start is that of a shell.
 pub(super) fn refused(error: Error) -> u8 {
     let status = error.exit_status();
     say(&format!("fpprof: {}", told(&error.into())));
@@ -65,7 +65,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
     Ok(status)
 }
 
-/// An empty profile must not look like a good one.
+/// Says why there may be no samples: an empty profile must not look like a good one.
 pub(super) fn say_no_samples(args: &Args, reason: EndReason) {
     say(if reason == EndReason::MaxSize {
         "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"

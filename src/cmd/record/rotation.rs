@@ -7,6 +7,7 @@ use crate::exit::{DONE, FAILED, told};
 use crate::output::{remove_recording, say};
 use crate::progress::Line;
 use crate::values::Switch;
+use crate::worker;
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
 use fpprof_recording::model::EndReason;
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// So often a file is tried that cannot be made.
+/// Time between attempts to create a file.
 const TRY_AGAIN_MS: u16 = 1000;
 
 /// Records into one file after the other until the time is over, the target has ended or `stop` is set.
@@ -36,7 +37,7 @@ pub(super) fn run(
     let ends = args.duration.map(|duration| Instant::now() + duration);
     let mut files = Files { path: &args.output, most: args.switch_max_files, complete: VecDeque::new() };
     let (mut status, mut samples) = (DONE, 0_u64);
-    let (mut has_fallen_back, mut is_without_file) = (false, false);
+    let (mut has_fallen_back, mut is_waiting) = (false, false);
     let is_over = || stop.signal().is_some() || ends.is_some_and(|ends| ends <= Instant::now());
     loop {
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
@@ -44,6 +45,8 @@ pub(super) fn run(
             Switch::After(time) => (Some(left.map_or(time, |left| left.min(time))), None),
             Switch::AtBytes(bytes) => (left, Some(bytes)),
         };
+        // Its counts and CPU time are those of one recording.
+        request.parser = worker::parser()?;
         let file = files.next(Timestamp::now());
         let recorded = record_file(&request, &file, stop, &mut |update| match update {
             // It is the same for all files.
@@ -55,11 +58,11 @@ pub(super) fn run(
             Ok(outcome) => outcome,
             // It was removed between two files.
             Err(Error::NoSuchCgroup { .. }) if !files.complete.is_empty() => break,
-            // The disk may be full, or away for a while.
+            // The disk may be full or unmounted for a while.
             Err(error @ Error::Recording(_)) if !files.complete.is_empty() => {
                 status = FAILED;
-                if !std::mem::replace(&mut is_without_file, true) {
-                    say(&format!("fpprof: {}; nothing is recorded until there is a file", told(&error.into())));
+                if !std::mem::replace(&mut is_waiting, true) {
+                    say(&format!("fpprof: {}; not recording, trying again every second", told(&error.into())));
                 }
                 pause(stop)?;
                 if is_over() {
@@ -69,10 +72,14 @@ pub(super) fn run(
             }
             Err(error) => return Ok(refused(error)),
         };
-        is_without_file = false;
+        is_waiting = false;
         samples = samples.saturating_add(outcome.samples);
-        status = status.max(said(args, &outcome, &file)?);
-        files.complete(file);
+        status = status.max(close(args, &outcome, &file)?);
+        files.add(file);
+        if outcome.samples == 0 && outcome.end.reason == EndReason::MaxSize {
+            say("fpprof: no samples: a file reached --switch-output before the first sample; pass a larger size");
+            return Ok(FAILED);
+        }
         let is_target_gone = outcome.end.reason == EndReason::TargetsGone;
         if is_target_gone || is_over() {
             break;
@@ -85,7 +92,7 @@ pub(super) fn run(
     Ok(status)
 }
 
-/// Until a file is tried again, or the recording is to end.
+/// Waits until it is time to try again, or the recording is to end.
 fn pause(stop: &StopFlag) -> anyhow::Result<()> {
     let flag = PollFd::new(stop.as_fd(), PollFlags::POLLIN);
     match poll(&mut [flag], TRY_AGAIN_MS) {
@@ -96,7 +103,7 @@ fn pause(stop: &StopFlag) -> anyhow::Result<()> {
 }
 
 /// Says how a file closed, and gives its exit status. One without samples is no failure: others may have some.
-fn said(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
+fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if outcome.samples > 0 || matches!(outcome.end.reason, EndReason::WriteFailed(_)) {
         return closed(args, outcome, file);
     }
@@ -116,22 +123,22 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The path of the file that begins now: the time, in UTC, and a number where that of the file before is the same.
+    /// The path of the file that begins now, with the time in UTC, and with a number if there is a file of that time.
     fn next(&self, now: Timestamp) -> PathBuf {
         let mut name = OsString::from(self.path);
         name.push(now.strftime(".%Y%m%dT%H%M%SZ").to_string());
-        let plain = PathBuf::from(&name);
-        let numbered = (2_u64..).map(|n| {
-            let mut name = name.clone();
-            name.push(format!("-{n}"));
-            PathBuf::from(name)
-        });
-        let mut names = std::iter::once(plain).chain(numbered);
-        names.find(|name| !self.complete.contains(name) && !name.exists()).unwrap_or_default()
+        let (mut path, mut n) = (PathBuf::from(&name), 1_u64);
+        while self.complete.contains(&path) || path.exists() {
+            n += 1;
+            let mut numbered = name.clone();
+            numbered.push(format!("-{n}"));
+            path = PathBuf::from(numbered);
+        }
+        path
     }
 
     /// Takes note of a file that is complete, and removes the oldest if they are too many.
-    fn complete(&mut self, file: PathBuf) {
+    fn add(&mut self, file: PathBuf) {
         self.complete.push_back(file);
         while self.most.is_some_and(|most| self.complete.len() > most.get())
             && let Some(oldest) = self.complete.pop_front()
