@@ -9,6 +9,7 @@ use crate::filter::Filter;
 use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots, wanted};
 use crate::folded::Folded;
 use crate::hottest::hottest;
+use crate::listed::Listed;
 use crate::modules::Resolver;
 use crate::quality::QualityCounter;
 use crate::replay::{Collect, Recorded, Replay, Seen};
@@ -101,16 +102,18 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let replay = recorded.replay(&modules, strategies, options.unwinding);
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
+    let listed = &Listed::read(recording, &recorded)?;
     let replayed = replay.run(recording, options.n_threads, || Collected {
+        listed,
         totals: Totals::new(meta),
         folder: Folder::default(),
-        quality: QualityCounter::new(strategies.len()),
+        quality: QualityCounter::new(strategies.len(), listed),
         agreement: AgreementCounter::new(strategies),
         chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),
-        pairs: options.page.then(|| PairCounter::new(pair)),
-        over_time: options.page.then(|| OverTimeCounter::new(pair, meta.start_ns)),
+        pairs: options.page.then(|| PairCounter::new(pair, listed)),
+        over_time: options.page.then(|| OverTimeCounter::new(pair, meta.start_ns, listed)),
     })?;
-    let Collected { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
+    let Collected { listed: _, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
 
     check_filter(selection, totals.shown, timeline)?;
     let symbols = symbolizer(&folder, &replay, meta, options);
@@ -125,7 +128,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.strategies = quality.total(&names);
     summary.no_call_before = (0..).zip(&names).map(|(n, name)| (name.clone(), without_call.samples(n))).collect();
     summary.no_call_before.retain(|_, samples| *samples > 0);
-    summary.processes = quality.processes(&names, timeline);
+    summary.processes = quality.processes(&names);
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
     summary.warnings.extend(modules.warnings());
     summary.warnings.extend(symbols.warnings().iter().cloned());
@@ -135,11 +138,13 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
+    // What a page shows takes as much again.
+    drop((folder, quality, agreement));
     let mut detail = None;
     if let Some((pairs, over_time)) = pairs.zip(over_time) {
         let mut recorded = Vec::new();
         recording.gaps(|gap| recorded.extend(selection.has(gap.event).then_some(*gap)))?;
-        let (stacks, processes) = paired_stacks(&pairs, &labels, timeline, &names, pair);
+        let (stacks, processes) = paired_stacks(&pairs, &labels, listed, &names, pair);
         let (lost, end_ns) = lost_in_the_end(recording, &totals, selection);
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
         detail = Some(detail::Details { stacks, over_time: over_time.over_time(&around) });
@@ -149,22 +154,23 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
 
 /// What an analysis makes of the samples.
 struct Collected<'a> {
+    listed: &'a Listed<'a>,
     totals: Totals,
     folder: Folder,
-    quality: QualityCounter,
+    quality: QualityCounter<'a>,
     agreement: AgreementCounter,
     /// Where the strategy `dwarf` was asked for.
     chunk_sizes: Option<ChunkSizeCounter<'a>>,
     /// Where a page was asked for.
-    pairs: Option<PairCounter>,
-    over_time: Option<OverTimeCounter>,
+    pairs: Option<PairCounter<'a>>,
+    over_time: Option<OverTimeCounter<'a>>,
 }
 
 impl Collect for Collected<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let Self { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = self;
+        let Self { listed, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = self;
         totals.add(seen);
-        folder.add(seen);
+        folder.add_of(listed.pid(seen), seen);
         quality.add(seen);
         agreement.add(seen);
         chunk_sizes.add(seen);
@@ -182,7 +188,7 @@ impl Collect for Collected<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        let Self { totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = other;
+        let Self { listed: _, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = other;
         self.totals.merge(totals);
         self.folder.merge(folder);
         self.quality.merge(quality);

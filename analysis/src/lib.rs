@@ -33,7 +33,7 @@ pub mod import;
 pub mod modules;
 pub mod oracle;
 pub mod overhead;
-pub mod quality;
+mod quality;
 pub mod replay;
 mod shown_frame;
 pub mod spread;
@@ -46,6 +46,7 @@ pub mod totals;
 mod abbreviations;
 mod analyse;
 mod error;
+mod listed;
 mod summarise;
 #[cfg(test)]
 mod test_support;

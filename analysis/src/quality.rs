@@ -1,58 +1,32 @@
 //! How the stacks of each strategy ended, by process.
 
 use crate::accuracy::needed_bytes;
-use crate::address_space::{Place, ProcessIx, Timeline};
-use crate::fold::shown_comm;
+use crate::listed::{Listed, MAX_LISTED, OTHERS, Who};
 use crate::replay::{Collect, Seen};
 use crate::spread::{Histogram, Spread, count, merge};
 use crate::summary::{ProcessSummary, Quality};
 use fpprof_recording::model::Sample;
 use fpprof_unwind::{StackRef, StopReason};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Processes listed one by one; the others of a name are one. The same of names.
-const MAX_LISTED: usize = 1000;
-
-/// Name of all whose names are not listed.
-const OTHERS: &str = "[others]";
-
-/// Stacks of a process that are kept as they ended, before they are counted: most processes of a machine that starts many
-/// have a few, which take less so than the counts.
-const MAX_ENDS: usize = 64;
-
 /// Counts ends of stacks.
 #[derive(Debug)]
-pub struct QualityCounter {
+pub(crate) struct QualityCounter<'a> {
     n_strategies: usize,
-    /// Samples of threads that no event named are told apart by pid.
-    processes: FxHashMap<Who, Process>,
+    listed: &'a Listed<'a>,
+    processes: FxHashMap<Who, Processes>,
 }
 
-/// Stacks of a process.
+/// Stacks of a process, or of all those of a name that are not listed one by one.
 #[derive(Debug, Default)]
-struct Process {
+struct Processes {
     samples: u64,
-    ends: Vec<StackEnd>,
-    /// By number of the strategy, without those above.
+    /// By number of the strategy.
     counts: Vec<Counts>,
-}
-
-/// How a stack ended.
-#[derive(Debug, Clone, Copy)]
-struct StackEnd {
-    strategy: u32,
-    stop: StopReason,
-    is_suspect: bool,
-    n_frames: u32,
-    needed_bytes: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Who {
-    Process(ProcessIx),
-    Unnamed(u32),
+    /// The processes, where these are all of a name.
+    members: FxHashSet<Who>,
 }
 
 #[derive(Debug, Default)]
@@ -66,61 +40,28 @@ struct Counts {
     needed_bytes: Histogram,
 }
 
-impl StackEnd {
-    fn new(strategy: u32, sample: &Sample, stack: &StackRef<'_>) -> Self {
-        Self {
-            strategy,
-            stop: stack.stop,
-            is_suspect: stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect),
-            n_frames: u32::try_from(stack.frames.len()).unwrap_or(u32::MAX),
-            needed_bytes: needed_bytes(sample, *stack).filter(|_| !stack.frames.is_empty()),
-        }
-    }
-}
-
-impl Process {
-    fn add(&mut self, end: StackEnd, n_strategies: usize) {
-        self.ends.push(end);
-        if self.ends.len() >= MAX_ENDS {
-            self.counts.resize_with(n_strategies, Counts::default);
-            self.ends.drain(..).for_each(|end| add(&mut self.counts, &end));
-        }
-    }
-
-    fn merge(&mut self, other: Self, n_strategies: usize) {
+impl Processes {
+    fn merge(&mut self, other: &Self) {
         self.samples = self.samples.saturating_add(other.samples);
-        if !other.counts.is_empty() {
-            self.counts.resize_with(n_strategies, Counts::default);
-            self.counts.iter_mut().zip(&other.counts).for_each(|(counts, other)| counts.merge(other));
-        }
-        other.ends.into_iter().for_each(|end| self.add(end, n_strategies));
-    }
-
-    /// Adds its stacks to those counted by number of the strategy.
-    fn add_to(&self, counts: &mut [Counts]) {
-        counts.iter_mut().zip(&self.counts).for_each(|(counts, own)| counts.merge(own));
-        self.ends.iter().for_each(|end| add(counts, end));
-    }
-}
-
-fn add(counts: &mut [Counts], end: &StackEnd) {
-    if let Some(counts) = counts.get_mut(end.strategy as usize) {
-        counts.add(end);
+        self.counts.resize_with(other.counts.len(), Counts::default);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(counts, other)| counts.merge(other));
+        self.members.extend(&other.members);
     }
 }
 
 impl Counts {
-    fn add(&mut self, end: &StackEnd) {
-        *self.stops.entry(end.stop).or_default() += 1;
-        if matches!(end.stop, StopReason::NoStack(_)) {
+    fn add(&mut self, sample: &Sample, stack: StackRef<'_>) {
+        *self.stops.entry(stack.stop).or_default() += 1;
+        if matches!(stack.stop, StopReason::NoStack(_)) {
             return;
         }
-        count(&mut self.depths, end.n_frames.into());
-        if let Some(needed) = end.needed_bytes {
+        let n_frames = stack.frames.len() as u64;
+        count(&mut self.depths, n_frames);
+        if let Some(needed) = needed_bytes(sample, stack).filter(|_| n_frames > 0) {
             count(&mut self.needed_bytes, needed);
         }
-        self.frames = self.frames.saturating_add(end.n_frames.into());
-        self.leaf_skip_suspects += u64::from(end.is_suspect);
+        self.frames = self.frames.saturating_add(n_frames);
+        self.leaf_skip_suspects += u64::from(stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect));
     }
 
     fn merge(&mut self, other: &Self) {
@@ -158,98 +99,80 @@ impl Counts {
     }
 }
 
-impl Collect for QualityCounter {
+impl Collect for QualityCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let process = self.processes.entry(who(seen.place, seen.sample.pid)).or_default();
-        process.samples = process.samples.saturating_add(1);
-        for (strategy, stack) in (0..).zip(seen.stacks) {
-            process.add(StackEnd::new(strategy, seen.sample, stack), self.n_strategies);
+        let who = self.listed.who(seen);
+        let processes = self.processes.entry(who).or_default();
+        processes.samples = processes.samples.saturating_add(1);
+        processes.counts.resize_with(self.n_strategies, Counts::default);
+        for (counts, stack) in processes.counts.iter_mut().zip(seen.stacks) {
+            counts.add(seen.sample, *stack);
+        }
+        if let Who::Others(_) = who {
+            processes.members.insert(Who::of(seen));
         }
     }
 
     fn merge(&mut self, other: Self) {
-        for (who, process) in other.processes {
-            self.processes.entry(who).or_default().merge(process, self.n_strategies);
+        for (who, processes) in other.processes {
+            self.processes.entry(who).or_default().merge(&processes);
         }
     }
 }
 
-impl QualityCounter {
+impl<'a> QualityCounter<'a> {
     /// Of so many strategies.
     #[must_use]
-    pub fn new(n_strategies: usize) -> Self {
-        Self { n_strategies, processes: FxHashMap::default() }
+    pub(crate) fn new(n_strategies: usize, listed: &'a Listed<'a>) -> Self {
+        Self { n_strategies, listed, processes: FxHashMap::default() }
     }
 
     /// Quality over all processes, by the names of the strategies in their order.
     #[must_use]
-    pub fn total(&self, strategies: &[String]) -> BTreeMap<String, Quality> {
-        self.quality(self.processes.values(), strategies)
+    pub(crate) fn total(&self, strategies: &[String]) -> BTreeMap<String, Quality> {
+        let mut total = Processes::default();
+        self.processes.values().for_each(|processes| total.merge(processes));
+        self.quality(&total, strategies)
     }
 
-    /// Quality of each process, most samples first, and behind them of all others by name.
+    /// Quality of each process, most samples first, and behind them of all others by name; those of the last names are one.
     #[must_use]
-    pub fn processes(&self, strategies: &[String], timeline: &Timeline) -> Vec<ProcessSummary> {
-        let mut all: Vec<(Who, &Process)> = self.processes.iter().map(|(&who, process)| (who, process)).collect();
-        all.sort_unstable_by_key(|&(who, process)| (Reverse(process.samples), who));
-        let (listed, others) = all.split_at(all.len().min(MAX_LISTED));
-        let summary = |(pid, comm), processes: &[&Process], n| ProcessSummary {
+    pub(crate) fn processes(&self, strategies: &[String]) -> Vec<ProcessSummary> {
+        let mut listed: Vec<(Who, &Processes)> = Vec::new();
+        let mut by_name: BTreeMap<String, Processes> = BTreeMap::new();
+        for (&who, processes) in &self.processes {
+            match who {
+                // Names of other bytes may be shown alike.
+                Who::Others(_) => by_name.entry(self.listed.name(who).1).or_default().merge(processes),
+                _ => listed.push((who, processes)),
+            }
+        }
+        listed.sort_unstable_by_key(|&(who, process)| (Reverse(process.samples), who));
+        let mut rest = by_name.remove(OTHERS).unwrap_or_default();
+        let mut names: Vec<(String, Processes)> = by_name.into_iter().collect();
+        names.sort_by_key(|(_, processes)| Reverse(processes.samples));
+        names.drain(names.len().min(MAX_LISTED)..).for_each(|(_, processes)| rest.merge(&processes));
+        if rest.samples > 0 {
+            names.push((OTHERS.to_owned(), rest));
+        }
+        let summary = |(pid, comm), own: &Processes, n| ProcessSummary {
             pid,
             comm,
             processes: n,
-            samples: samples(processes),
-            strategies: self.quality(processes.iter().copied(), strategies),
+            samples: own.samples,
+            strategies: self.quality(own, strategies),
         };
-        let listed = listed.iter().map(|&(who, process)| summary(name(who, timeline), &[process], None));
-        let others = by_name(others, |who| name(who, timeline).1);
-        let others = others
-            .into_iter()
-            .map(|(comm, processes)| summary((0, comm), &processes, u64::try_from(processes.len()).ok()));
+        let listed = listed.iter().map(|&(who, process)| summary(self.listed.name(who), process, None));
+        let others =
+            names.into_iter().map(|(comm, own)| summary((0, comm), &own, u64::try_from(own.members.len()).ok()));
         listed.chain(others).collect()
     }
 
-    fn quality<'a>(
-        &self,
-        processes: impl Iterator<Item = &'a Process>,
-        strategies: &[String],
-    ) -> BTreeMap<String, Quality> {
-        let mut counts: Vec<Counts> = Vec::new();
-        counts.resize_with(self.n_strategies, Counts::default);
-        processes.for_each(|process| process.add_to(&mut counts));
-        strategies.iter().cloned().zip(counts.iter().map(Counts::quality)).collect()
+    fn quality(&self, own: &Processes, strategies: &[String]) -> BTreeMap<String, Quality> {
+        let none = Counts::default();
+        let counts = own.counts.iter().chain(std::iter::repeat(&none)).take(self.n_strategies);
+        strategies.iter().cloned().zip(counts.map(Counts::quality)).collect()
     }
-}
-
-/// Processes together that have one name, most samples first; those of the last names are one.
-fn by_name<'a>(processes: &[(Who, &'a Process)], name: impl Fn(Who) -> String) -> Vec<(String, Vec<&'a Process>)> {
-    let mut by_name: BTreeMap<String, Vec<&Process>> = BTreeMap::new();
-    for &(who, process) in processes {
-        by_name.entry(name(who)).or_default().push(process);
-    }
-    let mut names: Vec<(String, Vec<&Process>)> = by_name.into_iter().collect();
-    names.sort_by_key(|(_, processes)| Reverse(samples(processes)));
-    let rest: Vec<&Process> = names.drain(names.len().min(MAX_LISTED)..).flat_map(|(_, processes)| processes).collect();
-    if !rest.is_empty() {
-        names.push((OTHERS.to_owned(), rest));
-    }
-    names
-}
-
-fn samples(processes: &[&Process]) -> u64 {
-    processes.iter().fold(0, |sum, process| process.samples.saturating_add(sum))
-}
-
-/// Number and name of a process.
-fn name(who: Who, timeline: &Timeline) -> (u32, String) {
-    let (pid, comm) = match who {
-        Who::Process(process) => (timeline.pid(process), timeline.last_comm(process)),
-        Who::Unnamed(pid) => (pid, timeline.place(pid, pid, u64::MAX).comm),
-    };
-    (pid, shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid))
-}
-
-fn who(place: Place, pid: u32) -> Who {
-    place.process.map_or(Who::Unnamed(pid), Who::Process)
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ fn table<'a>(view: &View, rows: &[(Key, Count)]) -> Table<'a> {
             Cell::from(format!("{:>7}", percent(count.total, samples))),
         ];
         if view.by_process {
-            cells.push(Cell::from(format!("{} {}", key.pid, shown(&key.comm))));
+            // All others of a name are one, without a number.
+            let pid = if key.pid == 0 { String::new() } else { format!("{} ", key.pid) };
+            cells.push(Cell::from(format!("{pid}{}", shown(&key.comm))));
         }
         cells.push(Cell::from(shown(&key.name).into_owned()));
         cells.push(Cell::from(shown(&key.module).into_owned()));

@@ -5,7 +5,8 @@
 //! of the analysis nest, and their sum does not depend on the order of samples.
 
 use super::model::{Gap, OverTime, Slice};
-use super::pairs::{PairIndex, Who};
+use super::pairs::PairIndex;
+use crate::listed::{Listed, Who};
 use crate::replay::{Collect, Seen};
 use fpprof_recording::model::{self, LossCause};
 use fpprof_unwind::{StackRef, StopReason};
@@ -32,7 +33,8 @@ pub(crate) struct Around<'a> {
 
 /// Counts samples by time.
 #[derive(Debug)]
-pub(crate) struct OverTimeCounter {
+pub(crate) struct OverTimeCounter<'a> {
+    listed: &'a Listed<'a>,
     pair: PairIndex,
     start_ns: u64,
     shift: u32,
@@ -55,10 +57,11 @@ impl Counters {
     }
 }
 
-impl OverTimeCounter {
+impl<'a> OverTimeCounter<'a> {
     /// A counter for a recording that began then.
-    pub(crate) fn new(pair: PairIndex, start_ns: u64) -> Self {
+    pub(crate) fn new(pair: PairIndex, start_ns: u64, listed: &'a Listed<'a>) -> Self {
         Self {
+            listed,
             pair,
             start_ns,
             shift: FIRST_SHIFT,
@@ -166,7 +169,7 @@ impl OverTimeCounter {
     }
 }
 
-impl Collect for OverTimeCounter {
+impl Collect for OverTimeCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
         let sample = seen.sample;
         self.last_ns = self.last_ns.max(sample.time_ns);
@@ -178,7 +181,7 @@ impl Collect for OverTimeCounter {
         };
         let other = self.pair.other.and_then(|other| seen.stacks.get(other));
         let counts = [end(seen.stacks.get(self.pair.reference)), end(other)];
-        add(self.counts.entry((number, Who::of(seen))).or_default(), &counts);
+        add(self.counts.entry((number, self.listed.who(seen))).or_default(), &counts);
         let moment = (sample.time_ns, sample.cpu_lost);
         let counters = Counters { first: moment, last: moment };
         self.cpus.entry((number, sample.cpu)).and_modify(|own| own.merge(counters)).or_insert(counters);

@@ -2,9 +2,10 @@
 
 use super::Mark;
 use crate::accuracy::{Comparison, Relation, same_frames};
-use crate::address_space::{CommIx, ProcessIx};
+use crate::address_space::CommIx;
 use crate::fold::{Interned, Where, locate, origin};
 use crate::folded::Origin;
+use crate::listed::{Listed, Who};
 use crate::replay::{Collect, Seen};
 use crate::strategy::Strategy;
 use fpprof_unwind::{Frame, StackRef, StopReason};
@@ -37,20 +38,6 @@ pub(crate) fn pair_of(strategies: &[Strategy]) -> PairIndex {
     PairIndex { reference, other }
 }
 
-/// A process, or a pid that no event named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Who {
-    Process(ProcessIx),
-    Unnamed(u32),
-}
-
-impl Who {
-    /// Whose sample it is.
-    pub(crate) fn of(seen: &Seen<'_>) -> Self {
-        seen.place.process.map_or(Self::Unnamed(seen.sample.pid), Self::Process)
-    }
-}
-
 /// A frame and whether the other strategy has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Marked {
@@ -79,17 +66,18 @@ pub(super) struct Side {
 
 /// Counts equal pairs of stacks.
 #[derive(Debug)]
-pub(crate) struct PairCounter {
+pub(crate) struct PairCounter<'a> {
+    listed: &'a Listed<'a>,
     pair: PairIndex,
     pub(super) frames: Interned<Marked>,
     pub(super) stacks: FxHashMap<Box<[u32]>, u32>,
     pub(super) counts: FxHashMap<PairKey, u64>,
 }
 
-impl PairCounter {
+impl<'a> PairCounter<'a> {
     /// A counter for two of the replayed strategies.
-    pub(crate) fn new(pair: PairIndex) -> Self {
-        Self { pair, frames: Interned::default(), stacks: FxHashMap::default(), counts: FxHashMap::default() }
+    pub(crate) fn new(pair: PairIndex, listed: &'a Listed<'a>) -> Self {
+        Self { listed, pair, frames: Interned::default(), stacks: FxHashMap::default(), counts: FxHashMap::default() }
     }
 
     fn push_kernel(&mut self, frames: &mut Vec<u32>, chain: &[u64]) {
@@ -122,14 +110,16 @@ impl PairCounter {
     }
 }
 
-impl Collect for PairCounter {
+impl Collect for PairCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
         let Some(&reference) = seen.stacks.get(self.pair.reference) else { return };
         let other = self.pair.other.and_then(|other| seen.stacks.get(other)).copied();
         let (relation, marks) = other.map_or_else(Default::default, |other| compare(reference, other));
+        let who = self.listed.who(seen);
         let key = PairKey {
-            who: Who::of(seen),
-            tid: seen.sample.tid,
+            who,
+            // Threads of what is one of many are not told apart.
+            tid: if matches!(who, Who::Others(_)) { 0 } else { seen.sample.tid },
             comm: seen.place.comm,
             reference: self.side(seen, reference, &marks.reference),
             other: other.map(|other| self.side(seen, other, &marks.other)),

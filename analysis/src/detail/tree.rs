@@ -2,11 +2,12 @@
 
 use super::Mark;
 use super::model::{Node, NodeKind, PairRow, PairedStacks, Process, Thread};
-use super::pairs::{PairCounter, PairIndex, PairKey, Side, Who};
+use super::pairs::{PairCounter, PairIndex, PairKey, Side};
 use crate::accuracy::Relation;
 use crate::address_space::Timeline;
 use crate::fold::{Labels, is_unnamed, root_name, shown_comm};
 use crate::folded::{Origin, marker};
+use crate::listed::{Listed, Who};
 use fpprof_unwind::StopReason;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -34,29 +35,26 @@ struct Shown {
     relation: Option<Relation>,
 }
 
-/// Processes told apart; the others of a name are one, without its threads.
-const MAX_PROCESSES: usize = 1000;
-
 /// The stacks that were counted, with names, and the indices of their processes in [`PairedStacks::processes`].
 ///
 /// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
 /// however the samples were read.
 pub(crate) fn paired_stacks(
-    counter: &PairCounter,
+    counter: &PairCounter<'_>,
     labels: &Labels,
-    timeline: &Timeline,
+    listed: &Listed<'_>,
     names: &[String],
     pair: PairIndex,
 ) -> (PairedStacks, FxHashMap<Who, u32>) {
-    let (numbers, processes) = processes(counter, timeline);
+    let (numbers, processes) = processes(counter, listed);
     let mut cells = Cells::new(counter, labels);
     let mut shown: BTreeMap<Shown, u64> = BTreeMap::new();
     for (key, &n) in &counter.counts {
         let process = numbers.get(&key.who).copied().unwrap_or(0);
         let row = Shown {
             process,
-            tid: if process as usize >= MAX_PROCESSES { 0 } else { key.tid },
-            comm: thread_comm(key, timeline),
+            tid: key.tid,
+            comm: thread_comm(key, listed.timeline()),
             reference: (cells.of(key.reference), key.reference.end),
             other: key.other.map(|side| (cells.of(side), side.end)),
             relation: key.relation,
@@ -83,35 +81,19 @@ fn thread_comm(key: &PairKey, timeline: &Timeline) -> String {
 }
 
 /// Most samples first, and behind them all others by name.
-fn processes(counter: &PairCounter, timeline: &Timeline) -> (FxHashMap<Who, u32>, Vec<Process>) {
+fn processes(counter: &PairCounter<'_>, listed: &Listed<'_>) -> (FxHashMap<Who, u32>, Vec<Process>) {
     let mut samples: BTreeMap<Who, u64> = BTreeMap::new();
     for (key, &n) in &counter.counts {
         let total = samples.entry(key.who).or_default();
         *total = total.saturating_add(n);
     }
     let mut all: Vec<(Who, u64)> = samples.into_iter().collect();
-    all.sort_by_key(|&(_, samples)| std::cmp::Reverse(samples));
+    all.sort_by_key(|&(who, samples)| (matches!(who, Who::Others(_)), std::cmp::Reverse(samples)));
     let mut numbers: FxHashMap<Who, u32> = FxHashMap::default();
     let mut processes: Vec<Process> = Vec::new();
-    let mut by_name: BTreeMap<String, u32> = BTreeMap::new();
-    for (who, samples) in all {
-        let (pid, comm) = match who {
-            Who::Process(process) => (timeline.pid(process), timeline.last_comm(process)),
-            Who::Unnamed(pid) => (pid, timeline.place(pid, pid, u64::MAX).comm),
-        };
-        let comm = shown_comm(comm.map_or(&[], |comm| timeline.comm(comm)), pid);
-        let known = by_name.get(&comm).copied();
-        if let Some(others) = known.and_then(|known| processes.get_mut(known as usize)) {
-            others.samples = others.samples.saturating_add(samples);
-            numbers.extend(known.map(|known| (who, known)));
-            continue;
-        }
-        let is_listed = processes.len() < MAX_PROCESSES;
-        let number = u32::try_from(processes.len()).unwrap_or(u32::MAX);
-        if !is_listed {
-            by_name.insert(comm.clone(), number);
-        }
-        processes.push(Process { pid: if is_listed { pid } else { 0 }, comm, samples });
+    for (number, (who, samples)) in (0..).zip(all) {
+        let (pid, comm) = listed.name(who);
+        processes.push(Process { pid, comm, samples });
         numbers.insert(who, number);
     }
     (numbers, processes)
@@ -119,14 +101,14 @@ fn processes(counter: &PairCounter, timeline: &Timeline) -> (FxHashMap<Who, u32>
 
 /// Lists of frames as they are shown, root first, made once each.
 struct Cells<'a> {
-    counter: &'a PairCounter,
+    counter: &'a PairCounter<'a>,
     labels: &'a Labels,
     lists: Vec<&'a [u32]>,
     made: FxHashMap<(u32, Option<&'static str>), Rc<[Cell]>>,
 }
 
 impl<'a> Cells<'a> {
-    fn new(counter: &'a PairCounter, labels: &'a Labels) -> Self {
+    fn new(counter: &'a PairCounter<'a>, labels: &'a Labels) -> Self {
         let mut lists: Vec<&[u32]> = vec![&[]; counter.stacks.len()];
         for (frames, &number) in &counter.stacks {
             if let Some(slot) = lists.get_mut(number as usize) {

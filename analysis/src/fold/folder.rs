@@ -92,8 +92,9 @@ impl Folder {
     }
 }
 
-impl Collect for Folder {
-    fn add(&mut self, seen: &Seen<'_>) {
+impl Folder {
+    /// Takes a sample in as one of the process of that number.
+    pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) {
         let one = Amount { samples: 1, weight: seen.sample.weight };
         self.current.clear();
         self.push_kernel(&seen.sample.kernel);
@@ -104,9 +105,15 @@ impl Collect for Folder {
                 let number = self.recent.number(frame, seen.space, seen.sample.time_ns, |key| self.frames.number(key));
                 self.current.push(number);
             }
-            let (pid, comm, stop) = (seen.sample.pid, seen.place.comm, stack.stop);
+            let (comm, stop) = (seen.place.comm, stack.stop);
             self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, one);
         }
+    }
+}
+
+impl Collect for Folder {
+    fn add(&mut self, seen: &Seen<'_>) {
+        self.add_of(seen.sample.pid, seen);
     }
 
     fn merge(&mut self, other: Self) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::address_space::Timeline;
 use crate::replay::PlacedSpace;
 use fpprof_recording::model::{Comm, Sideband};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Space};
@@ -6,22 +7,23 @@ use std::sync::Arc;
 
 const STOPS: [StopReason; 2] = [StopReason::Complete(Root::Start), StopReason::Broken(BrokenReason::RaNotExec)];
 
-/// Samples of many processes, each of `pid % 7 + 1`; the tenth process has more than are kept as they ended.
+/// Samples of many processes, each of `pid % 7 + 1`; the tenth process has more.
 fn samples_of(n_processes: u32) -> impl Iterator<Item = (u32, usize)> {
     (1..=n_processes).flat_map(|pid| {
-        let n = if pid == 10 { MAX_ENDS * 3 } else { pid as usize % 7 + 1 };
+        let n = if pid == 10 { 200 } else { pid as usize % 7 + 1 };
         (0..n).map(move |number| (pid, number))
     })
 }
 
-fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, timeline: &Timeline) -> QualityCounter {
+fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, listed: &'a Listed<'a>) -> QualityCounter<'a> {
     let nothing = PlacedSpace {
         space: Space::new(0, Vec::new()),
         modules: Vec::new(),
         compiled_by: None,
         jit_codes: Arc::default(),
     };
-    let mut counter = QualityCounter::new(2);
+    let mut counter = QualityCounter::new(2, listed);
+    let timeline = listed.timeline();
     for &(pid, number) in samples {
         let flags = FrameFlags { leaf_skip_suspect: number.is_multiple_of(5), ..FrameFlags::default() };
         let frames = vec![Frame { address: 1, cfa: 8, source: FrameSource::Cfi, flags }; number % 11 + 1];
@@ -38,16 +40,22 @@ fn counted<'a>(samples: impl Iterator<Item = &'a (u32, usize)>, timeline: &Timel
 #[test]
 fn many_processes_are_merged_by_name() {
     let names = ["a", "b", "c"];
+    // The second thousands have each its own name, the last none.
     let named = |pid: u32| {
-        let comm = names[pid as usize % 3].into();
+        let comm = if pid < 3500 { names[pid as usize % 3].into() } else { format!("own {pid}").into() };
         Sideband::Comm(Comm { pid, tid: pid, time_ns: 1, comm, exec: true, start_ticks: 0 })
     };
-    // The last have no names, and so each its own.
     let timeline = Timeline::new((1..=5000).map(named));
     let strategies = ["one".to_owned(), "two".to_owned()];
     let samples: Vec<(u32, usize)> = samples_of(7500).collect();
-    let counter = counted(samples.iter(), &timeline);
-    let processes = counter.processes(&strategies, &timeline);
+    let mut by_process = FxHashMap::default();
+    for &(pid, _) in &samples {
+        let place = timeline.place(pid, pid, 5);
+        *by_process.entry(place.process.map_or(Who::Unnamed(pid), Who::Process)).or_default() += 1;
+    }
+    let listed = Listed::new(&timeline, by_process);
+    let counter = counted(samples.iter(), &listed);
+    let processes = counter.processes(&strategies);
     let n_samples = samples.len() as u64;
     assert_eq!(processes.iter().map(|process| process.samples).sum::<u64>(), n_samples);
     assert_eq!(ProcessSummary::total(&processes), 7500);
@@ -55,7 +63,7 @@ fn many_processes_are_merged_by_name() {
     let (others, last) = processes[MAX_LISTED..].split_at(MAX_LISTED);
     assert!(others.iter().all(|others| others.processes.is_some() && others.pid == 0));
     assert!(names.iter().all(|name| others[..3].iter().any(|others| others.comm == *name)));
-    assert_eq!((last.len(), &*last[0].comm, last[0].processes), (1, OTHERS, Some(1218)));
+    assert_eq!((last.len(), &*last[0].comm), (1, OTHERS));
     let total = counter.total(&strategies);
     for name in &strategies {
         let of =
@@ -69,7 +77,7 @@ fn many_processes_are_merged_by_name() {
     }
     let (even, odd): (Vec<_>, Vec<_>) =
         samples.iter().partition(|(pid, number)| (*pid as usize + number).is_multiple_of(2));
-    let mut merged = counted(even.iter(), &timeline);
-    merged.merge(counted(odd.iter(), &timeline));
-    assert_eq!((merged.total(&strategies), merged.processes(&strategies, &timeline)), (total, processes));
+    let mut merged = counted(even.iter(), &listed);
+    merged.merge(counted(odd.iter(), &listed));
+    assert_eq!((merged.total(&strategies), merged.processes(&strategies)), (total, processes));
 }
