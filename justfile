@@ -74,6 +74,7 @@ check:
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
+    cargo check --quiet --manifest-path fuzz/Cargo.toml --workspace --target-dir target/fuzz-check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten -- -D warnings
 

@@ -41,7 +41,7 @@ pub fn elf(input: &[u8]) {
     for svma in svmas {
         let _ = symbols.user(FileIx(0), svma);
     }
-    let _ = audit::examine(Cursor::new(input), audit::Options::default());
+    let _ = audit::examine(Cursor::new(input), audit::AuditOptions::default());
     if let Ok(Some(lone)) = LoneModule::open(&file, Path::new("/program")) {
         let _ = cfi::what_there_is(&lone);
         let _ = cfi::explain(&lone, 0x1040);
@@ -55,6 +55,7 @@ pub fn elf(input: &[u8]) {
 pub fn core_dump(input: &[u8]) {
     let file = Only::of(input);
     let Ok(core) = Core::read(file.opened()) else { return };
-    let options = core_dump::Options { resolver: &file, executable: None, root: None, unwinding: Default::default() };
+    let options =
+        core_dump::CoreOptions { resolver: &file, executable: None, root: None, unwinding: Default::default() };
     let _ = unwind_core(&core, [file.opened(), file.opened()], &options);
 }
