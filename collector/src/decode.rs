@@ -2,7 +2,7 @@
 
 use crate::arch::{NATIVE, values};
 use crate::bpf::types;
-use crate::ring::{Lane, lost_in};
+use crate::ring::{RingId, lost_in};
 use crate::sys::read_pod;
 use fpprof_recording::model::{
     Abi, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
@@ -46,7 +46,7 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
 /// Unless `keeps_regs`, registers are left out but for what mode `fp` keeps of them.
 pub(crate) fn decode(
     record: &[u8],
-    lane: Lane,
+    ring_id: RingId,
     keeps_regs: bool,
     sample: &mut Sample,
     gaps: &mut Vec<Gap>,
@@ -63,7 +63,7 @@ pub(crate) fn decode(
     let lost = rest.take(usize::from(head.n_gaps) * size_of::<types::gap>())?;
 
     sample.time_ns = head.time_ns;
-    (sample.cpu, sample.event) = (lane.cpu, lane.event);
+    (sample.cpu, sample.event) = (ring_id.cpu, ring_id.event);
     (sample.pid, sample.tid) = (head.pid, head.tid);
     sample.weight = head.weight;
     (sample.cpu_fired, sample.cpu_lost) = (head.cpu_fired, head.cpu_lost);
@@ -94,7 +94,7 @@ pub(crate) fn decode(
     append_holes(holes, start, head.chunk_bytes, &mut sample.stack_holes);
     sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
     sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
-    gaps.extend(lost_in(lane, self::words(lost)));
+    gaps.extend(lost_in(ring_id, self::words(lost)));
     Ok(())
 }
 

@@ -19,7 +19,7 @@
 //!
 //! **What it is not for:** unwinding, symbols, or reading recordings on other machines.
 //!
-//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their parts, 2 MiB for process events for
+//! Memory: the rings (see [`Request::ring_bytes`]) and slack behind each of their segments, 2 MiB for process events for
 //! each CPU (512 KiB with more than 16), and what the writer takes (see [`fpprof_recording::RecordingWriter`]).
 mod arch;
 mod bpf;

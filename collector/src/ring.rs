@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 /// Whose samples a ring holds: a CPU's, of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lane {
+pub(crate) struct RingId {
     /// Which CPU.
     pub(crate) cpu: u32,
     /// Which of the recording's events.
@@ -39,7 +39,7 @@ const _: () = assert!(types::gap_cause::GAP_RING_FULL.0 == 0 && types::gap_cause
 const _: () = assert!(types::gap_cause::GAP_NO_RING.0 == 2);
 const _: () = assert!(size_of::<types::gap>() == 24, "first, last, number");
 const N_GAP_CAUSES: usize = types::gap_cause::GAP_NO_RING.0 as usize + 1;
-const MAX_PARTS: usize = types::limit::MAX_PARTS.0 as usize;
+const MAX_SEGMENTS: usize = types::limit::MAX_SEGMENTS.0 as usize;
 
 impl Counters {
     pub(crate) fn get(&self, counter: types::counter) -> u64 {
@@ -55,15 +55,15 @@ impl Counters {
 /// Where in a ring reading has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    lane: Lane,
+    ring_id: RingId,
     position: u64,
     head: u64,
 }
 
 impl Cursor {
     /// Whose ring.
-    pub(crate) fn lane(&self) -> Lane {
-        self.lane
+    pub(crate) fn ring_id(&self) -> RingId {
+        self.ring_id
     }
 
     /// Goes past everything.
@@ -80,41 +80,41 @@ impl Rings {
     }
 
     /// One for each ring.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> + use<> {
-        lanes(self.n_ring_cpus, self.n_events)
+    pub(crate) fn ring_ids(&self) -> impl Iterator<Item = RingId> + use<> {
+        ring_ids(self.n_ring_cpus, self.n_events)
     }
 
     /// One for each set of counters: for each CPU that can ever come online.
-    pub(crate) fn counted_lanes(&self) -> impl Iterator<Item = Lane> + use<> {
-        lanes(self.n_possible_cpus, self.n_events)
+    pub(crate) fn counted_ring_ids(&self) -> impl Iterator<Item = RingId> + use<> {
+        ring_ids(self.n_possible_cpus, self.n_events)
     }
 
-    fn control(&self, lane: Lane, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        let number = number_among(lane, self.n_possible_cpus, self.n_events)?;
+    fn control(&self, ring_id: RingId, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
+        let number = number_among(ring_id, self.n_possible_cpus, self.n_events)?;
         self.controls.word(number * size_of::<types::cpu_control>() + offset)
     }
 
     /// All that is in the ring now.
-    pub(crate) fn cursor(&self, lane: Lane) -> Cursor {
-        let read = |offset| self.control(lane, offset).map_or(0, |word| word.load(Ordering::Acquire));
+    pub(crate) fn cursor(&self, ring_id: RingId) -> Cursor {
+        let read = |offset| self.control(ring_id, offset).map_or(0, |word| word.load(Ordering::Acquire));
         let head = read(offset_of!(types::cpu_control, head));
         let position = read(offset_of!(types::cpu_control, tail));
-        Cursor { lane, position, head }
+        Cursor { ring_id, position, head }
     }
 
-    /// Which part is the `turn`th that was taken.
-    fn part(&self, lane: Lane, turn: u64) -> Option<u8> {
-        let at = usize::try_from(turn).ok()? % MAX_PARTS;
-        let word = self.control(lane, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
+    /// Which segment is the one with this number, in the order in which they were taken.
+    fn segment(&self, ring_id: RingId, sequence: u64) -> Option<u8> {
+        let at = usize::try_from(sequence).ok()? % MAX_SEGMENTS;
+        let word = self.control(ring_id, offset_of!(types::cpu_control, order) + at / 8 * 8)?.load(Ordering::Relaxed);
         word.to_ne_bytes().get(at % 8).copied()
     }
 
     /// Goes past a record of `record_bytes`. The room stays the reader's until [`Rings::release`].
     pub(crate) fn advance(&self, cursor: &mut Cursor, record_bytes: usize) {
-        let end = (cursor.position | (self.layout.part_bytes - 1)) + 1;
-        // What lies behind a part's end belongs to no position.
+        let end = (cursor.position | (self.layout.segment_bytes - 1)) + 1;
+        // What lies behind a segment's end belongs to no position.
         cursor.position = (cursor.position + record_bytes as u64).min(end);
-        // A record of no bytes: the rest of the part was left empty. Below the head that was seen nothing else can lie
+        // A record of no bytes: the rest of the segment was left empty. Below the head that was seen nothing else can lie
         // here but a whole record (`publish` in fpprof.bpf.c).
         if cursor.position < end && self.record(cursor).is_some_and(<[u8]>::is_empty) {
             cursor.position = end;
@@ -126,12 +126,12 @@ impl Rings {
         if cursor.position >= cursor.head {
             return None;
         }
-        let part = self.part(cursor.lane, cursor.position / self.layout.part_bytes)?;
-        let first =
-            (number_among(cursor.lane, self.n_ring_cpus, self.n_events)? as u64).checked_mul(self.layout.n_parts)?;
-        let offset = (first + u64::from(part))
+        let segment = self.segment(cursor.ring_id, cursor.position / self.layout.segment_bytes)?;
+        let first = (number_among(cursor.ring_id, self.n_ring_cpus, self.n_events)? as u64)
+            .checked_mul(self.layout.n_segments)?;
+        let offset = (first + u64::from(segment))
             .checked_mul(self.layout.value_bytes)?
-            .checked_add(cursor.position % self.layout.part_bytes)?;
+            .checked_add(cursor.position % self.layout.segment_bytes)?;
         let offset = usize::try_from(offset).ok()?;
         let length = self.data.bytes(offset, 4)?;
         let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
@@ -140,59 +140,60 @@ impl Rings {
 
     /// Gives what lies before the cursor back to the CPU.
     pub(crate) fn release(&self, cursor: &Cursor) {
-        let control = |offset| self.control(cursor.lane, offset);
+        let control = |offset| self.control(cursor.ring_id, offset);
         let tail = control(offset_of!(types::cpu_control, tail));
         let given_back = control(offset_of!(types::cpu_control, given_back));
         let Some((tail, given_back)) = tail.zip(given_back) else { return };
-        let turns = tail.load(Ordering::Relaxed) / self.layout.part_bytes..cursor.position / self.layout.part_bytes;
-        let parts = turns.take(MAX_PARTS).filter_map(|turn| self.part(cursor.lane, turn));
-        let read = parts.fold(0, |read, part| read | 1_u64.wrapping_shl(u32::from(part)));
+        let (first, end) = (tail.load(Ordering::Relaxed), cursor.position);
+        let read = first / self.layout.segment_bytes..end / self.layout.segment_bytes;
+        let segments = read.take(MAX_SEGMENTS).filter_map(|sequence| self.segment(cursor.ring_id, sequence));
+        let read = segments.fold(0, |read, segment| read | 1_u64.wrapping_shl(u32::from(segment)));
         if read != 0 {
             given_back.fetch_xor(read, Ordering::Release);
         }
         tail.store(cursor.position, Ordering::Release);
     }
 
-    /// Room each ring ever took, bytes: its records, but for what lay behind the ends of parts, and what was left of parts.
+    /// Room each ring ever took, bytes: its records, but for what lay behind the ends of segments, and what was left of segments.
     pub(crate) fn produced(&self) -> impl Iterator<Item = u64> {
-        self.lanes().map(|lane| self.cursor(lane).head)
+        self.ring_ids().map(|ring_id| self.cursor(ring_id).head)
     }
 
     /// What was lost since a ring's last sample. It is whole only while no sample is taken.
-    pub(crate) fn open_gaps(&self, lane: Lane) -> impl Iterator<Item = Gap> {
+    pub(crate) fn open_gaps(&self, ring_id: RingId) -> impl Iterator<Item = Gap> {
         let at = offset_of!(types::cpu_control, gaps);
         let offsets = (at..).step_by(8).take(3 * N_GAP_CAUSES);
         lost_in(
-            lane,
-            offsets.map(move |offset| self.control(lane, offset).map_or(0, |word| word.load(Ordering::Relaxed))),
+            ring_id,
+            offsets.map(move |offset| self.control(ring_id, offset).map_or(0, |word| word.load(Ordering::Relaxed))),
         )
     }
 
     /// The counters of a CPU and event as they are now. They balance only while no sample is taken.
-    pub(crate) fn counters(&self, lane: Lane) -> Counters {
+    pub(crate) fn counters(&self, ring_id: RingId) -> Counters {
         let mut counters = [0; N_COUNTERS];
         for (i, counter) in counters.iter_mut().enumerate() {
             let offset = offset_of!(types::cpu_control, counters) + i * 8;
-            *counter = self.control(lane, offset).map_or(0, |word| word.load(Ordering::Relaxed));
+            *counter = self.control(ring_id, offset).map_or(0, |word| word.load(Ordering::Relaxed));
         }
         Counters(counters)
     }
 }
 
-fn lanes(n_cpus: u32, n_events: u16) -> impl Iterator<Item = Lane> {
-    (0..n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| Lane { cpu, event }))
+fn ring_ids(n_cpus: u32, n_events: u16) -> impl Iterator<Item = RingId> {
+    (0..n_events).flat_map(move |event| (0..n_cpus).map(move |cpu| RingId { cpu, event }))
 }
 
 /// Its place among those of all CPUs and events, as the BPF programs number them.
-fn number_among(lane: Lane, n_cpus: u32, n_events: u16) -> Option<usize> {
-    (lane.cpu < n_cpus && lane.event < n_events).then_some(())?;
-    (usize::from(lane.event) * n_cpus as usize).checked_add(lane.cpu as usize)
+fn number_among(ring_id: RingId, n_cpus: u32, n_events: u16) -> Option<usize> {
+    (ring_id.cpu < n_cpus && ring_id.event < n_events).then_some(())?;
+    (usize::from(ring_id.event) * n_cpus as usize).checked_add(ring_id.cpu as usize)
 }
 
 /// The gaps of a ring as its CPU notes them, one of three words for each cause.
-pub(crate) fn lost_in(lane: Lane, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
+pub(crate) fn lost_in(ring_id: RingId, mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = Gap> {
     let causes = [LossCause::RingFull, LossCause::TableFull, LossCause::NoRing].into_iter();
-    let Lane { cpu, event } = lane;
+    let RingId { cpu, event } = ring_id;
     let gap = move |cause| {
         let (start_ns, end_ns, lost) = (words.next()?, words.next()?, words.next()?);
         Some(Gap { cpu, event, start_ns, end_ns, lost, cause })

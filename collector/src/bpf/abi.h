@@ -50,8 +50,8 @@ enum limit {
 	 * programs.
 	 */
 	SHED_LEAST_BYTES = 1 << 10,
-	/* Parts of a ring: as many as a word has bits. */
-	MAX_PARTS = 64,
+	/* Segments of a ring: as many as a word has bits. */
+	MAX_SEGMENTS = 64,
 	/* Control groups above one another that are looked at. */
 	MAX_CGROUP_DEPTH = 64,
 };
@@ -279,16 +279,16 @@ struct signal_frame {
 };
 
 /* Where the next record goes. */
-struct place {
-	/* What of its part is filled, and so the record's offset in it. */
+struct slot {
+	/* What of its segment is filled, and so the record's offset in it. */
 	__u64 filled;
 	/* What is filled and not given back yet. */
 	__u64 used;
-	/* A bit for each part that is free besides. */
+	/* A bit for each segment that is free besides. */
 	__u64 free;
 	/* Bytes there are for a chunk. */
 	__u64 room;
-	__u32 part;
+	__u32 segment;
 	__u32 pad;
 };
 
@@ -320,17 +320,17 @@ struct stack_hint {
  * excepted.
  */
 struct cpu_control {
-	/* Where the next record goes, counted over all parts ever filled. */
+	/* Where the next record goes, counted over all segments ever filled. */
 	__u64 head;
 	/*
-	 * A bit for each part, flipped whenever it is taken: those equal here and in given_back are
+	 * A bit for each segment, flipped whenever it is taken: those equal here and in given_back are
 	 * free (ring.bpf.h).
 	 */
 	__u64 taken;
-	/* Which part is, or was, the nth that was taken: at n % MAX_PARTS. */
-	__u8 order[MAX_PARTS];
+	/* Which segment is, or was, the nth that was taken: at n % MAX_SEGMENTS. */
+	__u8 order[MAX_SEGMENTS];
 	__u64 counters[N_COUNTERS];
-	struct place place;
+	struct slot slot;
 	struct fp_walk walk;
 	struct page_copy copy;
 	struct signal_frame signal_frame;
@@ -347,7 +347,7 @@ struct cpu_control {
 	 * its own.
 	 */
 	__u64 tail __attribute__((aligned(64)));
-	/* A bit for each part, flipped whenever all of it was read. */
+	/* A bit for each segment, flipped whenever all of it was read. */
 	__u64 given_back;
 	__u64 pad1[6];
 };

@@ -16,7 +16,7 @@
 #define KERNEL_ROOM (MAX_KERNEL_FRAMES * sizeof(__u64))
 #define HOLES_ROOM (HOLE_WORDS * sizeof(__u64))
 
-static long walk_turn(__u32 turn, void *data)
+static long walk_iteration(__u32 iteration, void *data)
 {
 	struct loop_context *context = data;
 	struct fp_walk *walk = &context->control->walk;
@@ -27,9 +27,9 @@ static long walk_turn(__u32 turn, void *data)
 	if (walk->end != FP_END_NONE)
 		return 1;
 	/* verifier: as in read_pair */
-	if (at > part_room)
+	if (at > segment_room)
 		return 1;
-	*(struct fp_frame *)(context->part + at) = frame;
+	*(struct fp_frame *)(context->segment + at) = frame;
 	walk->n_frames++;
 	return 0;
 }
@@ -42,11 +42,11 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 	struct fp_frame leaf = { .address = REGS_IP(head->regs) };
 	__u64 n_frames;
 
-	if (at > part_room)
+	if (at > segment_room)
 		return 0;
 	/* verifier: as in write_record */
 	barrier_var(at);
-	*(struct fp_frame *)(context->part + at) = leaf;
+	*(struct fp_frame *)(context->segment + at) = leaf;
 	walk->fp = REGS_FP(head->regs);
 	walk->last_fp = 0;
 	walk->chunk_start = REGS_SP(head->regs);
@@ -60,7 +60,7 @@ static __always_inline __u64 append_frames(struct loop_context *context, struct 
 		head->n_frames = 1;
 		return sizeof(leaf);
 	}
-	bpf_loop(MAX_FRAMES - 1, walk_turn, context, 0);
+	bpf_loop(MAX_FRAMES - 1, walk_iteration, context, 0);
 	n_frames = walk->n_frames;
 	if (n_frames > MAX_FRAMES)
 		n_frames = MAX_FRAMES;
@@ -93,7 +93,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	bool keeps_chunk = collect & COLLECT_CHUNK;
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
-	__u64 room = context->control->place.room;
+	__u64 room = context->control->slot.room;
 	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0;
 	bool is_copied;
 
@@ -135,7 +135,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	barrier_var(below);
 	chunk_at = copy_at + below;
 	copied = bytes + red_zone + below;
-	if (copy_at > part_room)
+	if (copy_at > segment_room)
 		return 0;
 	/*
 	 * verifier: the bound must hold of the register that the helper gets, not only of a copy that
@@ -145,7 +145,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (copied > limit + RED_ZONE_BYTES + CACHE_LINE_BYTES)
 		return 0;
 	barrier_var(copied);
-	is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - red_zone - below));
+	is_copied = !bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - red_zone - below));
 	if (!is_copied && red_zone > (sp & (PAGE_BYTES - 1))) {
 		/* The stack was never deeper: nobody has anything in the page below. */
 		copied -= red_zone;
@@ -153,7 +153,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		if (copied > limit + CACHE_LINE_BYTES)
 			return 0;
 		barrier_var(copied);
-		is_copied = !bpf_probe_read_user(context->part + copy_at, copied, (void *)(sp - below));
+		is_copied = !bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below));
 		if (is_copied)
 			red_zone = 0;
 	}
@@ -193,11 +193,11 @@ static __always_inline __u64 append_kernel(void *ctx, struct loop_context *conte
 {
 	long bytes;
 
-	if (at > part_room)
+	if (at > segment_room)
 		return 0;
 	/* verifier: as in write_record */
 	barrier_var(at);
-	bytes = bpf_get_stack(ctx, context->part + at, KERNEL_ROOM, 0);
+	bytes = bpf_get_stack(ctx, context->segment + at, KERNEL_ROOM, 0);
 	if (bytes <= 0) {
 		head->flags |= SAMPLE_KERNEL_CHAIN_FAILED;
 		context->control->counters[COUNT_KERNEL_CHAIN_FAILED]++;
@@ -247,10 +247,10 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
 	/* verifier: as in read_pair */
-	if (at > part_room)
+	if (at > segment_room)
 		return 0;
 	barrier_var(at);
-	__builtin_memcpy(context->part + at, control->gaps, sizeof(control->gaps));
+	__builtin_memcpy(context->segment + at, control->gaps, sizeof(control->gaps));
 	__builtin_memset(control->gaps, 0, sizeof(control->gaps));
 	head->n_gaps = N_GAP_CAUSES;
 	return sizeof(control->gaps);

@@ -21,11 +21,11 @@
  * Looks at the next place where the frame may lie. It is known by its uc_stack, in which the kernel saves what sigaltstack
  * was told.
  */
-static long signal_frame_turn(__u32 turn, void *data)
+static long signal_frame_iteration(__u32 iteration, void *data)
 {
 	struct loop_context *context = data;
 	struct signal_frame *search = &context->control->signal_frame;
-	__u64 at = search->first - turn * SIGNAL_FRAME_STEP, uc_stack[3];
+	__u64 at = search->first - iteration * SIGNAL_FRAME_STEP, uc_stack[3];
 
 	if (at < search->sp || at > search->first || bpf_probe_read_user(uc_stack, sizeof(uc_stack), (void *)at))
 		return 1;
@@ -45,7 +45,7 @@ static __always_inline __u64 interrupted_sp(struct loop_context *context, struct
 	search->sp = sp;
 	search->first = FIRST_UC_STACK(search->stack + search->bytes);
 	search->interrupted_sp = 0;
-	bpf_loop(SIGNAL_FRAME_PLACES, signal_frame_turn, context, 0);
+	bpf_loop(SIGNAL_FRAME_PLACES, signal_frame_iteration, context, 0);
 	sp = search->interrupted_sp;
 	return sp - search->stack < search->bytes ? 0 : sp;
 }
@@ -59,15 +59,15 @@ static __always_inline __u64 append_interrupted(struct loop_context *context, st
 						struct task_struct *task, struct mm_struct *mm, __u64 asked,
 						__u64 bytes)
 {
-	__u64 sp = interrupted_sp(context, task, REGS_SP(head->regs)), room = context->control->place.room;
+	__u64 sp = interrupted_sp(context, task, REGS_SP(head->regs)), room = context->control->slot.room;
 	__u64 end, wanted, chunk_bytes = 0, n_hole_words = 0;
 	struct interrupted *interrupted;
 
 	/* verifier: as in read_pair, and in write_record */
-	if (!sp || at > part_room)
+	if (!sp || at > segment_room)
 		return 0;
 	barrier_var(at);
-	interrupted = (struct interrupted *)(context->part + at);
+	interrupted = (struct interrupted *)(context->segment + at);
 	__builtin_memset(interrupted, 0, sizeof(*interrupted));
 	at += sizeof(*interrupted);
 	end = find_stack_end(context->control, task, mm, sp, &interrupted->stack_end_source);

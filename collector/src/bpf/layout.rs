@@ -1,10 +1,10 @@
 //! Sizes of a ring and of the records in it.
 //!
-//! A ring is made of parts, each an element of a BPF array. A record may begin at the very end of a part: it goes on behind
-//! it, in slack that belongs to no position, so that every record lies in one piece.
+//! A ring is made of segments, each an element of a BPF array. A record may begin at the very end of a segment: it goes
+//! on behind it, in slack that belongs to no position, so that every record lies in one piece.
 //!
 //! ```text
-//!   0                             part_bytes         part_room   value_bytes
+//!   0                             segment_bytes         segment_room   value_bytes
 //!   | record | record | ...       | rest of the last  |   page   |
 //! ```
 
@@ -25,7 +25,7 @@ const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
 /// Rings of all CPUs together, those of process events among them, take no more kernel memory than this, slack included,
-/// unless asked to: or, where CPUs are very many, what [`MIN_PARTS`] of the largest samples take.
+/// unless asked to: or, where CPUs are very many, what [`MIN_SEGMENTS`] of the largest samples take.
 const MAX_DEFAULT_TOTAL: u64 = 256_000_000;
 /// What of it samples have.
 const MAX_SAMPLES_TOTAL: u64 = MAX_DEFAULT_TOTAL - crate::sideband::TOTAL_BYTES;
@@ -36,25 +36,25 @@ const SMALLEST_DEFAULT_RING: u64 = 8 << 20;
 const LARGEST_DEFAULT_RING: u64 = 64 << 20;
 /// Largest ring of a CPU.
 const MAX_RING: u64 = 256 << 20;
-const MAX_PARTS: u64 = limit::MAX_PARTS.0 as u64;
-/// While one part is read, another can be filled.
-const MIN_PARTS: u64 = 2;
+const MAX_SEGMENTS: u64 = limit::MAX_SEGMENTS.0 as u64;
+/// While one segment is read, another can be filled.
+const MIN_SEGMENTS: u64 = 2;
 /// Largest element of a BPF array on older kernels, `KMALLOC_MAX_SIZE`.
 const LARGEST_ELEMENT_BEFORE_6_0: u64 = 4 << 20;
 
 /// Sizes of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Room of one part of a ring, a power of two.
-    pub(crate) part_bytes: u64,
-    /// Parts of a ring, from 2 to 64.
-    pub(crate) n_parts: u64,
-    /// Size of a part's array element: its room, the slack behind it, and a page.
+    /// Room of one segment of a ring, a power of two.
+    pub(crate) segment_bytes: u64,
+    /// Segments of a ring, from 2 to 64.
+    pub(crate) n_segments: u64,
+    /// Size of a segment's array element: its room, the slack behind it, and a page.
     pub(crate) value_bytes: u64,
     /// Most bytes one sample takes while it is collected.
     pub(crate) max_record_bytes: u64,
-    /// Last offset in a part behind which a page can still be written.
-    pub(crate) part_room: u64,
+    /// Last offset in a segment behind which a page can still be written.
+    pub(crate) segment_room: u64,
     /// Most bytes of stack.
     pub(crate) max_chunk_bytes: u64,
 }
@@ -91,31 +91,32 @@ impl Layout {
             Some(asked) => asked.next_power_of_two(),
             None => (DEFAULT_SAMPLES * max_record_bytes).max(SMALLEST_DEFAULT_RING).min(largest).max(needed),
         };
-        let value_bytes = |part_bytes: u64| (part_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
-        let part_bytes = ring_bytes.div_ceil(MAX_PARTS).max(2 * max_record_bytes).next_power_of_two();
-        let mut part_bytes = part_bytes.min(ring_bytes.next_power_of_two() / 2);
-        // Where it is ours to choose, the slack counts too; and where there is little room, smaller parts make more of it.
-        let most = |part_bytes| if asked.is_some() { MAX_PARTS } else { largest / value_bytes(part_bytes) };
-        let can_halve = |part_bytes| part_bytes / 2 >= max_record_bytes && ring_bytes / (part_bytes / 2) <= MAX_PARTS;
-        while can_halve(part_bytes)
-            && (most(part_bytes) < 2 * MIN_PARTS || value_bytes(part_bytes) > LARGEST_ELEMENT_BEFORE_6_0)
+        let value_bytes = |segment_bytes: u64| (segment_bytes + max_record_bytes).next_multiple_of(PAGE) + PAGE;
+        let segment_bytes = ring_bytes.div_ceil(MAX_SEGMENTS).max(2 * max_record_bytes).next_power_of_two();
+        let mut segment_bytes = segment_bytes.min(ring_bytes.next_power_of_two() / 2);
+        // Where it is ours to choose, the slack counts too; and where there is little room, smaller segments make more of it.
+        let most = |segment_bytes| if asked.is_some() { MAX_SEGMENTS } else { largest / value_bytes(segment_bytes) };
+        let can_halve =
+            |segment_bytes| segment_bytes / 2 >= max_record_bytes && ring_bytes / (segment_bytes / 2) <= MAX_SEGMENTS;
+        while can_halve(segment_bytes)
+            && (most(segment_bytes) < 2 * MIN_SEGMENTS || value_bytes(segment_bytes) > LARGEST_ELEMENT_BEFORE_6_0)
         {
-            part_bytes /= 2;
+            segment_bytes /= 2;
         }
-        let n_parts = ring_bytes.div_ceil(part_bytes).min(most(part_bytes)).clamp(MIN_PARTS, MAX_PARTS);
-        let value_bytes = value_bytes(part_bytes);
-        let part_room = value_bytes - PAGE;
-        Ok(Self { part_bytes, n_parts, value_bytes, max_record_bytes, part_room, max_chunk_bytes: chunk })
+        let n_segments = ring_bytes.div_ceil(segment_bytes).min(most(segment_bytes)).clamp(MIN_SEGMENTS, MAX_SEGMENTS);
+        let value_bytes = value_bytes(segment_bytes);
+        let segment_room = value_bytes - PAGE;
+        Ok(Self { segment_bytes, n_segments, value_bytes, max_record_bytes, segment_room, max_chunk_bytes: chunk })
     }
 
     /// Room of one ring.
     pub(crate) fn ring_bytes(&self) -> u64 {
-        self.n_parts * self.part_bytes
+        self.n_segments * self.segment_bytes
     }
 
-    /// A bit for each part.
-    pub(crate) fn all_parts(&self) -> u64 {
-        u64::MAX >> (MAX_PARTS - self.n_parts)
+    /// A bit for each segment.
+    pub(crate) fn all_segments(&self) -> u64 {
+        u64::MAX >> (MAX_SEGMENTS - self.n_segments)
     }
 }
 
@@ -135,8 +136,8 @@ mod tests {
             assert_eq!(asked, 1);
             let layout = Layout::new(mode, Some(needed), 2).expect("the size said to be needed is enough");
             assert!(layout.ring_bytes() >= 2 * layout.max_record_bytes);
-            assert!(layout.part_room >= layout.part_bytes + layout.max_record_bytes);
-            assert_eq!((layout.n_parts, layout.all_parts()), (2, 0b11));
+            assert!(layout.segment_room >= layout.segment_bytes + layout.max_record_bytes);
+            assert_eq!((layout.n_segments, layout.all_segments()), (2, 0b11));
             assert!(Layout::new(mode, Some(needed - 1), 2).is_err());
         }
     }
@@ -149,7 +150,7 @@ mod tests {
         for n_rings in [1, 2, 3, 64, 256, 512] {
             let layout = layout(CaptureMode::Both { stack_bytes: 65_536 }, n_rings);
             assert!(
-                (layout.n_parts * layout.value_bytes) * n_rings <= MAX_SAMPLES_TOTAL,
+                (layout.n_segments * layout.value_bytes) * n_rings <= MAX_SAMPLES_TOTAL,
                 "{n_rings} rings: {layout:?}"
             );
             assert!(layout.ring_bytes() >= 3 * layout.max_record_bytes, "{n_rings} rings: {layout:?}");
@@ -157,11 +158,11 @@ mod tests {
         let whole = layout(CaptureMode::Both { stack_bytes: 65_536 }, 2);
         assert!(
             whole.ring_bytes() >= DEFAULT_SAMPLES * whole.max_record_bytes
-                && whole.n_parts * whole.value_bytes < 16 << 20
+                && whole.n_segments * whole.value_bytes < 16 << 20
         );
         assert_eq!(layout(CaptureMode::Fp, 2).ring_bytes(), 8 << 20);
         let large = layout(CaptureMode::Dwarf { stack_bytes: 1 << 20 }, 2);
-        assert!(large.n_parts * large.value_bytes <= LARGEST_DEFAULT_RING + PAGE * large.n_parts, "{large:?}");
+        assert!(large.n_segments * large.value_bytes <= LARGEST_DEFAULT_RING + PAGE * large.n_segments, "{large:?}");
     }
 
     /// Check that no array element exceeds what kernels before 6.0 allow, up to chunks of 1 MiB and rings of 64 MiB.
@@ -175,14 +176,16 @@ mod tests {
         }
     }
 
-    /// Check that a ring of a given size has that size, whatever its parts.
+    /// Check that a ring of a given size has that size, whatever its segments.
     #[test]
     fn asked_rings_are_whole_parts() {
         for asked in [1 << 20, 8 << 20, 256 << 20] {
             for stack_bytes in [4096, 65_536, 200_000] {
                 let layout = Layout::new(CaptureMode::Both { stack_bytes }, Some(asked), 2).expect("sizes");
                 assert_eq!(layout.ring_bytes(), asked);
-                assert!((2..=MAX_PARTS).contains(&layout.n_parts) && layout.part_bytes >= layout.max_record_bytes);
+                assert!(
+                    (2..=MAX_SEGMENTS).contains(&layout.n_segments) && layout.segment_bytes >= layout.max_record_bytes
+                );
             }
         }
     }

@@ -124,8 +124,8 @@ mod tests {
     /// Check that what is no verifier's log is told by its first line, and nothing is nothing.
     #[test]
     fn other_failures_are_told_by_their_first_line() {
-        let log = "libbpf: map 'parts': failed to create: -E2BIG\nlibbpf: failed to load object 'fpprof_bpf'\n";
-        assert_eq!(find_refusal(log).as_deref(), Some("map 'parts': failed to create: -E2BIG"));
+        let log = "libbpf: map 'segments': failed to create: -E2BIG\nlibbpf: failed to load object 'fpprof_bpf'\n";
+        assert_eq!(find_refusal(log).as_deref(), Some("map 'segments': failed to create: -E2BIG"));
         assert_eq!(find_refusal(""), None);
     }
 
@@ -137,8 +137,8 @@ mod tests {
                      program. Make sure your kernel supports BPF (CONFIG_BPF_SYSCALL=y) and/or that RLIMIT_MEMLOCK is set \
                      to big enough value.\n";
         assert_eq!(
-            find_refusal(&[memlock, "libbpf: map 'parts': refused\n"].concat()).as_deref(),
-            Some("map 'parts': refused")
+            find_refusal(&[memlock, "libbpf: map 'segments': refused\n"].concat()).as_deref(),
+            Some("map 'segments': refused")
         );
         assert_eq!(find_refusal(&[memlock, probe].concat()).as_deref(), Some(CALL_REFUSED));
         let btf = "libbpf: Error in bpf_create_map_xattr(waits): -EPERM. Retrying without BTF.\n";

@@ -25,8 +25,8 @@ const volatile __u64 tick_hits = 1;
 const volatile __u32 n_possible_cpus = 1;
 /* Rings there are of each event: one for each CPU up to the last that was online when they were made. */
 const volatile __u32 n_ring_cpus = 1;
-/* Parts of a ring. */
-const volatile __u32 n_parts = 16;
+/* Segments of a ring. */
+const volatile __u32 n_segments = 16;
 /* Whether there are any. */
 const volatile bool takes_waits = true;
 /* Whether their stacks are copied when the thread is blocked, for want of sched_exit. */
@@ -40,19 +40,19 @@ const volatile bool includes_privileged = true;
 /* Whether only stacks of one user's processes are copied, and which user's. */
 const volatile bool has_only_user = true;
 const volatile __u32 only_user = 0;
-/* Bytes of a part, a power of two, and that power. */
-const volatile __u64 part_bytes = 1 << 16;
-const volatile __u32 part_shift = 16;
-/* A part that holds so much is left while most of the ring is free. */
+/* Bytes of a segment, a power of two, and that power. */
+const volatile __u64 segment_bytes = 1 << 16;
+const volatile __u32 segment_shift = 16;
+/* A segment that holds so much is left while most of the ring is free. */
 const volatile __u64 hot_bytes = 1 << 15;
-/* A bit for each part there is. */
-const volatile __u64 all_parts = 0xffff;
-/* Bytes of all parts. */
+/* A bit for each segment there is. */
+const volatile __u64 all_segments = 0xffff;
+/* Bytes of all segments. */
 const volatile __u64 ring_bytes = 1 << 20;
 /* Most bytes of one record, and what is written beside it on the way. */
 const volatile __u64 max_record_bytes = 1 << 17;
-/* Last offset in a part behind which a page can still be written. */
-const volatile __u64 part_room = (1 << 16) + (1 << 17);
+/* Last offset in a segment behind which a page can still be written. */
+const volatile __u64 segment_room = (1 << 16) + (1 << 17);
 /* A ring filled so far wakes the reader. */
 const volatile __u64 wakeup_bytes = 1 << 19;
 
@@ -64,10 +64,10 @@ const volatile __u64 wakeup_bytes = 1 << 19;
  * Those of probes can be preempted: they have is_busy. Those of waits can be interrupted by one that samples: they have
  * rings of their own.
  *
- * A ring (ring.bpf.h) is made of parts, an array element each (kernels before 6.0 refuse elements above 4 MiB). They
+ * A ring (ring.bpf.h) is made of segments, an array element each (kernels before 6.0 refuse elements above 4 MiB). They
  * are filled one after the other, each time the first that is free. A
  * reader that keeps up so makes do with few of them, which stay in the cache: a whole turn through
- * all of them costs more for each sample than the copy does (examples/cost.rs). Parts are as large
+ * all of them costs more for each sample than the copy does (examples/cost.rs). Segments are as large
  * as the largest samples want; while most of the ring is free they are left after hot_bytes. The slack
  * behind each holds the rest of a record that starts at its end.
  */
@@ -77,7 +77,7 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, PAGE_BYTES);
-} parts SEC(".maps");
+} segments SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

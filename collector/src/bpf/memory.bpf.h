@@ -10,14 +10,14 @@
 
 /*
  * Pointers a callback needs; what changes lives in the control block, or the verifier would follow
- * every turn.
+ * every iteration.
  */
 struct loop_context {
 	struct cpu_control *control;
-	/* Of the CPU's ring, the part that holds the record; see find_part. */
-	__u8 *part;
-	/* First part of the CPU's ring. */
-	__u32 first_part;
+	/* Of the CPU's ring, the segment that holds the record; see find_segment. */
+	__u8 *segment;
+	/* First segment of the CPU's ring. */
+	__u32 first_segment;
 	bool has_ring;
 };
 
@@ -37,10 +37,10 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 	}
 	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
 		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
-		if (at > part_room)
+		if (at > segment_room)
 			return -1;
-		pair[0] = *(__u64 *)(context->part + at);
-		pair[1] = *(__u64 *)(context->part + at + 8);
+		pair[0] = *(__u64 *)(context->segment + at);
+		pair[1] = *(__u64 *)(context->segment + at + 8);
 		return 0;
 	}
 	return bpf_probe_read_user(pair, 16, (void *)address);
@@ -48,15 +48,15 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 
 #define READ_USER(reader, pair, address) read_pair(reader, pair, address)
 
-static long page_turn(__u32 turn, void *data)
+static long page_iteration(__u32 iteration, void *data)
 {
 	struct loop_context *context = data;
 	struct page_copy *copy = &context->control->copy;
 	__u64 first = PAGE_BYTES - (copy->start & (PAGE_BYTES - 1));
-	__u64 offset = turn ? first + (turn - 1) * PAGE_BYTES : 0;
-	__u64 size = turn ? PAGE_BYTES : first;
+	__u64 offset = iteration ? first + (iteration - 1) * PAGE_BYTES : 0;
+	__u64 size = iteration ? PAGE_BYTES : first;
 	__u64 at = copy->chunk_at + offset;
-	__u32 word = turn / 64;
+	__u32 word = iteration / 64;
 
 	if (offset >= copy->bytes)
 		return 1;
@@ -64,10 +64,10 @@ static long page_turn(__u32 turn, void *data)
 		size = copy->bytes - offset;
 	/* verifier: as in read_pair */
 	barrier_var(size);
-	if (at > part_room || size > PAGE_BYTES || word >= HOLE_WORDS)
+	if (at > segment_room || size > PAGE_BYTES || word >= HOLE_WORDS)
 		return 1;
-	if (bpf_probe_read_user(context->part + at, size, (void *)(copy->start + offset))) {
-		copy->holes[word] |= 1ULL << (turn & 63);
+	if (bpf_probe_read_user(context->segment + at, size, (void *)(copy->start + offset))) {
+		copy->holes[word] |= 1ULL << (iteration & 63);
 		copy->n_holes++;
 	} else {
 		copy->readable_bytes = offset + size;
@@ -89,7 +89,7 @@ static __always_inline __u64 copy_pages(struct loop_context *context, __u64 star
 	copy->start = start;
 	copy->bytes = bytes;
 	copy->chunk_at = at;
-	bpf_loop(n_pages, page_turn, context, 0);
+	bpf_loop(n_pages, page_iteration, context, 0);
 	if (!copy->readable_bytes || !end_known) {
 		/* What lies behind the last readable page is not known to be stack. */
 		bytes = copy->readable_bytes;
@@ -107,10 +107,10 @@ static __always_inline __u64 append_holes(struct loop_context *context, __u64 at
 	if (n_words > HOLE_WORDS)
 		n_words = HOLE_WORDS;
 	barrier_var(n_words);
-	if (at > part_room || n_words > HOLE_WORDS)
+	if (at > segment_room || n_words > HOLE_WORDS)
 		return 0;
 	barrier_var(at);
-	bpf_probe_read_kernel(context->part + at, n_words * 8, copy->holes);
+	bpf_probe_read_kernel(context->segment + at, n_words * 8, copy->holes);
 	return n_words;
 }
 

@@ -139,20 +139,20 @@ static __always_inline bool write_wait_end(struct loop_context *context, struct 
 	__u64 pid_tid = (__u64)task->tgid << 32 | task->pid, pos, bytes = sizeof(struct sample_head);
 	struct sample_head *head;
 
-	if (!find_part(context))
+	if (!find_segment(context))
 		return false;
 	/* verifier: as in write_record */
-	pos = *(volatile __u64 *)&control->place.filled;
-	if (pos > part_bytes)
+	pos = *(volatile __u64 *)&control->slot.filled;
+	if (pos > segment_bytes)
 		return false;
 	barrier_var(pos);
-	head = (struct sample_head *)(context->part + pos);
+	head = (struct sample_head *)(context->segment + pos);
 	begin_record(control, head, SAMPLE_IN_KERNEL | SAMPLE_WAIT_ENDED, pid_tid, blocked_ns);
 	/* Joins the halves; what it is else, where there is a chunk. */
 	head->stack_end = since_ns;
 	bytes += append_gaps(context, head, pos + bytes);
 	head->total_bytes = bytes;
-	publish(control, context->part, cpu, bytes);
+	publish(control, context->segment, cpu, bytes);
 	return true;
 }
 

@@ -77,9 +77,9 @@ impl ProgramConfig {
         self.n_possible_cpus.saturating_mul(u32::from(self.n_events()))
     }
 
-    /// Parts of all rings.
-    fn n_parts(&self) -> u32 {
-        self.n_rings().saturating_mul(u32::try_from(self.layout.n_parts).unwrap_or(u32::MAX))
+    /// Segments of all rings.
+    fn n_segments(&self) -> u32 {
+        self.n_rings().saturating_mul(u32::try_from(self.layout.n_segments).unwrap_or(u32::MAX))
     }
 }
 
@@ -102,8 +102,8 @@ impl<'a> Programs<'a> {
             configure(rodata, config);
         }
         let value_bytes = u32::try_from(config.layout.value_bytes).unwrap_or(u32::MAX);
-        open.maps.parts.set_value_size(value_bytes)?;
-        open.maps.parts.set_max_entries(config.n_parts())?;
+        open.maps.segments.set_value_size(value_bytes)?;
+        open.maps.segments.set_max_entries(config.n_segments())?;
         open.maps.controls.set_max_entries(config.n_controls())?;
         let takes_waits = config.waits.is_some();
         let at_switch = config.waits.is_some_and(|waits| waits.stacks_at_block);
@@ -167,11 +167,11 @@ impl<'a> Programs<'a> {
     pub(crate) fn map_memory(&self, config: &ProgramConfig) -> io::Result<(SharedMap, SharedMap)> {
         let overflow = || io::Error::from_raw_os_error(libc::EOVERFLOW);
         let value_bytes = usize::try_from(config.layout.value_bytes).map_err(|_| overflow())?;
-        let parts = (config.n_parts() as usize).checked_mul(value_bytes).ok_or_else(overflow)?;
+        let segments = (config.n_segments() as usize).checked_mul(value_bytes).ok_or_else(overflow)?;
         let controls = config.n_controls() as usize;
         let controls = controls.checked_mul(size_of::<types::cpu_control>()).ok_or_else(overflow)?;
         Ok((
-            SharedMap::new(self.skeleton.maps.parts.as_fd(), parts, false)?,
+            SharedMap::new(self.skeleton.maps.segments.as_fd(), segments, false)?,
             SharedMap::new(self.skeleton.maps.controls.as_fd(), controls.next_multiple_of(4096), true)?,
         ))
     }
@@ -222,8 +222,8 @@ pub(crate) struct WaitStatistics {
     pub(crate) switches: u64,
 }
 
-/// So much of a part is filled while the reader keeps up: few parts then hold what it has yet to read.
-const HOT_PART_BYTES: u64 = 128 << 10;
+/// So much of a segment is filled while the reader keeps up: few segments then hold what it has yet to read.
+const HOT_SEGMENT_BYTES: u64 = 128 << 10;
 /// As in `maps.bpf.h`.
 const CGROUP_UNIFIED: u32 = u32::MAX;
 
@@ -250,7 +250,7 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     };
     rodata.n_ring_cpus = config.n_ring_cpus;
     rodata.n_possible_cpus = config.n_possible_cpus;
-    rodata.n_parts = u32::try_from(config.layout.n_parts).unwrap_or(0);
+    rodata.n_segments = u32::try_from(config.layout.n_segments).unwrap_or(0);
     rodata.takes_waits = config.waits.is_some();
     rodata.stacks_at_block = config.waits.is_some_and(|waits| waits.stacks_at_block);
     rodata.least_wait_ns = config.waits.map_or(u64::MAX, |waits| waits.least_ns);
@@ -259,12 +259,12 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     rodata.includes_privileged = config.includes_privileged;
     (rodata.has_only_user, rodata.only_user) = (config.only_user.is_some(), config.only_user.unwrap_or(0));
     rodata.max_record_bytes = config.layout.max_record_bytes;
-    rodata.part_bytes = config.layout.part_bytes;
-    rodata.hot_bytes = config.layout.part_bytes.min(HOT_PART_BYTES);
-    rodata.part_shift = config.layout.part_bytes.trailing_zeros();
-    rodata.all_parts = config.layout.all_parts();
+    rodata.segment_bytes = config.layout.segment_bytes;
+    rodata.hot_bytes = config.layout.segment_bytes.min(HOT_SEGMENT_BYTES);
+    rodata.segment_shift = config.layout.segment_bytes.trailing_zeros();
+    rodata.all_segments = config.layout.all_segments();
     rodata.ring_bytes = config.layout.ring_bytes();
-    rodata.part_room = config.layout.part_room;
+    rodata.segment_room = config.layout.segment_room;
     rodata.wakeup_bytes = config.layout.ring_bytes() / 2;
 }
 

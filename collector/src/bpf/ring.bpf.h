@@ -2,24 +2,25 @@
 /*
  * The CPU's side of its rings: finding room for a record, and handing it over. The reader's side is collector/src/ring.rs.
  *
- *   parts in the order in which they were taken, each filled from its start:
+ *   segments in the order in which they were taken, each filled from its start:
  *
- *           part 2                     part 0                     part 5
+ *         segment 2                  segment 0                  segment 5
  *       +-----------+-----------+  +-----------+---+----------+  +-----------+-----------+
  *       |  records  |  records  |  |  records  | 0 |   left   |  |  records  |   free    |
  *       +-----------+-----------+  +-----------+---+----------+  +-----------+-----------+
  *                   ^ tail                                                   ^ head
  *
- * head and tail count bytes over all parts ever taken: head / part_bytes says which part in this order, and order[] which
- * part that is; head % part_bytes says where in it.
+ * head and tail count bytes over all segments ever taken: head / segment_bytes is the sequence number of a segment, and
+ * order[] says which segment has it; head % segment_bytes says where in it.
  *
  *   this CPU, for a record                              the reader
  *     writes it at head                                   reads head, then the records from tail up to it
- *     in a new part: sets order[], flips its bit          of each part that is read to its end: flips its bit
- *       in taken                                            in given_back
+ *     in a new segment: sets order[], flips its           of each segment that is read to its end: flips
+ *       bit in taken                                        its bit in given_back
  *     moves head when all of that is written              moves tail
  *
- * A part is free when its bits in taken and given_back are equal. Nobody waits: without a free part the sample is lost.
+ * A segment is free when its bits in taken and given_back are equal. Nobody waits: without a free segment the sample is
+ * lost.
  */
 #ifndef FPPROF_RING_H
 #define FPPROF_RING_H
@@ -39,7 +40,7 @@ static __always_inline bool find_memory(struct loop_context *context, __u32 cpu,
 	if (cpu >= n_possible_cpus)
 		return false;
 	context->has_ring = cpu < n_ring_cpus;
-	context->first_part = (event * n_ring_cpus + cpu) * n_parts;
+	context->first_segment = (event * n_ring_cpus + cpu) * n_segments;
 	context->control = bpf_map_lookup_elem(&controls, &number);
 	return context->control;
 }
@@ -58,39 +59,39 @@ static __always_inline __u32 lowest_bit(__u64 word)
 }
 
 /*
- * Finds where the next record goes: behind the last one, or in a part that is free; false when none is. The part that the
- * reader is in counts as used as a whole, since it is given back as a whole.
+ * Finds where the next record goes: behind the last one, or in a segment that is free; false when none is. The segment
+ * that the reader is in counts as used as a whole, since it is given back as a whole.
  */
-static __always_inline bool find_place(struct cpu_control *control)
+static __always_inline bool find_slot(struct cpu_control *control)
 {
-	struct place *place = &control->place;
+	struct slot *slot = &control->slot;
 	__u64 tail = *(volatile __u64 *)&control->tail;
 
-	place->filled = control->head & (part_bytes - 1);
-	place->used = control->head - (tail & ~(part_bytes - 1));
-	place->free = ~(control->taken ^ *(volatile __u64 *)&control->given_back) & all_parts;
-	if (place->filled) {
-		place->part = control->order[(control->head >> part_shift) & (MAX_PARTS - 1)];
+	slot->filled = control->head & (segment_bytes - 1);
+	slot->used = control->head - (tail & ~(segment_bytes - 1));
+	slot->free = ~(control->taken ^ *(volatile __u64 *)&control->given_back) & all_segments;
+	if (slot->filled) {
+		slot->segment = control->order[(control->head >> segment_shift) & (MAX_SEGMENTS - 1)];
 	} else {
-		if (!place->free)
+		if (!slot->free)
 			return false;
-		place->part = lowest_bit(place->free);
-		place->free &= place->free - 1;
+		slot->segment = lowest_bit(slot->free);
+		slot->free &= slot->free - 1;
 	}
 	return true;
 }
 
-/* The same, with the memory of the part. */
-static __always_inline bool find_part(struct loop_context *context)
+/* The same, with the memory of the segment. */
+static __always_inline bool find_segment(struct loop_context *context)
 {
 	struct cpu_control *control = context->control;
 	__u32 number;
 
-	if (!context->has_ring || !find_place(control))
+	if (!context->has_ring || !find_slot(control))
 		return false;
-	number = context->first_part + control->place.part;
-	context->part = bpf_map_lookup_elem(&parts, &number);
-	return context->part;
+	number = context->first_segment + control->slot.segment;
+	context->segment = bpf_map_lookup_elem(&segments, &number);
+	return context->segment;
 }
 
 /*
@@ -101,8 +102,8 @@ static __always_inline bool find_part(struct loop_context *context)
 static __always_inline void find_room(struct cpu_control *control)
 {
 	__u64 other_bytes = max_record_bytes - ALIGN8(max_chunk_bytes), room = max_chunk_bytes;
-	struct place *place = &control->place;
-	__u64 used = place->used;
+	struct slot *slot = &control->slot;
+	__u64 used = slot->used;
 	__u64 least = max_chunk_bytes < SHED_LEAST_BYTES ? max_chunk_bytes : SHED_LEAST_BYTES;
 	int i;
 
@@ -114,37 +115,37 @@ static __always_inline void find_room(struct cpu_control *control)
 		room >>= 2;
 	/* A ring of two samples has no room for a whole one long before. */
 	for (i = 0; i < 3; i++)
-		if (!place->free && place->filled + other_bytes + ALIGN8(room) > part_bytes)
+		if (!slot->free && slot->filled + other_bytes + ALIGN8(room) > segment_bytes)
 			room >>= 2;
-	place->room = room < least ? least : room;
+	slot->room = room < least ? least : room;
 }
 
 /* Hands the record over, and wakes the reader when the ring passes the mark. */
-static __always_inline void publish(struct cpu_control *control, __u8 *part, __u32 cpu, __u64 bytes)
+static __always_inline void publish(struct cpu_control *control, __u8 *segment, __u32 cpu, __u64 bytes)
 {
-	struct place *place = &control->place;
-	__u64 left = part_bytes - place->filled, grown = bytes < left ? bytes : left;
-	__u64 end = place->filled + bytes;
+	struct slot *slot = &control->slot;
+	__u64 left = segment_bytes - slot->filled, grown = bytes < left ? bytes : left;
+	__u64 end = slot->filled + bytes;
 
-	if (place->filled + grown >= hot_bytes && grown < left && place->free &&
-	    place->used < ring_bytes / 4 && end <= part_room) {
+	if (slot->filled + grown >= hot_bytes && grown < left && slot->free &&
+	    slot->used < ring_bytes / 4 && end <= segment_room) {
 		/*
 		 * Tells the reader that no other record comes here. It looks only below the head it
 		 * saw, which passes this word and the rest behind it in one step, after they are
 		 * written: so what it finds behind a record is the next one or this, never what lay
-		 * here before. Records are multiples of 8 bytes, as parts are: the word fits.
+		 * here before. Records are multiples of 8 bytes, as segments are: the word fits.
 		 */
-		*(__u64 *)(part + end) = 0;
+		*(__u64 *)(segment + end) = 0;
 		grown = left;
 	}
-	if (!place->filled) {
-		control->order[(control->head >> part_shift) & (MAX_PARTS - 1)] = place->part;
-		control->taken ^= 1ULL << (place->part & (MAX_PARTS - 1));
+	if (!slot->filled) {
+		control->order[(control->head >> segment_shift) & (MAX_SEGMENTS - 1)] = slot->segment;
+		control->taken ^= 1ULL << (slot->segment & (MAX_SEGMENTS - 1));
 	}
 	control->counters[COUNT_BYTES] += bytes;
 	/* A full barrier: what was written before must be seen before the new head. */
 	__sync_lock_test_and_set(&control->head, control->head + grown);
-	if (place->used < wakeup_bytes && place->used + grown >= wakeup_bytes)
+	if (slot->used < wakeup_bytes && slot->used + grown >= wakeup_bytes)
 		bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -19,18 +19,18 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 	struct sample_head *head;
 	struct mm_struct *mm;
 
-	if (!find_part(context))
+	if (!find_segment(context))
 		return false;
 	find_room(control);
 	/*
 	 * verifier: what goes through a map is any number (seen on 6.18). The bound holds of the register that is compared,
 	 * and not of a copy made before (6.1): hence the barrier.
 	 */
-	pos = *(volatile __u64 *)&control->place.filled;
-	if (pos > part_bytes)
+	pos = *(volatile __u64 *)&control->slot.filled;
+	if (pos > segment_bytes)
 		return false;
 	barrier_var(pos);
-	head = (struct sample_head *)(context->part + pos);
+	head = (struct sample_head *)(context->segment + pos);
 	begin_record(control, head, flags, pid_tid, weight);
 	task = bpf_get_current_task_btf();
 	head->start_boottime = task->start_boottime;
@@ -43,7 +43,7 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 		bytes += append_kernel(ctx, context, head, pos + bytes);
 	bytes += append_gaps(context, head, pos + bytes);
 	head->total_bytes = bytes;
-	publish(control, context->part, cpu, bytes);
+	publish(control, context->segment, cpu, bytes);
 	return true;
 }
 

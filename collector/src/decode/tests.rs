@@ -5,7 +5,7 @@ use fpprof_recording::model::LossCause;
 use std::mem::offset_of;
 
 const HEAD: usize = size_of::<types::sample_head>();
-const LANE: Lane = Lane { cpu: 3, event: 1 };
+const RING: RingId = RingId { cpu: 3, event: 1 };
 
 /// A record with these parts, as the BPF program writes it.
 struct Fixture {
@@ -41,7 +41,7 @@ impl Fixture {
         let mut sample =
             Sample { stack: vec![9; 99], bytes_below_sp: 9, kernel: vec![9], shed_from: Some(9), ..Sample::default() };
         let mut gaps = Vec::new();
-        decode(&self.bytes, LANE, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
+        decode(&self.bytes, RING, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
     }
 }
 

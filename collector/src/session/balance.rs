@@ -2,7 +2,7 @@
 
 use super::waits::WAITS;
 use crate::bpf::types::counter;
-use crate::ring::{Counters, Lane};
+use crate::ring::{Counters, RingId};
 use fpprof_recording::model::{CpuCounters, LossCause, SkippedWaits};
 
 /// All samples a CPU lost; throttled ticks are not among them, since they never reached the program.
@@ -48,7 +48,7 @@ pub(super) struct OpenWaits {
 /// The balance of one CPU and event. It is exact when the CPU takes no sample and its ring is empty.
 ///
 /// `throttled` are ticks the kernel suppressed, estimated from the time it did: they count as fired and lost.
-pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
+pub(super) fn cpu_counters(ring_id: RingId, counters: &Counters, written: Written, throttled: u64) -> CpuCounters {
     let causes = [
         (LossCause::RingFull, counters.get(counter::COUNT_LOST_RING_FULL)),
         (LossCause::TableFull, counters.get(counter::COUNT_LOST_TABLE_FULL)),
@@ -63,14 +63,14 @@ pub(super) fn cpu_counters(lane: Lane, counters: &Counters, written: Written, th
         preempted: counters.get(counter::COUNT_SKIPPED_PREEMPTED),
     };
     CpuCounters {
-        cpu: lane.cpu,
-        event: lane.event,
+        cpu: ring_id.cpu,
+        event: ring_id.event,
         fired: counters.sum(&[counter::COUNT_FIRED, counter::COUNT_LOST_NESTED]) + throttled,
         recorded: written.recorded,
         lost: causes.into_iter().filter(|&(_, n)| n > 0).collect(),
         skipped: counters.sum(&SKIPPED),
         dropped: written.dropped,
-        waits: (lane.event == WAITS).then_some(waits),
+        waits: (ring_id.event == WAITS).then_some(waits),
     }
 }
 

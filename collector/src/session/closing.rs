@@ -13,7 +13,7 @@ use crate::modules::Omitted;
 use crate::note::Note;
 use crate::proc::{online_cpus, written};
 use crate::request::Outcome;
-use crate::ring::Lane;
+use crate::ring::RingId;
 use crate::sideband::Throttled;
 use crate::sys::{Count, Rusage, monotonic_ns, rusage};
 use fpprof_recording::model::{Collector, CpuCounters, End, EndReason, Gap, LossCause, OwnCost, Sampling, Uncounted};
@@ -65,7 +65,7 @@ impl<W: Write> Session<'_, W> {
         let own_cost = self.own_cost(before, &at_stop, has_statistics)?;
         let still_fails = self.reader.write_failed.filter(|_| self.reader.writer.is_failing());
         let reason = still_fails.map_or(reason, EndReason::WriteFailed);
-        let cpus = self.counters(stopped_ns, |lane| self.reader.written_at_last(lane));
+        let cpus = self.counters(stopped_ns, |ring_id| self.reader.written_at_last(ring_id));
         let missing = self.missing(&cpus, stopped_ns, &counts)?;
         let mut end = End {
             time_ns: stopped_ns,
@@ -95,21 +95,21 @@ impl<W: Write> Session<'_, W> {
     }
 
     /// The counters of all CPUs and events as they are now.
-    pub(super) fn counters(&self, now_ns: u64, written: impl Fn(Lane) -> Written) -> Vec<CpuCounters> {
+    pub(super) fn counters(&self, now_ns: u64, written: impl Fn(RingId) -> Written) -> Vec<CpuCounters> {
         let open: Vec<_> = self.reader.sideband.throttled_now(now_ns).collect();
-        let of_lane = |lane: Lane| {
+        let of_ring = |ring_id: RingId| {
             let still =
-                open.iter().filter(|throttled| throttled.cpu == lane.cpu).map(|throttled| self.ticks(throttled));
-            let ticks = self.throttled_ticks.get(&lane.cpu).copied().unwrap_or(0) + still.sum::<u64>();
-            let ticks = if lane.event == 0 { ticks } else { 0 };
-            let counters = cpu_counters(lane, &self.reader.rings.counters(lane), written(lane), ticks);
+                open.iter().filter(|throttled| throttled.cpu == ring_id.cpu).map(|throttled| self.ticks(throttled));
+            let ticks = self.throttled_ticks.get(&ring_id.cpu).copied().unwrap_or(0) + still.sum::<u64>();
+            let ticks = if ring_id.event == 0 { ticks } else { 0 };
+            let counters = cpu_counters(ring_id, &self.reader.rings.counters(ring_id), written(ring_id), ticks);
             match self.reader.open_waits {
-                Some((whose, open)) if whose == lane => with_open(counters, open),
+                Some((whose, open)) if whose == ring_id => with_open(counters, open),
                 _ => counters,
             }
         };
-        let lanes = self.reader.rings.counted_lanes().filter(|lane| self.cpus.sampled.contains(&lane.cpu));
-        lanes.map(of_lane).collect()
+        let ring_ids = self.reader.rings.counted_ring_ids().filter(|ring_id| self.cpus.sampled.contains(&ring_id.cpu));
+        ring_ids.map(of_ring).collect()
     }
 
     /// Counts the ticks of the times of throttling that are over, and writes them as gaps. Each is rounded by itself, so
@@ -125,8 +125,8 @@ impl<W: Write> Session<'_, W> {
     /// Writes what probes lost inside one another's program since the last look.
     pub(super) fn note_nested(&mut self, now_ns: u64) {
         let start_ns = std::mem::replace(&mut self.nested.since_ns, now_ns);
-        for Lane { cpu, event } in self.reader.rings.counted_lanes().filter(|lane| lane.event == 0) {
-            let total = self.reader.rings.counters(Lane { cpu, event }).get(counter::COUNT_LOST_NESTED);
+        for RingId { cpu, event } in self.reader.rings.counted_ring_ids().filter(|ring_id| ring_id.event == 0) {
+            let total = self.reader.rings.counters(RingId { cpu, event }).get(counter::COUNT_LOST_NESTED);
             let known = self.nested.by_cpu.entry(cpu).or_default();
             let lost = total.saturating_sub(std::mem::replace(known, total));
             if lost > 0 {
@@ -171,7 +171,7 @@ impl<W: Write> Session<'_, W> {
     fn seen(&self, counts: &BTreeMap<u32, Count>) -> impl Iterator<Item = (Count, Seen)> {
         let all_along = counts.iter().filter(|(cpu, _)| !self.cpus.joined.contains(cpu));
         all_along.map(|(&cpu, &count)| {
-            let counters = self.reader.rings.counters(Lane { cpu, event: 0 });
+            let counters = self.reader.rings.counters(RingId { cpu, event: 0 });
             let (fired, periods) = (counters.get(counter::COUNT_FIRED), counters.get(counter::COUNT_PERIODS));
             (count, Seen { fired, periods })
         })

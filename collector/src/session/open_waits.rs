@@ -15,7 +15,7 @@ use crate::bpf::types;
 use crate::decode::user_regs;
 use crate::error::Error;
 use crate::proc::{MapsEntry, parse_maps, start_stack};
-use crate::ring::Lane;
+use crate::ring::RingId;
 use crate::sys::{read_memory, read_pod};
 use fpprof_recording::model::{
     Abi, Arch, CaptureMode, FpEnd, FpFrame, Gap, LossCause, Sample, StackEnd, StackEndSource, UserRegs,
@@ -34,7 +34,7 @@ impl<W: Write> Session<'_, W> {
     pub(super) fn sample_open_waits(&mut self, now_ns: u64) -> Result<(), Error> {
         let said = self.programs.open_waits().map_err(Error::bpf)?;
         let least_ns = self.plan.config.waits.map_or(u64::MAX, |waits| waits.least_ns);
-        let lane = Lane { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
+        let ring_id = RingId { cpu: self.cpus.sampled.first().copied().unwrap_or(0), event: WAITS };
         let mut memory = Memory::new(self.request.mode);
         let mut done = OpenWaits::default();
         for (wait, chain) in records(&said) {
@@ -47,23 +47,23 @@ impl<W: Write> Session<'_, W> {
             match memory.sample(&wait, chain) {
                 Some(mut sample) => {
                     done.recorded += 1;
-                    let counters = self.reader.rings.counters(lane);
+                    let counters = self.reader.rings.counters(ring_id);
                     let before = counters.get(types::counter::COUNT_FIRED) + done.short + done.woken;
                     sample.cpu_fired = before + done.recorded;
                     sample.cpu_lost = counters.sum(&LOST) + done.woken;
-                    (sample.cpu, sample.event) = (lane.cpu, lane.event);
+                    (sample.cpu, sample.event) = (ring_id.cpu, ring_id.event);
                     (sample.time_ns, sample.weight) = (now_ns, blocked_ns);
                     self.reader.write_sample(sample);
                 }
                 None => {
                     done.woken += 1;
-                    let Lane { cpu, event } = lane;
+                    let RingId { cpu, event } = ring_id;
                     let gap = Gap { cpu, event, start_ns: now_ns, end_ns: now_ns, lost: 1, cause: LossCause::Woken };
                     self.reader.write_gap(&gap);
                 }
             }
         }
-        self.reader.open_waits = Some((lane, done));
+        self.reader.open_waits = Some((ring_id, done));
         Ok(())
     }
 

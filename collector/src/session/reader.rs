@@ -9,7 +9,7 @@ use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
-use crate::ring::{Cursor, Lane, Rings};
+use crate::ring::{Cursor, RingId, Rings};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
@@ -37,13 +37,13 @@ pub(super) struct Reader<W> {
     /// Time of the waits among them.
     pub(super) blocked_ns: u64,
     /// Waits that went on at the end, and with whose they count.
-    pub(super) open_waits: Option<(Lane, OpenWaits)>,
+    pub(super) open_waits: Option<(RingId, OpenWaits)>,
     /// Where the kernel switches threads, if waits are sampled.
     pub(super) switching: Option<Range<u64>>,
     pub(super) stack_hints: StackHints,
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks did not come: the thread had gone on before they could be read.
-    woken: BTreeMap<Lane, u64>,
+    woken: BTreeMap<RingId, u64>,
     process_events: Vec<Sideband>,
     cursors: Vec<Cursor>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
@@ -98,7 +98,7 @@ impl<W: Write> Reader<W> {
     /// read when the sample is.
     pub(super) fn read(&mut self, cut_ns: u64) {
         self.cursors.clear();
-        self.cursors.extend(self.rings.lanes().map(|lane| self.rings.cursor(lane)));
+        self.cursors.extend(self.rings.ring_ids().map(|ring_id| self.rings.cursor(ring_id)));
         let mut events = std::mem::take(&mut self.process_events);
         self.sideband.drain(cut_ns, &mut events);
         events.drain(..).for_each(|event| self.read_event(event));
@@ -159,7 +159,7 @@ impl<W: Write> Reader<W> {
     fn read_sample(&mut self, cursor: &mut Cursor) {
         let record = self.rings.record(cursor).unwrap_or(&[]);
         let record_bytes = record.len();
-        let decoded = decode(record, cursor.lane(), self.keeps_regs, &mut self.sample, &mut self.gaps);
+        let decoded = decode(record, cursor.ring_id(), self.keeps_regs, &mut self.sample, &mut self.gaps);
         let Some((kind, start_boottime)) = kind(record).filter(|_| decoded.is_ok()) else {
             // Cannot be; what follows cannot be told apart. All of it counts as dropped.
             return cursor.skip_all();
@@ -172,7 +172,7 @@ impl<W: Write> Reader<W> {
             Kind::Sample => self.hand_over(),
             Kind::WaitBegun { since_ns } => self.wait_halves.begin(since_ns, &self.sample),
             Kind::WaitEnded { since_ns } if self.wait_halves.end(since_ns, &mut self.sample) => self.hand_over(),
-            Kind::WaitEnded { .. } => self.lose_wait(cursor.lane()),
+            Kind::WaitEnded { .. } => self.lose_wait(cursor.ring_id()),
         }
         for gap in self.gaps.drain(..) {
             note(&mut self.write_failed, self.writer.gap(&gap));
@@ -181,9 +181,9 @@ impl<W: Write> Reader<W> {
     }
 
     /// Counts a wait that has a length and no stacks.
-    fn lose_wait(&mut self, lane: Lane) {
-        *self.woken.entry(lane).or_default() += 1;
-        let Lane { cpu, event } = lane;
+    fn lose_wait(&mut self, ring_id: RingId) {
+        *self.woken.entry(ring_id).or_default() += 1;
+        let RingId { cpu, event } = ring_id;
         let time_ns = self.sample.time_ns;
         self.write_gap(&Gap { cpu, event, start_ns: time_ns, end_ns: time_ns, lost: 1, cause: LossCause::Woken });
     }
@@ -216,7 +216,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes what each CPU lost since its last sample. To be called when no more samples are taken.
     pub(super) fn write_open_gaps(&mut self) {
-        for gap in self.rings.counted_lanes().flat_map(|lane| self.rings.open_gaps(lane)) {
+        for gap in self.rings.counted_ring_ids().flat_map(|ring_id| self.rings.open_gaps(ring_id)) {
             note(&mut self.write_failed, self.writer.gap(&gap));
         }
     }
@@ -263,22 +263,22 @@ impl<W: Write> Reader<W> {
     }
 
     /// What became of a ring's samples so far; those that are still on their way are neither.
-    pub(super) fn written_so_far(&self, lane: Lane) -> Written {
-        let tally = self.writer.tallies().get(&(lane.event, lane.cpu)).copied().unwrap_or_default();
-        Written { recorded: tally.written, dropped: tally.unwritten, woken: self.n_woken(lane) }
+    pub(super) fn written_so_far(&self, ring_id: RingId) -> Written {
+        let tally = self.writer.tallies().get(&(ring_id.event, ring_id.cpu)).copied().unwrap_or_default();
+        Written { recorded: tally.written, dropped: tally.unwritten, woken: self.n_woken(ring_id) }
     }
 
     /// What became of all of a ring's samples, when none is on its way any more.
-    pub(super) fn written_at_last(&self, lane: Lane) -> Written {
-        let recorded = self.written_so_far(lane).recorded;
-        let open = self.open_waits.filter(|&(whose, _)| whose == lane).map_or(0, |(_, open)| open.recorded);
-        let handed_over = self.rings.counters(lane).get(counter::COUNT_RECORDED) + open;
-        let woken = self.n_woken(lane);
+    pub(super) fn written_at_last(&self, ring_id: RingId) -> Written {
+        let recorded = self.written_so_far(ring_id).recorded;
+        let open = self.open_waits.filter(|&(whose, _)| whose == ring_id).map_or(0, |(_, open)| open.recorded);
+        let handed_over = self.rings.counters(ring_id).get(counter::COUNT_RECORDED) + open;
+        let woken = self.n_woken(ring_id);
         Written { recorded, dropped: handed_over.saturating_sub(recorded + woken), woken }
     }
 
-    fn n_woken(&self, lane: Lane) -> u64 {
-        self.woken.get(&lane).copied().unwrap_or(0)
+    fn n_woken(&self, ring_id: RingId) -> u64 {
+        self.woken.get(&ring_id).copied().unwrap_or(0)
     }
 
     /// Samples that could not be written.
@@ -288,18 +288,18 @@ impl<W: Write> Reader<W> {
 
     /// Samples lost on the kernel's side so far.
     pub(super) fn n_lost(&self) -> u64 {
-        self.rings.counted_lanes().map(|lane| self.rings.counters(lane).sum(&LOST)).sum()
+        self.rings.counted_ring_ids().map(|ring_id| self.rings.counters(ring_id).sum(&LOST)).sum()
     }
 
     /// A counter over all CPUs and events.
     pub(super) fn total(&self, which: counter) -> u64 {
-        self.rings.counted_lanes().map(|lane| self.rings.counters(lane).get(which)).sum()
+        self.rings.counted_ring_ids().map(|ring_id| self.rings.counters(ring_id).get(which)).sum()
     }
 
     /// The same of one event alone.
     pub(super) fn total_of(&self, event: u16, which: counter) -> u64 {
-        let lanes = self.rings.counted_lanes().filter(|lane| lane.event == event);
-        lanes.map(|lane| self.rings.counters(lane).get(which)).sum()
+        let ring_ids = self.rings.counted_ring_ids().filter(|ring_id| ring_id.event == event);
+        ring_ids.map(|ring_id| self.rings.counters(ring_id).get(which)).sum()
     }
 
     /// The end cannot be read before all is; errors of the process events' own kind end up here.
