@@ -7,7 +7,7 @@ mkdir -p "$3"
 dir=$(cd "$3" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for target in eh_frame eh_frame_hdr debug_frame expression elf core_dump perf_map jitdump recording perf_data perf_pipe demangle; do
+for target in eh_frame eh_frame_hdr debug_frame sframe expression elf core_dump perf_map jitdump recording perf_data perf_pipe demangle; do
     mkdir -p "$dir/$target"
 done
 
@@ -51,6 +51,7 @@ done <<'OPTIONS'
 -gsplit-dwarf
 -s
 -g -fdebug-types-section
+-Wa,--gsframe
 OPTIONS
 cp /bin/true "$dir/elf/true"
 # What Go's linker leaves: the head of its table of functions, a name, one function and where it ends, its details.
@@ -65,7 +66,7 @@ objcopy --add-section .gopclntab=gopclntab --add-section .go.buildinfo=gopclntab
 number=0
 for file in /bin/true /lib/x86_64-linux-gnu/libc.so.6 /lib64/ld-linux-x86-64.so.2 "$dir"/elf/*; do
     number=$((number + 1))
-    for section in eh_frame eh_frame_hdr debug_frame; do
+    for section in eh_frame eh_frame_hdr debug_frame sframe; do
         rm -f section
         objcopy --dump-section ".$section=section" "$file" /dev/null 2>/dev/null || continue
         # The beginning is enough of a large one.

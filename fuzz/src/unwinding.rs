@@ -34,6 +34,11 @@ pub fn eh_frame_hdr(input: &[u8]) {
     });
 }
 
+/// `.sframe`.
+pub fn sframe(input: &[u8]) {
+    walk(&ModuleSections { sframe: section(0, input), ..ModuleSections::default() });
+}
+
 /// A DWARF expression, as the rule for the CFA and for the register rbx.
 pub fn expression(input: &[u8]) {
     let input = &input[..input.len().min(0x3fff)];

@@ -23,14 +23,16 @@ use std::path::{Path, PathBuf};
 /// disagree, at which frame first, why, and which is right, as far as the instructions before the return addresses
 /// show it. Frames are compared by return address and frame address, so recursion does not confuse them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), elfutils (or libdw), libunwind.
+#[command(
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), sframe, elfutils (or libdw), libunwind.
 
 Examples:
   fpprof diff before.fpprof after.fpprof
   fpprof diff before.fpprof after.fpprof --svg diff.svg
   fpprof diff run.fpprof --strategies dwarf,elfutils
   fpprof diff run.fpprof --strategies dwarf,fp --svg dwarf-to-fp.svg
-  fpprof diff run.fpprof --strategies dwarf,elfutils --fail-below agreement=99 --json > diff.json")]
+  fpprof diff run.fpprof --strategies dwarf,elfutils --fail-below agreement=99 --json > diff.json"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,

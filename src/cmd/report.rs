@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Show a recording: hottest functions, lost samples, how stacks end, cost
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), elfutils (or libdw), libunwind.
+#[command(
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), sframe, elfutils (or libdw), libunwind.
 
 Examples:
   fpprof report run.fpprof
@@ -24,7 +25,8 @@ Examples:
   fpprof report run.fpprof --html run.html     # also flame graphs and lost samples over time
   fpprof report run.fpprof --event off-cpu     # recorded with --off-cpu: what blocked longest
   fpprof report run.fpprof --fail-below complete=95 --max-lost 0.1
-  fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99")]
+  fpprof report run.fpprof --strategies dwarf,libdw --fail-below complete=95,agreement=99"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
   fpprof verify --recording checked.fpprof -- ./program && fpprof flamegraph checked.fpprof
   fpprof verify --min-exact 99.8 --max-wrong 0.05 -- ./program")]
 pub(crate) struct Args {
-    /// Strategies to check: fp, dwarf, dwarf@BYTES, elfutils, libunwind [default: all in this build]
+    /// Strategies to check: fp, dwarf, dwarf@BYTES, sframe, elfutils, libunwind [default: all in this build but sframe]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Check one in N instructions, chosen at random

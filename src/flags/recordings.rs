@@ -16,10 +16,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every strategy.
+/// Records what `run` runs in `dir` with frame pointers and with copied stacks, and judges the latter's samples under every
+/// strategy.
 pub(super) fn quality(
     spec: &Recording,
     run: &Run,
+    has_sframe: bool,
     dir: &Path,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<FlagsQuality> {
@@ -34,6 +36,7 @@ pub(super) fn quality(
     let mut strategies = vec!["fp".to_owned(), "dwarf".to_owned()];
     strategies
         .extend(spec.chunks.iter().filter(|chunk| **chunk < spec.stack_bytes).map(|chunk| format!("dwarf@{chunk}")));
+    strategies.extend(has_sframe.then(|| "sframe".to_owned()));
     record(&profiler, spec, &both, run, &file, supervisor)?;
     let dwarf: Summary = json(&profiler, &["report", "--json", "--strategy", &strategies.join(",")], &file)?;
     let lost = [&fp, &dwarf].into_iter().map(lost).fold(0, u64::saturating_add);

@@ -192,7 +192,8 @@ fn fact(
     }
     if let Some(recording) = &manifest.recording {
         let words = program.long.as_ref().unwrap_or(&program.bench);
-        match recordings::quality(recording, &command(&manifest.here, dir, 0, words), dir, supervisor) {
+        let (run, has_sframe) = (command(&manifest.here, dir, 0, words), result.sizes.sframe > 0);
+        match recordings::quality(recording, &run, has_sframe, dir, supervisor) {
             Ok(quality) => result.quality = Some(quality),
             Err(error) => missing.push(format!("no recording: {error:#}")),
         }

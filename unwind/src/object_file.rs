@@ -21,6 +21,7 @@ impl Module {
             eh_frame: section(file, ".eh_frame")?,
             eh_frame_hdr: section(file, ".eh_frame_hdr")?,
             debug_frame: section(file, ".debug_frame")?,
+            sframe: None,
             text: range(file, ".text"),
             got: range(file, ".got").map(|range| range.start),
             arch: match file.architecture() {

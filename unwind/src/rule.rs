@@ -89,7 +89,7 @@ const FP: u64 = SIMPLE | IS_FP;
 const IS_FP: u64 = 1;
 
 /// Every reason a rule can stop a walk with.
-const STOPS: [StopReason; 13] = [
+const STOPS: [StopReason; 14] = [
     StopReason::Complete(Root::UndefinedRa),
     StopReason::Complete(Root::Start),
     StopReason::Complete(Root::ThreadStart),
@@ -103,6 +103,7 @@ const STOPS: [StopReason; 13] = [
     StopReason::Truncated(TruncatedReason::ModuleUnavailable),
     StopReason::Truncated(TruncatedReason::BuildIdMismatch),
     StopReason::Truncated(TruncatedReason::Abi32),
+    StopReason::Truncated(TruncatedReason::NoSframe),
 ];
 
 impl Rule {

@@ -152,6 +152,8 @@ named! {
         /// No module is known at this executable address (generated code, or a sampled instruction in a mapping that was
         /// not told of).
         NoModule = "no_module",
+        /// The module has no `.sframe` section, by which it was to be unwound.
+        NoSframe = "no_sframe",
         /// The module's file cannot be read.
         ModuleUnavailable = "module_unavailable",
         /// The file is not the one that was mapped.

@@ -424,7 +424,7 @@ fn unsupported_strategies_are_refused() {
     assert!(refused(CaptureMode::Dwarf { stack_bytes: 4096 }, "elfutils").contains("cargo feature `libdw`"));
     let file = record(CaptureMode::Fp, &[], &[], 1, true);
     assert!(matches!(run_with(&file, &["fp", "fp"], 1), Err(Error::StrategyTwice(name)) if name == "fp"));
-    assert_eq!("sframe".parse::<Strategy>(), Err(StrategyError::Unknown("sframe".to_string())));
+    assert_eq!("orc".parse::<Strategy>(), Err(StrategyError::Unknown("orc".to_string())));
 }
 
 /// Check that libdw and libunwind see the same frames in the same samples.

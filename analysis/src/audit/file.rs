@@ -9,6 +9,7 @@ use super::model::{
 };
 use super::producer;
 use super::sections::{CodeSection, Sections};
+use super::sframe;
 use object::read::ReadCache;
 use std::io::{Read, Seek};
 
@@ -51,9 +52,15 @@ pub fn examine<R: Read + Seek>(file: R, options: AuditOptions) -> Result<FileAud
     let mut audit = FileAudit {
         machine: sections.machine,
         build_id: sections.build_id,
-        tally: CodeTally { sizes: sections.sizes, ..CodeTally::default() },
+        tally: CodeTally {
+            sizes: sections.sizes,
+            sframe_code: sections
+                .sframe
+                .map_or(0, |section| sframe::covered(section, &sections.code, sections.machine)),
+            ..CodeTally::default()
+        },
         source,
-        sframe: sections.sframe,
+        sframe: sections.sframe.map(|section| sframe::version(section.bytes)),
         go: sections.go,
         compilers: sections.compilers,
         producers,

@@ -128,6 +128,8 @@ pub struct CodeTally {
     pub functions: Functions,
     /// Bytes of executable sections by what a frame-pointer walk does there.
     pub code: Code,
+    /// Bytes of executable sections that `.sframe` has rows for.
+    pub sframe_code: u64,
     /// Bytes of sections.
     pub sizes: Sizes,
 }
@@ -315,6 +317,7 @@ impl AddAssign for CodeTally {
     fn add_assign(&mut self, other: Self) {
         self.functions += other.functions;
         self.code += other.code;
+        self.sframe_code = self.sframe_code.saturating_add(other.sframe_code);
         self.sizes += other.sizes;
     }
 }

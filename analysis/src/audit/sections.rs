@@ -1,7 +1,6 @@
 //! The sections an audit reads, and the headers that name them.
 
-use super::model::{Machine, Refusal, Remark, SframeVersion, Sizes};
-use super::sframe;
+use super::model::{Machine, Refusal, Remark, Sizes};
 use crate::modules::has_too_many_headers;
 use object::elf::{self, FileHeader64, SectionHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
@@ -64,7 +63,7 @@ pub(super) struct Sections<'a> {
     /// Loaded sections without code.
     pub(super) data: Vec<Range<u64>>,
     pub(super) sizes: Sizes,
-    pub(super) sframe: Option<SframeVersion>,
+    pub(super) sframe: Option<Bytes<'a>>,
     pub(super) go: bool,
     pub(super) build_id: String,
     pub(super) compilers: Vec<String>,
@@ -173,8 +172,7 @@ impl<'a> Sections<'a> {
             }
             b".sframe" => {
                 self.sizes.sframe = place.len;
-                let start = data.read_bytes_at(place.offset, place.len.min(4)).unwrap_or_default();
-                self.sframe = Some(sframe::version(start));
+                self.sframe = self.whole(data, name, svma, place);
             }
             b".gopclntab" | b".go.buildinfo" => self.go = true,
             b".note.gnu.build-id" => self.build_id = build_id(data, place),

@@ -1,6 +1,8 @@
-//! `.sframe`: its version.
+//! `.sframe`: its version, and how much code it has rows for.
 
-use super::model::SframeVersion;
+use super::model::{Machine, SframeVersion};
+use super::sections::{Bytes, CodeSection};
+use fpprof_unwind::{Arch, Module, ModuleSections, Section};
 
 /// `SFRAME_MAGIC`, little-endian.
 const MAGIC: [u8; 2] = 0xdee2_u16.to_le_bytes();
@@ -14,6 +16,29 @@ pub(super) fn version(section: &[u8]) -> SframeVersion {
         [a, b, version, ..] if [*a, *b] == MAGIC => SframeVersion::Version(*version),
         _ => SframeVersion::Unknown,
     }
+}
+
+/// Bytes of executable sections in functions with rows.
+pub(super) fn covered(section: Bytes<'_>, code: &[CodeSection], machine: Machine) -> u64 {
+    let arch = match machine {
+        Machine::X86_64 => Arch::X86_64,
+        Machine::Aarch64 => Arch::Aarch64,
+    };
+    let sframe = Some(Section { svma: section.svma, bytes: section.bytes.to_vec().into() });
+    let module = Module::new(ModuleSections { sframe, arch, ..ModuleSections::default() });
+    let (mut n, mut at) = (0_u64, 0);
+    let mut code = code.iter().map(|section| &section.svma).peekable();
+    // Both ascend; what does not, in a hostile file, is passed over.
+    module.for_each_range(|function| {
+        let start = function.start.max(at);
+        while code.next_if(|section| section.end <= start).is_some() {}
+        if let Some(section) = code.peek() {
+            let (start, end) = (start.max(section.start), function.end.min(section.end));
+            n = n.saturating_add(end.saturating_sub(start));
+            at = end.max(at);
+        }
+    });
+    n
 }
 
 #[cfg(test)]

@@ -114,6 +114,7 @@ fn cfa(row: &Row) -> String {
     match row.cfa {
         CfaRule::None => "unknown: the entry is corrupt".to_owned(),
         CfaRule::RegisterOffset { register, offset } => format!("{}{offset:+}", name(row, register)),
+        CfaRule::AtRegister { register, offset } => format!("the word at {}{offset:+}", name(row, register)),
         CfaRule::Expression(bytes) => format!("result of expression {}", expression(row, bytes)),
     }
 }
@@ -125,6 +126,7 @@ fn rule(row: &Row, rule: RegisterRule) -> String {
         RegisterRule::SameValue => "unchanged".to_owned(),
         RegisterRule::Offset(offset) => format!("saved at CFA{offset:+}"),
         RegisterRule::ValOffset(offset) => format!("CFA{offset:+}"),
+        RegisterRule::AtRegister { register, offset } => format!("saved at {}{offset:+}", name(row, register)),
         RegisterRule::Register(register) => format!("in {}", name(row, register)),
         RegisterRule::Expression(bytes) => format!("saved at the result of expression {}", expression(row, bytes)),
         RegisterRule::ValExpression(bytes) => format!("result of expression {}", expression(row, bytes)),

@@ -33,6 +33,7 @@ pub use missing::Missing;
 pub use outermost::OutermostJudge;
 pub(crate) use pieces::Pieces;
 pub use resolver::{Candidate, FileModules, FileStat, Inode, KERNEL_FILES, Opened, ReadSeek, Resolver};
+pub(crate) use table::BySframe;
 pub use table::{Location, ModuleTable};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! All modules of a recording, each read when first needed.
 
 use super::identity::{Verified, verify};
-use super::unwind_sections::{UnwindSections, unwind_sections};
+use super::unwind_sections::{UnwindSections, sframe_sections, unwind_sections};
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{Embedded, FileIx, MappedFile, Timeline};
 use fpprof_recording::model::{BuildId, Meta};
@@ -50,6 +50,7 @@ pub enum Location<'a> {
 struct Slot {
     found: OnceLock<Result<Found, Missing>>,
     unwinding: OnceLock<Result<Arc<Unwinding>, TruncatedReason>>,
+    by_sframe: OnceLock<Result<Module, TruncatedReason>>,
     /// A stack went through it.
     is_used: AtomicBool,
 }
@@ -259,6 +260,12 @@ impl<'a> ModuleTable<'a> {
         Ok(Unwinding { module: Module::new(sections), is_too_much })
     }
 
+    fn load_sframe(&self, ix: FileIx) -> Result<Module, TruncatedReason> {
+        let elf = self.open(ix).map_err(Missing::truncated_reason)?;
+        let arch = elf.image().arch.ok_or(TruncatedReason::ModuleUnavailable)?;
+        sframe_sections(&elf, arch).map(Module::new).ok_or(TruncatedReason::NoSframe)
+    }
+
     fn read_code(&self, ix: FileIx, svma: u64, code: &mut [u8]) -> bool {
         let mut last = self.last_code.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|(known, _)| *known != ix) {
@@ -294,5 +301,21 @@ impl Modules for ModuleTable<'_> {
         }
         all.insert(key, is_there.then(|| Box::from(&*code)));
         is_there
+    }
+}
+
+/// The same modules with the rows of their `.sframe` sections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BySframe<'a>(pub(crate) &'a ModuleTable<'a>);
+
+impl Modules for BySframe<'_> {
+    fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
+        let slot = self.0.slots.get(id.0 as usize).ok_or(TruncatedReason::NoSframe)?;
+        let module = slot.by_sframe.get_or_init(|| self.0.load_sframe(FileIx(id.0)));
+        module.as_ref().map_err(|&reason| reason)
+    }
+
+    fn code(&self, id: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        self.0.code(id, svma, code)
     }
 }

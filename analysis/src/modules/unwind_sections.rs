@@ -49,6 +49,7 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         eh_frame,
         eh_frame_hdr,
         debug_frame,
+        sframe: None,
         text: named(b".text").and_then(|text| Some(text.svma..text.svma.checked_add(text.bytes)?)),
         got: named(b".got.plt").or_else(|| named(b".got")).map(|got| got.svma),
         arch,
@@ -57,6 +58,22 @@ pub(super) fn unwind_sections(elf: &ElfFile, arch: Arch, debug: impl FnOnce() ->
         roots: go_roots(elf, &sections, arch),
     };
     UnwindSections { sections, is_too_much: left.is_spent }
+}
+
+/// What the unwinder needs to go by `.sframe` alone; `None` without it.
+pub(super) fn sframe_sections(elf: &ElfFile, arch: Arch) -> Option<ModuleSections> {
+    let sections = elf.sections();
+    let section = find(&sections, b".sframe")?;
+    let bytes = elf.read_shared(section, MAX_BYTES)?;
+    let image = elf.image();
+    Some(ModuleSections {
+        sframe: Some(Section { svma: section.svma, bytes }),
+        arch,
+        little_endian: image.little_endian,
+        entry: image.entry,
+        roots: go_roots(elf, &sections, arch),
+        ..ModuleSections::default()
+    })
 }
 
 /// Several `.eh_frame` sections as one: what lies between them reads as terminators, which are passed over. `None` where

@@ -13,6 +13,8 @@ pub enum Strategy {
     Dwarf,
     /// The same over at most so many bytes: what a recording with smaller chunks would have given.
     DwarfAt(u32),
+    /// `.sframe` sections over all copied bytes, where modules have them.
+    Sframe,
     /// elfutils' libdw over all copied bytes.
     Elfutils,
     /// libunwind over all copied bytes.
@@ -24,7 +26,7 @@ pub enum Strategy {
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy of this name.
-    #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, elfutils or libunwind")]
+    #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, sframe, elfutils or libunwind")]
     Unknown(String),
     /// Not a number of bytes that a chunk can have.
     #[error("`{0}`: expected a chunk size of 1 to 4294967295 bytes, such as dwarf@8192 or dwarf@8K")]
@@ -118,6 +120,7 @@ impl fmt::Display for Strategy {
             Self::Fp => f.write_str("fp"),
             Self::Dwarf => f.write_str("dwarf"),
             Self::DwarfAt(bytes) => write!(f, "dwarf@{bytes}"),
+            Self::Sframe => f.write_str("sframe"),
             Self::Elfutils => f.write_str("elfutils"),
             Self::Libunwind => f.write_str("libunwind"),
         }
@@ -131,6 +134,7 @@ impl FromStr for Strategy {
         match name {
             "fp" => Ok(Self::Fp),
             "dwarf" => Ok(Self::Dwarf),
+            "sframe" => Ok(Self::Sframe),
             "elfutils" | "libdw" => Ok(Self::Elfutils),
             "libunwind" => Ok(Self::Libunwind),
             _ => match name.strip_prefix("dwarf@") {
@@ -165,6 +169,7 @@ mod tests {
             ("dwarf@4096", Strategy::DwarfAt(4096), "dwarf@4096"),
             ("dwarf@64K", Strategy::DwarfAt(65_536), "dwarf@65536"),
             ("dwarf@1m", Strategy::DwarfAt(1 << 20), "dwarf@1048576"),
+            ("sframe", Strategy::Sframe, "sframe"),
             ("elfutils", Strategy::Elfutils, "elfutils"),
             ("libdw", Strategy::Elfutils, "elfutils"),
             ("libunwind", Strategy::Libunwind, "libunwind"),

@@ -2,11 +2,11 @@
 
 use super::Strategy;
 use super::item::{Holes, Item, holes, is_gone, memory, told_apart, user_regs, without_stack};
-use crate::modules::ModuleTable;
+use crate::modules::{BySframe, ModuleTable};
 use fpprof_recording::model::{self, Abi, CaptureMode, FpEnd, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunks, Job, Memory as _, Options, Regs, SharedRules, Stack, StackRef, Stacks,
-    StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunks, Job, Memory as _, Modules, Options, Regs, SharedRules, Stack, StackRef,
+    Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub struct Walker<'a> {
     mode: CaptureMode,
     arch: model::Arch,
     unwinder: Unwinder,
+    /// Another, since rules of other rows are other rules.
+    by_sframe: Unwinder,
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
     external: super::external::ExternalUnwinders,
 }
@@ -80,6 +82,7 @@ impl<'a> Walker<'a> {
             mode,
             arch,
             unwinder: Unwinder::with_rules(Options::default(), rules),
+            by_sframe: Unwinder::default(),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             external: super::external::ExternalUnwinders::default(),
         }
@@ -90,6 +93,7 @@ impl<'a> Walker<'a> {
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.unwinder = self.unwinder.with_options(options);
+        self.by_sframe = self.by_sframe.with_options(options);
         self
     }
 
@@ -108,35 +112,10 @@ impl<'a> Walker<'a> {
         match strategy {
             Strategy::Fp if matches!(self.mode, CaptureMode::Dwarf { .. }) => self.walk_chunks_by_fp(items, out),
             Strategy::Fp => items.iter().for_each(|item| out.add(|stack| self.judge(item, stack))),
-            Strategy::Dwarf => self.unwind(items, usize::MAX, out),
-            Strategy::DwarfAt(bytes) => self.unwind(items, bytes as usize, out),
+            Strategy::Dwarf => unwind(&mut self.unwinder, self.modules, items, usize::MAX, out),
+            Strategy::DwarfAt(bytes) => unwind(&mut self.unwinder, self.modules, items, bytes as usize, out),
+            Strategy::Sframe => unwind(&mut self.by_sframe, &BySframe(self.modules), items, usize::MAX, out),
             Strategy::Elfutils | Strategy::Libunwind => self.ask(strategy, items, out),
-        }
-    }
-
-    /// Call frame information over at most `max_bytes` of each chunk, from the stack pointer up.
-    fn unwind(&mut self, items: &[Item<'_>], max_bytes: usize, out: &mut Unwound) {
-        let holes: Vec<Holes> = items.iter().map(|item| holes(item.sample)).collect();
-        let starts: Vec<Result<Start<'_>, StopReason>> =
-            items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
-        let jobs: Vec<Job<'_, Chunks<'_>>> = items
-            .iter()
-            .zip(&starts)
-            .filter_map(|(item, start)| {
-                let Start { regs, memory } = start.as_ref().ok()?;
-                Some(Job { space: &item.space.space, regs, memory: *memory })
-            })
-            .collect();
-        self.unwinder.unwind_batch(self.modules, &jobs, &mut out.batch);
-        let mut n_jobs = 0;
-        for start in &starts {
-            match start {
-                Ok(_) => {
-                    out.slots.push(Slot::Batch(n_jobs));
-                    n_jobs += 1;
-                }
-                Err(stop) => out.add(|stack| stack.stop = *stop),
-            }
         }
     }
 
@@ -211,6 +190,38 @@ impl<'a> Walker<'a> {
         // `Strategy::check` refuses these in this build.
         for _ in items {
             out.add(|stack| stack.stop = StopReason::Truncated(TruncatedReason::Budget));
+        }
+    }
+}
+
+/// The rows of modules over at most `max_bytes` of each chunk, from the stack pointer up.
+fn unwind<M: Modules + ?Sized>(
+    unwinder: &mut Unwinder,
+    modules: &M,
+    items: &[Item<'_>],
+    max_bytes: usize,
+    out: &mut Unwound,
+) {
+    let holes: Vec<Holes> = items.iter().map(|item| holes(item.sample)).collect();
+    let starts: Vec<Result<Start<'_>, StopReason>> =
+        items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
+    let jobs: Vec<Job<'_, Chunks<'_>>> = items
+        .iter()
+        .zip(&starts)
+        .filter_map(|(item, start)| {
+            let Start { regs, memory } = start.as_ref().ok()?;
+            Some(Job { space: &item.space.space, regs, memory: *memory })
+        })
+        .collect();
+    unwinder.unwind_batch(modules, &jobs, &mut out.batch);
+    let mut n_jobs = 0;
+    for start in &starts {
+        match start {
+            Ok(_) => {
+                out.slots.push(Slot::Batch(n_jobs));
+                n_jobs += 1;
+            }
+            Err(stop) => out.add(|stack| stack.stop = *stop),
         }
     }
 }

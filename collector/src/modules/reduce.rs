@@ -90,7 +90,7 @@ fn is_table(kind: elf::SectionType) -> bool {
 
 fn is_about_code(name: &[u8]) -> bool {
     // By the last Go programs are known, whose stacks end in ways of their own.
-    const NAMES: [&[u8]; 3] = [b".eh_frame", b".eh_frame_hdr", b".go.buildinfo"];
+    const NAMES: [&[u8]; 4] = [b".eh_frame", b".eh_frame_hdr", b".sframe", b".go.buildinfo"];
     const PREFIXES: [&[u8]; 3] = [b".debug_", b".zdebug_", b".gnu_debug"];
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,6 +1,6 @@
 //! Figures every form shows alike.
 
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use fpprof_analysis::audit::{CodeTally, Producer, Remark, SframeVersion, Survey, SurveyMetric};
 use std::collections::BTreeMap;
 
@@ -93,12 +93,21 @@ pub(super) fn sframe_words(survey: &Survey) -> String {
     let words: Vec<_> = versions
         .iter()
         .map(|(version, files)| match version {
-            SframeVersion::Version(number) => format!("version {number} in {} files", count(*files)),
-            SframeVersion::Unknown => format!("unreadable in {} files", count(*files)),
+            SframeVersion::Version(number) => format!("version {number} in {} file{}", count(*files), plural(*files)),
+            SframeVersion::Unknown => format!("unreadable in {} file{}", count(*files), plural(*files)),
         })
         .collect();
     let mixed = if versions.len() > 1 { "; no single reader supports all of them" } else { "" };
-    words.join(", ") + mixed
+    let tally = &survey.total;
+    let rows = match versions.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; rows for {} of all code, call frame information for {}",
+            share(tally.sframe_code, tally.code.executable),
+            share(tally.code.judged(), tally.code.executable)
+        ),
+    };
+    words.join(", ") + mixed + &rows
 }
 
 /// Flags of producers over all files, by units: (compiler, flags) and how many units.

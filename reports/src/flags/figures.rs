@@ -152,9 +152,9 @@ pub(super) fn mean(values: &[f64]) -> String {
 
 /// Strategies by size of chunk, the whole one last.
 pub(super) fn chunk_order(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut names: Vec<_> = names.filter(|name| name.starts_with("dwarf")).collect();
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("dwarf") || name == "sframe").collect();
     let bytes = |name: &str| name.split_once('@').and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(u64::MAX);
-    names.sort_by_key(|name| bytes(name));
+    names.sort_by_key(|name| (name == "sframe", bytes(name)));
     names.dedup();
     names
 }

@@ -94,6 +94,7 @@ pub(crate) fn strategy_words(name: &str) -> &str {
     match name {
         "fp" => "frame pointers",
         "dwarf" => "DWARF",
+        "sframe" => "SFrame",
         other => other,
     }
 }

@@ -25,9 +25,8 @@ fuzz_target!(|input: Input<'_>| {
         text: input.text.map(|start| start..start.saturating_add(0x1000)),
         got: input.got,
         arch: [Arch::X86_64, Arch::Aarch64, Arch::I386][usize::from(input.arch % 3)],
-        little_endian: true,
         entry: input.entry,
-        roots: Vec::new(),
+        ..ModuleSections::default()
     });
     let _ = module.count_entries();
     module.for_each_range(|range| {

@@ -32,6 +32,13 @@ pub enum CfaRule {
         /// Bytes.
         offset: i64,
     },
+    /// CFA = the word in memory at register + offset; not in DWARF, but in `.sframe`.
+    AtRegister {
+        /// DWARF number.
+        register: u16,
+        /// Bytes.
+        offset: i64,
+    },
     /// CFA = what the expression gives.
     Expression(ExpressionBytes),
 }
@@ -54,6 +61,13 @@ pub enum RegisterRule {
     ValOffset(i64),
     /// The value is in another register.
     Register(u16),
+    /// The value is in memory at register + offset; not in DWARF, but in `.sframe`.
+    AtRegister {
+        /// DWARF number.
+        register: u16,
+        /// Bytes.
+        offset: i64,
+    },
     /// The value is in memory where the expression says.
     Expression(ExpressionBytes),
     /// The value is what the expression gives.

@@ -16,6 +16,7 @@ impl fmt::Display for Row {
                 self.write_register(f, register)?;
                 write!(f, "{offset:+}")?;
             }
+            CfaRule::AtRegister { register, offset } => self.write_at_register(f, register, offset)?,
             CfaRule::Expression(expression) => self.write_expression(f, expression)?,
         }
         let (ra, others): (&[_], &[_]) = match self.registers.split_last() {
@@ -44,6 +45,12 @@ impl Row {
         }
     }
 
+    fn write_at_register(&self, f: &mut fmt::Formatter<'_>, register: u16, offset: i64) -> fmt::Result {
+        f.write_str("(")?;
+        self.write_register(f, register)?;
+        write!(f, "{offset:+})")
+    }
+
     fn write_rule(&self, f: &mut fmt::Formatter<'_>, rule: RegisterRule) -> fmt::Result {
         match rule {
             RegisterRule::Unspecified | RegisterRule::Undefined => f.write_str("u"),
@@ -51,6 +58,7 @@ impl Row {
             RegisterRule::Offset(offset) => write!(f, "c{offset:+}"),
             RegisterRule::ValOffset(offset) => write!(f, "v{offset:+}"),
             RegisterRule::Register(register) => self.write_register(f, register),
+            RegisterRule::AtRegister { register, offset } => self.write_at_register(f, register, offset),
             RegisterRule::Expression(expression) => self.write_expression(f, expression),
             RegisterRule::ValExpression(expression) => {
                 f.write_str("v")?;

@@ -11,6 +11,7 @@ use super::entry::{Fde, SectionKind, parse};
 use super::header::Header;
 use super::index::Index;
 use super::sections::{ModuleSections, Section};
+use super::sframe::{Sframe, SframeRow};
 use crate::arch::Arch;
 use crate::error::Error;
 use crate::stack::Root;
@@ -34,6 +35,7 @@ pub struct Module {
     eh_frame_bases: BaseAddresses,
     debug_frame_bases: BaseAddresses,
     header: Option<Header>,
+    sframe: Option<Sframe>,
     left_out_index: OnceBox<Index>,
     eh_frame_index: OnceBox<Index>,
     debug_frame_index: OnceBox<Index>,
@@ -64,6 +66,7 @@ impl Module {
             eh_frame_bases: base_of(&sections.eh_frame),
             debug_frame_bases: base_of(&sections.debug_frame),
             header: Header::parse(&sections),
+            sframe: sections.sframe.as_ref().and_then(|section| Sframe::parse(section, sections.arch)),
             left_out_index: OnceBox::new(),
             eh_frame_index: OnceBox::new(),
             debug_frame_index: OnceBox::new(),
@@ -91,8 +94,11 @@ impl Module {
     }
 
     /// Calls `visit` with the range of every piece of code that has information of its own, ascending by section.
-    /// Reads both sections in full.
+    /// Reads all sections in full.
     pub fn for_each_range(&self, mut visit: impl FnMut(Range<u64>)) {
+        if let (Some(section), Some(sframe)) = (&self.sections.sframe, &self.sframe) {
+            sframe.ranges(section).for_each(&mut visit);
+        }
         for index in [self.eh_frame_index(), self.debug_frame_index()] {
             index.ranges().for_each(&mut visit);
         }
@@ -142,16 +148,38 @@ impl Module {
         }
     }
 
-    /// Whether an address that [`Self::find`] knows nothing of lies in the code of the entry point, which has no call
-    /// frame information of its own then. Where it has, what follows it is other code without.
+    /// The row of an address in `.sframe`; `None` for a module that is not unwound by it.
+    pub(crate) fn sframe_row(&self, svma: u64) -> Option<Result<SframeRow, Error>> {
+        let section = self.sections.sframe.as_ref()?;
+        let row = self.sframe.as_ref().and_then(|sframe| sframe.row(section, svma));
+        Some(row.ok_or(Error::NoRow(svma)))
+    }
+
+    /// Whether an address without a row lies in the code of the entry point, which has none of its own then. Where it has,
+    /// what follows it is other code without.
     pub(crate) fn is_entry_code(&self, svma: u64) -> bool {
         let Some(entry) = self.sections.entry else { return false };
         let Some(offset) = svma.checked_sub(entry) else { return false };
-        offset < ENTRY_CODE_BYTES
-            && matches!(self.find(entry), Err(Error::NoRow(_)))
-            && [self.eh_frame_index(), self.debug_frame_index()]
-                .iter()
-                .all(|index| index.next_start(entry).is_none_or(|next| svma < next))
+        offset < ENTRY_CODE_BYTES && !self.has_row(entry) && self.next_start(entry).is_none_or(|next| svma < next)
+    }
+
+    /// Whether there is information of an address, sound or not.
+    pub(crate) fn has_row(&self, svma: u64) -> bool {
+        match self.sframe_row(svma) {
+            Some(row) => row.is_ok(),
+            None => !matches!(self.find(svma), Err(Error::NoRow(_))),
+        }
+    }
+
+    /// Where the first code behind an address starts that has information of its own.
+    fn next_start(&self, svma: u64) -> Option<u64> {
+        match (&self.sections.sframe, &self.sframe) {
+            (Some(section), Some(sframe)) => sframe.next_start(section, svma),
+            _ => {
+                let indexes = [self.eh_frame_index(), self.debug_frame_index()];
+                indexes.iter().filter_map(|index| index.next_start(svma)).min()
+            }
+        }
     }
 
     /// The root that an address is said to be ([`ModuleSections::roots`]).

@@ -5,9 +5,11 @@ mod header;
 mod index;
 mod indexed;
 mod sections;
+mod sframe;
 
 pub use entry::SectionKind;
 pub(crate) use entry::{Fde, Reader};
 pub use indexed::Module;
 pub(crate) use indexed::Place;
 pub use sections::{ModuleSections, Section};
+pub(crate) use sframe::{Base, SframeRow, SframeRule};

@@ -34,6 +34,8 @@ pub struct ModuleSections {
     pub eh_frame_hdr: Option<Section>,
     /// `.debug_frame`, for addresses `.eh_frame` does not cover.
     pub debug_frame: Option<Section>,
+    /// `.sframe`. Where it is given, rows are taken from it and from nothing else.
+    pub sframe: Option<Section>,
     /// SVMAs of `.text`, the base of `DW_EH_PE_textrel`.
     pub text: Option<Range<u64>>,
     /// SVMA of `.got`, the base of `DW_EH_PE_datarel`.
@@ -55,6 +57,7 @@ impl Default for ModuleSections {
             eh_frame: None,
             eh_frame_hdr: None,
             debug_frame: None,
+            sframe: None,
             text: None,
             got: None,
             arch: Arch::default(),

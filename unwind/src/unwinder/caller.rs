@@ -75,6 +75,10 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
             CfaRule::RegisterOffset { register, offset } => {
                 self.frame.get(register)?.wrapping_add(offset.cast_unsigned()) & self.spec.address_mask
             }
+            CfaRule::AtRegister { register, offset } => {
+                let slot = self.frame.get(register)?.wrapping_add(offset.cast_unsigned());
+                read_word(self.memory, self.spec, slot).map_err(ReadFault::stop)?
+            }
             CfaRule::Expression(bytes) => self.evaluate(bytes, None).map_err(|error| self.stop_of(error))?,
         };
         if cfa % u64::from(self.spec.word_bytes) != 0 {
@@ -102,6 +106,10 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
             }
             RegisterRule::ValOffset(offset) => cfa.wrapping_add(offset.cast_unsigned()),
             RegisterRule::Register(other) => self.frame.get(other)?,
+            RegisterRule::AtRegister { register, offset } => {
+                let slot = self.frame.get(register)?.wrapping_add(offset.cast_unsigned());
+                read_word(self.memory, self.spec, slot).map_err(ReadFault::stop)?
+            }
             RegisterRule::Expression(bytes) => {
                 let slot = self.evaluate(bytes, Some(cfa)).map_err(|error| self.stop_of(error))?;
                 read_word(self.memory, self.spec, slot).map_err(ReadFault::stop)?
@@ -136,6 +144,11 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
                 }
                 RegisterRule::ValOffset(offset) => Ok(cfa.wrapping_add(offset.cast_unsigned())),
                 RegisterRule::Register(other) => self.frame.regs.get(other).ok_or(Lost(None)),
+                RegisterRule::AtRegister { register, offset } => match self.frame.regs.get(register) {
+                    Some(base) => read_word(self.memory, self.spec, base.wrapping_add(offset.cast_unsigned()))
+                        .map_err(|fault| Lost(Some(fault))),
+                    None => Err(Lost(None)),
+                },
                 RegisterRule::Expression(bytes) => self.at_expression(bytes, cfa)?,
                 RegisterRule::ValExpression(bytes) => lost_unless_budget(self.evaluate(bytes, Some(cfa)))?,
             };

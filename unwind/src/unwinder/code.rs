@@ -1,9 +1,9 @@
 //! The code that an address lies in, and the row that covers it.
 
 use crate::arch::{Arch, ROOT_CODE_BYTES, START_CODE_BYTES};
-use crate::cfi::{Program, RegisterRule, Scratch, Sections, State};
+use crate::cfi::{CfaRule, Program, RegisterRule, Scratch, Sections, State};
 use crate::error::Error;
-use crate::module::{Module, SectionKind};
+use crate::module::{Base, Module, SectionKind, SframeRow, SframeRule};
 use crate::space::{ModuleId, Modules, Space};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
@@ -79,6 +79,9 @@ impl<'m> Code<'m> {
     }
 
     fn run(&self, scratch: &mut Scratch) -> Result<CodeRow, Error> {
+        if let Some(row) = self.module.sframe_row(self.svma) {
+            return row.map(|row| self.sframe_row(row));
+        }
         let fde = self.module.find(self.svma)?;
         let sections = Sections::new(self.module);
         let mut program = Program::new(self.module, &sections, &fde, scratch)?;
@@ -94,6 +97,53 @@ impl<'m> Code<'m> {
             }
         }
         Err(Error::NoRow(self.svma))
+    }
+
+    /// The row as call frame information would have it.
+    fn sframe_row(&self, row: SframeRow) -> CodeRow {
+        let spec = self.module.arch().spec();
+        let return_address_register = spec.lr.unwrap_or(spec.ip);
+        let number = |base| match base {
+            Base::Cfa => None,
+            Base::Sp => Some(spec.sp),
+            Base::Fp => Some(spec.fp),
+            Base::Register(register) => Some(register),
+        };
+        let rule = |SframeRule { base, offset, is_in_memory }| match (number(base), is_in_memory) {
+            (None, true) => RegisterRule::Offset(offset),
+            (None, false) => RegisterRule::ValOffset(offset),
+            (Some(register), true) => RegisterRule::AtRegister { register, offset },
+            (Some(register), false) if offset == 0 => RegisterRule::Register(register),
+            (Some(_), false) => RegisterRule::Undefined,
+        };
+        let return_address = match (row.cfa, row.ra) {
+            (None, _) => RegisterRule::Undefined,
+            (Some(_), ra) => ra.map_or(RegisterRule::Unspecified, rule),
+        };
+        let mut state = State { in_frame: u64::from(row.was_fp_in_frame) << spec.fp, ..State::NEW };
+        for (register, rule) in
+            [(return_address_register, return_address), (spec.fp, row.fp.map_or(RegisterRule::Unspecified, rule))]
+        {
+            if let Some(slot) = state.rules.get_mut(usize::from(register)) {
+                *slot = rule;
+            }
+        }
+        if let Some(SframeRule { base, offset, is_in_memory }) = row.cfa
+            && let Some(register) = number(base)
+        {
+            state.cfa = match is_in_memory {
+                true => CfaRule::AtRegister { register, offset },
+                false => CfaRule::RegisterOffset { register, offset },
+            };
+        }
+        CodeRow {
+            // There are no expressions that it would be asked for.
+            section: SectionKind::EhFrame,
+            return_address_register,
+            is_signal_frame: row.is_signal_frame,
+            root: self.root(row.function),
+            state,
+        }
     }
 
     /// The root a frame is whose return address is undefined.

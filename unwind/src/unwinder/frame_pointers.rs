@@ -255,7 +255,7 @@ impl Unwinder {
                 let may_have_frame = spec.lr.is_some() && row.state.rule(spec.fp) != RegisterRule::Unspecified;
                 !(has_frame_at(spec, regs, offset.cast_unsigned()) || regs.is_none() && may_have_frame)
             }
-            CfaRule::RegisterOffset { .. } => true,
+            CfaRule::RegisterOffset { .. } | CfaRule::AtRegister { .. } => true,
             CfaRule::Expression(bytes) => !is_from_fp(spec, code.expression(row.section, bytes)),
         }
     }

@@ -21,6 +21,7 @@ mod red_zone;
 mod roots;
 mod rows;
 mod rules;
+mod sframe;
 mod truncated;
 mod two_stacks;
 mod words;
