@@ -9,7 +9,7 @@ const HEADING: &str = "Unwinding options";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
 pub(crate) struct Unwinding {
     /// What to do without call frame information
-    #[arg(long, value_enum, default_value_t = FallbackArg::None, help_heading = HEADING)]
+    #[arg(long, value_enum, default_value_t = FallbackArg::Jit, help_heading = HEADING)]
     fallback: FallbackArg,
     /// Maximum number of frames per stack
     #[arg(
@@ -26,14 +26,16 @@ pub(crate) struct Unwinding {
 enum FallbackArg {
     /// End the stack there, and say why
     None,
-    /// Follow the frame pointer, and mark the frame: `_[fp]` in folded stacks, its own colour in flame graphs
+    /// Follow the frame pointer in JIT-compiled code only, and mark the frame (`fp_in_jit`)
+    Jit,
+    /// Follow the frame pointer everywhere, and mark the frame (`fp_fallback`): `_[fp]` in folded stacks, its own colour in flame graphs
     Fp,
 }
 
 impl Default for Unwinding {
     fn default() -> Self {
         let Options { max_depth, max_expression_steps, .. } = Options::default();
-        Self { fallback: FallbackArg::None, max_depth, budget: max_expression_steps }
+        Self { fallback: FallbackArg::Jit, max_depth, budget: max_expression_steps }
     }
 }
 
@@ -42,6 +44,7 @@ impl Unwinding {
     pub(crate) fn options(self) -> Options {
         let fallback = match self.fallback {
             FallbackArg::None => Fallback::None,
+            FallbackArg::Jit => Fallback::Jit,
             FallbackArg::Fp => Fallback::FramePointer,
         };
         let Self { max_depth, budget: max_expression_steps, .. } = self;

@@ -20,6 +20,7 @@ use crate::symbols::{Detail, KernelMissing, KernelSymbols, Symbolizer, kernel_sy
 use crate::totals::Totals;
 use fpprof_recording::Recording;
 use fpprof_recording::model::{Meta, Sample};
+use fpprof_unwind::Fallback;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
@@ -64,7 +65,7 @@ impl<'a> Options<'a> {
             is_this_machine: true,
             detail: Detail::default(),
             page: false,
-            unwinding: fpprof_unwind::Options::default(),
+            unwinding: fpprof_unwind::Options { fallback: Fallback::Jit, ..fpprof_unwind::Options::default() },
             n_threads,
         }
     }

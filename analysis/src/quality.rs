@@ -6,7 +6,7 @@ use crate::replay::{Collect, Seen};
 use crate::spread::{Histogram, Spread, count, merge};
 use crate::summary::{ProcessSummary, Quality};
 use fpprof_recording::model::Sample;
-use fpprof_unwind::{StackRef, StopReason};
+use fpprof_unwind::{FrameFlags, StackRef, StopReason};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ struct Counts {
     stops: BTreeMap<StopReason, u64>,
     frames: u64,
     leaf_skip_suspects: u64,
+    fp_in_jit: u64,
+    fp_fallback: u64,
     /// Stacks by their frames.
     depths: Histogram,
     /// Complete stacks by the bytes they needed.
@@ -61,7 +63,10 @@ impl Counts {
             count(&mut self.needed_bytes, needed);
         }
         self.frames = self.frames.saturating_add(n_frames);
-        self.leaf_skip_suspects += u64::from(stack.frames.iter().any(|frame| frame.flags.leaf_skip_suspect));
+        let has = |flag: fn(&FrameFlags) -> bool| u64::from(stack.frames.iter().any(|frame| flag(&frame.flags)));
+        self.leaf_skip_suspects += has(|flags| flags.leaf_skip_suspect);
+        self.fp_in_jit += has(|flags| flags.fp_in_jit);
+        self.fp_fallback += has(|flags| flags.fp_fallback);
     }
 
     fn merge(&mut self, other: &Self) {
@@ -70,6 +75,8 @@ impl Counts {
         }
         self.frames = self.frames.saturating_add(other.frames);
         self.leaf_skip_suspects += other.leaf_skip_suspects;
+        self.fp_in_jit += other.fp_in_jit;
+        self.fp_fallback += other.fp_fallback;
         merge(&mut self.depths, &other.depths);
         merge(&mut self.needed_bytes, &other.needed_bytes);
     }
@@ -78,6 +85,8 @@ impl Counts {
         let mut quality = Quality {
             frames: self.frames,
             leaf_skip_suspects: self.leaf_skip_suspects,
+            fp_in_jit: self.fp_in_jit,
+            fp_fallback: self.fp_fallback,
             frames_per_stack: Spread::of(&self.depths),
             needed_bytes: Spread::of(&self.needed_bytes),
             ..Quality::default()

@@ -252,6 +252,12 @@ pub struct Quality {
     pub roots: BTreeMap<String, u64>,
     /// Frame-pointer stacks whose leaf's caller is missing, whatever their end.
     pub leaf_skip_suspects: u64,
+    /// Stacks with a frame that was found with the frame pointer of JIT-compiled code.
+    #[serde(default)]
+    pub fp_in_jit: u64,
+    /// Stacks with a frame that was found with a frame pointer for want of call frame information elsewhere.
+    #[serde(default)]
+    pub fp_fallback: u64,
     /// The same frames by stack; `None` without samples.
     pub frames_per_stack: Option<Spread>,
     /// Bytes of stack from the stack pointer up that the complete stacks needed; `None` where there are none, or where

@@ -1,7 +1,8 @@
 //! The dumps of compiled code (jitdump) that processes keep for perf, taken into the recording as they grow.
 //!
 //! A runtime says where its `jit-PID.dump` is by mapping it executable. The file is opened then, by that mapping, and so
-//! in whatever container the process runs in. What is taken are names, addresses and times; the code itself is not.
+//! in whatever container the process runs in. What is taken are names, addresses, times and call frame information; the code
+//! itself is not.
 
 use crate::parse::{FileParser, Found, JitDumpPosition, ParseTask, ParsedFile};
 use crate::perf_maps::{is_file_of, own_uid};
@@ -9,7 +10,7 @@ use crate::proc::{effective_uid, open_mapped, start_ticks};
 use crate::share::Shares;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::compiled::jitdump::{
-    CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES,
+    CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, MOVE_BYTES, PREFIX_BYTES, UNWINDING_BYTES, UNWINDING_INFO,
 };
 use fpprof_recording::model::{FileIdentity, Mmap, ModuleBytes};
 use std::fs::File;
@@ -19,6 +20,8 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 const MAX_DUMP_BYTES: usize = 32 << 20;
 /// Bytes taken of all dumps together, which users share.
 const MAX_TOTAL_BYTES: u64 = 128 << 20;
+/// Longest call frame information of one function. V8 and Python write some 100 bytes.
+const MAX_UNWINDING_BYTES: u64 = 1 << 16;
 /// Records of a dump that are looked at.
 const MAX_RECORDS: usize = 2 << 20;
 /// Bytes read at once: most records are passed over.
@@ -195,6 +198,7 @@ fn copy_record(from: &mut BufReader<&File>, left: u64, copy: &mut Vec<u8>, room:
     let fields = match kind {
         CODE_LOAD => LOAD_BYTES,
         CODE_MOVE => MOVE_BYTES,
+        UNWINDING_INFO if body <= MAX_UNWINDING_BYTES => UNWINDING_BYTES,
         _ => {
             from.seek_relative(i64::try_from(body).ok()?).ok()?;
             return Some(bytes);
@@ -207,14 +211,13 @@ fn copy_record(from: &mut BufReader<&File>, left: u64, copy: &mut Vec<u8>, room:
     if from.by_ref().take(fields).read_to_end(copy).ok()? as u64 != fields {
         return None;
     }
-    let mut name_bytes = 0;
-    if kind == CODE_LOAD {
-        name_bytes = from.by_ref().take(after_fields.min(room)).read_until(0, copy).ok()? as u64;
-        if copy.last() != Some(&0) || name_bytes == 0 {
-            return None;
-        }
-    }
-    from.seek_relative(i64::try_from(after_fields.checked_sub(name_bytes)?).ok()?).ok()?;
+    let mut rest = from.by_ref().take(after_fields.min(room));
+    let taken = match kind {
+        CODE_LOAD => rest.read_until(0, copy).ok().filter(|&n| n > 0 && copy.last() == Some(&0))?,
+        UNWINDING_INFO => rest.read_to_end(copy).ok().filter(|&n| n as u64 == after_fields)?,
+        _ => 0,
+    };
+    from.seek_relative(i64::try_from(after_fields.checked_sub(taken as u64)?).ok()?).ok()?;
     let own_bytes = u32::try_from(copy.len().checked_sub(before)?).ok()?;
     copy.get_mut(before.checked_add(4)?..)?.get_mut(..4)?.copy_from_slice(&own_bytes.to_le_bytes());
     Some(bytes)

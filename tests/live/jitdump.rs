@@ -3,7 +3,7 @@
 use crate::support::{Ran, assert_balance, compile, fpprof, number, ran, record, report};
 use std::path::{Path, PathBuf};
 
-/// `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
+/// `jitdump unwinding` gives call frame information of code that moves its stack pointer. `jitdump KIND` compiles `first`, runs it, compiles `second` at the same address, moves it, and runs it there; tells so
 /// in a dump that is of a KIND that is to be read or not; ends before the recorder does.
 const SOURCE: &str = r#"
 #include <dirent.h>
@@ -62,6 +62,36 @@ static void moved(const char *from, const char *to, size_t n, uint64_t index)
 	prefix(1, sizeof(ids) + sizeof(fields));
 	put(ids, sizeof(ids));
 	put(fields, sizeof(fields));
+}
+
+/* A common entry (CFA = rsp + 8, return address at CFA - 8), and one for code that has 24 bytes more from its fifth on. */
+static void unwinding(uint32_t n)
+{
+	uint32_t mapped = (n + 7) & ~7;
+	uint64_t sizes[] = { 48, 0, 64 };
+	unsigned char frames[48] = {
+		20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+		16, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, n, 0, 0, 0, 0, 0x44, 0x0e, 32,
+	};
+	int32_t to_code = -(int32_t)(mapped + 32);
+
+	memcpy(frames + 32, &to_code, sizeof(to_code));
+	prefix(4, sizeof(sizes) + sizeof(frames));
+	put(sizes, sizeof(sizes));
+	put(frames, sizeof(frames));
+}
+
+static void run_with_unwinding(char *code)
+{
+	/* sub $24, %rsp; mov $1000000000, %ecx; 1: dec %ecx; jnz 1b; add $24, %rsp; ret */
+	static const unsigned char bytes[] = {
+		0x48, 0x83, 0xec, 24, 0xb9, 0x00, 0xca, 0x9a, 0x3b, 0xff, 0xc9, 0x75, 0xfc, 0x48, 0x83, 0xc4, 24, 0xc3,
+	};
+
+	memcpy(code, bytes, sizeof(bytes));
+	unwinding(sizeof(bytes));
+	load(code, sizeof(bytes), 1, "first");
+	((void (*)(void))code)();
 }
 
 static void run(const char *code)
@@ -124,6 +154,11 @@ int main(int argc, char **argv)
 		run(memcpy(code, bytes, sizeof(bytes)));
 		puts(path);
 		return 0;
+	}
+	if (!strcmp(kind, "unwinding")) {
+		run_with_unwinding(code);
+		puts(path);
+		return fclose(dump) != 0;
 	}
 	memcpy(code, bytes, sizeof(bytes));
 	if (!strcmp(kind, "huge") || !strcmp(kind, "short")) {
@@ -195,6 +230,23 @@ fn names_are_those_of_the_time() {
         assert!(folded.lines().any(|line| line.contains(";first: of all ")), "{kind}: {folded}");
         assert!(folded.lines().any(|line| line.contains(";second ")), "{kind}: {folded}");
     }
+}
+
+/// Check that stacks go through code that its program gave call frame information of, and are not counted as going by frame
+/// pointers; and that they end in code without.
+#[test]
+fn call_frame_information_of_dumps_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, report) = recorded(dir.path(), "unwinding");
+    let dwarf = &report["strategies"]["dwarf"];
+    let (samples, complete) = (number(dwarf, "samples"), number(dwarf, "complete"));
+    assert!(samples > 50 && complete * 100 >= samples * 98 && number(dwarf, "fp_in_jit") == 0, "{dwarf}");
+    let folded = ran(fpprof().args(["export"]).arg(dir.path().join("jit.fpprof"))).stdout;
+    assert!(folded.lines().any(|line| line.contains(";main;") && line.contains(";first ")), "{folded}");
+    let dir = tempfile::tempdir().unwrap();
+    let (_, report) = recorded(dir.path(), "file");
+    let dwarf = &report["strategies"]["dwarf"];
+    assert!(number(dwarf, "complete") * 2 < number(dwarf, "samples"), "{dwarf}");
 }
 
 /// Check that a dump whose end is not whole has all names before it, that one with a record of impossible length has those

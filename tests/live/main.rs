@@ -15,6 +15,7 @@ mod off_cpu;
 mod privileged;
 mod processes;
 mod recordings;
+mod runtimes;
 mod sframe;
 mod signals;
 mod storms;

@@ -49,7 +49,8 @@ impl Stack {
     fn new(stack: StackRef<'_>, seen: &Seen<'_>, strategy: Strategy) -> Self {
         let is_own = strategy == Strategy::Fp;
         let is_certain = |frame: &&fpprof_unwind::Frame| {
-            frame.source != FrameSource::Heuristic && (is_own || !frame.flags.fp_fallback)
+            let is_by_fp = frame.flags.fp_fallback || frame.flags.fp_in_jit;
+            frame.source != FrameSource::Heuristic && (is_own || !is_by_fp)
         };
         Self {
             places: stack.frames.iter().map(|frame| locate(frame, seen.space, seen.sample.time_ns)).collect(),

@@ -1,5 +1,6 @@
 //! Address spaces: which module is mapped where.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::module::Module;
@@ -29,6 +30,7 @@ pub struct Mapping {
 pub struct Space {
     id: u32,
     mappings: Vec<Mapping>,
+    compiled: Option<Arc<[Mapping]>>,
 }
 
 impl Space {
@@ -40,7 +42,14 @@ impl Space {
     #[must_use]
     pub fn new(id: u32, mut mappings: Vec<Mapping>) -> Self {
         mappings.sort_by_key(|mapping| mapping.start);
-        Self { id, mappings }
+        Self { id, mappings, compiled: None }
+    }
+
+    /// The same with code that the process has compiled, where it lies in executable mappings of no module: each piece with
+    /// the module that has its rows. Pieces ascend and do not overlap.
+    #[must_use]
+    pub fn with_compiled(self, pieces: Arc<[Mapping]>) -> Self {
+        Self { compiled: Some(pieces), ..self }
     }
 
     /// The name of the contents.
@@ -53,9 +62,14 @@ impl Space {
     /// The mapping an address lies in.
     #[must_use]
     pub fn find(&self, avma: u64) -> Option<&Mapping> {
-        let above = self.mappings.partition_point(|mapping| mapping.start <= avma);
-        let mapping = self.mappings.get(above.checked_sub(1)?)?;
-        (avma < mapping.end).then_some(mapping)
+        find(&self.mappings, avma)
+    }
+
+    /// The same; of a mapping of no module the piece of compiled code, where there is one.
+    pub(crate) fn find_code(&self, avma: u64) -> Option<&Mapping> {
+        let mapping = self.find(avma)?;
+        let compiled = self.compiled.as_ref().filter(|_| mapping.executable && mapping.module.is_none());
+        Some(compiled.and_then(|pieces| find(pieces, avma)).unwrap_or(mapping))
     }
 
     /// All mappings, ascending.
@@ -63,6 +77,12 @@ impl Space {
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
+}
+
+fn find(mappings: &[Mapping], avma: u64) -> Option<&Mapping> {
+    let above = mappings.partition_point(|mapping| mapping.start <= avma);
+    let mapping = mappings.get(above.checked_sub(1)?)?;
+    (avma < mapping.end).then_some(mapping)
 }
 
 /// The caller's modules.

@@ -74,6 +74,8 @@ pub struct FrameFlags {
     pub is_instruction: bool,
     /// Found with the frame pointer where the strategy is not about frame pointers.
     pub fp_fallback: bool,
+    /// Found with the frame pointer of JIT-compiled code. If that keeps no frame pointers, callers are missing below.
+    pub fp_in_jit: bool,
     /// A frame-pointer chain whose leaf had no frame of its own yet: the leaf's caller is missing above this frame.
     pub leaf_skip_suspect: bool,
 }

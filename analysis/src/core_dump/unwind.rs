@@ -10,7 +10,7 @@ use crate::fold::{Where, locate};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
 use crate::replay::{PlacedSpace, Spaces};
 use crate::symbols::{Detail, Symbolizer};
-use fpprof_unwind::{Arch, Frame, FrameSource, Memory, Regs, Stack, StopReason, Unwinder};
+use fpprof_unwind::{Arch, Fallback, Frame, FrameSource, Memory, Regs, Stack, StopReason, Unwinder};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -35,6 +35,11 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &CoreOptions<'_>) 
     let nothing = |_, _| None;
     let mut warnings = core.warnings.clone();
     let headers = CoreMemory::new(core, for_headers.reader, &nothing);
+    let mut unwinding = options.unwinding;
+    if core.files.is_empty() && unwinding.fallback == Fallback::Jit {
+        // Without the kernel's list of files, code of a file that is not found looks like JIT-compiled code.
+        unwinding.fallback = Fallback::None;
+    }
     let listed;
     let core = if core.files.is_empty() {
         listed = Core { files: files(core, &headers, options, &mut warnings), ..core.clone() };
@@ -63,7 +68,7 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &CoreOptions<'_>) 
     let memory = CoreMemory::new(core, for_stacks.reader, &file_bytes);
     let starts = core.threads.iter().map(|thread| Start { tid: thread.tid, signal: thread.signal, regs: thread.regs });
     let starts: Vec<Start> = starts.collect();
-    let mut unwound = unwind(core.arch, &timeline, &modules, &memory, &starts, options.unwinding);
+    let mut unwound = unwind(core.arch, &timeline, &modules, &memory, &starts, unwinding);
     warnings.append(&mut unwound.warnings);
     UnwoundCore { command: core.command.clone(), warnings, ..unwound }
 }

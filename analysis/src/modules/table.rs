@@ -4,17 +4,20 @@ use super::identity::{Verified, verify};
 use super::unwind_sections::{UnwindSections, sframe_sections, unwind_sections};
 use super::{Candidate, ElfFile, FileStat, Image, Missing, Resolver, debug_file};
 use crate::address_space::{Embedded, FileIx, MappedFile, Timeline};
-use fpprof_recording::model::{BuildId, Meta};
-use fpprof_unwind::{Module, ModuleId, Modules, TruncatedReason};
+use crate::symbols::{JitCodes, JitUnwinding};
+use fpprof_recording::model::{self, BuildId, Meta};
+use fpprof_unwind::{Arch, Mapping, Module, ModuleId, ModuleSections, Modules, Section, TruncatedReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// The modules of a recording. Shared between threads; whoever needs a module first reads it.
 ///
-/// [`ModuleId`] and [`FileIx`] number the same things.
+/// [`ModuleId`] and [`FileIx`] number the same things; behind them are the modules of compiled code that a process gave call
+/// frame information of.
 #[derive(Debug)]
 pub struct ModuleTable<'a> {
     files: &'a [MappedFile],
@@ -23,6 +26,9 @@ pub struct ModuleTable<'a> {
     /// Nanoseconds from the recording's clock to 1970, where the recording says.
     unix_offset_ns: Option<i128>,
     slots: Vec<Slot>,
+    jit_codes: &'a JitCodes,
+    arch: Arch,
+    compiled: Vec<OnceLock<Box<Module>>>,
     /// Unwind information of files whose bytes are in the recording, by where these bytes are: many files may have the same.
     of_bytes: Mutex<FxHashMap<usize, Arc<Unwinding>>>,
     /// Code that was asked for, `None` where there is none: stacks of all processes end at the same few places.
@@ -89,6 +95,12 @@ impl<'a> ModuleTable<'a> {
             unix_offset_ns: (meta.start_unix_ns != 0)
                 .then(|| i128::from(meta.start_unix_ns).saturating_sub(i128::from(meta.start_ns))),
             slots: files.iter().map(|_| Slot::default()).collect(),
+            jit_codes: timeline.jit_codes(),
+            arch: match meta.host.processor() {
+                model::Arch::X86_64 => Arch::X86_64,
+                model::Arch::Aarch64 => Arch::Aarch64,
+            },
+            compiled: timeline.jit_codes().unwinding().iter().map(|_| OnceLock::new()).collect(),
             of_bytes: Mutex::default(),
             code: RwLock::default(),
             last_code: Mutex::new(None),
@@ -166,6 +178,27 @@ impl<'a> ModuleTable<'a> {
             Location::Bytes(_) => None,
         };
         debug_file::split(self.resolver, beside, folder, name)
+    }
+
+    /// The code that process `pid` compiled and gave call frame information of, with its modules.
+    pub(crate) fn compiled_by(&self, pid: u32) -> Arc<[Mapping]> {
+        let numbers = self.jit_codes.unwinding_of(pid);
+        let mapping = |number: usize| {
+            let Range { start, end } = self.jit_codes.unwinding().get(number)?.code.clone();
+            let id = u32::try_from(self.files.len().checked_add(number)?).ok()?;
+            Some(Mapping { start, end, executable: true, module: Some(ModuleId(id)), bias: 0 })
+        };
+        numbers.filter_map(mapping).collect()
+    }
+
+    /// The module of compiled code, by its number.
+    fn compiled_module(&self, number: usize) -> Result<&Module, TruncatedReason> {
+        let own = self.compiled.get(number).zip(self.jit_codes.unwinding().get(number));
+        let (module, JitUnwinding { eh_frame_at, eh_frame, .. }) = own.ok_or(TruncatedReason::ModuleUnavailable)?;
+        Ok(module.get_or_init(|| {
+            let eh_frame = Some(Section { svma: *eh_frame_at, bytes: eh_frame.clone() });
+            Box::new(Module::new(ModuleSections { eh_frame, arch: self.arch, ..ModuleSections::default() }))
+        }))
     }
 
     /// What was missing of modules that stacks went through, in words, sorted.
@@ -278,7 +311,9 @@ impl<'a> ModuleTable<'a> {
 impl Modules for ModuleTable<'_> {
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason> {
         let ix = FileIx(id.0);
-        let slot = self.slots.get(id.0 as usize).ok_or(TruncatedReason::ModuleUnavailable)?;
+        let Some(slot) = self.slots.get(id.0 as usize) else {
+            return self.compiled_module((id.0 as usize).saturating_sub(self.slots.len()));
+        };
         let unwinding = slot.unwinding.get_or_init(|| {
             let unwinding = self.unwinding(ix)?;
             if unwinding.is_too_much {

@@ -23,6 +23,8 @@ pub enum Flag {
     LeafSkipSuspect,
     /// A frame was found with the frame pointer where the strategy is not about frame pointers.
     FpFallback,
+    /// A frame was found with the frame pointer of JIT-compiled code.
+    FpInJit,
     /// A frame was guessed.
     Heuristic,
     /// The stack ends as broken.
@@ -75,6 +77,7 @@ impl Flag {
         match self {
             Self::LeafSkipSuspect => "leaf_skip_suspect",
             Self::FpFallback => "fp_fallback",
+            Self::FpInJit => "fp_in_jit",
             Self::Heuristic => "heuristic",
             Self::Broken(reason) => reason.name(),
         }
@@ -178,6 +181,9 @@ fn flag(got: StackRef<'_>, same: usize, wrong: Wrong) -> Option<Flag> {
     for frame in got.frames.iter().take(same.saturating_add(1)) {
         if frame.flags.fp_fallback {
             return Some(Flag::FpFallback);
+        }
+        if frame.flags.fp_in_jit {
+            return Some(Flag::FpInJit);
         }
         if frame.source == FrameSource::Heuristic {
             return Some(Flag::Heuristic);

@@ -56,6 +56,8 @@ pub struct Spaces<'a> {
     contents: Contents,
     /// Processes with a table of compiled code, by the log of their spaces.
     compiled_by: FxHashMap<u32, u32>,
+    /// What these compiled and gave call frame information of.
+    compiled: Mutex<FxHashMap<u32, Arc<[Mapping]>>>,
     next_id: AtomicU32,
     kept: Mutex<Cache>,
     nothing: Arc<PlacedSpace>,
@@ -82,6 +84,7 @@ impl<'a> Spaces<'a> {
             modules,
             contents: Contents::default(),
             compiled_by: timeline.compiled_by(),
+            compiled: Mutex::default(),
             next_id: AtomicU32::new(1),
             kept: Mutex::default(),
             nothing: Arc::new(nothing),
@@ -124,12 +127,22 @@ impl<'a> Spaces<'a> {
         };
         let mappings = content.iter().map(mapping).collect();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let compiled_by = self.compiled_by.get(&key.log).copied();
+        let space = Space::new(id, mappings);
         PlacedSpace {
-            space: Space::new(id, mappings),
+            space: match compiled_by.map(|pid| self.compiled(pid)) {
+                Some(pieces) if !pieces.is_empty() => space.with_compiled(pieces),
+                _ => space,
+            },
             modules,
-            compiled_by: self.compiled_by.get(&key.log).copied(),
+            compiled_by,
             jit_codes: Arc::clone(self.timeline.jit_codes()),
         }
+    }
+
+    fn compiled(&self, pid: u32) -> Arc<[Mapping]> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(compiled.entry(pid).or_insert_with(|| self.modules.compiled_by(pid)))
     }
 
     /// AVMA − SVMA. For a file that is missing or maps otherwise, AVMA − file offset, so that an address can at least

@@ -1,13 +1,20 @@
-//! Names of code that a program compiled while it ran, from the dump it kept for perf: by address and time.
+//! Names of code that a program compiled while it ran, from the dump it kept for perf, by address and time; and the call
+//! frame information that it gave of it.
 
 use super::demangle::demangle;
+use bytes::Bytes;
 use fpprof_recording::compiled::Compiled;
-use fpprof_recording::compiled::jitdump::{CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, PREFIX_BYTES};
+use fpprof_recording::compiled::jitdump::{
+    CODE_LOAD, CODE_MOVE, HEADER_BYTES, LOAD_BYTES, MAGIC, PREFIX_BYTES, UNWINDING_BYTES, UNWINDING_INFO,
+};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Most loads and moves of a recording, some 150 bytes each.
 const MAX_LOADS: usize = 4 << 20;
+/// Most pieces of code of a recording whose call frame information is kept, some kilobytes each once stacks go through them.
+const MAX_UNWINDING: usize = 1 << 16;
 
 /// A flag of the header: times are those of a counter of the processor.
 const ARCH_TIMESTAMP: u64 = 1;
@@ -21,7 +28,32 @@ pub struct JitCode(u32);
 pub struct JitCodes {
     dumps: FxHashMap<u32, History>,
     names: Vec<Vec<u8>>,
+    /// Of each process together, ascending.
+    unwinding: Vec<JitUnwinding>,
+    unwinding_of: FxHashMap<u32, Range<usize>>,
     warnings: Vec<String>,
+}
+
+/// What a process said of how to unwind a function that it compiled.
+#[derive(Debug, Clone)]
+pub(crate) struct JitUnwinding {
+    /// The code, AVMA.
+    pub(crate) code: Range<u64>,
+    /// Where `.eh_frame` counts as being, AVMA.
+    pub(crate) eh_frame_at: u64,
+    /// `.eh_frame`.
+    pub(crate) eh_frame: Bytes,
+}
+
+/// What is read of a process's dump, piece by piece.
+#[derive(Debug, Default)]
+struct Dump {
+    loads: Vec<Load>,
+    /// Code that may move, by the number that the dump has for it.
+    known: FxHashMap<u64, JitCode>,
+    /// Call frame information of the next load.
+    next_eh_frame: Option<Bytes>,
+    unwinding: Vec<JitUnwinding>,
 }
 
 /// Where code was from some time on.
@@ -54,18 +86,18 @@ impl JitCodes {
     #[must_use]
     pub(crate) fn read<'a>(modules: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut codes = Self::default();
-        let mut loads: FxHashMap<u32, Vec<Load>> = FxHashMap::default();
-        // Dumps are taken in pieces, as they grew: code that moves may have been loaded in an earlier one.
-        let mut known: FxHashMap<u32, FxHashMap<u64, JitCode>> = FxHashMap::default();
-        let (mut n_loads, mut n_strange) = (0usize, 0u64);
+        // Dumps are taken in pieces, as they grew.
+        let mut dumps: FxHashMap<u32, Dump> = FxHashMap::default();
+        let (mut n_loads, mut n_unwinding, mut n_strange) = (0usize, 0usize, 0u64);
         let mut timeless = BTreeSet::new();
         for (path, bytes) in modules {
             let Some(Compiled::JitDump(pid)) = Compiled::of_path(path) else { continue };
-            let of_process = loads.entry(pid).or_default();
-            let before = of_process.len();
-            let room = MAX_LOADS.saturating_sub(n_loads);
-            let read = codes.read_dump(bytes, of_process, known.entry(pid).or_default(), room);
-            n_loads = n_loads.saturating_add(of_process.len().saturating_sub(before));
+            let dump = dumps.entry(pid).or_default();
+            let before = (dump.loads.len(), dump.unwinding.len());
+            let room = (MAX_LOADS.saturating_sub(n_loads), MAX_UNWINDING.saturating_sub(n_unwinding));
+            let read = codes.read_piece(bytes, dump, room);
+            n_loads = n_loads.saturating_add(dump.loads.len().saturating_sub(before.0));
+            n_unwinding = n_unwinding.saturating_add(dump.unwinding.len().saturating_sub(before.1));
             n_strange = n_strange.saturating_add(read.n_strange);
             if read.is_timeless && timeless.insert(pid) {
                 codes.warnings.push(format!(
@@ -76,8 +108,23 @@ impl JitCodes {
         if n_strange > 0 {
             codes.warnings.push(format!("{n_strange} records of jitdumps were ignored: corrupt or too many"));
         }
-        codes.dumps = loads.into_iter().map(|(pid, loads)| (pid, History::new(loads))).collect();
+        for (pid, dump) in dumps {
+            let first = codes.unwinding.len();
+            codes.unwinding.extend(only_code_there(dump.unwinding, &dump.loads));
+            codes.unwinding_of.insert(pid, first..codes.unwinding.len());
+            codes.dumps.insert(pid, History::new(dump.loads));
+        }
         codes
+    }
+
+    /// What processes said of how to unwind code that stayed where it was, with nothing else there at any time.
+    pub(crate) fn unwinding(&self) -> &[JitUnwinding] {
+        &self.unwinding
+    }
+
+    /// Which of it process `pid` said: ascending by address.
+    pub(crate) fn unwinding_of(&self, pid: u32) -> Range<usize> {
+        self.unwinding_of.get(&pid).cloned().unwrap_or_default()
     }
 
     /// Whether a process has a dump.
@@ -103,19 +150,14 @@ impl JitCodes {
         &self.warnings
     }
 
-    /// Appends at most `room` loads.
-    fn read_dump(
-        &mut self,
-        dump: &[u8],
-        loads: &mut Vec<Load>,
-        known: &mut FxHashMap<u64, JitCode>,
-        room: usize,
-    ) -> Read {
+    /// Appends at most `room` loads and pieces of call frame information.
+    fn read_piece(&mut self, piece: &[u8], dump: &mut Dump, room: (usize, usize)) -> Read {
         let mut read = Read::default();
-        let Some(header) = Header::read(dump) else { return Read { n_strange: 1, ..read } };
+        let Some(header) = Header::read(piece) else { return Read { n_strange: 1, ..read } };
         read.is_timeless = header.flags & ARCH_TIMESTAMP != 0;
-        let most = loads.len().saturating_add(room);
-        let mut rest = dump.get(header.bytes..).unwrap_or(&[]);
+        let most_loads = dump.loads.len().saturating_add(room.0);
+        let most_unwinding = dump.unwinding.len().saturating_add(room.1);
+        let mut rest = piece.get(header.bytes..).unwrap_or(&[]);
         while !rest.is_empty() {
             let Some((record, after)) = Record::split(rest) else {
                 read.n_strange = read.n_strange.saturating_add(1);
@@ -124,9 +166,13 @@ impl JitCodes {
             rest = after;
             let time_ns = if read.is_timeless { 0 } else { record.time_ns };
             let taken = match record.kind {
-                _ if loads.len().saturating_add(2) > most => None,
-                CODE_LOAD => self.load(record.body, time_ns, known).map(|load| loads.push(load)),
-                CODE_MOVE => moved(record.body, time_ns, known).map(|both| loads.extend(both)),
+                _ if dump.loads.len().saturating_add(2) > most_loads => None,
+                CODE_LOAD => self.load(record.body, time_ns, dump),
+                CODE_MOVE => moved(record.body, time_ns, &dump.known).map(|both| dump.loads.extend(both)),
+                UNWINDING_INFO if dump.unwinding.len() < most_unwinding => {
+                    eh_frame(record.body).map(|eh_frame| dump.next_eh_frame = Some(eh_frame))
+                }
+                UNWINDING_INFO => None,
                 _ => Some(()),
             };
             read.n_strange = read.n_strange.saturating_add(u64::from(taken.is_none()));
@@ -134,16 +180,51 @@ impl JitCodes {
         read
     }
 
-    fn load(&mut self, body: &[u8], time_ns: u64, known: &mut FxHashMap<u64, JitCode>) -> Option<Load> {
+    fn load(&mut self, body: &[u8], time_ns: u64, dump: &mut Dump) -> Option<()> {
+        let eh_frame = dump.next_eh_frame.take();
         let (start, bytes, index) = (u64_at(body, 16)?, u64_at(body, 24)?, u64_at(body, 32)?);
         let end = start.checked_add(bytes).filter(|&end| end > start)?;
         let name = body.get(LOAD_BYTES..)?;
         let name = name.get(..name.iter().position(|&byte| byte == 0)?).filter(|name| !name.is_empty())?;
         let code = JitCode(u32::try_from(self.names.len()).ok()?);
         self.names.push(name.to_vec());
-        known.insert(index, code);
-        Some(Load { time_ns, start, end, code: Some(code) })
+        dump.known.insert(index, code);
+        dump.loads.push(Load { time_ns, start, end, code: Some(code) });
+        if let Some(eh_frame) = eh_frame {
+            // perf puts it behind the code, so aligned, and what is written is relative to that.
+            let eh_frame_at = start.checked_add(bytes.checked_next_multiple_of(8)?)?;
+            dump.unwinding.push(JitUnwinding { code: start..end, eh_frame_at, eh_frame });
+        }
+        Some(())
     }
+}
+
+/// `.eh_frame` of a record: its own header stands behind it.
+///
+/// # Sources
+/// `jit_add_eh_frame_info` in `tools/perf/util/genelf.c` of Linux.
+fn eh_frame(body: &[u8]) -> Option<Bytes> {
+    let (both, header) = (u64_at(body, 0)?, u64_at(body, 8)?);
+    let bytes = body.get(UNWINDING_BYTES..)?.get(..usize::try_from(both.checked_sub(header)?).ok()?)?;
+    Some(Bytes::copy_from_slice(bytes))
+}
+
+/// Those whose code is the only one that ever was at its addresses, ascending.
+fn only_code_there(mut unwinding: Vec<JitUnwinding>, loads: &[Load]) -> Vec<JitUnwinding> {
+    let mut ranges: Vec<(u64, u64)> = loads.iter().map(|load| (load.start, load.end)).collect();
+    ranges.sort_unstable();
+    let mut alone = BTreeSet::new();
+    let mut before = 0;
+    for (n, &(start, end)) in ranges.iter().enumerate() {
+        let next = n.checked_add(1).and_then(|n| ranges.get(n));
+        if start >= before && next.is_none_or(|&(next, _)| next >= end) {
+            alone.insert(start);
+        }
+        before = end.max(before);
+    }
+    unwinding.retain(|own| alone.contains(&own.code.start));
+    unwinding.sort_by_key(|own| own.code.start);
+    unwinding
 }
 
 /// Code that goes to another place: it leaves where it was. Either may overlap the other.

@@ -24,6 +24,7 @@ mod symbol_map;
 mod symbolizer;
 
 pub use demangle::demangle;
+pub(crate) use jitdump::JitUnwinding;
 pub use jitdump::{JitCode, JitCodes};
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
 pub use names::{Detail, Names};

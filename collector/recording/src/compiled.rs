@@ -84,6 +84,10 @@ pub mod jitdump {
     pub const CODE_MOVE: u32 = 1;
     /// Its fields.
     pub const MOVE_BYTES: usize = 48;
+    /// The kind of a record of call frame information, of the code of the next load.
+    pub const UNWINDING_INFO: u32 = 4;
+    /// Its fields, before its `.eh_frame` and the header of that: bytes of both together, of the header, and as mapped.
+    pub const UNWINDING_BYTES: usize = 24;
 }
 
 #[cfg(test)]

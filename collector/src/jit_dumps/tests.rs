@@ -38,13 +38,23 @@ fn whole(taken: Option<(Vec<u8>, bool)>) -> Option<(Vec<u8>, bool)> {
     taken.map(|(bytes, is_cut)| (bytes, !is_cut))
 }
 
-/// Check that loads are taken without their code, moves whole, and nothing of other records, whatever the length of the
-/// header.
+/// Check that loads are taken without their code, moves and call frame information whole, and nothing of other records,
+/// whatever the length of the header.
 #[test]
 fn names_are_taken_and_code_is_not() {
     let moved = record(CODE_MOVE, 2, &[3; 48]);
-    let parts = [load(b"f", &[0xcc; 9000]), record(2, 1, &[1; 100]), moved.clone(), record(3, 3, &[]), load(b"g", b"")];
-    let wanted = [header(), load(b"f", b""), moved, load(b"g", b"")].concat();
+    let unwinding = record(UNWINDING_INFO, 2, &[5; 124]);
+    let too_long = record(UNWINDING_INFO, 2, &vec![5; 70_000]);
+    let parts = [
+        load(b"f", &[0xcc; 9000]),
+        record(2, 1, &[1; 100]),
+        moved.clone(),
+        record(3, 3, &[]),
+        unwinding.clone(),
+        too_long,
+        load(b"g", b""),
+    ];
+    let wanted = [header(), load(b"f", b""), moved, unwinding, load(b"g", b"")].concat();
     assert_eq!(all_of(&[header(), parts.concat()].concat(), 1 << 20), Some((wanted.clone(), true)));
     let mut longer = header();
     longer[8] = 48;
@@ -67,7 +77,8 @@ fn records_that_make_no_sense_end_it() {
     let mut nothing = second.clone();
     nothing[4..8].copy_from_slice(&0u32.to_le_bytes());
     let no_end = record(CODE_LOAD, 1, &[7; 60]);
-    for hostile in [huge, nothing, no_end, record(CODE_LOAD, 1, &[0; 40]), record(CODE_MOVE, 1, &[0; 47])] {
+    let short = [(CODE_LOAD, 40), (CODE_MOVE, 47), (UNWINDING_INFO, 23)].map(|(kind, n)| record(kind, 1, &vec![0; n]));
+    for hostile in [huge, nothing, no_end].into_iter().chain(short) {
         let bytes = [&good[..], &hostile, &second].concat();
         assert_eq!(all_of(&bytes, 1 << 20), Some((kept.clone(), false)), "{hostile:?}");
     }

@@ -159,15 +159,14 @@ fn reasons(quality: &Quality) -> Vec<Paragraph> {
         }
         doubt |= total(counts);
     }
-    if quality.leaf_skip_suspects > 0 {
+    let flags = [
+        ("leaf_skip_suspect", quality.leaf_skip_suspects, "the leaf's caller is missing, even in complete stacks"),
+        ("fp_in_jit", quality.fp_in_jit, "callers in JIT-compiled code by its frame pointers, right if it keeps them"),
+        ("fp_fallback", quality.fp_fallback, "callers by frame pointers where there is no call frame information"),
+    ];
+    for (flag, n, meaning) in flags.into_iter().filter(|&(_, n, _)| n > 0) {
         let mut note = Paragraph::new("", 4);
-        let n = quality.leaf_skip_suspects;
-        let text = format!(
-            "leaf_skip_suspect in {} ({}): the leaf's caller is missing, even in complete stacks",
-            share(n, quality.samples),
-            count(n)
-        );
-        note.words(Tone::Dim, &text);
+        note.words(Tone::Dim, &format!("{flag} in {} ({}): {meaning}", share(n, quality.samples), count(n)));
         notes.push(note);
     }
     if total(&quality.no_stack) > 0 {

@@ -15,7 +15,8 @@ const EVERYWHERE: &str = "overall and in every process with 100 or more samples"
 pub(crate) const RULE: &str = "Stacks are good enough if at least 99 % reach their root, overall and in every \
     process with at least 100 samples and 1 % of all samples. At least 99 % of frame-pointer stacks must also have \
     every frame of the reference, and no wrong one. The verdict is the cheapest choice that is good enough: frame \
-    pointers, or else the smallest chunk of copied stack. The reference is DWARF unwinding of all that was copied. \
+    pointers, or else the smallest chunk of copied stack. The reference is DWARF unwinding of all that was copied; in \
+    JIT-compiled code, which has no call frame information, it follows frame pointers. \
     There is no verdict and no chunk size if more than 1 % of the reference's stacks do not reach their root, if a \
     return address does not follow a call in more than 1 %, or if another unwinder finds other frames in more than 1 \
     %.";
@@ -40,6 +41,24 @@ fn capital(words: &str) -> String {
 
 /// The verdict in a few sentences.
 pub(crate) fn headline(case: &Case<'_>) -> Finding {
+    let headline = judgement(case);
+    match in_jit(case) {
+        Some(share) => headline.words(format!(
+            " {share} of the stacks go through JIT-compiled code by its frame pointers, and are right if it keeps them."
+        )),
+        None => headline,
+    }
+}
+
+/// In what share of the reference's stacks callers were found with frame pointers of JIT-compiled code, if in more than
+/// may be wrong of a good reference.
+fn in_jit(case: &Case<'_>) -> Option<String> {
+    let quality = case.analysis.summary.strategies.get(case.reference)?;
+    let others = quality.samples.saturating_sub(quality.fp_in_jit);
+    (!is_good(others, quality.samples)).then(|| share(quality.fp_in_jit, quality.samples))
+}
+
+fn judgement(case: &Case<'_>) -> Finding {
     if case.all.samples == 0 {
         return Finding::new(Judgement::Bad).words("There are no samples.");
     }

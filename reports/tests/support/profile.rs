@@ -25,6 +25,8 @@ fn quality(complete: u64, truncated: &[(&str, u64)], broken: &[(&str, u64)], fra
         frames,
         roots: counts(&[("_start", complete)]),
         leaf_skip_suspects: suspects,
+        fp_in_jit: 0,
+        fp_fallback: 0,
         no_stack: BTreeMap::new(),
         frames_per_stack: Some(Spread { min: 1, p50: 23, p90: 28, p99: 31, max: 44 }),
         needed_bytes: Some(Spread { min: 16, p50: 536, p90: 38_896, p99: 39_144, max: 39_376 })

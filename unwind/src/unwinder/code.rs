@@ -51,7 +51,7 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
     arch: Arch,
     lookup: u64,
 ) -> Result<Code<'m>, StopReason> {
-    let mapping = space.find(lookup).filter(|mapping| mapping.executable).ok_or(RA_NOT_EXEC)?;
+    let mapping = space.find_code(lookup).filter(|mapping| mapping.executable).ok_or(RA_NOT_EXEC)?;
     let id = mapping.module.ok_or(StopReason::Truncated(TruncatedReason::NoModule))?;
     let module = modules.module(id).map_err(StopReason::Truncated)?;
     if module.arch() != arch {

@@ -1,12 +1,17 @@
 //! What is done, when asked for, where there is no call frame information.
 
 use super::caller::{FrameRegs, read_word};
+use super::code::find_code;
 use super::options::{Fallback, Options};
+use super::resolve::is_after_call;
 use crate::arch::Spec;
 use crate::memory::Memory;
 use crate::regs::Regs;
-use crate::space::Space;
-use crate::stack::{FrameFlags, FrameSource, StopReason, TruncatedReason};
+use crate::space::{Modules, Space};
+use crate::stack::{Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
+
+/// Most frames of code without information between a frame and the JIT-compiled code that it is called by.
+const MAX_BETWEEN: usize = 16;
 
 /// A caller that was found without call frame information.
 pub(super) struct Guess {
@@ -19,39 +24,83 @@ pub(super) struct Guess {
 impl Options {
     /// Whether a walk that would stop for this reason may go on by a guess.
     pub(super) fn may_guess(&self, stop: StopReason) -> bool {
-        let is_without_cfi = matches!(
-            stop,
-            StopReason::Truncated(
-                TruncatedReason::NoCfi
-                    | TruncatedReason::NoModule
-                    | TruncatedReason::ModuleUnavailable
-                    | TruncatedReason::BuildIdMismatch
-            )
-        );
-        is_without_cfi && (self.is_leaf_guessed || self.fallback == Fallback::FramePointer)
+        let StopReason::Truncated(reason) = stop else { return false };
+        match reason {
+            TruncatedReason::NoCfi | TruncatedReason::NoModule => {
+                self.is_leaf_guessed || self.fallback != Fallback::None
+            }
+            TruncatedReason::NoSframe | TruncatedReason::ModuleUnavailable | TruncatedReason::BuildIdMismatch => {
+                self.is_leaf_guessed || self.fallback == Fallback::FramePointer
+            }
+            _ => false,
+        }
     }
 
-    /// The caller of a frame without information, where the options want one and a likely one is found.
-    pub(super) fn guess<Y: Memory>(
+    /// The caller of a frame without information, where the options want one and a likely one is found. `regs` are those
+    /// at `frame`.
+    pub(super) fn guess<M: Modules + ?Sized, Y: Memory>(
         &self,
-        spec: &'static Spec,
+        modules: &M,
         space: &Space,
-        frame: &FrameRegs,
-        is_instruction: bool,
+        frame: &Frame,
+        regs: &FrameRegs,
         memory: &Y,
     ) -> Option<Guess> {
+        let spec = regs.regs.arch().spec();
         let mask = self.mask(spec);
-        if is_instruction && self.is_leaf_guessed {
-            let guess = guess_leaf(spec, mask, space, frame, memory);
+        if frame.flags.is_instruction && self.is_leaf_guessed {
+            let guess = guess_leaf(spec, mask, space, regs, memory);
             if guess.is_some() {
                 return guess;
             }
         }
+        let flags = FrameFlags::default();
         match self.fallback {
             Fallback::None => None,
-            Fallback::FramePointer => follow_frame_pointer(spec, mask, space, frame, memory),
+            Fallback::Jit => {
+                let flags = FrameFlags { fp_in_jit: true, ..flags };
+                let follow = |regs: &FrameRegs| follow_frame_pointer(spec, mask, space, regs, memory, flags);
+                let guess = follow(regs)?;
+                is_of_jit(modules, space, frame, &guess, follow).then_some(guess)
+            }
+            Fallback::FramePointer => {
+                let flags = FrameFlags { fp_fallback: true, ..flags };
+                follow_frame_pointer(spec, mask, space, regs, memory, flags)
+            }
         }
     }
+}
+
+/// Whether a frame without information is of JIT-compiled code, or was called by such or has been left for it, with nothing
+/// but code without information between: V8 comes with code that its JIT compiler made when it was built.
+fn is_of_jit<M: Modules + ?Sized>(
+    modules: &M,
+    space: &Space,
+    frame: &Frame,
+    guess: &Guess,
+    follow: impl Fn(&FrameRegs) -> Option<Guess>,
+) -> bool {
+    let arch = guess.caller.regs.arch();
+    let is_jit = |lookup| space.find(lookup).is_some_and(|mapping| mapping.executable && mapping.module.is_none());
+    let is_sound = |address| is_after_call(modules, space, arch.spec(), address);
+    let Some(mut address) = guess.caller.regs.ip().filter(|&address| is_sound(address)) else { return false };
+    if frame.flags.fp_in_jit || is_jit(frame.lookup()) {
+        return true;
+    }
+    let mut next = follow(&guess.caller);
+    for _ in 0..MAX_BETWEEN {
+        let lookup = address.wrapping_sub(1);
+        if is_jit(lookup) {
+            return true;
+        }
+        let has_row = find_code(modules, space, arch, lookup).is_ok_and(|code| code.module.has_row(code.svma));
+        let caller = next.filter(|_| !has_row).and_then(|guess| Some((guess.caller.regs.ip()?, follow(&guess.caller))));
+        match caller {
+            Some((above, after)) if is_sound(above) => (address, next) = (above, after),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Takes the return address from where a call has left it.
@@ -82,6 +131,7 @@ fn follow_frame_pointer<Y: Memory>(
     space: &Space,
     frame: &FrameRegs,
     memory: &Y,
+    flags: FrameFlags,
 ) -> Option<Guess> {
     let word = u64::from(spec.word_bytes);
     let (sp, fp) = (frame.regs.get(spec.sp)?, frame.regs.get(spec.fp)?);
@@ -95,7 +145,6 @@ fn follow_frame_pointer<Y: Memory>(
     regs.set(spec.ip, address);
     regs.set(spec.sp, cfa);
     regs.set(spec.fp, caller_fp);
-    let flags = FrameFlags { fp_fallback: true, ..FrameFlags::default() };
     Some(Guess { cfa, caller: FrameRegs::new(regs), source: FrameSource::FramePointer, flags })
 }
 

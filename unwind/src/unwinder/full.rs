@@ -93,7 +93,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             (result, _) => result,
         };
         let result = match result {
-            Err(stop) if self.options.may_guess(stop) => self.guess(spec, position, &mut frame).ok_or(stop),
+            Err(stop) if self.options.may_guess(stop) => self.guess(position, &mut frame).ok_or(stop),
             result => result,
         };
         out.frames.push(frame);
@@ -153,9 +153,8 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         Some(Position { regs: guess.caller, source: guess.source, flags: guess.flags })
     }
 
-    fn guess(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
-        let is_instruction = position.flags.is_instruction;
-        let guess = self.options.guess(spec, self.space, &position.regs, is_instruction, self.memory)?;
+    fn guess(&self, position: &Position, frame: &mut Frame) -> Option<Position> {
+        let guess = self.options.guess(self.modules, self.space, frame, &position.regs, self.memory)?;
         frame.cfa = guess.cfa;
         Some(Position { regs: guess.caller, source: guess.source, flags: guess.flags })
     }

@@ -8,6 +8,10 @@ pub enum Fallback {
     /// Stop, and say so.
     #[default]
     None,
+    /// Go on with the frame pointer in JIT-compiled code, which is executable memory of no module, and flag the frame
+    /// ([`crate::FrameFlags::fp_in_jit`]). The same in code of modules between JIT-compiled
+    /// code and code with information: V8 comes with code that its JIT compiler made when it was built.
+    Jit,
     /// Go on with the frame pointer where its return address is in an executable mapping, and flag the frame
     /// ([`crate::FrameFlags::fp_fallback`]).
     FramePointer,

@@ -61,7 +61,8 @@ fn chunk(bytes: &[u8]) -> Chunk<'_> {
 #[test]
 fn batches_equal_single_samples() {
     let samples = samples(2000);
-    for (fallback, is_leaf_guessed) in [(Fallback::None, false), (Fallback::FramePointer, true)] {
+    for (fallback, is_leaf_guessed) in [(Fallback::None, false), (Fallback::Jit, false), (Fallback::FramePointer, true)]
+    {
         let mut process = process();
         (process.options.fallback, process.options.is_leaf_guessed) = (fallback, is_leaf_guessed);
         let expected: Vec<Stack> = samples.iter().map(|(regs, bytes)| process.unwind(regs, &chunk(bytes))).collect();

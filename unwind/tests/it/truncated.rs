@@ -149,3 +149,35 @@ fn follows_frame_pointers_when_asked() {
         assert_eq!((found.frames.len(), found.stop.name()), (1, "no_module"), "{fp:#x}");
     }
 }
+
+/// Check that the frame pointer is followed in JIT-compiled code, to it and behind it, and nowhere else, and flagged.
+#[test]
+fn follows_frame_pointers_of_jit_compiled_code() {
+    const ROOT: u64 = BIAS + 0x3001;
+    const JIT_RETURN: u64 = JIT + 0x20;
+    /// In the module, without call frame information.
+    const BUILTIN: u64 = BIAS + 0x2005;
+    let mut process = process();
+    process.options.fallback = Fallback::Jit;
+    let walk = |leaf: u64, [first, second]: [u64; 2]| {
+        let stack = bytes(&[0, 0, STACK + 48, first, 0, 0, STACK + 80, second, 0, 0, 0, ROOT]);
+        let mut regs = regs(0, STACK, STACK + 16);
+        regs.set(16, leaf);
+        let found = process.unwind(&regs, &whole(&stack));
+        assert!(found.frames.iter().all(|frame| !frame.flags.fp_fallback));
+        let flagged = found.frames.iter().map(|frame| frame.flags.fp_in_jit).collect::<Vec<_>>();
+        (flagged, found.stop.name())
+    };
+    // The last is the one whose row gives the root, at 0x3001.
+    let complete = |flags: &[bool]| (flags.to_vec(), "undefined_ra");
+    assert_eq!(walk(JIT + 0x10, [JIT_RETURN, BIAS + 0x1005]), complete(&[false, true, true, false]));
+    assert_eq!(walk(JIT + 0x10, [BUILTIN, BIAS + 0x1005]), complete(&[false, true, true, false]));
+    assert_eq!(walk(BUILTIN, [JIT_RETURN, BIAS + 0x1005]), complete(&[false, true, true, false]));
+    assert_eq!(walk(BUILTIN, [BIAS + 0x1005, JIT_RETURN]), (vec![false], "no_cfi"));
+    assert_eq!(walk(BUILTIN, [BUILTIN, JIT_RETURN]), complete(&[false, true, true, true]));
+    assert_eq!(walk(BUILTIN, [BUILTIN, BUILTIN]), (vec![false], "no_cfi"));
+    // The return address of `BIAS + 0x1005` is no frame pointer's: from there on it is the row that counts.
+    assert_eq!(walk(JIT + 0x10, [BIAS + 0x1005, JIT_RETURN]).0[..2], [false, true]);
+    // An address in no mapping is no JIT-compiled code.
+    assert_eq!(walk(STACK, [BIAS + 0x1005, 0]), (vec![false], "no_module"));
+}

@@ -113,6 +113,8 @@ fn flags_excuse_what_they_warn_of() {
     let mut got = stack(&[1, 2, 9], COMPLETE);
     got.frames[1].flags.fp_fallback = true;
     assert_eq!(dwarf(&got, &[1, 2, 3]), Verdict::Flagged(Flag::FpFallback));
+    got.frames[1].flags = FrameFlags { fp_in_jit: true, ..FrameFlags::default() };
+    assert_eq!(dwarf(&got, &[1, 2, 3]), Verdict::Flagged(Flag::FpInJit));
     let got = stack(&[1, 9], StopReason::Broken(BrokenReason::Loop));
     assert_eq!(dwarf(&got, &[1, 2, 3]), Verdict::Flagged(Flag::Broken(BrokenReason::Loop)));
     let got = stack(&[1, 9], StopReason::Truncated(TruncatedReason::NoModule));

@@ -82,6 +82,53 @@ fn code_moves() {
     assert_eq!(codes.warnings(), ["1 records of jitdumps were ignored: corrupt or too many"]);
 }
 
+/// `.eh_frame` of these bytes, before a header of 20.
+fn unwinding(eh_frame: &[u8]) -> Vec<u8> {
+    let sizes = [eh_frame.len() as u64 + 20, 20, 64];
+    let fields = sizes.map(u64::to_le_bytes).concat();
+    let mut bytes = record(UNWINDING_INFO, 1, &[], &[&fields[..], eh_frame, &[0x55; 20]].concat());
+    // No process and thread stand before the fields, as in loads.
+    bytes.drain(PREFIX_BYTES..PREFIX_BYTES + 8);
+    let len = u32::try_from(bytes.len()).unwrap();
+    bytes[4..8].copy_from_slice(&len.to_le_bytes());
+    bytes
+}
+
+/// Check that call frame information is that of the next load, also of a later piece, with its place behind the code; and
+/// that there is none of code that anything else was at the place of, ever.
+#[test]
+fn unwinding_is_of_code_that_is_alone() {
+    let first =
+        [unwinding(b"one"), load(10, 0x1000, 0x13, 1, "f"), load(11, 0x1100, 0x10, 2, "none"), unwinding(b"two")];
+    let second = [load(20, 0x1200, 0x10, 3, "g"), unwinding(b"three"), load(30, 0x1300, 0x10, 4, "h")];
+    let third = [load(40, 0x130f, 0x10, 5, "i"), unwinding(b"four"), moved(50, 0x1200, 0x1400, 0x10, 3)];
+    let piece = |records: &[Vec<u8>]| ModuleBytes {
+        path: b"[jitdump 7]".to_vec(),
+        identity: FileIdentity::default(),
+        bytes: [header(0), records.concat()].concat(),
+    };
+    let read = |pieces: &[ModuleBytes]| {
+        let codes = read(pieces);
+        assert!(codes.warnings().is_empty(), "{:?}", codes.warnings());
+        let numbers = codes.unwinding_of(7);
+        let of = |own: &JitUnwinding| (own.code.clone(), own.eh_frame_at, own.eh_frame.to_vec());
+        codes.unwinding()[numbers].iter().map(of).collect::<Vec<_>>()
+    };
+    let (f, g, h) = (
+        (0x1000..0x1013, 0x1018, b"one".to_vec()),
+        (0x1200..0x1210, 0x1210, b"two".to_vec()),
+        (0x1300..0x1310, 0x1310, b"three".to_vec()),
+    );
+    let pieces = [piece(&first), piece(&second), piece(&third)];
+    assert_eq!(read(&pieces[..2]), [f.clone(), g, h]);
+    assert_eq!(read(&pieces), [f]);
+    // More header than there is in all.
+    let mut bad = unwinding(b"bad");
+    bad[PREFIX_BYTES + 8] = 0xff;
+    let codes = codes(0, &[bad, load(10, 0x1000, 0x13, 1, "f")]);
+    assert_eq!((codes.unwinding().len(), codes.warnings().len()), (0, 1));
+}
+
 /// Check that times of another clock are not taken for those of the recording, and that this is said.
 #[test]
 fn times_of_other_clocks_are_none() {
