@@ -85,7 +85,8 @@ pub fn marker(stop: StopReason) -> Option<String> {
 /// A frame as shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FrameLabel {
-    /// Demangled name; `[module+0xoffset]` when the module has no symbol there, `[unknown 0xaddress]` when there is no module.
+    /// Demangled name; `[module+0xoffset]` when the module has no symbol there, `[unknown 0xaddress]` when there
+    /// is no module, `[unnamed]` for compiled code without a name.
     pub name: String,
     /// Base name of the module; empty when there is none, `[kernel]` for the kernel, `[jit]` for code
     /// compiled while it ran.

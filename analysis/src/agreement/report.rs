@@ -218,7 +218,7 @@ impl<'a> Report<'a> {
     fn module(&self, place: Where) -> String {
         match place {
             Where::Module(file, _) => self.modules.file(file).map_or_else(String::new, |file| file.base_name()),
-            Where::Unmapped(_) | Where::Compiled(..) => "[no module]".to_owned(),
+            Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) => "[no module]".to_owned(),
             Where::Kernel(_) => "[kernel]".to_owned(),
         }
     }
@@ -274,9 +274,11 @@ fn end(stop: StopReason) -> String {
 
 fn address(place: Where) -> u64 {
     match place {
-        Where::Module(_, address) | Where::Unmapped(address) | Where::Compiled(_, address) | Where::Kernel(address) => {
-            address
-        }
+        Where::Module(_, address)
+        | Where::Unmapped(address)
+        | Where::Unnamed(address)
+        | Where::Compiled(_, address)
+        | Where::Kernel(address) => address,
     }
 }
 

@@ -151,7 +151,7 @@ impl Walked {
 fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> FrameOut {
     let (file, lookup) = match place {
         Where::Module(file, svma) => (Some(file), Some(svma)),
-        Where::Unmapped(_) | Where::Compiled(..) | Where::Kernel(_) => (None, None),
+        Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) | Where::Kernel(_) => (None, None),
     };
     let names = file.zip(lookup).and_then(|(file, svma)| symbols.user(file, svma).ok()).unwrap_or(&[]);
     let mut names = names.iter().cloned();

@@ -11,8 +11,10 @@ use fpprof_unwind::{Frame, FrameSource};
 pub enum Where {
     /// In a module, at an SVMA. For a module that is missing, at an offset into its file.
     Module(FileIx, u64),
-    /// At an address of a process where no module is mapped.
+    /// At an address of a process where nothing is mapped.
     Unmapped(u64),
+    /// At an address where a process compiled code while it ran, and told no names.
+    Unnamed(u64),
     /// At an address where a process compiled code while it ran.
     Compiled(Compiled, u64),
     /// At an address of the kernel.
@@ -46,7 +48,7 @@ pub fn locate(frame: &Frame, space: &PlacedSpace, time_ns: u64) -> Where {
     match space.space.find(lookup) {
         Some(mapping) => match mapping.module {
             Some(module) => Where::Module(FileIx(module.0), lookup.wrapping_sub(mapping.bias)),
-            None => space.compiled_by.map_or(Where::Unmapped(lookup), |pid| {
+            None => space.compiled_by.map_or(Where::Unnamed(lookup), |pid| {
                 let dumped = space.jit_codes.find(pid, lookup, time_ns);
                 Where::Compiled(dumped.map_or(Compiled::Table(pid), Compiled::Dump), lookup)
             }),

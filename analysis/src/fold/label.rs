@@ -105,7 +105,7 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
         match frame.place {
             Where::Module(file, svma) => wanted.entry(file).or_default().push(svma),
             Where::Kernel(_) => has_kernel = true,
-            Where::Unmapped(_) | Where::Compiled(..) => {}
+            Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) => {}
         }
     }
     for (&file, svmas) in &mut wanted {
@@ -120,15 +120,13 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
     let origin = frame.origin;
     match frame.place {
         Where::Unmapped(address) => vec![unknown(address, origin)],
-        Where::Compiled(compiled, address) => {
-            let name = match compiled {
+        Where::Unnamed(_) => vec![compiled(UNNAMED.to_owned(), origin)],
+        Where::Compiled(by, address) => {
+            let name = match by {
                 Compiled::Table(pid) => symbols.compiled(pid, address),
                 Compiled::Dump(code) => symbols.dumped(code),
             };
-            match name {
-                Some(name) => vec![FrameLabel { name, module: "[jit]".to_owned(), origin }],
-                None => vec![unknown(address, origin)],
-            }
+            vec![compiled(name.unwrap_or_else(|| UNNAMED.to_owned()), origin)]
         }
         Where::Kernel(address) => vec![kernel_label(address, symbols)],
         Where::Module(file, svma) => {
@@ -143,6 +141,13 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
             }
         }
     }
+}
+
+/// One name for all that a process compiled without telling names: its addresses mean nothing to anybody.
+const UNNAMED: &str = "[unnamed]";
+
+fn compiled(name: String, origin: Origin) -> FrameLabel {
+    FrameLabel { name, module: "[jit]".to_owned(), origin }
 }
 
 fn unknown(address: u64, origin: Origin) -> FrameLabel {
