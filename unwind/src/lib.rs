@@ -25,8 +25,8 @@
 //! # How it works
 //!
 //! An address is looked up in the space, then in the module: by `.eh_frame_hdr` where that is right, else by a scan of
-//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, where that is given. The row that covers it is compiled to eight bytes that say how ip, sp and fp of
-//! the caller are found, without the parser where the entry is as compilers write them. A walk that needs more than these
+//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, where that is given. The row that covers it is
+//! compiled to eight bytes that say how ip, sp and fp of the caller are found, without the parser where the entry is as compilers write them. A walk that needs more than these
 //! three (a signal frame, a realigned stack, an expression, another architecture) starts anew with all registers and the
 //! rows themselves. Rules are remembered by space and address, three to a cache line of 64 bytes, in a table that several
 //! unwinders may share without locks ([`SharedRules`]).

@@ -263,11 +263,14 @@ impl Sframe {
         };
         let words = rest.get(..usize::from(info >> 1 & 0xf).checked_mul(word_bytes)?)?;
         let numbers = words.chunks_exact(word_bytes).filter_map(signed);
-        let [cfa, ra, fp] =
-            if function.is_flexible { self.flexible(numbers, word_bytes) } else { self.fixed(info, numbers) };
+        let rules =
+            if function.is_flexible { self.flexible(numbers, word_bytes) } else { Some(self.fixed(info, numbers)) };
+        let [cfa, ra, fp] = rules.unwrap_or_default();
         let start = start.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         let after = at.checked_add(function.start_bytes)?.checked_add(1)?.checked_add(words.len())?;
-        let is_sound = cfa.is_some() || words.is_empty();
+        // The unwinder has no rule for a register's value and a bit more.
+        let is_odd = |rule: SframeRule| rule.base != Base::Cfa && !rule.is_in_memory && rule.offset != 0;
+        let is_sound = (cfa.is_some() || words.is_empty()) && ![ra, fp].into_iter().flatten().any(is_odd);
         Some((Row { start, is_sound, cfa, ra, fp }, after))
     }
 
@@ -283,30 +286,31 @@ impl Sframe {
         [cfa, saved(self.fixed_ra), saved(self.fixed_fp)]
     }
 
-    /// A control word and an offset each. The header's offsets hold where nothing is said.
-    fn flexible(&self, mut words: impl Iterator<Item = i64>, word_bytes: usize) -> [Option<SframeRule>; 3] {
+    /// A control word and an offset each. The header's offsets hold where nothing is said. `None` if a word is missing, or
+    /// names no register.
+    fn flexible(&self, mut words: impl Iterator<Item = i64>, word_bytes: usize) -> Option<[Option<SframeRule>; 3]> {
         const IS_REGISTER: u64 = 1;
         const IS_IN_MEMORY: u64 = 2;
         // Offsets are signed, control words are not.
         let mask = u64::MAX >> 8_usize.saturating_sub(word_bytes).saturating_mul(8).min(63);
         let mut next = || {
-            let control = words.next()?.cast_unsigned() & mask;
+            let control = words.next().map_or(0, |word| word.cast_unsigned() & mask);
             if control == 0 {
-                return None;
+                return Some(None);
             }
             let register = u16::try_from(control >> 3).ok()?;
-            Some(SframeRule {
+            Some(Some(SframeRule {
                 base: if control & IS_REGISTER != 0 { Base::Register(register) } else { Base::Cfa },
                 offset: words.next()?,
                 is_in_memory: control & IS_IN_MEMORY != 0,
-            })
+            }))
         };
-        let [cfa, ra, fp] = [next(), next(), next()];
+        let [cfa, ra, fp] = [next()?, next()?, next()?];
         let saved = |fixed: i64| {
             let offset = cfa.and((fixed != 0).then_some(fixed));
             offset.map(|offset| SframeRule { base: Base::Cfa, offset, is_in_memory: true })
         };
-        [cfa, ra.or_else(|| saved(self.fixed_ra)), fp.or_else(|| saved(self.fixed_fp))]
+        Some([cfa, ra.or_else(|| saved(self.fixed_ra)), fp.or_else(|| saved(self.fixed_fp))])
     }
 }
 

@@ -113,8 +113,8 @@ impl<'m> Code<'m> {
             (None, true) => RegisterRule::Offset(offset),
             (None, false) => RegisterRule::ValOffset(offset),
             (Some(register), true) => RegisterRule::AtRegister { register, offset },
-            (Some(register), false) if offset == 0 => RegisterRule::Register(register),
-            (Some(_), false) => RegisterRule::Undefined,
+            // Without an offset: other rows are not given out.
+            (Some(register), false) => RegisterRule::Register(register),
         };
         let return_address = match (row.cfa, row.ra) {
             (None, _) => RegisterRule::Undefined,

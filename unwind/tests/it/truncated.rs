@@ -1,6 +1,8 @@
 //! Walks that cannot see more, and what may be asked for there.
 
-use fpprof_unwind::{Arch, Chunk, Fallback, FrameSource, Module, ModuleSections, StopReason, TruncatedReason};
+use fpprof_unwind::{
+    Arch, Chunk, Fallback, FrameSource, Mapping, Module, ModuleId, ModuleSections, StopReason, TruncatedReason,
+};
 
 use crate::build::{BIAS, Cfi, JIT, Process, RA, RBP, STACK, addresses, bytes, cfa, regs, whole};
 
@@ -180,4 +182,26 @@ fn follows_frame_pointers_of_jit_compiled_code() {
     assert_eq!(walk(JIT + 0x10, [BIAS + 0x1005, JIT_RETURN]).0[..2], [false, true]);
     // An address in no mapping is no JIT-compiled code.
     assert_eq!(walk(STACK, [BIAS + 0x1005, 0]), (vec![false], "no_module"));
+}
+
+/// Check that compiled code is unwound by the module of its own piece, and code beside the pieces by none.
+#[test]
+fn compiled_code_has_rows_of_its_own() {
+    let mut process = process();
+    let mut cfi = Cfi::eh_frame();
+    cfi.fde(JIT + 0x100, 0x20, &[cfa::def_cfa_offset(24)]);
+    process.modules.0.push(Ok(cfi.module()));
+    let piece = Mapping { start: JIT + 0x100, end: JIT + 0x120, executable: true, module: Some(ModuleId(1)), bias: 0 };
+    process.space = process.space.clone().with_compiled(vec![piece].into());
+    let stack = bytes(&[0, 0, BIAS + 0x3001]);
+    let walk = |leaf: u64| {
+        let mut regs = regs(0, STACK, 0);
+        regs.set(16, leaf);
+        let found = process.unwind(&regs, &whole(&stack));
+        (found.frames.len(), found.stop.name())
+    };
+    assert_eq!(walk(JIT + 0x100), (2, "undefined_ra"));
+    assert_eq!(walk(JIT + 0x11f), (2, "undefined_ra"));
+    assert_eq!(walk(JIT + 0xff), (1, "no_module"));
+    assert_eq!(walk(JIT + 0x120), (1, "no_module"));
 }
