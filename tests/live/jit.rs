@@ -152,7 +152,7 @@ fn strange_tables_are_refused() {
         let recorded = record(&file, &["-F", "999"], &[program.to_str().unwrap(), kind, "stranger"]);
         remove_tables(&recorded);
         assert!(recorded.stderr.contains("1 files with JIT symbols"), "{kind}: {}", recorded.stderr);
-        let report = report(&file, &[]);
+        let report = report(&file, &["--fallback", "none"]);
         let hottest = report["hottest"].to_string();
         assert!(!hottest.contains("stranger"), "{kind}: {hottest}");
         let dwarf = &report["strategies"]["dwarf"];

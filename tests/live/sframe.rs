@@ -28,7 +28,7 @@ __asm__(".globl _start\n_start:\n\tcall run\n\tmov %eax, %edi\n\tmov $60, %eax\n
 __attribute__((used)) static int run(void)
 #endif
 {
-	for (long i = 0; i < 500000; i++)
+	for (long i = 0; i < 3000000; i++)
 		down(10);
 	return 0;
 }
@@ -55,7 +55,9 @@ fn rows_give_the_same_stacks() {
     let [dwarf, sframe] = ["dwarf", "sframe"].map(|name| &report["strategies"][name]);
     let samples = number(dwarf, "samples");
     assert!(samples > 100, "{report}");
-    assert_eq!(number(sframe, "complete"), samples, "{sframe}");
+    let complete = number(dwarf, "complete");
+    assert!(complete * 100 >= samples * 99, "{dwarf}");
+    assert_eq!(number(sframe, "complete"), complete, "{sframe}");
     let agreement = &report["agreements"][0];
     assert_eq!((&agreement["reference"], &agreement["other"]), (&"dwarf".into(), &"sframe".into()));
     assert_eq!(agreement["relations"], serde_json::json!({ "same": samples }), "{agreement}");

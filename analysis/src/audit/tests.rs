@@ -61,6 +61,24 @@ fn sections_are_read() {
     assert_eq!(audit.build_id, "deadbeef");
 }
 
+/// Check that the code counts that functions of `.sframe` have rows for, within executable sections.
+#[test]
+fn code_with_sframe_rows_counts() {
+    const SVMA: u64 = 0x9000;
+    let start = i32::try_from(TEXT.cast_signed() - SVMA.cast_signed()).unwrap();
+    // Version 2, one function of one row, whose CFA is sp + 8.
+    let section = |size: u32| {
+        let counts = [1_u32, 1, 3, 0, 20].map(u32::to_le_bytes).concat();
+        let function = [start.to_le_bytes(), size.to_le_bytes(), [0; 4], [1, 0, 0, 0], [0; 4]].concat();
+        [&[0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0][..], &counts, &function, &[0, 3, 8]].concat()
+    };
+    for (size, covered) in [(40, 40), (64, 64), (1000, 64)] {
+        let file = Elf::new().text(&[0xc3; 64]).section(".sframe", 2, SVMA, &section(size));
+        let audit = examine(Cursor::new(file.bytes()), AuditOptions::default()).unwrap();
+        assert_eq!(audit.tally.sframe_code, covered, "{size}");
+    }
+}
+
 /// Check that files sum up to their package and to all, in the same order whatever order they came in.
 #[test]
 fn files_sum_up() {
