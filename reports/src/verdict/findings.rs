@@ -42,20 +42,23 @@ fn capital(words: &str) -> String {
 /// The verdict in a few sentences.
 pub(crate) fn headline(case: &Case<'_>) -> Finding {
     let headline = judgement(case);
-    match in_jit(case) {
-        Some(share) => headline.words(format!(
-            " {share} of the stacks go through JIT-compiled code by its frame pointers, and are right if it keeps them."
-        )),
+    match by_frame_pointers(case) {
+        Some(words) => headline.words(words),
         None => headline,
     }
 }
 
-/// In what share of the reference's stacks callers were found with frame pointers of JIT-compiled code, if in more than
-/// may be wrong of a good reference.
-fn in_jit(case: &Case<'_>) -> Option<String> {
+/// In what share of the reference's stacks callers were found by frame pointers, if in more than may be wrong of a good
+/// reference.
+fn by_frame_pointers(case: &Case<'_>) -> Option<String> {
     let quality = case.analysis.summary.strategies.get(case.reference)?;
-    let others = quality.samples.saturating_sub(quality.fp_in_jit);
-    (!is_good(others, quality.samples)).then(|| share(quality.fp_in_jit, quality.samples))
+    let kinds =
+        [(quality.fp_in_jit, "JIT-compiled code"), (quality.fp_fallback, "code without call frame information")];
+    let (n, code) = kinds.into_iter().find(|&(n, _)| !is_good(quality.samples.saturating_sub(n), quality.samples))?;
+    let share = share(n, quality.samples);
+    Some(format!(
+        " In {share} of the stacks, callers of {code} were found by frame pointers: they are right if that code keeps them."
+    ))
 }
 
 fn judgement(case: &Case<'_>) -> Finding {
