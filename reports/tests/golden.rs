@@ -25,6 +25,20 @@ fn summary_in_words() {
     golden("summary-colors.txt", &written(|out| terminal::summary(&summary, &colors, out)));
 }
 
+/// Check that the verdict says so where its reference went by frame pointers in more than one stack in a hundred.
+#[test]
+fn verdicts_say_what_frame_pointers_were_followed() {
+    let with = |n: u64, m: u64| {
+        let mut analysis = detail::analysis();
+        let dwarf = analysis.summary.strategies.get_mut("dwarf").unwrap();
+        (dwarf.fp_in_jit, dwarf.fp_fallback) = (dwarf.samples * n / 100, dwarf.samples * m / 100);
+        String::from_utf8(written(|out| terminal::verdict(&analysis, &PLAIN, out))).unwrap()
+    };
+    let says = |words: String, code: &str| words.contains(&format!("the stacks, callers of {code} were found by"));
+    assert!(says(with(50, 0), "JIT-compiled code") && says(with(0, 50), "code without call frame information"));
+    assert_eq!(with(1, 1), with(0, 0));
+}
+
 /// Check the verdict's words: where a chunk is enough; where the reference's own stacks end early, another unwinder
 /// contradicts it, or its return addresses have no call before them, so that nothing is known; and that a process name
 /// with a few samples has no say.
