@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use once_cell::race::OnceBox;
 
@@ -58,6 +59,17 @@ impl Header {
             let entry = i32::from_le_bytes([row[4], row[5], row[6], row[7]]);
             usize::try_from(bias.wrapping_add(i64::from(entry).cast_unsigned())).ok()
         }))
+    }
+
+    /// The addresses for which [`Self::find`] gives the same entry as for this one, or none.
+    pub(super) fn extent(&self, sections: &ModuleSections, svma: u64) -> Range<u64> {
+        let table = sections.eh_frame_hdr.as_ref().and_then(|header| header.bytes.get(TABLE_OFFSET..)).unwrap_or(&[]);
+        let rows = table.as_chunks::<8>().0.get(..self.n_entries).unwrap_or(&[]);
+        let relative = svma.wrapping_sub(self.svma).cast_signed();
+        let above = rows.partition_point(|row| i64::from(start(row)) <= relative);
+        let svma_of = |row: &[u8; 8]| self.svma.wrapping_add(i64::from(start(row)).cast_unsigned());
+        let below = above.checked_sub(1).and_then(|row| rows.get(row));
+        below.map_or(0, svma_of)..rows.get(above).map_or(u64::MAX, svma_of)
     }
 
     /// Start of the code and offset in `.eh_frame` of the last entry that starts at or below an address. They may be

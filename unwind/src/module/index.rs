@@ -99,6 +99,16 @@ impl Index {
         usize::try_from(covered.offset).ok()
     }
 
+    /// The addresses for which [`Self::find`] gives the same entry as for this one, or none.
+    pub(super) fn extent(&self, svma: u64) -> Range<u64> {
+        let above = self.ranges.partition_point(|covered| covered.start <= svma);
+        let below = above.checked_sub(1).and_then(|below| self.ranges.get(below));
+        match below {
+            Some(covered) if svma < covered.end() => covered.start..covered.end(),
+            below => below.map_or(0, |below| below.end())..self.next_start(svma).unwrap_or(u64::MAX),
+        }
+    }
+
     /// Start of the first covered code above an address.
     pub(super) fn next_start(&self, svma: u64) -> Option<u64> {
         let above = self.ranges.partition_point(|covered| covered.start <= svma);

@@ -148,6 +148,30 @@ impl Module {
         }
     }
 
+    /// The addresses around one for which [`Self::find`] gives the same entry as for it, or none. Of entries that overlap
+    /// each has a part of its own.
+    pub(crate) fn extent(&self, svma: u64) -> Range<u64> {
+        let mut extent = 0..u64::MAX;
+        let mut index = None;
+        if let Some(header) = &self.header {
+            extent = header.extent(&self.sections, svma);
+            match self.find_by_header(header, svma).map(|fde| (fde.contains(svma), fde.range())) {
+                Ok((true, range)) => return common(&extent, &range),
+                Ok((false, range)) => {
+                    extent.start = extent.start.max(range.end);
+                    index = Some(self.left_out_index());
+                }
+                Err(_) => {}
+            }
+        }
+        let index = index.unwrap_or_else(|| self.eh_frame_index());
+        extent = common(&extent, &index.extent(svma));
+        if index.find(svma).is_none() {
+            extent = common(&extent, &self.debug_frame_index().extent(svma));
+        }
+        extent
+    }
+
     /// The row of an address in `.sframe`; `None` for a module that is not unwound by it.
     pub(crate) fn sframe_row(&self, svma: u64) -> Option<Result<SframeRow, Error>> {
         let section = self.sections.sframe.as_ref()?;
@@ -186,6 +210,11 @@ impl Module {
     #[must_use]
     pub fn root_at(&self, svma: u64) -> Option<Root> {
         self.sections.roots.iter().find_map(|(range, root)| range.contains(&svma).then_some(*root))
+    }
+
+    /// Whether any of these addresses is said to be a root.
+    pub(crate) fn has_root_in(&self, addresses: &Range<u64>) -> bool {
+        self.sections.roots.iter().any(|(range, _)| range.start < addresses.end && addresses.start < range.end)
     }
 
     /// Whether the entry point lies in this range.
@@ -271,4 +300,8 @@ impl Module {
         }
         Index::scan(section, self.bases(kind), kind, self.sections.text.as_ref())
     }
+}
+
+fn common(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.max(b.start)..a.end.min(b.end)
 }

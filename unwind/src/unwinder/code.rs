@@ -12,7 +12,7 @@ const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 /// What runs is code, whatever is known of it: an instruction pointer into no mapping is no broken stack.
 pub(super) const NOT_KNOWN_TO_BE_CODE: StopReason = StopReason::Truncated(TruncatedReason::NoModule);
 
-const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
+pub(super) const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
 
 pub(super) const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
 

@@ -6,6 +6,7 @@ mod code;
 mod fallback;
 mod frame_pointers;
 mod full;
+mod function_rules;
 mod lane;
 mod near;
 mod options;

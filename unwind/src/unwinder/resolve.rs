@@ -30,7 +30,7 @@ impl Code<'_> {
         Ok(self.compile_row(row.section, row.return_address_register, row.is_signal_frame, row.root, &needed))
     }
 
-    fn compile_row(
+    pub(super) fn compile_row(
         &self,
         section: SectionKind,
         return_address_register: u16,

@@ -14,6 +14,7 @@ mod batches;
 mod broken;
 mod chains;
 mod ends;
+mod function_rules;
 mod hostile;
 mod indexes;
 mod programs;

@@ -1,0 +1,142 @@
+//! The rules of a whole function, for walkers that look them up in tables of their own.
+
+use core::ops::Range;
+
+use super::code::{BAD_CFI, Code};
+use super::resolve::resolve_quickly;
+use super::single::Unwinder;
+use crate::arch::Arch;
+use crate::cfi::{Program, Sections};
+use crate::module::Module;
+use crate::rule::Rule;
+use crate::space::{Mapping, ModuleId, Modules, Space};
+use crate::stack::{Root, StopReason};
+
+/// Most code that rules are given of at once. The largest function of rustc 1.95 has 540 KiB.
+const MAX_BYTES: u64 = 1 << 20;
+/// Addresses of a function that are looked at one by one. They are few: code at which a walk ends.
+const MAX_SINGLE: u64 = 4096;
+
+impl Unwinder {
+    /// Calls `visit` with the rules by which a walk leaves the function that holds an address, one address alone where no
+    /// call frame information covers it: ranges of SVMAs that ascend without gaps, each with the rule of all its
+    /// addresses. Of entries that overlap each has the code for which a walk asks it. At most 1 MiB of code: of
+    /// larger functions the block that holds the address, counted from the first byte. x86-64 only: nothing of other modules.
+    ///
+    /// A rule is what [`Self::unwind`] goes by itself, so that a walk elsewhere gives the same frames. The one exception:
+    /// behind 4,096 addresses of a function at which a walk ends, or is said to, the rest of those is of the kind that needs
+    /// more registers.
+    ///
+    /// | bits | |
+    /// |---|---|
+    /// | 0–3 | kind, see below |
+    /// | 4 | fp was saved |
+    /// | 5 | fp has its value back if the place where it was saved is below sp |
+    /// | 6 | code of the entry point; only where the walk ends for want of information |
+    /// | 8–15 | why the walk ends |
+    /// | 16–31 | where fp was saved, signed words of eight bytes above the CFA |
+    /// | 32–63 | offset, signed bytes |
+    ///
+    /// | kind | |
+    /// |---|---|
+    /// | 8 | CFA = sp + offset |
+    /// | 9 | CFA = fp + offset |
+    /// | 1 | lazy PLT entry: CFA = sp + 8, or sp + 16 if `ip & 15`, of the frame's address itself, is at least the offset |
+    /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), others for want of sound information |
+    /// | others | more registers are needed than ip, sp and fp |
+    ///
+    /// The return address is the word below the CFA, and the caller's sp the CFA. Of a place below sp the saved fp can only
+    /// be read in the innermost frame.
+    pub fn function_rules<M: Modules + ?Sized>(
+        &mut self,
+        modules: &M,
+        id: ModuleId,
+        svma: u64,
+        mut visit: impl FnMut(Range<u64>, u64),
+    ) {
+        let Ok(module) = modules.module(id) else { return };
+        if module.arch() != Arch::X86_64 {
+            return;
+        }
+        let everywhere = Mapping { start: 0, end: u64::MAX, executable: true, module: Some(id), bias: 0 };
+        let space = Space::new(0, alloc::vec![everywhere]);
+        let mut joined = Joined { visit: &mut visit, last: None };
+        if module.find(svma).is_err() {
+            joined.add(svma..svma.saturating_add(1), resolve_quickly(modules, &space, svma, &mut self.compiler));
+            return joined.finish();
+        }
+        let range = module.extent(svma);
+        let start = range.start.saturating_add(svma.saturating_sub(range.start) / MAX_BYTES * MAX_BYTES);
+        let range = start..range.end.min(start.saturating_add(MAX_BYTES));
+        let mut left = MAX_SINGLE;
+        let mut next = range.start;
+        for (row, rule) in self.rows(module, id, svma) {
+            let row = row.start.max(next)..row.end.min(range.end);
+            if row.is_empty() {
+                continue;
+            }
+            next = row.end;
+            if rule != Rule::stop(StopReason::Complete(Root::UndefinedRa)) && !module.has_root_in(&row) {
+                joined.add(row, rule);
+                continue;
+            }
+            // What a walk ends in is told by the code at the very address.
+            for at in row {
+                let single =
+                    if left == 0 { Rule::FULL } else { resolve_quickly(modules, &space, at, &mut self.compiler) };
+                left = left.saturating_sub(1);
+                joined.add(at..at.saturating_add(1), single);
+            }
+        }
+        joined.finish();
+    }
+
+    /// The rows of the function that holds an address; behind the last that can be read, what a walk finds in the rest.
+    fn rows(&mut self, module: &Module, id: ModuleId, svma: u64) -> alloc::vec::Vec<(Range<u64>, Rule)> {
+        let mut rows = alloc::vec::Vec::new();
+        let Ok(fde) = module.find(svma) else { return rows };
+        let (spec, cie) = (module.arch().spec(), fde.entry.cie());
+        let code = Code { id, module, bias: 0, svma };
+        let (return_address, root) = (cie.return_address_register().0, code.root(fde.range()));
+        let sections = Sections::new(module);
+        let mut next = fde.range().start;
+        if let Ok(mut program) = Program::new(module, &sections, &fde, &mut self.compiler.scratch) {
+            while let Ok(Some(range)) = program.next_row() {
+                let needed = program.state().needed(spec, return_address);
+                next = range.end;
+                rows.push((range, code.compile_row(fde.kind, return_address, fde.is_signal_frame(), root, &needed)));
+            }
+        }
+        rows.push((next..fde.range().end, Rule::stop(BAD_CFI)));
+        rows
+    }
+}
+
+/// Neighbours with the same rule become one.
+struct Joined<'a, V> {
+    visit: &'a mut V,
+    last: Option<(Range<u64>, Rule)>,
+}
+
+impl<V: FnMut(Range<u64>, u64)> Joined<'_, V> {
+    fn add(&mut self, range: Range<u64>, rule: Rule) {
+        match &mut self.last {
+            _ if range.is_empty() => {}
+            Some((last, known)) if *known == rule && last.end == range.start => last.end = range.end,
+            last => {
+                if let Some((last, known)) = last.replace((range, rule)) {
+                    (self.visit)(last, known.to_bits());
+                }
+            }
+        }
+    }
+
+    fn finish(self) {
+        if let Some((last, known)) = self.last {
+            (self.visit)(last, known.to_bits());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
