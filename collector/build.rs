@@ -4,12 +4,15 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 20] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
     "capture.bpf.h",
+    "cfi.bpf.h",
+    "cfi_walk.bpf.h",
     "cgroup.bpf.h",
+    "code_mapping.bpf.h",
     "compat.bpf.h",
     "fpprof.bpf.c",
     "interrupted.bpf.h",

@@ -4,12 +4,14 @@ use fpprof_recording::model::CaptureMode;
 
 /// Bytes of stack when none are given.
 pub(crate) const DEFAULT_STACK_BYTES: u32 = 65_536;
+/// One walk in the kernel in so many is checked against a copied stack when nothing is said.
+const DEFAULT_VERIFY: u32 = 100;
 /// Fewest bytes of stack that make sense: one frame.
 const MIN_STACK_BYTES: u64 = 64;
 /// Smallest size at which a recording goes on in another file: what each begins with has to fit.
 const MIN_FILE_BYTES: u64 = 1 << 20;
 
-/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it.
+/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it, or `cfi[,BYTES][,verify=N]`.
 ///
 /// # Errors
 /// What is wrong, and what can be typed instead.
@@ -24,9 +26,25 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
         "fp" => Ok(CaptureMode::Fp),
         "dwarf" => Ok(CaptureMode::Dwarf { stack_bytes: stack_bytes()? }),
         "both" => Ok(CaptureMode::Both { stack_bytes: stack_bytes()? }),
+        "cfi" => cfi(bytes),
         "lbr" => Err("`lbr` is not supported; try `both`".to_owned()),
-        _ => Err("expected fp, dwarf[,BYTES] or both[,BYTES]".to_owned()),
+        _ => Err("expected fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N]".to_owned()),
     }
+}
+
+/// What follows `cfi`.
+fn cfi(options: Option<&str>) -> Result<CaptureMode, String> {
+    let (mut bytes, mut verify_each) = (DEFAULT_STACK_BYTES, DEFAULT_VERIFY);
+    for option in options.into_iter().flat_map(|options| options.split([',', ':'])) {
+        match option.strip_prefix("verify=") {
+            Some(n) => {
+                verify_each =
+                    n.parse().map_err(|_error| format!("`{option}`: expected verify=N, a number of samples"))?
+            }
+            None => bytes = stack_bytes(option)?,
+        }
+    }
+    Ok(CaptureMode::Cfi { stack_bytes: bytes, verify: verify_each })
 }
 
 /// How stacks are taken, and whether the size was typed.
@@ -169,6 +187,7 @@ pub(crate) fn mode_name(mode: CaptureMode) -> String {
         CaptureMode::Fp => "fp".to_owned(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
         CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+        CaptureMode::Cfi { stack_bytes, verify } => format!("cfi,{stack_bytes},verify={verify}"),
     }
 }
 
@@ -183,6 +202,11 @@ mod tests {
         assert_eq!(call_graph("dwarf"), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(call_graph("dwarf,8192"), Ok(CaptureMode::Dwarf { stack_bytes: 8192 }));
         assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384 }));
+        let cfi = |stack_bytes, verify| Ok(CaptureMode::Cfi { stack_bytes, verify });
+        assert_eq!(call_graph("cfi"), cfi(65_536, 100));
+        assert_eq!(call_graph("cfi,1M,verify=7"), cfi(1 << 20, 7));
+        assert_eq!(call_graph("cfi:verify=0"), cfi(65_536, 0));
+        assert!(["cfi,verify=", "cfi,verify=-1", "cfi,x", "cfi,"].iter().all(|text| call_graph(text).is_err()));
         assert_eq!(call_graph("dwarf,4095"), Ok(CaptureMode::Dwarf { stack_bytes: 4096 }));
     }
 

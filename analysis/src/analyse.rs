@@ -129,6 +129,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.strategies = quality.total(&names);
     summary.no_call_before = (0..).zip(&names).map(|(n, name)| (name.clone(), without_call.samples(n))).collect();
     summary.no_call_before.retain(|_, samples| *samples > 0);
+    summary.kernel_walks = (replayed.kernel_walks.n_walks() > 0).then(|| replayed.kernel_walks.clone());
     summary.processes = quality.processes(&names);
     summary.hottest = folded.get(&default_strategy).map(|folded| hottest(folded, MAX_HOTTEST)).unwrap_or_default();
     summary.warnings.extend(modules.warnings());

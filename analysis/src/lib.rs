@@ -46,6 +46,7 @@ pub mod totals;
 mod abbreviations;
 mod analyse;
 mod error;
+pub mod kernel_walks;
 mod listed;
 mod summarise;
 #[cfg(test)]

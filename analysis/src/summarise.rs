@@ -60,6 +60,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         chunk_sizes: Vec::new(),
         agreements: Vec::new(),
 
+        kernel_walks: None,
         no_call_before: BTreeMap::new(),
         waits,
         blocked_ns: is_blocked.then_some(totals.blocked_ns),
@@ -218,6 +219,7 @@ fn mode(mode: CaptureMode) -> String {
         CaptureMode::Fp => "fp".to_string(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
         CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
+        CaptureMode::Cfi { stack_bytes, .. } => format!("cfi,{stack_bytes}"),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Field names are the keys of `report --json`.
 
 use crate::accuracy::Agreement;
+use crate::kernel_walks::KernelWalks;
 use crate::overhead::Overhead;
 use crate::spread::Spread;
 use fpprof_recording::model::{CpuCounters, Event, Measure, SkippedWaits};
@@ -64,6 +65,9 @@ pub struct Summary {
     /// How each pair of strategies compares, sample by sample and frame by frame. The reference of a pair is the one that
     /// can know more: call frame information before frame pointers, all bytes before some, ours before others'.
     pub agreements: Vec<Agreement>,
+    /// Walks by call frame information in the kernel, of a recording that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_walks: Option<KernelWalks>,
     /// Samples with a return address that no call can have left, by strategy: a frame that was forged, or is left over.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub no_call_before: BTreeMap<String, u64>,

@@ -47,7 +47,8 @@ pub fn record<W: Write>(
 fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
     let clamp = |stack_bytes: u32| stack_bytes.min(MAX_PERF_EVENT_STACK_BYTES);
     let (mode, asked) = match request.mode {
-        CaptureMode::Fp => (CaptureMode::Fp, 0),
+        // Which has no smaller form.
+        CaptureMode::Fp | CaptureMode::Cfi { .. } => (request.mode, 0),
         CaptureMode::Dwarf { stack_bytes } => (CaptureMode::Dwarf { stack_bytes: clamp(stack_bytes) }, stack_bytes),
         CaptureMode::Both { stack_bytes } => (CaptureMode::Both { stack_bytes: clamp(stack_bytes) }, stack_bytes),
     };

@@ -5,7 +5,7 @@ use crate::bpf::types;
 use crate::ring::{RingId, lost_in};
 use crate::sys::read_pod;
 use fpprof_recording::model::{
-    Abi, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
+    Abi, CfiEnd, CfiFrame, ChunkHole, FpEnd, FpFrame, Gap, Interrupted, Sample, StackEnd, StackEndSource, UserRegs,
 };
 use std::mem::size_of;
 
@@ -43,22 +43,25 @@ pub(crate) fn record_time_ns(record: &[u8]) -> Option<u64> {
 }
 
 /// Fills `sample` from a record of a ring; its vectors keep their capacity. What the CPU lost before it is added to `gaps`.
-/// Unless `keeps_regs`, registers are left out but for what mode `fp` keeps of them.
+/// Gives the code that a walk by call frame information had no rule for. Unless `keeps_regs`, registers are left out but for what mode `fp` keeps of them.
 pub(crate) fn decode(
     record: &[u8],
     ring_id: RingId,
     keeps_regs: bool,
     sample: &mut Sample,
     gaps: &mut Vec<Gap>,
-) -> Result<(), BadRecord> {
+) -> Result<Option<types::cfi_miss>, BadRecord> {
     let head: types::sample_head = read_pod(record).ok_or(BadRecord)?;
-    let parts_at = size_of::<types::sample_head>() + usize::from(head.n_skipped);
-    let mut rest = Parts(record.get(parts_at..).ok_or(BadRecord)?);
+    let mut rest = Parts(record.get(size_of::<types::sample_head>()..).ok_or(BadRecord)?);
+    let walked = rest.take(usize::from(head.n_cfi_frames) * size_of::<types::cfi_frame>())?;
+    rest.take(usize::from(head.n_skipped))?;
     let chunk = rest.take(head.chunk_bytes as usize)?;
     let holes = rest.take(usize::from(head.n_hole_words) * 8)?;
     let has_interrupted = has(head.flags, types::sample_flag::SAMPLE_HAS_INTERRUPTED);
     sample.interrupted = if has_interrupted { Some(interrupted(&mut rest)?) } else { None };
     let frames = rest.take(usize::from(head.n_frames) * size_of::<types::fp_frame>())?;
+    let has_miss = has(head.flags, types::sample_flag::SAMPLE_HAS_MISS);
+    let miss = if has_miss { read_pod(rest.take(size_of::<types::cfi_miss>())?) } else { None };
     let kernel = rest.take(usize::from(head.n_kernel) * 8)?;
     let lost = rest.take(usize::from(head.n_gaps) * size_of::<types::gap>())?;
 
@@ -83,6 +86,12 @@ pub(crate) fn decode(
     let words = words(frames);
     sample.user_fp.extend(pairs(words).map(|(address, frame_address)| FpFrame { address, frame_address }));
     sample.fp_end = fp_end(head.fp_end);
+    sample.cfi_end = cfi_end(head.cfi_end);
+    sample.cfi_frames.clear();
+    sample.cfi_frames.extend(pairs(self::words(walked)).map(|(address, cfa)| CfiFrame { address, cfa }));
+    if !sample.cfi_frames.is_empty() && chunk.is_empty() {
+        sample.user_regs = None;
+    }
     sample.kernel.clear();
     sample.kernel.extend(self::words(kernel));
     sample.stack.clear();
@@ -95,7 +104,7 @@ pub(crate) fn decode(
     sample.stack_end = stack_end(head.stack_end, head.stack_end_source);
     sample.shed_from = (head.asked_bytes != 0).then_some(head.asked_bytes);
     gaps.extend(lost_in(ring_id, self::words(lost)));
-    Ok(())
+    Ok(miss)
 }
 
 /// The stack that a thread on its alternate signal stack was on before.
@@ -150,6 +159,27 @@ fn fp_end(end: u8) -> FpEnd {
         types::fp_end::FP_END_MAX_DEPTH => FpEnd::MaxDepth,
         _ => FpEnd::Unknown,
     }
+}
+
+fn cfi_end(end: u8) -> Option<CfiEnd> {
+    Some(match types::cfi_end(u32::from(end)) {
+        types::cfi_end::CFI_END_UNDEFINED_RA => CfiEnd::UndefinedRa,
+        types::cfi_end::CFI_END_START => CfiEnd::Start,
+        types::cfi_end::CFI_END_THREAD_START => CfiEnd::ThreadStart,
+        types::cfi_end::CFI_END_START_CONTEXT => CfiEnd::StartContext,
+        types::cfi_end::CFI_END_GOEXIT => CfiEnd::Goexit,
+        types::cfi_end::CFI_END_G0 => CfiEnd::G0,
+        types::cfi_end::CFI_MISS_NO_RULE => CfiEnd::NoRule,
+        types::cfi_end::CFI_MISS_NO_FILE => CfiEnd::NoFile,
+        types::cfi_end::CFI_MISS_NO_MAPPING => CfiEnd::NoMapping,
+        types::cfi_end::CFI_MISS_OTHER_REGISTERS => CfiEnd::OtherRegisters,
+        types::cfi_end::CFI_MISS_UNREADABLE => CfiEnd::Unreadable,
+        types::cfi_end::CFI_MISS_NOT_ASCENDING => CfiEnd::NotAscending,
+        types::cfi_end::CFI_MISS_RED_ZONE => CfiEnd::RedZone,
+        types::cfi_end::CFI_MISS_MAX_DEPTH => CfiEnd::MaxDepth,
+        types::cfi_end::CFI_MISS_ABI32 => CfiEnd::Abi32,
+        _ => return None,
+    })
 }
 
 fn stack_end(address: u64, source: u8) -> Option<StackEnd> {

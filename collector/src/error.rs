@@ -118,6 +118,14 @@ pub enum Error {
         /// `uname -r`.
         kernel: String,
     },
+    /// Stacks cannot be walked in the kernel here.
+    #[error("--call-graph cfi needs {needed} (this is {kernel}); use --call-graph dwarf or both")]
+    NoCfiWalk {
+        /// What is missing.
+        needed: &'static str,
+        /// `uname -r`.
+        kernel: String,
+    },
     /// Process ids would not be those the kernel samples.
     #[error(
         "fpprof runs in a PID namespace, where it cannot see the kernel's process ids; run it on the host, or in a \

@@ -42,6 +42,7 @@ mod privileges;
 mod proc;
 mod request;
 mod ring;
+mod rules;
 mod session;
 mod share;
 mod sideband;

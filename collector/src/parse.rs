@@ -5,8 +5,10 @@
 //! calls [`parse`].
 
 mod here;
+mod rules;
 mod task;
 
 pub use crate::share::Credit;
 pub use here::{ParseHere, parse};
+pub use rules::RuleRange;
 pub use task::{FileParser, Found, JitDumpPosition, MAX_PARSED_BYTES, ParseTask, ParsedFile};

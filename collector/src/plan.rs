@@ -8,7 +8,8 @@ use crate::host::kernel_release;
 use crate::proc::{Capabilities, is_of_user, n_possible_cpus, online_cpus, process_of, read_number};
 use crate::request::{Request, Target};
 use crate::sys::PerfEvent;
-use fpprof_recording::model::Sampling;
+use fpprof_recording::model::{CaptureMode, Sampling};
+use libbpf_rs::btf::{Btf, types};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +45,7 @@ impl Plan {
         let n_rings = u64::from(n_ring_cpus) * (1 + u64::from(request.off_cpu.is_some()));
         let layout = Layout::new(request.mode, asked, n_rings).map_err(Error::from)?;
         check_machine()?;
+        check_walk(request.mode)?;
         let excluded_pids = request.excluded_pids();
         let cgroup = match &request.target {
             Target::Cgroup { path, .. } => Some(Cgroup::find(path)?),
@@ -179,6 +181,17 @@ pub(crate) fn check_rate(sampling: Sampling) -> Result<(), Error> {
     }
 }
 
+/// Whether the kernel and the processor are such that stacks can be walked by call frame information, if that is asked for:
+/// rules are those of x86-64, and the tree in which code is looked up came with Linux 6.1.
+fn check_walk(mode: CaptureMode) -> Result<(), Error> {
+    let needed = match mode {
+        CaptureMode::Cfi { .. } if cfg!(not(target_arch = "x86_64")) => "an x86-64 processor",
+        CaptureMode::Cfi { .. } if !has_kernel_struct("maple_tree") => "Linux 6.1 or later",
+        _ => return Ok(()),
+    };
+    Err(Error::NoCfiWalk { needed, kernel: kernel_release() })
+}
+
 /// How this kernel lets waits be sampled: `sched_exit` came with Linux 6.15.
 pub(crate) fn wait_spec(least_ns: u64) -> WaitSpec {
     WaitSpec { least_ns, stacks_at_block: !has_kernel_type("btf_trace_sched_exit_tp") }
@@ -186,8 +199,12 @@ pub(crate) fn wait_spec(least_ns: u64) -> WaitSpec {
 
 /// Whether the running kernel has a type of this name; `false` too where its types cannot be read.
 fn has_kernel_type(name: &str) -> bool {
-    libbpf_rs::btf::Btf::from_vmlinux()
-        .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(name).is_some())
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Typedef<'_>>(name).is_some())
+}
+
+/// The same of a structure.
+fn has_kernel_struct(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Struct<'_>>(name).is_some())
 }
 
 /// Inode of the initial pid namespace.

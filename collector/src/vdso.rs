@@ -46,6 +46,17 @@ pub(crate) fn of_64_bits() -> Option<ModuleBytes> {
     of_process(std::process::id(), NAME)
 }
 
+/// That of 64-bit processes as a file in memory.
+///
+/// # Errors
+/// If there is none, or no memory for it.
+pub(crate) fn file() -> io::Result<File> {
+    let module = of_64_bits().ok_or(io::ErrorKind::NotFound)?;
+    let mut file = File::from(memfd_create("fpprof-vdso", MemfdFlags::CLOEXEC)?);
+    file.write_all(&module.bytes)?;
+    Ok(file)
+}
+
 /// That of 32-bit processes, from one that is started for it. `None` where it cannot be: where the kernel runs no such
 /// programs, or none from memory.
 pub(crate) fn of_32_bits() -> Option<ModuleBytes> {

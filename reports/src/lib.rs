@@ -17,6 +17,7 @@ pub mod flags;
 pub mod flamegraph;
 pub mod folded;
 pub mod json;
+mod kernel_walks;
 pub mod oracle;
 pub mod page;
 pub mod terminal;

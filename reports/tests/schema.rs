@@ -3,6 +3,7 @@
 
 mod support;
 
+use fpprof_analysis::kernel_walks::KernelWalks;
 use fpprof_analysis::summary::{Filtered, Summary, Waits};
 use fpprof_reports::json;
 use serde_json::{Map, Value};
@@ -90,6 +91,8 @@ fn full() -> Summary {
     let waits = r#"{"threshold_ns":1000,"fired":9,"recorded":4,"blocked_ns":5,"lost":{"ring_full":1},"skipped":3,"dropped":1,
                     "short":2,"short_ns":7,"preempted":1}"#;
     summary.waits = Some(serde_json::from_str::<Waits>(waits).unwrap());
+    let misses = profile::counts(&[("no_rule", 6)]);
+    summary.kernel_walks = Some(KernelWalks { complete: 9, misses, verified: 2, different: 0 });
     summary.blocked_ns = Some(5);
     summary.filtered =
         Some(Filtered { filter: "--comm fio".to_owned(), samples: 2, duration_s: 1.0, blocked_ns: Some(3) });

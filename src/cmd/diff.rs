@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// show it. Frames are compared by return address and frame address, so recursion does not confuse them.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), sframe, elfutils (or libdw), libunwind.
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), cfi (recordings of that mode), sframe, elfutils (or libdw), libunwind.
 
 Examples:
   fpprof diff before.fpprof after.fpprof

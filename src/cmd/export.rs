@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Folded)]
     format: Format,
-    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, sframe, elfutils or libunwind
+    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, cfi, sframe, elfutils or libunwind
     #[arg(long, value_name = "S")]
     strategy: Option<Strategy>,
     /// Output file, `-` for stdout

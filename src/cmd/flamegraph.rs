@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, sframe, elfutils or libunwind
+    /// Strategy to unwind with: fp, dwarf, dwarf@BYTES, cfi, sframe, elfutils or libunwind
     #[arg(long, value_name = "S")]
     strategy: Option<Strategy>,
     /// Output file, `-` for stdout [default: the recording's name with .svg]

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if let Some(switch) = args.switch_output {
         return rotation::run(args, request, switch, stop, &mut line);
     }
-    request.parser = worker::parser()?;
+    request.parser = worker::parser(request.mode)?;
     let recorded = if args.output == Path::new("-") {
         let stdout = Patient::stdout(stop).context("writing to stdout")?;
         fpprof_collector::record(&request, stdout, stop, &mut |update| line.hear(update))

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Show a recording: hottest functions, lost samples, how stacks end, cost
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), sframe, elfutils (or libdw), libunwind.
+    after_help = "Strategies: fp, dwarf, dwarf@BYTES (with smaller chunks), cfi (recordings of that mode), sframe, elfutils (or libdw), libunwind.
 
 Examples:
   fpprof report run.fpprof

@@ -81,6 +81,7 @@ fn row(mode: Mode, runs: Vec<Run>) -> ExperimentRow {
         Mode::Fpprof(CaptureMode::Fp) => (Tool::Fpprof, ExperimentMethod::Fp, None),
         Mode::Fpprof(CaptureMode::Dwarf { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Dwarf, Some(stack_bytes)),
         Mode::Fpprof(CaptureMode::Both { stack_bytes }) => (Tool::Fpprof, ExperimentMethod::Both, Some(stack_bytes)),
+        Mode::Fpprof(CaptureMode::Cfi { stack_bytes, .. }) => (Tool::Fpprof, ExperimentMethod::Cfi, Some(stack_bytes)),
         Mode::Perf(PerfMode::Fp) => (Tool::Perf, ExperimentMethod::Fp, None),
         Mode::Perf(PerfMode::Dwarf(stack_bytes)) => (Tool::Perf, ExperimentMethod::Dwarf, Some(stack_bytes)),
     };

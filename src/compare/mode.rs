@@ -90,6 +90,9 @@ pub(crate) fn parse(text: &str) -> Result<Mode, String> {
             Ok(Mode::Perf(PerfMode::Dwarf(stack_bytes)))
         }
         CaptureMode::Dwarf { .. } => Err(format!("perf copies at most {PERF_MAX_STACK_BYTES} bytes of stack")),
+        CaptureMode::Cfi { .. } => {
+            Err("perf does not walk by call frame information; use perf:fp or perf:dwarf".to_owned())
+        }
         CaptureMode::Both { .. } => Err("perf cannot take both in one sample; use perf:fp or perf:dwarf".to_owned()),
     }
 }

@@ -68,6 +68,7 @@ fn strategies(mode: CaptureMode) -> &'static [&'static str] {
         CaptureMode::Fp => &["fp"],
         CaptureMode::Dwarf { .. } => &["dwarf"],
         CaptureMode::Both { .. } => &["dwarf", "fp"],
+        CaptureMode::Cfi { .. } => &["cfi"],
     }
 }
 

@@ -50,7 +50,12 @@ pub(crate) fn run(
     let fallback = Mutex::new(None);
     let (mut worker, remote) = is_privileged().then(remote::start).transpose()?.unzip();
     let worker_pid = worker.as_ref().map(Child::id);
-    let request = Request { worker_pid, parser: worker::parser()?, drop_privileges: true, ..config.request.clone() };
+    let request = Request {
+        worker_pid,
+        parser: worker::parser(config.request.mode)?,
+        drop_privileges: true,
+        ..config.request.clone()
+    };
     let mut screen = Screen::take()?;
     let (shown, recorded) = std::thread::scope(|scope| {
         let analyst = feed.clone();

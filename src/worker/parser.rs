@@ -1,7 +1,7 @@
 //! Parses the files of profiled programs for the recorder.
 //!
-//! The recorder opens such a file and hands it over with what is to be taken from it. Two processes without privileges
-//! parse: one for build ids, for which the thread that reads the rings waits, and one for all that takes longer. One that
+//! The recorder opens such a file and hands it over with what is to be taken from it. Processes without privileges parse:
+//! one for build ids, for which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for all that takes longer. One that
 //! crashes or takes too long is replaced, so often as [`Patience`] says; its file is left out, which the recording says.
 
 use super::confine::limit;
@@ -9,7 +9,11 @@ use super::message::{receive, send};
 use super::process::{cpu_time, start};
 use super::{confine, is_privileged};
 use anyhow::Context as _;
-use fpprof_collector::parse::{Credit, FileParser, Found, MAX_PARSED_BYTES, ParseHere, ParseTask, ParsedFile, parse};
+use fpprof_analysis::modules::RuleFiles;
+use fpprof_collector::parse::{
+    Credit, FileParser, Found, MAX_PARSED_BYTES, ParseTask, ParsedFile, RuleRange, parse as parse_plain,
+};
+use fpprof_recording::model::CaptureMode;
 use rustix::fs::MemfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::Resource;
@@ -25,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// How long the recorder waits for a build id: it reads no ring meanwhile. Files of a network may be slow.
 const BUILD_ID_LIMIT: Duration = Duration::from_secs(1);
+/// How long the thread that makes rules waits for some.
+const RULES_LIMIT: Duration = Duration::from_secs(5);
 /// How long it waits for anything else.
 const CONTENTS_LIMIT: Duration = Duration::from_secs(10);
 /// A failure counts as a second of what is spent on a user's files: so many at once, and one in so many seconds.
@@ -39,18 +45,21 @@ const MAX_MEMORY_BYTES: u64 = 512 << 20;
 /// Files it has open: three, and the one that it parses.
 const MAX_OPEN_FILES: u64 = 16;
 
-/// The parser of this process: where there are privileges, two processes without any, which end with the calling thread.
+/// The parser of this process: where there are privileges, processes without any, which end with the calling thread.
 ///
 /// # Errors
 /// If they cannot be started.
-pub(crate) fn parser() -> anyhow::Result<Arc<dyn FileParser>> {
+pub(crate) fn parser(mode: CaptureMode) -> anyhow::Result<Arc<dyn FileParser>> {
     if !is_privileged() {
-        return Ok(Arc::new(ParseHere));
+        return Ok(Arc::new(UnconfinedParser::default()));
     }
+    let makes_rules = matches!(mode, CaptureMode::Cfi { .. });
+    let rules = makes_rules.then(|| Slot::start(RULES_LIMIT)).transpose()?;
     let (build_ids, contents) = (Slot::start(BUILD_ID_LIMIT)?, Slot::start(CONTENTS_LIMIT)?);
     Ok(Arc::new(ConfinedParser {
         build_ids,
         contents,
+        rules,
         patience: Mutex::new(Patience::default()),
         n_failed: AtomicU64::new(0),
         n_left_out: AtomicU64::new(0),
@@ -58,11 +67,12 @@ pub(crate) fn parser() -> anyhow::Result<Arc<dyn FileParser>> {
     }))
 }
 
-/// Parses in two processes without privileges.
+/// Parses in processes without privileges.
 #[derive(Debug)]
 struct ConfinedParser {
     build_ids: Slot,
     contents: Slot,
+    rules: Option<Slot>,
     patience: Mutex<Patience>,
     n_failed: AtomicU64,
     n_left_out: AtomicU64,
@@ -128,7 +138,11 @@ struct Process {
 
 impl FileParser for ConfinedParser {
     fn parse(&self, file: &File, user: u32, task: ParseTask) -> Option<ParsedFile> {
-        let slot = if task == ParseTask::BuildId { &self.build_ids } else { &self.contents };
+        let slot = match (&task, &self.rules) {
+            (ParseTask::BuildId, _) => &self.build_ids,
+            (ParseTask::Rules { .. }, Some(rules)) => rules,
+            _ => &self.contents,
+        };
         let patience = || self.patience.lock().unwrap_or_else(PoisonError::into_inner);
         if !patience().lasts(user, now_ns()) {
             self.n_left_out.fetch_add(1, Ordering::Relaxed);
@@ -144,8 +158,8 @@ impl FileParser for ConfinedParser {
     }
 
     fn pids(&self) -> Vec<u32> {
-        let pids = [&self.build_ids, &self.contents].map(|slot| slot.pid.load(Ordering::Relaxed));
-        pids.into_iter().filter(|&pid| pid != 0).collect()
+        let slots = [&self.build_ids, &self.contents].into_iter().chain(&self.rules);
+        slots.map(|slot| slot.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0).collect()
     }
 
     fn cpu_time(&self) -> Duration {
@@ -223,6 +237,33 @@ impl Drop for Process {
     }
 }
 
+/// Parses in the calling thread, with the rights of this process.
+#[derive(Debug, Default)]
+struct UnconfinedParser {
+    rule_files: Mutex<RuleFiles>,
+}
+
+impl FileParser for UnconfinedParser {
+    fn parse(&self, file: &File, _user: u32, task: ParseTask) -> Option<ParsedFile> {
+        if !matches!(task, ParseTask::Rules { .. }) {
+            return Some(parse_plain(file, task));
+        }
+        let mut rule_files = self.rule_files.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(parse(file.try_clone().ok()?, task, &mut rule_files))
+    }
+}
+
+/// Takes from a file what `task` asks for.
+fn parse(file: File, task: ParseTask, rule_files: &mut RuleFiles) -> ParsedFile {
+    let ParseTask::Rules { parts } = task else { return parse_plain(&file, task) };
+    let Some(rules) = rule_files.rules(file, &parts) else {
+        return ParsedFile { found: Found::Nothing, bytes: Vec::new() };
+    };
+    let range = |(range, rule): (std::ops::Range<u64>, u64)| RuleRange { start: range.start, end: range.end, rule };
+    let ranges: Vec<RuleRange> = rules.into_iter().map(range).collect();
+    ParsedFile { found: Found::Bytes, bytes: RuleRange::encode(&ranges) }
+}
+
 /// What such a process does.
 ///
 /// # Errors
@@ -235,9 +276,10 @@ pub(crate) fn serve_parser() -> anyhow::Result<u8> {
     }
     confine(false)?;
     let results = io::stdout();
+    let mut rule_files = RuleFiles::default();
     while let Some((task, file)) = receive::<ParseTask>(io::stdin())? {
         let file = file.context("no file to parse")?;
-        let ParsedFile { found, bytes } = parse(&File::from(file), task);
+        let ParsedFile { found, bytes } = parse(File::from(file), task, &mut rule_files);
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             written = written.saturating_add(rustix::io::pwrite(&results, rest, written as u64)?);

@@ -10,6 +10,7 @@ mod hard_cases;
 mod jit;
 mod jitdump;
 mod kept;
+mod kernel_walks;
 mod nbdkit_fio;
 mod off_cpu;
 mod privileged;

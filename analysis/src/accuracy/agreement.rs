@@ -158,7 +158,7 @@ fn rank(strategy: &Strategy) -> (u8, std::cmp::Reverse<u32>) {
         Strategy::Elfutils => (1, std::cmp::Reverse(0)),
         Strategy::Libunwind => (2, std::cmp::Reverse(0)),
         Strategy::DwarfAt(bytes) => (3, std::cmp::Reverse(bytes)),
-        Strategy::Sframe => (4, std::cmp::Reverse(0)),
+        Strategy::Cfi | Strategy::Sframe => (4, std::cmp::Reverse(0)),
         Strategy::Fp => (5, std::cmp::Reverse(0)),
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn pair_of(strategies: &[Strategy]) -> PairIndex {
         .or_else(|| find(Strategy::Elfutils))
         .or_else(|| find(Strategy::Libunwind))
         .or_else(largest)
+        .or_else(|| find(Strategy::Cfi))
         .or_else(|| find(Strategy::Sframe))
         .unwrap_or(0);
     let next = || (0..strategies.len()).find(|&index| index != reference);

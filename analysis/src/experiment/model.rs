@@ -127,6 +127,8 @@ pub enum ExperimentMethod {
     Dwarf,
     /// Both, in the same sample.
     Both,
+    /// A walk by call frame information in the kernel.
+    Cfi,
 }
 
 /// One run: raw values.

@@ -21,6 +21,7 @@ mod missing;
 mod outermost;
 mod pieces;
 mod resolver;
+mod rule_files;
 mod table;
 mod unwind_sections;
 
@@ -33,6 +34,7 @@ pub use missing::Missing;
 pub use outermost::OutermostJudge;
 pub(crate) use pieces::Pieces;
 pub use resolver::{Candidate, FileModules, FileStat, Inode, KERNEL_FILES, Opened, ReadSeek, Resolver};
+pub use rule_files::RuleFiles;
 pub(crate) use table::BySframe;
 pub use table::{Location, ModuleTable};
 

@@ -6,7 +6,7 @@ use fpprof_recording::model::BuildId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -57,6 +57,18 @@ impl FileStat {
     #[must_use]
     pub const fn inode_of_device(&self) -> Inode {
         (self.dev_major, self.dev_minor, self.inode)
+    }
+
+    /// As stat(2) tells it.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            dev_major: libc::major(metadata.dev()),
+            dev_minor: libc::minor(metadata.dev()),
+            inode: metadata.ino(),
+            len_bytes: metadata.len(),
+            modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+        }
     }
 }
 
@@ -262,15 +274,7 @@ impl FileModules {
         }
         let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(by_handle).map_err(missing)?;
-        let stat = FileStat {
-            dev_major,
-            dev_minor,
-            inode,
-            len_bytes: metadata.len(),
-            modified_unix_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-            changed_unix_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-        };
-        Ok((file, stat))
+        Ok((file, FileStat { dev_major, dev_minor, inode, ..FileStat::of(&metadata) }))
     }
 
     /// Device and inode of an open file as mappings show them, and so recordings. stat(2) may tell others: btrfs gives the

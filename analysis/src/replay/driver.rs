@@ -4,6 +4,7 @@ use super::spaces::{PlacedSpace, Spaces};
 use super::{Collect, Seen};
 use crate::address_space::{Place, SpaceKey, Timeline};
 use crate::events::Selection;
+use crate::kernel_walks::KernelWalks;
 use crate::modules::ModuleTable;
 use crate::strategy::{Item, Strategy, Unwound, Walker};
 use fpprof_recording::model::{Arch, CaptureMode, Sample};
@@ -65,6 +66,8 @@ pub struct Replayed<C> {
     pub malformed: Vec<Error>,
     /// How often a library of others could not work at all, by its words.
     pub refused: BTreeMap<String, u64>,
+    /// Walks in the kernel, where the strategy `cfi` was asked for.
+    pub kernel_walks: KernelWalks,
 }
 
 impl Replay<'_> {
@@ -110,10 +113,12 @@ impl Replay<'_> {
         if let Some(error) = blocks.into_inner().unwrap_or_else(PoisonError::into_inner).failed {
             return Err(error);
         }
-        let mut all = Replayed { collected: make(), malformed: Vec::new(), refused: BTreeMap::new() };
+        let kernel_walks = KernelWalks::default();
+        let mut all = Replayed { collected: make(), malformed: Vec::new(), refused: BTreeMap::new(), kernel_walks };
         for part in done.drain(..) {
             all.collected.merge(part.collected);
             all.malformed.extend(part.malformed);
+            all.kernel_walks.merge(part.kernel_walks);
             for (words, n) in part.refused {
                 let total = all.refused.entry(words).or_default();
                 *total = total.saturating_add(n);
@@ -182,7 +187,8 @@ impl<'a, C: Collect> Worker<'a, C> {
             malformed.extend(block.decode(|sample| self.take(sample)).err());
         }
         self.flush();
-        Replayed { collected: self.collected, malformed, refused: self.walker.into_refused() }
+        let kernel_walks = self.walker.take_kernel_walks();
+        Replayed { collected: self.collected, malformed, refused: self.walker.into_refused(), kernel_walks }
     }
 
     /// Takes a sample into the batch, and leaves one of an earlier batch for its memory.

@@ -15,6 +15,8 @@ pub enum Strategy {
     DwarfAt(u32),
     /// `.sframe` sections over all copied bytes, where modules have them.
     Sframe,
+    /// The kernel's walk by call frame information; where it could not go on, call frame information over the copied bytes.
+    Cfi,
     /// elfutils' libdw over all copied bytes.
     Elfutils,
     /// libunwind over all copied bytes.
@@ -26,7 +28,7 @@ pub enum Strategy {
 #[non_exhaustive]
 pub enum StrategyError {
     /// No strategy of this name.
-    #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, sframe, elfutils or libunwind")]
+    #[error("unknown strategy `{0}`; expected fp, dwarf, dwarf@BYTES, cfi, sframe, elfutils or libunwind")]
     Unknown(String),
     /// Not a number of bytes that a chunk can have.
     #[error("`{0}`: expected a chunk size of 1 to 4294967295 bytes, such as dwarf@8192 or dwarf@8K")]
@@ -37,6 +39,12 @@ pub enum StrategyError {
          both"
     )]
     NeedsChunks(Strategy),
+    /// Only the samples at which the kernel's walk failed have copied stacks.
+    #[error("strategy {0} needs all stacks copied; this recording was made in mode cfi: use --call-graph both")]
+    OnlyWalks(Strategy),
+    /// The kernel did not walk.
+    #[error("strategy cfi needs a recording of mode cfi; record with --call-graph cfi")]
+    NeedsWalks,
     /// Fewer bytes were copied.
     #[error(
         "strategy {strategy} needs larger chunks than the {recorded_bytes} bytes of this recording; record with \
@@ -76,6 +84,7 @@ impl Strategy {
             CaptureMode::Fp => vec![Self::Fp],
             CaptureMode::Dwarf { .. } => vec![Self::Dwarf],
             CaptureMode::Both { .. } => vec![Self::Fp, Self::Dwarf],
+            CaptureMode::Cfi { .. } => vec![Self::Cfi],
         }
     }
 
@@ -101,9 +110,14 @@ impl Strategy {
         }
         let recorded_bytes = match meta.mode {
             CaptureMode::Fp => None,
-            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => Some(stack_bytes),
+            CaptureMode::Dwarf { stack_bytes }
+            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Cfi { stack_bytes, .. } => Some(stack_bytes),
         };
         match (self, recorded_bytes) {
+            (Self::Cfi, _) if !matches!(meta.mode, CaptureMode::Cfi { .. }) => Err(StrategyError::NeedsWalks),
+            (Self::Cfi, _) => Ok(()),
+            (other, _) if matches!(meta.mode, CaptureMode::Cfi { .. }) => Err(StrategyError::OnlyWalks(other)),
             (Self::Fp, _) => Ok(()),
             (_, None) => Err(StrategyError::NeedsChunks(self)),
             (Self::DwarfAt(bytes), Some(recorded_bytes)) if bytes > recorded_bytes => {
@@ -121,6 +135,7 @@ impl fmt::Display for Strategy {
             Self::Dwarf => f.write_str("dwarf"),
             Self::DwarfAt(bytes) => write!(f, "dwarf@{bytes}"),
             Self::Sframe => f.write_str("sframe"),
+            Self::Cfi => f.write_str("cfi"),
             Self::Elfutils => f.write_str("elfutils"),
             Self::Libunwind => f.write_str("libunwind"),
         }
@@ -135,6 +150,7 @@ impl FromStr for Strategy {
             "fp" => Ok(Self::Fp),
             "dwarf" => Ok(Self::Dwarf),
             "sframe" => Ok(Self::Sframe),
+            "cfi" => Ok(Self::Cfi),
             "elfutils" | "libdw" => Ok(Self::Elfutils),
             "libunwind" => Ok(Self::Libunwind),
             _ => match name.strip_prefix("dwarf@") {

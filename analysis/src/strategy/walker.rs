@@ -2,11 +2,12 @@
 
 use super::Strategy;
 use super::item::{Holes, Item, holes, is_gone, memory, told_apart, user_regs, without_stack};
+use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
-use fpprof_recording::model::{self, Abi, CaptureMode, FpEnd, UserRegs};
+use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FpEnd, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunks, Job, Memory as _, Modules, Options, Regs, SharedRules, Stack, StackRef,
-    Stacks, StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunks, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules, Options,
+    Regs, Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ pub struct Walker<'a> {
     unwinder: Unwinder,
     /// Another, since rules of other rows are other rules.
     by_sframe: Unwinder,
+    walks: KernelWalks,
     #[cfg(any(feature = "libdw", feature = "libunwind"))]
     external: super::external::ExternalUnwinders,
 }
@@ -83,6 +85,7 @@ impl<'a> Walker<'a> {
             arch,
             unwinder: Unwinder::with_rules(Options::default(), rules),
             by_sframe: Unwinder::default(),
+            walks: KernelWalks::default(),
             #[cfg(any(feature = "libdw", feature = "libunwind"))]
             external: super::external::ExternalUnwinders::default(),
         }
@@ -95,6 +98,11 @@ impl<'a> Walker<'a> {
         self.unwinder = self.unwinder.with_options(options);
         self.by_sframe = self.by_sframe.with_options(options);
         self
+    }
+
+    /// The kernel's walks, as far as they were asked for.
+    pub fn take_kernel_walks(&mut self) -> KernelWalks {
+        std::mem::take(&mut self.walks)
     }
 
     /// How often a library of others could not work at all, by its words; such stacks are truncated without frames.
@@ -114,9 +122,36 @@ impl<'a> Walker<'a> {
             Strategy::Fp => items.iter().for_each(|item| out.add(|stack| self.judge(item, stack))),
             Strategy::Dwarf => unwind(&mut self.unwinder, self.modules, items, usize::MAX, out),
             Strategy::DwarfAt(bytes) => unwind(&mut self.unwinder, self.modules, items, bytes as usize, out),
+            Strategy::Cfi => self.take_walks(items, out),
             Strategy::Sframe => unwind(&mut self.by_sframe, &BySframe(self.modules), items, usize::MAX, out),
             Strategy::Elfutils | Strategy::Libunwind => self.ask(strategy, items, out),
         }
+    }
+
+    /// The kernel's walks; where there is none, the copied bytes are unwound.
+    fn take_walks(&mut self, items: &[Item<'_>], out: &mut Unwound) {
+        let is_copied = |item: &Item<'_>| complete_walk(item).is_none() || !item.sample.stack.is_empty();
+        let copied: Vec<Item<'_>> = items.iter().filter(|item| is_copied(item)).copied().collect();
+        unwind(&mut self.unwinder, self.modules, &copied, usize::MAX, out);
+        for (n, item) in copied.iter().enumerate() {
+            if let Some(stack) = out.get(n) {
+                self.walks.verify(item.sample, &stack);
+            }
+        }
+        let mut slots = std::mem::take(&mut out.slots).into_iter();
+        let mut all = Vec::with_capacity(items.len());
+        for item in items {
+            let copied = if is_copied(item) { slots.next() } else { None };
+            match complete_walk(item) {
+                Some(root) => {
+                    out.add(|stack| walked(item, root, stack));
+                    all.append(&mut out.slots);
+                }
+                None => all.extend(copied),
+            }
+            self.walks.add(item.sample);
+        }
+        out.slots = all;
     }
 
     /// The chain that a profiler by frame pointers would have taken, from the copied bytes.
@@ -194,6 +229,34 @@ impl<'a> Walker<'a> {
     }
 }
 
+/// Where the kernel's walk of a sample has ended, if it got to the outermost frame.
+fn complete_walk(item: &Item<'_>) -> Option<Root> {
+    Some(match item.sample.cfi_end.filter(|_| !item.sample.cfi_frames.is_empty())? {
+        CfiEnd::UndefinedRa => Root::UndefinedRa,
+        CfiEnd::Start => Root::Start,
+        CfiEnd::ThreadStart => Root::ThreadStart,
+        CfiEnd::StartContext => Root::StartContext,
+        CfiEnd::Goexit => Root::Goexit,
+        CfiEnd::G0 => Root::G0,
+        _ => return None,
+    })
+}
+
+/// The stack that the kernel has walked.
+fn walked(item: &Item<'_>, root: Root, out: &mut Stack) {
+    out.stop = StopReason::Complete(root);
+    if is_gone(item) {
+        out.stop = StopReason::Truncated(TruncatedReason::ProcessGone);
+        return;
+    }
+    out.frames.extend(item.sample.cfi_frames.iter().enumerate().map(|(number, frame)| {
+        let is_instruction = number == 0;
+        let source = if is_instruction { FrameSource::Registers } else { FrameSource::Cfi };
+        let flags = FrameFlags { is_instruction, ..FrameFlags::default() };
+        Frame { address: frame.address, cfa: frame.cfa, source, flags }
+    }));
+}
+
 /// The rows of modules over at most `max_bytes` of each chunk, from the stack pointer up.
 fn unwind<M: Modules + ?Sized>(
     unwinder: &mut Unwinder,
@@ -231,7 +294,7 @@ fn unwind<M: Modules + ?Sized>(
 fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool {
     match mode {
         CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty(),
-        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
+        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } | CaptureMode::Cfi { .. } => sample.user_regs.is_none(),
     }
 }
 

@@ -58,6 +58,23 @@ pub enum Error {
         /// Whose the recording has.
         expected: Arch,
     },
+    /// A sample with frames of a walk by call frame information, but not how it ended; it was not written.
+    #[error("a sample has {n_frames} frames of a walk by call frame information, but not how it ended")]
+    WalkWithoutEnd {
+        /// Frames of the walk.
+        n_frames: usize,
+    },
+    /// A sample with a walk by call frame information of which a frame is not above the one before, or follows one whose
+    /// canonical frame address is 0; it was not written.
+    #[error(
+        "frame {number} of a walk by call frame information has CFA {cfa:#x}, which does not follow the one before"
+    )]
+    FrameOutOfPlace {
+        /// Which frame, the leaf being 0.
+        number: usize,
+        /// Its canonical frame address.
+        cfa: u64,
+    },
     /// A block that is intact by its checksum and still makes no sense; its items before `item` are good.
     #[error("block {sequence} is corrupt at item {item}")]
     Malformed {

@@ -144,8 +144,10 @@ impl<W: Write> RecordingWriter<W> {
     /// Adds a sample. Given `scrub`, words and registers that point into none of these ranges are written as zero.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for a sample over the format's limits (16 MiB of stack, 4,096 frames), which is then not in
-    /// the recording; [`Error::Write`] if a block became full and the sink fails.
+    /// [`Error::TooLarge`] for a sample over the format's limits (16 MiB of stack, 4,096 frames, 2,048 of a walk by call
+    /// frame information), [`Error::ForeignRegisters`], [`Error::WalkWithoutEnd`] and [`Error::FrameOutOfPlace`] for what
+    /// the format cannot say; such a sample is then not in the recording. [`Error::Write`] if a block became full and the
+    /// sink fails.
     pub fn sample(&mut self, sample: &Sample, scrub: Option<&MappingRanges>) -> Result<(), Error> {
         let cut_before =
             if self.samples.is_full_for(sample) { self.write_sideband().and(self.write_samples()) } else { Ok(()) };

@@ -1,7 +1,8 @@
 //! Writing a sample allocates nothing once the writer has seen its like.
 
 use fpprof_recording::model::{
-    Abi, Arch, CaptureMode, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource, Target, UserRegs,
+    Abi, Arch, CaptureMode, CfiEnd, CfiFrame, Collector, FpEnd, FpFrame, Host, Meta, Sample, StackEnd, StackEndSource,
+    Target, UserRegs,
 };
 use fpprof_recording::{MappingRanges, RecordingWriter};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -59,6 +60,10 @@ fn samples(n_threads: u32) -> Vec<Sample> {
             user_regs: Some(UserRegs::new(Arch::X86_64, Abi::Bits64, &values)),
             user_fp: vec![FpFrame { address: number, frame_address: sp }; 5],
             fp_end: FpEnd::Zero,
+            cfi_frames: (0..6)
+                .map(|frame| CfiFrame { address: number % 13 + frame, cfa: sp + 64 * (frame + 1) })
+                .collect(),
+            cfi_end: Some(CfiEnd::UndefinedRa),
             kernel: vec![number % 11; 8],
             stack: (0..1_000 + number % 7 * 32).flat_map(|at| (sp + at * number % 800).to_le_bytes()).collect(),
             stack_end: Some(StackEnd { address: sp + 9_000, source: StackEndSource::Mapping }),

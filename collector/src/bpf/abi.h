@@ -34,8 +34,8 @@ enum limit {
 	 * stack.
 	 */
 	THREAD_BLOCK_BYTES = 64 << 10,
-	/* Processes of ours that are not profiled: the recorder, the one that analyses for `top`, two that parse files. */
-	MAX_EXCLUDED = 4,
+	/* Processes of ours that are not profiled: the recorder, the one that analyses for `top`, three that parse files. */
+	MAX_EXCLUDED = 5,
 	/* Threads whose stack's mapping a CPU remembers, a power of two. */
 	STACK_MAPPINGS = 256,
 	/* Threads whose stack's mapping user space tells of, a power of two. */
@@ -54,6 +54,24 @@ enum limit {
 	MAX_SEGMENTS = 64,
 	/* Control groups above one another that are looked at. */
 	MAX_CGROUP_DEPTH = 64,
+	/* Code that has its rules in one way of a set (cfi.bpf.h), bytes: 256, so that a byte says where in it. */
+	GRANULE_BYTES = 256,
+	/* That of a part of a granule with too many rows, which has a way of its own. */
+	GRANULE_PART_BYTES = 32,
+	/* Granules of a set. */
+	RULE_WAYS = 4,
+	/* Rows of a granule: one for each rule that follows another. */
+	GRANULE_ROWS = 16,
+	/* In the only row of a granule whose parts have ways of their own, instead of the place of a rule. */
+	PLACE_IN_PARTS = 0xffff,
+	/* Mappings of code that a CPU remembers, a power of two. */
+	CODE_MAPPINGS = 8,
+	/* Rules that a CPU remembers, a power of two. */
+	RECENT_RULES = 1024,
+	/* Words of a node of a maple tree (MAPLE_NODE_SLOTS + 1 in include/linux/maple_tree.h). */
+	MAPLE_WORDS = 32,
+	/* Nodes from the root of a maple tree to a leaf: a node has at least four children, a process 65,530 mappings. */
+	MAPLE_DEPTH = 9,
 };
 
 /*
@@ -100,6 +118,34 @@ enum limit {
 	X(FP_END_ZERO_RETURN_ADDRESS, 4) \
 	X(FP_END_MAX_DEPTH, 5)
 
+/*
+ * How a walk by call frame information ended (cfi_walk.bpf.h). Below CFI_MISS it has come to the outermost frame: the
+ * number is the code in the rule that says so, and one more.
+ */
+#define FPPROF_CFI_ENDS(X)          \
+	X(CFI_END_NONE, 0)          \
+	X(CFI_END_UNDEFINED_RA, 1)  \
+	X(CFI_END_START, 2)         \
+	X(CFI_END_THREAD_START, 3)  \
+	X(CFI_END_START_CONTEXT, 4) \
+	X(CFI_END_GOEXIT, 5)        \
+	X(CFI_END_G0, 6)            \
+	/* No rule for the address is in the maps. */ \
+	X(CFI_MISS_NO_RULE, 16)     \
+	/* Executable memory of no file. */ \
+	X(CFI_MISS_NO_FILE, 17)     \
+	/* No executable mapping holds the address, or it could not be found. */ \
+	X(CFI_MISS_NO_MAPPING, 18)  \
+	/* A rule of eight bytes cannot say how to go on. */ \
+	X(CFI_MISS_OTHER_REGISTERS, 19) \
+	X(CFI_MISS_UNREADABLE, 20)  \
+	/* The canonical frame address is not above sp, or not aligned. */ \
+	X(CFI_MISS_NOT_ASCENDING, 21) \
+	/* fp was saved below sp, and is lost. */ \
+	X(CFI_MISS_RED_ZONE, 22)    \
+	X(CFI_MISS_MAX_DEPTH, 23)   \
+	X(CFI_MISS_ABI32, 24)
+
 /* How the end of a stack is known. */
 #define FPPROF_STACK_ENDS(X)        \
 	X(STACK_END_UNKNOWN, 0)     \
@@ -127,7 +173,9 @@ enum limit {
 	/* Not with SAMPLE_HAS_USER: the kernel had not saved the user registers yet. */ \
 	X(SAMPLE_ENTERING_KERNEL, 512) \
 	/* No byte of the stack was to be copied, see is_dumpable. */ \
-	X(SAMPLE_WITHHELD, 1024)
+	X(SAMPLE_WITHHELD, 1024) \
+	/* A struct cfi_miss follows the frames of the walk by call frame information. */ \
+	X(SAMPLE_HAS_MISS, 2048)
 
 /* Whose samples a ring holds. */
 #define FPPROF_EVENTS(X)     \
@@ -138,7 +186,9 @@ enum limit {
 #define FPPROF_COLLECT_FLAGS(X) \
 	X(COLLECT_CHUNK, 1)     \
 	X(COLLECT_FRAMES, 2)    \
-	X(COLLECT_KERNEL, 4)
+	X(COLLECT_KERNEL, 4)    \
+	/* The frames of a walk by call frame information, and where it fails a chunk. */ \
+	X(COLLECT_CFI, 8)
 
 /* Whom to sample. */
 #define FPPROF_FILTERS(X)    \
@@ -160,6 +210,7 @@ enum gap_cause { FPPROF_GAP_CAUSES(FPPROF_ENUMERATOR) };
 enum { N_GAP_CAUSES = 0 FPPROF_GAP_CAUSES(FPPROF_ONE) };
 enum event { FPPROF_EVENTS(FPPROF_ENUMERATOR) };
 enum fp_end { FPPROF_FP_ENDS(FPPROF_ENUMERATOR) };
+enum cfi_end { FPPROF_CFI_ENDS(FPPROF_ENUMERATOR) };
 enum stack_end_source { FPPROF_STACK_ENDS(FPPROF_ENUMERATOR) };
 enum sample_flag { FPPROF_SAMPLE_FLAGS(FPPROF_ENUMERATOR) };
 enum collect_flag { FPPROF_COLLECT_FLAGS(FPPROF_ENUMERATOR) };
@@ -167,11 +218,13 @@ enum filter { FPPROF_FILTERS(FPPROF_ENUMERATOR) };
 enum tracked_state { FPPROF_TRACKED_STATES(FPPROF_ENUMERATOR) };
 
 /*
- * A sample in a ring. Behind it and n_skipped bytes, each part padded to 8 bytes:
+ * A sample in a ring. Behind it, each part padded to 8 bytes:
+ *   n_cfi_frames of struct cfi_frame, leaf first, and n_skipped bytes;
  *   chunk_bytes of stack, from the stack pointer or RED_ZONE_BYTES below it up;
  *   n_hole_words of u64, a bit for each page of the chunk that could not be read;
  *   with SAMPLE_HAS_INTERRUPTED a struct interrupted and what follows it;
  *   n_frames of struct fp_frame, leaf first;
+ *   with SAMPLE_HAS_MISS a struct cfi_miss;
  *   n_kernel of u64, leaf first;
  *   n_gaps of struct gap, by enum gap_cause: what this CPU lost since its sample before.
  */
@@ -202,6 +255,10 @@ struct sample_head {
 	__u32 asked_bytes;
 	/* With the tid, tells the thread from a later one. */
 	__u64 start_boottime;
+	__u16 n_cfi_frames;
+	/* enum cfi_end. */
+	__u8 cfi_end;
+	__u8 pad[5];
 	/* As at kernel entry; valid with SAMPLE_HAS_USER. */
 	struct user_regs regs;
 };
@@ -237,6 +294,112 @@ struct gap {
 struct fp_frame {
 	__u64 address;
 	__u64 frame_address;
+};
+
+/* A frame of a walk by call frame information, with its canonical frame address: 0 of the outermost. */
+struct cfi_frame {
+	__u64 address;
+	__u64 cfa;
+};
+
+/* A file as the kernel knows it: one that was changed or replaced is another. Device and inode are 0 for the vDSO. */
+struct code_file {
+	__u64 inode;
+	/* Of its last change, file contents or attributes. */
+	__u64 ctime_sec;
+	__u32 ctime_nsec;
+	__u32 device;
+};
+
+/* Code that a walk had no rule for. */
+struct cfi_miss {
+	struct code_file file;
+	/* Of the code, and where it is in the file. */
+	__u64 address;
+	__u64 offset;
+	/* The mapping that holds it. */
+	__u64 start;
+	__u64 end;
+};
+
+/*
+ * Rules of some granules, each named by a key (cfi.bpf.h); 0 is no granule's. User space writes them, BPF sets `used`. Rows
+ * ascend and the first starts with the granule; those that are not in use are like the last, but start at 255.
+ */
+struct rule_set {
+	__u64 keys[RULE_WAYS];
+	__u64 used[RULE_WAYS];
+	/* Where in its granule each row starts. */
+	__u8 starts[RULE_WAYS * GRANULE_ROWS];
+	/* The place of its rule in the map of rules; 0 for none. */
+	__u16 places[RULE_WAYS * GRANULE_ROWS];
+};
+
+/* A rule that a CPU has used, before the tables that all share: one cache line is read and not three. */
+struct recent_rule {
+	/* The number of a file and an offset in it; 0 for none. */
+	__u64 key;
+	__u64 rule;
+};
+
+/* Addresses of a mapping. */
+struct code_range {
+	__u64 start;
+	__u64 end;
+};
+
+/* What a mapping of code is of, as a walk has found it. */
+struct code_mapping {
+	/* Of its start in the file. */
+	__u64 offset;
+	struct code_file file;
+	/* The number of the file in keys; 0 for a file that has no rules yet. */
+	__u32 number;
+	/* enum cfi_end: why there is no file. */
+	__u32 miss;
+};
+
+/* The address space that remembered mappings belong to, and which of its states. */
+struct space_state {
+	__u64 mm;
+	__u64 start_boottime;
+	__u64 exec_id;
+	__u64 sequence;
+};
+
+/* A walk by call frame information under way. */
+struct cfi_walk {
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	/* A copy of the stack from `copy_start` up, at an offset in the segment. */
+	__u64 copy_start;
+	__u64 copy_bytes;
+	__u64 copy_at;
+	__u64 frames_at;
+	__u32 n_frames;
+	__u32 end;
+	/* The ip is a return address. */
+	__u32 is_caller;
+	/* Mappings found; the last CODE_MAPPINGS of them are remembered. */
+	__u32 n_mappings;
+	/* The one at hand. */
+	__u32 mapping;
+	__u32 pad;
+	struct space_state space;
+	/* Apart from the rest, which is looked at of one of them. */
+	struct code_range ranges[CODE_MAPPINGS];
+	struct code_mapping mappings[CODE_MAPPINGS];
+	struct cfi_miss miss;
+	/* A copy of a node of the maple tree of mappings. */
+	__u64 node[MAPLE_WORDS];
+	/* What a step reads and gives: not on the stack, of which a program and what it calls have 512 bytes. */
+	__u64 below_cfa[2];
+	__u64 pair[2];
+	struct cfi_frame frame;
+	__u64 maple_entry;
+	__u64 maple_address;
+	__u64 maple_mapping;
 };
 
 /* A frame-pointer walk under way, kept out of the BPF stack. */
@@ -332,6 +495,10 @@ struct cpu_control {
 	__u64 counters[N_COUNTERS];
 	struct slot slot;
 	struct fp_walk walk;
+	struct cfi_walk cfi_walk;
+	struct recent_rule recent_rules[RECENT_RULES];
+	/* Walks by call frame information so far: of one in cfi_verify the stack is copied, too. */
+	__u64 n_cfi_walks;
 	struct page_copy copy;
 	struct signal_frame signal_frame;
 	struct stack_mapping stack_mappings[STACK_MAPPINGS];
@@ -341,7 +508,7 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[1];
+	__u64 pad0[2];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.
@@ -398,6 +565,9 @@ struct open_wait {
 struct abi {
 	struct sample_head sample_head;
 	struct fp_frame fp_frame;
+	struct cfi_frame cfi_frame;
+	struct cfi_miss cfi_miss;
+	struct rule_set rule_set;
 	struct cpu_control cpu_control;
 	struct gap gap;
 	struct interrupted interrupted;
@@ -409,6 +579,7 @@ struct abi {
 	enum counter counter;
 	enum gap_cause gap_cause;
 	enum fp_end fp_end;
+	enum cfi_end cfi_end;
 	enum stack_end_source stack_end_source;
 	enum sample_flag sample_flag;
 	enum collect_flag collect_flag;
@@ -416,8 +587,9 @@ struct abi {
 	enum tracked_state tracked_state;
 };
 
-_Static_assert(sizeof(struct sample_head) == 80 + sizeof(struct user_regs), "no hidden padding");
+_Static_assert(sizeof(struct sample_head) == 88 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct sample_head) % 8 == 0, "records are padded to 8 bytes");
+_Static_assert(sizeof(struct cfi_miss) == 56, "no hidden padding");
 _Static_assert(sizeof(struct interrupted) == 24, "no hidden padding");
 _Static_assert(sizeof(struct open_wait) == 56 + sizeof(struct user_regs), "no hidden padding");
 _Static_assert(sizeof(struct cpu_control) % 64 == 0, "whole cache lines");

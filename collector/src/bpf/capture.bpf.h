@@ -5,6 +5,7 @@
 
 #include <bpf/bpf_tracing.h>
 #include "abi.h"
+#include "cfi.bpf.h"
 #include "compat.bpf.h"
 #include "interrupted.bpf.h"
 #include "maps.bpf.h"
@@ -86,15 +87,40 @@ static __always_inline bool may_copy(struct task_struct *task, struct mm_struct 
 	return (includes_privileged || is_dumpable(task, mm)) && (!has_only_user || is_of_user(task, only_user));
 }
 
+/*
+ * Walks by call frame information in a copy of the innermost part of the stack, which is not kept, and returns the bytes of
+ * the frames at `at`: 0 for a walk that failed.
+ */
+static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sample_head *head, __u64 at,
+					 struct task_struct *task, struct mm_struct *mm)
+{
+	__u64 sp = REGS_SP(head->regs), below = sp & (CACHE_LINE_BYTES - 8);
+	__u64 copy_at = next_line(at + FRAMES_ROOM + KERNEL_ROOM), bytes = FP_SCRATCH_BYTES, copied, end;
+	__u8 source;
+
+	end = find_stack_end(context->control, task, mm, sp, &source, false);
+	if (end && end - sp < bytes)
+		bytes = end - sp;
+	copied = bytes + below;
+	/* verifier: as in append_user */
+	barrier_var(copied);
+	if (copy_at > segment_room || copied > FP_SCRATCH_BYTES + CACHE_LINE_BYTES)
+		return 0;
+	barrier_var(copied);
+	if (bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below)))
+		copied = 0;
+	return append_cfi_frames(context, head, at, copy_at, copied, below, task, mm);
+}
+
 /* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
 static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head,
 					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
 {
-	bool keeps_chunk = collect & COLLECT_CHUNK;
+	bool keeps_chunk = collect & (COLLECT_CHUNK | COLLECT_CFI);
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
 	__u64 limit = keeps_chunk ? max_chunk_bytes : FP_SCRATCH_BYTES;
 	__u64 room = context->control->slot.room;
-	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0;
+	__u64 sp, end, asked, bytes, below, copied, chunk_bytes, red_zone = 0, walked = 0;
 	bool is_copied;
 
 	bpf_probe_read_kernel(&head->regs, sizeof(head->regs), (void *)bpf_task_pt_regs(task));
@@ -110,7 +136,14 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	head->flags |= SAMPLE_HAS_USER;
 	if (REGS_ARE_32(head->regs))
 		head->flags |= SAMPLE_ABI32;
-	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source);
+	if (collect & COLLECT_CFI) {
+		walked = walk_by_cfi(context, head, at, task, mm);
+		if (walked && (!cfi_verify || context->control->n_cfi_walks++ % cfi_verify))
+			return walked;
+		at += walked;
+		copy_at = next_line(at);
+	}
+	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source, keeps_chunk);
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
@@ -184,7 +217,9 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	}
 	if (collect & COLLECT_FRAMES)
 		used += append_frames(context, head, at + used, chunk_at + red_zone, is_copied ? bytes : 0);
-	return used;
+	if (collect & COLLECT_CFI)
+		used += append_miss(context, head, at + used);
+	return walked + used;
 }
 
 /* `ctx` is the running program's own. */

@@ -70,7 +70,7 @@ static __always_inline __u64 append_interrupted(struct loop_context *context, st
 	interrupted = (struct interrupted *)(context->segment + at);
 	__builtin_memset(interrupted, 0, sizeof(*interrupted));
 	at += sizeof(*interrupted);
-	end = find_stack_end(context->control, task, mm, sp, &interrupted->stack_end_source);
+	end = find_stack_end(context->control, task, mm, sp, &interrupted->stack_end_source, true);
 	wanted = max_chunk_bytes - asked;
 	if (end && end - sp < wanted)
 		wanted = end - sp;

@@ -8,7 +8,7 @@
 //!   | record | record | ...       | rest of the last  |   page   |
 //! ```
 
-use super::types::{fp_frame, gap, gap_cause, interrupted, limit, sample_head};
+use super::types::{cfi_miss, fp_frame, gap, gap_cause, interrupted, limit, sample_head};
 use fpprof_recording::model::CaptureMode;
 use std::mem::size_of;
 
@@ -21,6 +21,7 @@ const HOLES_ROOM: u64 = limit::HOLE_WORDS.0 as u64 * 8;
 const LINES: u64 = 2 * limit::CACHE_LINE_BYTES.0 as u64 + limit::RED_ZONE_BYTES.0 as u64;
 /// What else the chunk of an interrupted stack takes: both chunks together have the bytes of one.
 const INTERRUPTED_ROOM: u64 = size_of::<interrupted>() as u64 + limit::RED_ZONE_BYTES.0 as u64 + HOLES_ROOM + 8;
+const MISS_ROOM: u64 = size_of::<cfi_miss>() as u64;
 const FP_SCRATCH: u64 = limit::FP_SCRATCH_BYTES.0 as u64;
 /// Largest chunk that can be asked for.
 pub(crate) const MAX_CHUNK_BYTES: u64 = limit::MAX_CHUNK_BYTES.0 as u64;
@@ -78,6 +79,9 @@ impl Layout {
             CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
             CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
             CaptureMode::Both { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM),
+            CaptureMode::Cfi { stack_bytes, .. } => {
+                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM + FP_SCRATCH + MISS_ROOM)
+            }
         };
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {
             return Err(LayoutError::ChunkBytes { asked: chunk, max: MAX_CHUNK_BYTES });

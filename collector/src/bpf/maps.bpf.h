@@ -10,7 +10,7 @@ const volatile __u32 collect = COLLECT_CHUNK | COLLECT_FRAMES | COLLECT_KERNEL;
 /* enum filter: whom to sample. */
 const volatile __u32 filter = FILTER_TRACKED;
 /* Processes not to be sampled with FILTER_SYSTEM and FILTER_CGROUP (fpprof itself and its workers); 0 for none. */
-const volatile __u32 excluded_pids[MAX_EXCLUDED] = { 1, 1, 1, 1 };
+const volatile __u32 excluded_pids[MAX_EXCLUDED] = { 1, 1, 1, 1, 1 };
 /* The control group of FILTER_CGROUP, by the inode of its directory. */
 const volatile __u64 cgroup_id = 1;
 /*
@@ -40,6 +40,10 @@ const volatile bool includes_privileged = true;
 /* Whether only stacks of one user's processes are copied, and which user's. */
 const volatile bool has_only_user = true;
 const volatile __u32 only_user = 0;
+/* With COLLECT_CFI: of one walk in so many the stack is copied, too; of none for 0. */
+const volatile __u64 cfi_verify = 100;
+/* Sets of rules less one, a power of two less one. */
+const volatile __u32 rule_set_mask = 1;
 /* Bytes of a segment, a power of two, and that power. */
 const volatile __u64 segment_bytes = 1 << 16;
 const volatile __u32 segment_shift = 16;
@@ -95,6 +99,31 @@ struct {
 	__type(key, __u32);
 	__type(value, struct stack_hint);
 } stack_hints SEC(".maps");
+
+/* Numbers of files that have rules. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct code_file);
+	__type(value, __u32);
+} code_files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rule_set);
+} rule_sets SEC(".maps");
+
+/* The rules that sets name, see cfi_walk.bpf.h; the first and the last are none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} rules SEC(".maps");
 
 /* Wakes the reader when a ring passes wakeup_bytes; holds the numbers of CPUs. */
 struct {

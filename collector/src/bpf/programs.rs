@@ -4,10 +4,11 @@ use super::layout::Layout;
 use super::skeleton::{FpprofSkel, FpprofSkelBuilder, types};
 use crate::event::Opened;
 use crate::request::MAX_EXCLUDED;
+use crate::rules::{MAX_FILES, N_RULES, N_SETS};
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -105,6 +106,11 @@ impl<'a> Programs<'a> {
         open.maps.segments.set_value_size(value_bytes)?;
         open.maps.segments.set_max_entries(config.n_segments())?;
         open.maps.controls.set_max_entries(config.n_controls())?;
+        if matches!(config.mode, CaptureMode::Cfi { .. }) {
+            open.maps.rule_sets.set_max_entries(N_SETS)?;
+            open.maps.rules.set_max_entries(N_RULES)?;
+            open.maps.code_files.set_max_entries(MAX_FILES)?;
+        }
         let takes_waits = config.waits.is_some();
         let at_switch = config.waits.is_some_and(|waits| waits.stacks_at_block);
         open.maps.waits.set_max_entries(if takes_waits { MAX_WAITS } else { 1 })?;
@@ -181,6 +187,17 @@ impl<'a> Programs<'a> {
         SharedMap::new(self.skeleton.maps.stack_hints.as_fd(), bytes.next_multiple_of(4096), true)
     }
 
+    /// Maps the sets of rules, and the rules.
+    pub(crate) fn map_rules(&self, sets: usize, rules: usize) -> io::Result<(SharedMap, SharedMap)> {
+        let maps = &self.skeleton.maps;
+        Ok((SharedMap::new(maps.rule_sets.as_fd(), sets, true)?, SharedMap::new(maps.rules.as_fd(), rules, true)?))
+    }
+
+    /// The map of files with rules.
+    pub(crate) fn code_files(&self) -> libbpf_rs::Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.code_files)
+    }
+
     /// The map that wakes the reader.
     pub(crate) fn doorbell(&self) -> &dyn MapCore {
         &self.skeleton.maps.doorbell
@@ -234,7 +251,12 @@ fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
         CaptureMode::Fp => frames,
         CaptureMode::Dwarf { .. } => chunk,
         CaptureMode::Both { .. } => chunk | frames,
+        CaptureMode::Cfi { .. } => types::collect_flag::COLLECT_CFI.0,
     };
+    if let CaptureMode::Cfi { verify, .. } = config.mode {
+        rodata.cfi_verify = verify.into();
+        rodata.rule_set_mask = N_SETS - 1;
+    }
     if config.kernel_stacks {
         rodata.collect |= types::collect_flag::COLLECT_KERNEL.0;
     }

@@ -4,6 +4,7 @@
     unreachable_pub,
     clippy::allow_attributes_without_reason,
     clippy::multiple_unsafe_ops_per_block,
+    clippy::too_many_lines,
     clippy::undocumented_unsafe_blocks,
     clippy::unwrap_used,
     reason = "generated code"

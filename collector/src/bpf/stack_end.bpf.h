@@ -63,11 +63,11 @@ static __always_inline __u64 mapping_end(struct cpu_control *control, struct tas
 
 /*
  * First address above the stack that holds sp, and how that is known (enum stack_end_source); 0
- * when it cannot be known. The main thread's stack grows down to where no mapping may be for
+ * when it cannot be known. Unless `is_recorded` it only sizes a copy to walk in. The main thread's stack grows down to where no mapping may be for
  * another guard gap; a frame bigger than that would fault anyway.
  */
 static __always_inline __u64 find_stack_end(struct cpu_control *control, struct task_struct *task,
-					    struct mm_struct *mm, __u64 sp, __u8 *source)
+					    struct mm_struct *mm, __u64 sp, __u8 *source, bool is_recorded)
 {
 	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base,
 	      end;
@@ -82,10 +82,8 @@ static __always_inline __u64 find_stack_end(struct cpu_control *control, struct 
 	}
 	base = THREAD_BASE(task);
 	*source = STACK_END_UNKNOWN;
-	if (!(collect & COLLECT_CHUNK)) {
-		/* Only sizes the scratch copy; nothing is recorded of it. */
+	if (!is_recorded)
 		return base - sp < FP_SCRATCH_BYTES ? base : 0;
-	}
 	end = mapping_end(control, task, sp);
 	if (!end)
 		return 0;

@@ -57,10 +57,67 @@ struct bpf_perf_event_data {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct super_block {
+	__u32 s_dev;
+	unsigned long s_magic;
+};
+
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+	/* Since 6.11; see the others below. */
+	__s64 i_ctime_sec;
+	__u32 i_ctime_nsec;
+};
+
+/* From 6.6 on, and before. */
+struct inode___ctime {
+	struct timespec64 __i_ctime;
+};
+
+struct inode___old {
+	struct timespec64 i_ctime;
+};
+
+struct dentry {
+	struct inode *d_inode;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	unsigned int f_mode;
+	struct path f_path;
+};
+
+/* fs/file_table.c: the file below one of overlayfs. Since 6.8 it knows that one, before its own f_path was that of it. */
+struct backing_file {
+	struct path user_path;
+};
+
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
+	unsigned long vm_flags;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
 };
+
+/* The tree of mappings, since 6.1. */
+struct maple_tree {
+	void *ma_root;
+};
+
+typedef struct {
+	void *vdso;
+} mm_context_t;
 
 typedef struct {
 	int counter;
@@ -68,6 +125,10 @@ typedef struct {
 
 struct mm_struct {
 	atomic_t mm_users;
+	struct maple_tree mm_mt;
+	mm_context_t context;
+	/* Since 6.4: an int, and since 6.14 a seqcount_t, which begins with it. */
+	unsigned int mm_lock_seq;
 	/* Until 6.17; see struct mm_struct___bitmap. */
 	unsigned long flags;
 	unsigned long stack_vm;
@@ -144,6 +205,7 @@ struct task_struct {
 	pid_t tgid;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
+	__u64 self_exec_id;
 	struct mm_struct *mm;
 	struct completion *vfork_done;
 	int *clear_child_tid;

@@ -41,7 +41,7 @@ impl Fixture {
         let mut sample =
             Sample { stack: vec![9; 99], bytes_below_sp: 9, kernel: vec![9], shed_from: Some(9), ..Sample::default() };
         let mut gaps = Vec::new();
-        decode(&self.bytes, RING, keeps_regs, &mut sample, &mut gaps).map(|()| (sample, gaps))
+        decode(&self.bytes, RING, keeps_regs, &mut sample, &mut gaps).map(|_miss| (sample, gaps))
     }
 }
 
@@ -109,10 +109,38 @@ fn paired_sample() {
         stack_holes: vec![],
         stack_end: Some(StackEnd { address: 0x9000, source: StackEndSource::ThreadBase }),
         interrupted: None,
+        cfi_frames: vec![],
+        cfi_end: None,
         shed_from: None,
     };
     assert_eq!(sample, expected);
     assert_eq!(paired().decode(false).expect("a good record").user_regs, None);
+}
+
+/// Check that the frames of a walk stand before everything else, with or without a copied stack, and that a walk that was given
+/// up has none and tells what it missed.
+#[test]
+fn walks_by_call_frame_information() {
+    let frames = [0x401_000, 0x8000, 0x402_000, 0].map(u64::to_ne_bytes).concat();
+    let complete = paired().set(at!(n_cfi_frames), &2u16.to_ne_bytes()).set(at!(cfi_end), &[3]);
+    let mut copied = complete;
+    copied.bytes.splice(HEAD..HEAD, frames.clone());
+    let sample = copied.decode(true).expect("a good record");
+    let walked = [(0x401_000, 0x8000), (0x402_000, 0)].map(|(address, cfa)| CfiFrame { address, cfa });
+    assert_eq!((sample.cfi_frames.as_slice(), sample.cfi_end), (&walked[..], Some(CfiEnd::ThreadStart)));
+    assert_eq!((sample.stack.len(), sample.user_regs.is_some()), (13, true));
+
+    let alone = Fixture::new().set(at!(flags), &3u16.to_ne_bytes()).set(at!(n_cfi_frames), &2u16.to_ne_bytes());
+    let sample = alone.set(at!(cfi_end), &[1]).part(&frames).decode(true).expect("a good record");
+    assert_eq!((sample.cfi_frames.len(), sample.cfi_end), (2, Some(CfiEnd::UndefinedRa)));
+    assert_eq!(sample.user_regs, None);
+
+    let missed = Fixture::new().set(at!(flags), &2051u16.to_ne_bytes()).set(at!(cfi_end), &[16]);
+    let missed = missed.words(&[7, 8, 9, 0x40_1000, 0x1000, 0x40_0000, 0x50_0000]);
+    let (mut sample, mut gaps) = (Sample::default(), Vec::new());
+    let miss = decode(&missed.bytes, RING, true, &mut sample, &mut gaps).expect("a good record").expect("a miss");
+    assert_eq!((miss.file.inode, miss.address, miss.offset, miss.end), (7, 0x40_1000, 0x1000, 0x50_0000));
+    assert_eq!((sample.cfi_frames.len(), sample.cfi_end), (0, Some(CfiEnd::NoRule)));
 }
 
 /// Check that a cut chunk says what it would have been, and that what was lost before the sample comes out by cause,

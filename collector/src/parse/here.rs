@@ -19,7 +19,7 @@ impl FileParser for ParseHere {
     }
 }
 
-/// Takes from a file what `task` asks for.
+/// Takes from a file what `task` asks for; of [`ParseTask::Rules`] nothing, which a caller with an unwinder does itself.
 #[must_use]
 pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
     let (found, bytes) = match task {
@@ -40,6 +40,8 @@ pub fn parse(file: &File, task: ParseTask) -> ParsedFile {
             Some((records, is_cut)) => (Found::Records { position, is_cut }, records),
             None => (Found::Nothing, Vec::new()),
         },
+        // The unwinder that makes rules is another crate's.
+        ParseTask::Rules { .. } => (Found::Nothing, Vec::new()),
         ParseTask::CodeOffset { symbol, offset } => (code_offset(file, symbol.as_deref(), offset), Vec::new()),
     };
     ParsedFile { found, bytes }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What is to be taken from a file.
@@ -32,6 +33,12 @@ pub enum ParseTask {
         symbol: Option<String>,
         /// Bytes from its start; or the address, as the file's own symbols have it.
         offset: u64,
+    },
+    /// The rules by which a walk leaves the functions in parts of an ELF file: ranges of code
+    /// ([`super::RuleRange::encode`]) that ascend. [`super::parse`] gives none.
+    Rules {
+        /// Offsets in bytes, ascending.
+        parts: Vec<Range<u64>>,
     },
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
         Target::Threads(_) => Some("sample single threads (-t)"),
         Target::Cgroup { .. } => Some("sample cgroups (-G)"),
         _ if request.off_cpu.is_some() => Some("sample waits (--off-cpu)"),
+        _ if matches!(request.mode, CaptureMode::Cfi { .. }) => Some("walk stacks in the kernel (--call-graph cfi)"),
         _ if request.event.is_probe() => Some("sample a probe (-e uprobe:...)"),
         _ => None,
     }
@@ -77,7 +78,9 @@ pub(crate) fn refused_target(request: &Request) -> Option<&'static str> {
 fn stack_bytes(mode: CaptureMode) -> Result<u32, Error> {
     match mode {
         CaptureMode::Fp => Ok(0),
-        CaptureMode::Dwarf { stack_bytes } | CaptureMode::Both { stack_bytes } => {
+        CaptureMode::Dwarf { stack_bytes }
+        | CaptureMode::Both { stack_bytes }
+        | CaptureMode::Cfi { stack_bytes, .. } => {
             let is_possible =
                 stack_bytes <= MAX_PERF_EVENT_STACK_BYTES && stack_bytes > 0 && stack_bytes.is_multiple_of(8);
             let refused = || Error::PerfEventStackBytes { asked: stack_bytes, max: MAX_PERF_EVENT_STACK_BYTES };

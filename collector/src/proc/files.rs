@@ -17,6 +17,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Whether it is the file that a process has mapped under this device and inode.
+    pub(crate) fn is_of(&self, identity: &FileIdentity, pid: u32) -> bool {
+        let is_it = |metadata: &Metadata, pid: &str| is_mapped(&self.file, metadata, identity, pid);
+        self.file.metadata().is_ok_and(|metadata| is_it(&metadata, &pid.to_string()) || is_it(&metadata, "self"))
+    }
+
     /// Whether no path leads to it any more, in any mount namespace.
     pub(crate) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)

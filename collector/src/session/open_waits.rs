@@ -117,7 +117,7 @@ impl Memory {
         let regs = user_regs(abi, &wait.regs);
         let (stack_bytes, has_chain) = match self.mode {
             CaptureMode::Fp => (0, true),
-            CaptureMode::Dwarf { stack_bytes } => (stack_bytes, false),
+            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Cfi { stack_bytes, .. } => (stack_bytes, false),
             CaptureMode::Both { stack_bytes } => (stack_bytes, true),
         };
         sample.withheld = wait.withheld != 0 && stack_bytes > 0;

@@ -4,6 +4,10 @@ use std::time::{Duration, Instant};
 
 /// The reader looks at the rings at least so often; and the more often the faster they fill.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
+/// The same while walks by call frame information miss rules: each sample until there are some is a copied stack.
+pub(crate) const POLL_FOR_RULES: Duration = Duration::from_millis(5);
+/// For so long since the last miss.
+pub(crate) const MISSED_LATELY: Duration = Duration::from_millis(200);
 /// What was collected is written after so long, and one look later at the latest: a recorder that is killed loses less than a
 /// second.
 pub(crate) const FLUSH: Duration = Duration::from_millis(850);

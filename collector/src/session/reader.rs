@@ -1,6 +1,7 @@
 //! From the rings into the recording.
 
 use super::balance::{LOST, OpenWaits, Written};
+use super::pace::MISSED_LATELY;
 use super::stack_hints::StackHints;
 use super::wait_halves::WaitHalves;
 use super::waits::{WAITS, leave_out_own};
@@ -10,6 +11,7 @@ use crate::error::Error;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, RingId, Rings};
+use crate::rules::{Missed, RuleLoader};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
 use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
@@ -18,6 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Write;
 use std::ops::Range;
+use std::time::Instant;
 
 /// Reads all rings, joins them in the order of time, and writes.
 pub(super) struct Reader<W> {
@@ -41,6 +44,10 @@ pub(super) struct Reader<W> {
     /// Where the kernel switches threads, if waits are sampled.
     pub(super) switching: Option<Range<u64>>,
     pub(super) stack_hints: StackHints,
+    /// Makes rules for walks by call frame information, if there are any.
+    pub(super) rule_loader: Option<RuleLoader>,
+    /// When a walk missed a rule last, or sampling began.
+    missed: Instant,
     pub(super) wait_halves: WaitHalves,
     /// Waits whose stacks did not come: the thread had gone on before they could be read.
     woken: BTreeMap<RingId, u64>,
@@ -60,11 +67,12 @@ pub(super) struct Parts<W> {
     pub(super) tracker: Tracker,
     pub(super) modules: Modules,
     pub(super) stack_hints: StackHints,
+    pub(super) rule_loader: Option<RuleLoader>,
 }
 
 impl<W: Write> Reader<W> {
     pub(super) fn new(parts: Parts<W>, keeps_raw_stacks: bool, keeps_regs: bool) -> Self {
-        let Parts { writer, sideband, rings, tracker, modules, stack_hints } = parts;
+        let Parts { writer, sideband, rings, tracker, modules, stack_hints, rule_loader } = parts;
         Self {
             writer,
             sideband,
@@ -81,6 +89,8 @@ impl<W: Write> Reader<W> {
             open_waits: None,
             switching: None,
             stack_hints,
+            rule_loader,
+            missed: Instant::now(),
             wait_halves: WaitHalves::default(),
             woken: BTreeMap::new(),
             process_events: Vec::new(),
@@ -90,6 +100,11 @@ impl<W: Write> Reader<W> {
             gaps: Vec::new(),
             resync: Resync::default(),
         }
+    }
+
+    /// Whether walks by call frame information missed rules lately.
+    pub(super) fn misses_rules(&self, now: Instant) -> bool {
+        self.rule_loader.is_some() && now.saturating_duration_since(self.missed) < MISSED_LATELY
     }
 
     /// Reads what happened up to `cut_ns`.
@@ -123,13 +138,20 @@ impl<W: Write> Reader<W> {
         }
         let copies = self.sharing.apply(&event);
         if verdict == Verdict::Keep {
-            note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
+            self.keep(event);
         }
         for copy in copies {
             if self.tracker.apply(&copy) == Verdict::Keep {
-                note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, copy));
+                self.keep(copy);
             }
         }
+    }
+
+    fn keep(&mut self, event: Sideband) {
+        if let (Sideband::Mmap(mmap), Some(rule_loader)) = (&event, &mut self.rule_loader) {
+            rule_loader.mapped(mmap);
+        }
+        note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
     }
 
     fn read_samples(&mut self, cut_ns: u64) {
@@ -160,10 +182,14 @@ impl<W: Write> Reader<W> {
         let record = self.rings.record(cursor).unwrap_or(&[]);
         let record_bytes = record.len();
         let decoded = decode(record, cursor.ring_id(), self.keeps_regs, &mut self.sample, &mut self.gaps);
-        let Some((kind, start_boottime)) = kind(record).filter(|_| decoded.is_ok()) else {
+        let (Some((kind, start_boottime)), Ok(miss)) = (kind(record), decoded) else {
             // Cannot be; what follows cannot be told apart. All of it counts as dropped.
             return cursor.skip_all();
         };
+        if let (Some(miss), Some(rule_loader)) = (miss, &self.rule_loader) {
+            rule_loader.tell(Missed::new(&self.sample, &miss));
+            self.missed = Instant::now();
+        }
         self.ring_bytes += record_bytes as u64;
         if !self.sample.stack.is_empty() && self.sample.stack_end.is_none() {
             self.stack_hints.find_end(&mut self.sample, start_boottime);
@@ -232,8 +258,7 @@ impl<W: Write> Reader<W> {
         if self.tracker.apply(&event) == Verdict::Pass {
             return;
         }
-        let written = write_event(&mut self.writer, &mut self.modules, event);
-        note(&mut self.write_failed, written);
+        self.keep(event);
     }
 
     /// Writes what was found to be gone, one at a time.

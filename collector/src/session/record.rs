@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, FLUSH, Pace, SETTLE_NS};
+use super::pace::{DESCRIBE, FLUSH, POLL_FOR_RULES, Pace, SETTLE_NS};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -19,6 +19,7 @@ use crate::privileges;
 use crate::proc::{Written, online_cpus, process_of, processes, written};
 use crate::request::{Outcome, Progress, Request, Target, Update};
 use crate::ring::Rings;
+use crate::rules::{RULES_BYTES, RuleLoader, RuleTable, SETS_BYTES};
 use crate::sideband::{SidebandSource, Tracker};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{
@@ -30,6 +31,7 @@ use fpprof_recording::model::{CaptureMode, Checkpoint, EndReason, Sideband};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Everything the kernel can refuse, tried: the programs are loaded and attached, and the events are open.
@@ -88,6 +90,7 @@ impl Loaded<'_> {
             tracker: Tracker::new(running.follows_all()),
             modules: Modules::new(self.open_files.limit(), &request.parser)?,
             stack_hints: self.stack_hints,
+            rule_loader: rule_loader(request, &programs)?,
         };
         let mut reader = Reader::new(parts, request.keep_raw_stacks, request.mode != CaptureMode::Fp);
         reader.switching = request.off_cpu.and_then(|_| switching_code());
@@ -113,6 +116,17 @@ impl Loaded<'_> {
         let reason = session.run(update)?;
         session.finish(reason, &self.before, self.statistics.is_some())
     }
+}
+
+/// Makes rules for walks by call frame information, in the mode that has them.
+fn rule_loader(request: &Request, programs: &Programs<'_>) -> Result<Option<RuleLoader>, Error> {
+    if !matches!(request.mode, CaptureMode::Cfi { .. }) {
+        return Ok(None);
+    }
+    let (sets, rules) = programs.map_rules(SETS_BYTES, RULES_BYTES).map_err(Error::bpf_setup("mapping the rules"))?;
+    let files = programs.code_files().map_err(Error::bpf)?;
+    let rule_loader = RuleLoader::start(RuleTable::new(sets, rules), files, Arc::clone(&request.parser));
+    rule_loader.map(Some).map_err(Error::system("starting a thread"))
 }
 
 /// Takes hold of what is to be recorded; a command does not run yet.
@@ -233,6 +247,7 @@ impl<W: Write> Session<'_, W> {
             // The doorbell is for what comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
             let pause = if self.existing.is_done() { pause } else { Duration::ZERO };
+            let pause = if self.reader.misses_rules(now) { pause.min(POLL_FOR_RULES) } else { pause };
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf)?;
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);

@@ -26,6 +26,8 @@ unsafe impl Pod for crate::bpf::types::sample_head {}
 // SAFETY: likewise.
 unsafe impl Pod for crate::bpf::types::interrupted {}
 // SAFETY: likewise.
+unsafe impl Pod for crate::bpf::types::cfi_miss {}
+// SAFETY: likewise.
 unsafe impl Pod for crate::bpf::types::open_wait {}
 
 /// Keeps the kernel's run-time statistics of BPF programs switched on while it lives.

@@ -50,7 +50,7 @@ impl PerfEvent {
         let mut attr = Self::sampling_attr(&spec.event, spec.sampling);
         let (takes_chain, stack_bytes) = match spec.mode {
             CaptureMode::Fp => (true, None),
-            CaptureMode::Dwarf { stack_bytes } => (false, Some(stack_bytes)),
+            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Cfi { stack_bytes, .. } => (false, Some(stack_bytes)),
             CaptureMode::Both { stack_bytes } => (true, Some(stack_bytes)),
         };
         attr.sample_type = SAMPLE_TYPE;

@@ -3,6 +3,7 @@
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
 use crate::figures::{count, percent, plural, share, stack_byte_count};
+use fpprof_analysis::kernel_walks::KernelWalks;
 use fpprof_analysis::spread::Spread;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::{ProcessSummary, Quality, Summary};
@@ -44,6 +45,9 @@ pub(super) fn strategies(summary: &Summary, style: &Style, out: &mut impl Write)
         }
         if let Some(&n) = summary.no_call_before.get(name) {
             table.note(no_call_before(n, quality.samples));
+        }
+        if name == "cfi" {
+            summary.kernel_walks.iter().flat_map(kernel_walks).for_each(|note| table.note(note));
         }
     }
     table.write(style, out)?;
@@ -147,6 +151,18 @@ fn no_call_before(n: u64, samples: u64) -> Paragraph {
     );
     note.words(Tone::Warn, &text);
     note
+}
+
+/// How the kernel's own walks went; frames that differ are a defect.
+fn kernel_walks(walks: &KernelWalks) -> Vec<Paragraph> {
+    let lines = crate::kernel_walks::words(walks);
+    let tone = if walks.different == 0 { Tone::Dim } else { Tone::Bad };
+    let note = |words: &String| {
+        let mut note = Paragraph::new("", 4);
+        note.words(tone, words);
+        note
+    };
+    lines.iter().map(note).collect()
 }
 
 /// The top reasons of a strategy, one line for each class, and the suspects of skipped callers.

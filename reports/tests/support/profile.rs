@@ -192,6 +192,15 @@ fn hot(name: &str, module: &str, self_samples: u64, total_samples: u64) -> HotFu
     }
 }
 
+fn volume() -> Volume {
+    Volume {
+        bytes_per_sample: 388.0,
+        ring_bytes_per_sample: 33_480.0,
+        stack_bytes: 405_933_000,
+        bytes_per_minute: 35_706_643.0,
+    }
+}
+
 /// A summary in which every part has something to say.
 pub(crate) fn summary() -> Summary {
     let fp = quality(
@@ -220,12 +229,7 @@ pub(crate) fn summary() -> Summary {
         ended_in_order: true,
         damage: Vec::new(),
         environment: environment(),
-        volume: Volume {
-            bytes_per_sample: 388.0,
-            ring_bytes_per_sample: 33_480.0,
-            stack_bytes: 405_933_000,
-            bytes_per_minute: 35_706_643.0,
-        },
+        volume: volume(),
         cost: Some(Cost {
             collector_cpu_s: 0.21,
             collector_cpu_percent: 2.6,
@@ -240,7 +244,7 @@ pub(crate) fn summary() -> Summary {
         strategies: [("fp".to_owned(), fp), ("dwarf".to_owned(), dwarf)].into(),
         chunk_sizes: chunk_sizes(),
         agreements: agreements(),
-
+        kernel_walks: None,
         no_call_before: BTreeMap::new(),
         waits: None,
         blocked_ns: None,

@@ -46,7 +46,7 @@ pub(super) fn run(
             Switch::AtBytes(bytes) => (left, Some(bytes)),
         };
         // Its counts and CPU time are those of one recording.
-        request.parser = worker::parser()?;
+        request.parser = worker::parser(request.mode)?;
         let file = files.next(Timestamp::now());
         let recorded = record_file(&request, &file, stop, &mut |update| match update {
             // It is the same for all files.

@@ -23,6 +23,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "fp", applies: is_whole, judge: |results, _| chain(results, "fp", &["fp"]) },
     Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
     Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
+    Check { name: "cfi", applies: is_whole, judge: cfi },
     Check { name: "private", applies: |expects| is_whole(expects) && expects != Expects::PerfEvent, judge: private },
     Check { name: "signed", applies: |expects| expects == Expects::SignedAddresses, judge: signed },
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
@@ -50,6 +51,29 @@ fn is_whole(expects: Expects) -> bool {
 fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<String> {
     results.succeeded(step)?;
     judge(results, step, strategies, CHAIN)
+}
+
+/// One thread as before, walked in the kernel: most walks get to the end, and copied stacks say the same. Elsewhere the mode
+/// is refused.
+fn cfi(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    if matches!(expects, Expects::PerfEvent | Expects::SignedAddresses) {
+        let Ended { status, stderr, .. } = results.ended("cfi")?;
+        ensure!(status == 1 && stderr.contains("--call-graph cfi"), "expected a refusal, got {status}: {stderr}");
+        return Ok("refused".to_owned());
+    }
+    results.succeeded("cfi")?;
+    let samples = judge(results, "cfi", &["cfi"], CHAIN)?;
+    let report = results.report("cfi", &[])?;
+    let walks = report.get("kernel_walks").context("no `kernel_walks` in the report")?;
+    let (complete, verified, different) =
+        (number(walks, "complete")?, number(walks, "verified")?, number(walks, "different")?);
+    let recorded = number(&report, "recorded")?;
+    ensure!(complete * 2 > recorded, "expected most of {recorded} walks complete, got {complete}");
+    ensure!(
+        verified > 0 && different == 0,
+        "expected the same frames in all {verified} checked, got {different} different"
+    );
+    Ok(samples)
 }
 
 /// One thread as before, of a process that must not be dumped: no stack is copied, and the chain is there all the same.

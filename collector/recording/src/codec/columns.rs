@@ -33,11 +33,11 @@ macro_rules! columns {
         pub(crate) struct Cursors<'a> { $(pub(crate) $name: Cursor<'a>,)* }
 
         impl<'a> Cursors<'a> {
-            /// `None` if there are more or fewer than a block of any version has. The last three came with versions 2, 4
-            /// and 5; before, there was nothing to say in them.
+            /// `None` if there are more or fewer than a block of any version has. The last four came with versions 2, 4,
+            /// 5 and 7; before, there was nothing to say in them.
             pub(crate) fn new(mut columns: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Self> {
                 let n_columns = Columns::NAMES.len();
-                if !(n_columns - 3..=n_columns).contains(&columns.len()) {
+                if !(n_columns - 4..=n_columns).contains(&columns.len()) {
                     return None;
                 }
                 Some(Self { $($name: Cursor::new(columns.next().unwrap_or(&[])),)* })
@@ -107,4 +107,6 @@ columns! {
     /// Samples of threads on their alternate signal stacks, with what is known of the stacks they have left. Not before
     /// version 5.
     interrupted,
+    /// Samples with walks by call frame information: how they ended, and the frames. Not before version 7.
+    cfi,
 }

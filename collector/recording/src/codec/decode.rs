@@ -1,5 +1,6 @@
 //! Columns to samples.
 
+use super::cfi;
 use super::chains::Chains;
 use super::columns::{Columns, Cursors};
 use super::memory::Memory;
@@ -9,7 +10,7 @@ use super::state::{
 };
 use super::varint::Cursor;
 use super::words::Words;
-use crate::model::{Abi, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, CfiEnd, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::pack::Payload;
 
 /// Fills `sample` with one sample of the payload after the other, whatever `visit` left in it, and calls `visit`. `Err` is the number of samples
@@ -88,6 +89,8 @@ struct Decoder<'a> {
     next_shed: Option<(u64, u32)>,
     /// Samples up to the next one with an interrupted stack.
     next_interrupted: Option<u64>,
+    /// Samples up to the next one with a walk by call frame information.
+    next_cfi: Option<u64>,
 }
 
 impl<'a> Decoder<'a> {
@@ -106,11 +109,13 @@ impl<'a> Decoder<'a> {
             value_bytes: 0,
             next_shed: None,
             next_interrupted: None,
+            next_cfi: None,
         })
     }
 
     fn is_done(&self) -> bool {
-        self.columns.all_read() && self.next_shed.is_none() && self.next_interrupted.is_none()
+        let is_awaited = self.next_shed.is_some() || self.next_interrupted.is_some() || self.next_cfi.is_some();
+        self.columns.all_read() && !is_awaited
     }
 
     /// `None` where the payload makes no sense.
@@ -139,6 +144,7 @@ impl<'a> Decoder<'a> {
         sample.kernel.clear();
         sample.kernel.extend_from_slice(self.chain(id)?);
         sample.shed_from = self.shed()?;
+        self.cfi(thread, sample)?;
         self.value_bytes += value_bytes(sample);
         (self.value_bytes <= MAX_VALUE_BYTES + MAX_STACK_BYTES as u64 * 2).then_some(())
     }
@@ -152,6 +158,29 @@ impl<'a> Decoder<'a> {
         let is_shed = before == 0;
         self.next_shed = if is_shed { None } else { Some((before - 1, asked_bytes)) };
         Some(is_shed.then_some(asked_bytes))
+    }
+
+    /// The walk by call frame information, of a sample that has one.
+    fn cfi(&mut self, thread: usize, sample: &mut Sample) -> Option<()> {
+        sample.cfi_frames.clear();
+        sample.cfi_end = None;
+        if self.next_cfi.is_none() && !self.columns.cfi.is_empty() {
+            self.next_cfi = Some(self.columns.cfi.varint()?);
+        }
+        let Some(before) = self.next_cfi else { return Some(()) };
+        self.next_cfi = before.checked_sub(1);
+        if before > 0 {
+            return Some(());
+        }
+        sample.cfi_end = Some(*CfiEnd::ALL.get(self.columns.cfi.len()?)?);
+        let id = self.columns.cfi.varint()?;
+        if id == 0 {
+            return Some(());
+        }
+        let state = self.threads.get_mut(thread)?;
+        state.cfa = self.columns.cfi.delta(state.cfa)?;
+        let leaf_cfa = state.cfa;
+        cfi::add_frames(self.chain(id)?, leaf_cfa, &mut sample.cfi_frames)
     }
 
     fn cpu(&mut self, sample: &mut Sample, event_changed: bool) -> Option<()> {

@@ -1,5 +1,6 @@
 //! Samples to columns.
 
+use super::cfi::{self, MAX_CFI_FRAMES};
 use super::chains::ChainNumbers;
 use super::columns::Columns;
 use super::memory::{MAX_PAGES, Memory, PAGE_BYTES, Page, by_page, readable, set_word_at, split, word_at};
@@ -11,7 +12,7 @@ use super::varint::{put, put_delta};
 use super::words::{Place, WordNumbers};
 use crate::error::Error;
 use crate::mapping_ranges::MappingRanges;
-use crate::model::{Abi, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
+use crate::model::{Abi, CfiEnd, ChunkHole, FpFrame, Interrupted, Machine, Sample, StackEnd, UserRegs};
 use crate::scrub::Scrubber;
 use rustc_hash::FxHashMap;
 
@@ -42,6 +43,8 @@ pub(crate) struct SampleEncoder {
     shed_items: u32,
     /// Items up to the last one with an interrupted stack, likewise.
     interrupted_items: u32,
+    /// Items up to the last one with a walk by call frame information, likewise.
+    cfi_items: u32,
     value_bytes: u64,
 }
 
@@ -76,6 +79,7 @@ impl SampleEncoder {
             items: 0,
             shed_items: 0,
             interrupted_items: 0,
+            cfi_items: 0,
             value_bytes: 0,
         }
     }
@@ -127,6 +131,7 @@ impl SampleEncoder {
         self.items = 0;
         self.shed_items = 0;
         self.interrupted_items = 0;
+        self.cfi_items = 0;
         self.value_bytes = 0;
     }
 
@@ -182,6 +187,7 @@ impl SampleEncoder {
         let id = self.intern_chain();
         put(&mut self.columns.kernel_chain, id);
         self.shed(sample);
+        self.cfi(thread, sample);
         Ok(())
     }
 
@@ -364,6 +370,23 @@ impl SampleEncoder {
         }
     }
 
+    /// For the samples that have one: how many had none since the last, how the walk ended, and its frames.
+    fn cfi(&mut self, thread: usize, sample: &Sample) {
+        let Some(end) = sample.cfi_end else { return };
+        put(&mut self.columns.cfi, u64::from(self.items - self.cfi_items) - 1);
+        self.cfi_items = self.items;
+        let number = CfiEnd::ALL.iter().position(|&known| known == end).unwrap_or(0);
+        put(&mut self.columns.cfi, number as u64);
+        self.chain.clear();
+        self.chain.extend(cfi::words(&sample.cfi_frames));
+        let id = self.intern_chain();
+        put(&mut self.columns.cfi, id);
+        if let (Some(leaf), Some(state)) = (sample.cfi_frames.first(), self.thread_states.get_mut(thread)) {
+            put_delta(&mut self.columns.cfi, leaf.cfa, state.cfa);
+            state.cfa = leaf.cfa;
+        }
+    }
+
     /// Number of the chain in `self.chain` plus 2, 0 for no frames, 1 for a new chain, which is spelt: its length, how
     /// many of its last frames are those of the chain spelt before, and the others.
     fn intern_chain(&mut self) -> u64 {
@@ -422,15 +445,28 @@ fn check(sample: &Sample, machine: Machine) -> Result<(), Error> {
     if let Some(regs) = sample.user_regs.filter(|regs| regs.arch != machine.arch) {
         return Err(Error::ForeignRegisters { found: regs.arch, expected: machine.arch });
     }
+    check_walk(sample)?;
     let limits = [
         ("stack bytes", usize::try_from(sample.copied_bytes()).unwrap_or(usize::MAX), MAX_STACK_BYTES),
         ("frame-pointer frames", sample.user_fp.len(), MAX_CHAIN_FRAMES),
         ("kernel frames", sample.kernel.len(), MAX_CHAIN_FRAMES),
+        ("frames of a walk by call frame information", sample.cfi_frames.len(), MAX_CFI_FRAMES),
         ("stack holes", sample.stack_holes.len(), MAX_HOLES),
         ("stack holes", sample.interrupted.as_ref().map_or(0, |own| own.stack_holes.len()), MAX_HOLES),
     ];
     match limits.into_iter().find(|&(_, value, limit)| value > limit) {
         Some((what, value, limit)) => Err(Error::TooLarge { what, value: value as u64, limit: limit as u64 }),
+        None => Ok(()),
+    }
+}
+
+/// What a file does not say of a walk: frames without an end, and such as are not one above the other.
+fn check_walk(sample: &Sample) -> Result<(), Error> {
+    if sample.cfi_end.is_none() && !sample.cfi_frames.is_empty() {
+        return Err(Error::WalkWithoutEnd { n_frames: sample.cfi_frames.len() });
+    }
+    match cfi::out_of_place(&sample.cfi_frames) {
+        Some((number, frame)) => Err(Error::FrameOutOfPlace { number, cfa: frame.cfa }),
         None => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! What is inside a block's payload.
 
+mod cfi;
 mod chains;
 mod columns;
 mod decode;
@@ -11,6 +12,7 @@ mod state;
 pub(crate) mod varint;
 mod words;
 
+pub use cfi::MAX_CFI_FRAMES;
 pub(crate) use decode::{decode_samples, decode_who, tells_who};
 pub(crate) use encode::SampleEncoder;
 pub(crate) use gaps::{GapEncoder, decode_gaps};

@@ -56,11 +56,13 @@ pub(crate) struct ThreadState {
     pub(crate) tid: u32,
     pub(crate) regs: [u64; MAX_REGISTERS],
     pub(crate) stack_end: Option<StackEnd>,
+    /// CFA of the leaf in its last sample with frames of a walk by call frame information.
+    pub(crate) cfa: u64,
 }
 
 impl ThreadState {
     pub(crate) fn new(pid: u32, tid: u32) -> Self {
-        Self { pid, tid, regs: [0; MAX_REGISTERS], stack_end: None }
+        Self { pid, tid, regs: [0; MAX_REGISTERS], stack_end: None, cfa: 0 }
     }
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn value_bytes(sample: &Sample) -> u64 {
         interrupted.map_or(0, |interrupted| interrupted.stack.len()),
         interrupted.map_or(0, |interrupted| size_of_val(interrupted.stack_holes.as_slice())),
         size_of_val(sample.user_fp.as_slice()),
+        size_of_val(sample.cfi_frames.as_slice()),
         size_of_val(sample.kernel.as_slice()),
         size_of_val(sample.stack_holes.as_slice()),
         64,

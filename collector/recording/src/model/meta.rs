@@ -188,6 +188,14 @@ pub enum CaptureMode {
         /// Most bytes copied from the stack pointer up.
         stack_bytes: u32,
     },
+    /// The frames of a walk by call frame information in the kernel. Where that walk cannot go on, registers and at most
+    /// `stack_bytes` of stack instead; and both of one in `verify` samples (0: of none).
+    Cfi {
+        /// Most bytes copied from the stack pointer up.
+        stack_bytes: u32,
+        /// Of one walk in so many there are registers and stack besides the frames; 0: of none.
+        verify: u32,
+    },
 }
 
 /// What was profiled.

@@ -44,12 +44,18 @@ pub struct Sample {
     pub withheld: bool,
     /// User registers; `None` for a kernel thread. In `fp` mode `None` where the return address is on the stack; where it
     /// is in a register at first (aarch64), that one and the frame, stack and instruction pointers, and all others zero.
+    /// In `cfi` mode `None` where the walk was complete and is not to be verified.
     pub user_regs: Option<UserRegs>,
     /// User frame-pointer chain, leaf first: the sampled instruction first, then (return address, frame address) pairs.
     /// Empty in `dwarf` mode.
     pub user_fp: Vec<FpFrame>,
     /// Why the frame-pointer chain ended; meaningless when there is none.
     pub fp_end: FpEnd,
+    /// Frames of the kernel's walk by call frame information, leaf first; empty where it was given up. Their CFAs ascend;
+    /// that of the last may be 0.
+    pub cfi_frames: Vec<CfiFrame>,
+    /// How that walk ended; `None` in other modes, and where none was tried.
+    pub cfi_end: Option<CfiEnd>,
     /// Kernel chain, leaf first, the sampled instruction first.
     pub kernel: Vec<u64>,
     /// The chunk: bytes from [`Self::bytes_below_sp`] below the stack pointer ([`UserRegs::sp`]) up. Bytes of holes are zero.
@@ -236,6 +242,104 @@ pub enum FpEnd {
     ZeroReturnAddress,
     /// As many frames as the collector takes.
     MaxDepth,
+}
+
+/// One frame of a walk by call frame information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CfiFrame {
+    /// The sampled instruction for the first frame, a return address for all others.
+    pub address: u64,
+    /// Canonical frame address; 0 for the outermost frame.
+    pub cfa: u64,
+}
+
+/// How the kernel's walk by call frame information ended, or why it was given up: then none of its frames are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CfiEnd {
+    /// Complete: the return address is undefined.
+    UndefinedRa,
+    /// Complete: the program's entry point.
+    Start,
+    /// Complete: where a thread starts.
+    ThreadStart,
+    /// Complete: where a context starts (`makecontext`).
+    StartContext,
+    /// Complete: where a goroutine starts.
+    Goexit,
+    /// Complete: Go's system stack.
+    G0,
+    /// Given up: no rule for the address is in the maps yet.
+    NoRule,
+    /// Given up: executable memory of no file.
+    NoFile,
+    /// Given up: the address is in no executable mapping.
+    NoMapping,
+    /// Given up: the frame needs more than the instruction, stack and frame pointers (signal frames, expressions), or has no
+    /// call frame information.
+    OtherRegisters,
+    /// Given up: stack memory could not be read.
+    Unreadable,
+    /// Given up: the CFA is not above the stack pointer, or not aligned.
+    NotAscending,
+    /// Given up: the frame pointer was saved below the stack pointer, and is lost.
+    RedZone,
+    /// Given up: more frames than the collector takes.
+    MaxDepth,
+    /// Given up: 32-bit code.
+    Abi32,
+}
+
+impl CfiEnd {
+    /// All of them, each at its number in a recording: later ones come at the end.
+    pub const ALL: [Self; 15] = [
+        Self::UndefinedRa,
+        Self::Start,
+        Self::ThreadStart,
+        Self::StartContext,
+        Self::Goexit,
+        Self::G0,
+        Self::NoRule,
+        Self::NoFile,
+        Self::NoMapping,
+        Self::OtherRegisters,
+        Self::Unreadable,
+        Self::NotAscending,
+        Self::RedZone,
+        Self::MaxDepth,
+        Self::Abi32,
+    ];
+
+    /// Whether the walk came to the outermost frame.
+    #[must_use]
+    pub const fn is_complete(self) -> bool {
+        matches!(
+            self,
+            Self::UndefinedRa | Self::Start | Self::ThreadStart | Self::StartContext | Self::Goexit | Self::G0
+        )
+    }
+
+    /// Name, such as `no_rule`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UndefinedRa => "undefined_ra",
+            Self::Start => "start",
+            Self::ThreadStart => "thread_start",
+            Self::StartContext => "start_context",
+            Self::Goexit => "goexit",
+            Self::G0 => "g0",
+            Self::NoRule => "no_rule",
+            Self::NoFile => "no_file",
+            Self::NoMapping => "no_mapping",
+            Self::OtherRegisters => "other_registers",
+            Self::Unreadable => "unreadable",
+            Self::NotAscending => "not_ascending",
+            Self::RedZone => "red_zone",
+            Self::MaxDepth => "max_depth",
+            Self::Abi32 => "abi32",
+        }
+    }
 }
 
 /// Part of a chunk that could not be read (a page never touched).

@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
-    BuildId, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Interrupted, Mmap,
-    ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
+    BuildId, CfiEnd, CfiFrame, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Interrupted,
+    Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -115,6 +115,26 @@ fn samples_withheld() -> Vec<Sample> {
     vec![withheld(25), fixed_sample(26), withheld(27)]
 }
 
+/// What versions before 7 could not say: two walks of one stack at two depths, one of a single frame, and one that was given up.
+fn samples_with_walks() -> Vec<Sample> {
+    let walked = |number, addresses: &[u64], cfa: u64, cfi_end| {
+        let last = addresses.len().saturating_sub(1);
+        let frame =
+            |(n, &address): (usize, &u64)| CfiFrame { address, cfa: if n == last { 0 } else { cfa + 48 * n as u64 } };
+        let cfi_frames = addresses.iter().enumerate().map(frame).collect();
+        let sample = Sample { user_regs: None, stack: vec![], user_fp: vec![], ..fixed_sample(number) };
+        Sample { cfi_frames, cfi_end: Some(cfi_end), fp_end: FpEnd::Unknown, ..sample }
+    };
+    let stack = [0x5555_0000_1000, 0x5555_0000_1234, 0x5555_0000_1400];
+    vec![
+        walked(28, &stack, 0x7ffd_0000_1010, CfiEnd::UndefinedRa),
+        fixed_sample(29),
+        walked(30, &stack, 0x7ffd_0000_0010, CfiEnd::ThreadStart),
+        walked(31, &stack[..1], 0, CfiEnd::Start),
+        Sample { cfi_end: Some(CfiEnd::NoRule), ..fixed_sample(32) },
+    ]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
     events().iter().for_each(|event| writer.sideband(event).unwrap());
@@ -127,6 +147,7 @@ fn file() -> Vec<u8> {
     samples_with_red_zone().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     samples_with_interrupted_stack().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     samples_withheld().iter().for_each(|sample| writer.sample(sample, None).unwrap());
+    samples_with_walks().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     (0..4).for_each(|number| writer.gap(&fixed_gap(number)).unwrap());
     writer.finish(&end()).unwrap();
     writer.into_inner()
@@ -149,9 +170,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version6.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version7.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version6.txt line {}", number + 1);
+        assert_eq!(found, golden, "version7.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -160,8 +181,10 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version6.bin", &file()));
-    assert_eq!((its_gaps, samples.split_off(22)), (gaps.clone(), samples_withheld()));
+    let (its_gaps, mut samples) = read(compare_or_bless("version7.bin", &file()));
+    assert_eq!((its_gaps, samples.split_off(25)), (gaps.clone(), samples_with_walks()));
+    assert_eq!(read(std::fs::read(path("version6.bin")).unwrap()), (gaps.clone(), samples.clone()));
+    assert_eq!(samples.split_off(22), samples_withheld());
     assert_eq!(read(std::fs::read(path("version5.bin")).unwrap()), (gaps.clone(), samples.clone()));
     assert_eq!(samples.split_off(18), samples_with_interrupted_stack());
     assert_eq!(read(std::fs::read(path("version4.bin")).unwrap()), (gaps.clone(), samples.clone()));
@@ -201,9 +224,9 @@ fn golden_file_of_aarch64() {
     writer.finish(&end()).unwrap();
     let file = writer.into_inner();
     let found = layout::dump(&file);
-    assert_eq!(found, String::from_utf8(compare_or_bless("version6-aarch64.txt", found.as_bytes())).unwrap());
-    let older = ["version5-aarch64.bin", "version4-aarch64.bin"].map(|name| std::fs::read(path(name)).unwrap());
-    for golden in older.into_iter().chain([compare_or_bless("version6-aarch64.bin", &file)]) {
+    assert_eq!(found, String::from_utf8(compare_or_bless("version7-aarch64.txt", found.as_bytes())).unwrap());
+    let older = [6, 5, 4].map(|version| std::fs::read(path(&format!("version{version}-aarch64.bin"))).unwrap());
+    for golden in older.into_iter().chain([compare_or_bless("version7-aarch64.bin", &file)]) {
         let mut recording = Recording::open(Cursor::new(golden)).unwrap();
         assert_eq!(recording.meta(), &aarch64_meta());
         let mut read = Vec::new();

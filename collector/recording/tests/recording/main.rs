@@ -10,3 +10,4 @@ mod round_trip;
 mod scrubbing;
 mod sinks;
 mod values;
+mod walks;

@@ -1,9 +1,9 @@
 //! Values for the tests of this folder.
 
 use fpprof_recording::model::{
-    Abi, Arch, BuildId, CaptureMode, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event, Exit,
-    FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap, ModuleBytes, OwnCost,
-    Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted, UserRegs,
+    Abi, Arch, BuildId, CaptureMode, CfiEnd, CfiFrame, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event,
+    Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap, ModuleBytes,
+    OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted, UserRegs,
 };
 use proptest::prelude::*;
 
@@ -161,8 +161,36 @@ fn with_chain(mut sample: Sample, n_true: usize, rest: Vec<(u64, u64)>) -> Sampl
     sample
 }
 
+/// A walk by call frame information: CFAs ascend, and that of the last frame may be 0. Frames are few and of few sizes, so
+/// that the same come at several depths.
+fn walk() -> impl Strategy<Value = (Vec<CfiFrame>, Option<CfiEnd>)> {
+    let sizes = prop_oneof![8 => (1u64..4).prop_map(|words| words * 8), 1 => 1..u64::MAX / 16];
+    let frames = prop::collection::vec((word(), sizes), 0..6);
+    let end = prop::sample::select(CfiEnd::ALL.to_vec());
+    (1..u64::MAX / 2, frames, any::<bool>(), end).prop_map(|(mut cfa, frames, is_whole, end)| {
+        let mut frames: Vec<CfiFrame> = frames
+            .into_iter()
+            .map(|(address, size)| {
+                cfa += size;
+                CfiFrame { address, cfa }
+            })
+            .collect();
+        if let Some(last) = frames.last_mut().filter(|_| is_whole) {
+            last.cfa = 0;
+        }
+        (frames, Some(end))
+    })
+}
+
 /// A sample of a few threads and CPUs with anything in it.
 pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
+    (sample_without_walk(), prop::option::of(walk())).prop_map(|(sample, walk)| {
+        let (cfi_frames, cfi_end) = walk.unwrap_or_default();
+        Sample { cfi_frames, cfi_end, ..sample }
+    })
+}
+
+fn sample_without_walk() -> impl Strategy<Value = Sample> {
     let head = (any::<u64>(), 0u32..3, 1u32..3, 1u32..4, any::<u16>(), any::<u64>(), any::<(bool, bool, bool, bool)>());
     let counters = (any::<u64>(), 0u64..10, prop::option::weighted(0.2, any::<u32>()));
     let stacks = (
@@ -200,6 +228,8 @@ pub(crate) fn arbitrary_sample() -> impl Strategy<Value = Sample> {
             stack_holes,
             stack_end,
             interrupted,
+            cfi_frames: Vec::new(),
+            cfi_end: None,
             shed_from: counters.2,
         };
         with_chain(sample, n_true, rest)
@@ -292,6 +322,8 @@ pub(crate) fn fixed_sample(number: u64) -> Sample {
         stack_holes: Vec::new(),
         stack_end: Some(StackEnd { address: 0x7ffd_0000_1100, source: StackEndSource::StartStack }),
         interrupted: None,
+        cfi_frames: Vec::new(),
+        cfi_end: None,
         shed_from: None,
     }
 }

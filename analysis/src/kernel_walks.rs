@@ -1,0 +1,102 @@
+//! Walks by call frame information in the kernel: how many got to the outermost frame, why others did not, and whether copied
+//! stacks give the same frames.
+
+use fpprof_recording::model::{CfiEnd, Sample};
+use fpprof_unwind::{StackRef, StopReason};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Walks in the kernel, of the samples that are shown.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelWalks {
+    /// Walks that got to the outermost frame.
+    pub complete: u64,
+    /// Walks that were given up, by reason ([`CfiEnd::name`]): their stacks were copied.
+    pub misses: BTreeMap<String, u64>,
+    /// Walks whose stacks were copied all the same, and which both ways call complete.
+    pub verified: u64,
+    /// Those of them in which the two ways give different frames.
+    pub different: u64,
+}
+
+impl KernelWalks {
+    /// Walks that were given up.
+    #[must_use]
+    pub fn n_missed(&self) -> u64 {
+        self.misses.values().fold(0, |sum, &n| sum.saturating_add(n))
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn n_walks(&self) -> u64 {
+        self.complete.saturating_add(self.n_missed())
+    }
+
+    pub(crate) fn add(&mut self, sample: &Sample) {
+        match sample.cfi_end {
+            Some(end) if !end.is_complete() => *self.misses.entry(end.name().to_owned()).or_default() += 1,
+            Some(_) => self.complete += 1,
+            None => {}
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        let Self { complete, misses, verified, different } = other;
+        self.complete += complete;
+        self.verified += verified;
+        self.different += different;
+        for (reason, n) in misses {
+            *self.misses.entry(reason).or_default() += n;
+        }
+    }
+
+    /// Compares a walk with what the copied stack of the same sample gives.
+    pub(crate) fn verify(&mut self, walked: &Sample, copied: &StackRef<'_>) {
+        let is_complete = walked.cfi_end.is_some_and(CfiEnd::is_complete);
+        if !is_complete || !matches!(copied.stop, StopReason::Complete(_)) {
+            return;
+        }
+        self.verified += 1;
+        let frames = copied.frames.iter().map(|frame| (frame.address, frame.cfa));
+        let is_same = frames.eq(walked.cfi_frames.iter().map(|frame| (frame.address, frame.cfa)));
+        self.different += u64::from(!is_same);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::CfiFrame;
+    use fpprof_unwind::{Frame, FrameFlags, FrameSource, Root, TruncatedReason};
+
+    /// Check that walks are counted by their end, and that a copied stack speaks against one only if both are complete.
+    #[test]
+    fn walks_are_counted_and_compared() {
+        let walked = |cfi_end, cfas: &[u64]| {
+            let frames = cfas.iter().map(|&cfa| CfiFrame { address: 0x1000, cfa });
+            Sample { cfi_end, cfi_frames: frames.collect(), ..Sample::default() }
+        };
+        let whole = walked(Some(CfiEnd::UndefinedRa), &[0x7000, 0]);
+        let missed = walked(Some(CfiEnd::NoRule), &[]);
+        let mut walks = KernelWalks::default();
+        [&whole, &missed, &missed, &walked(None, &[])].into_iter().for_each(|sample| walks.add(sample));
+        assert_eq!((walks.complete, walks.n_missed(), walks.n_walks()), (1, 2, 3));
+
+        let flags = FrameFlags::default();
+        let frame = |cfa| Frame { address: 0x1000, cfa, source: FrameSource::Cfi, flags };
+        let (complete, cut) =
+            (StopReason::Complete(Root::UndefinedRa), StopReason::Truncated(TruncatedReason::ChunkEnd));
+        for (walk, cfas, stop, counted) in [
+            (&whole, [0x7000, 0], complete, (1, 0)),
+            (&whole, [0x7008, 0], complete, (2, 1)),
+            (&whole, [0x7008, 0], cut, (2, 1)),
+            (&missed, [0x7000, 0], complete, (2, 1)),
+        ] {
+            walks.verify(walk, &StackRef { frames: &cfas.map(frame), stop });
+            assert_eq!((walks.verified, walks.different), counted);
+        }
+        let mut sum = walks.clone();
+        sum.merge(walks);
+        assert_eq!((sum.complete, sum.n_missed(), sum.verified, sum.different), (2, 4, 4, 2));
+    }
+}

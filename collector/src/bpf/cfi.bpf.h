@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The walk by call frame information. Rules are those of files, found by the offset of code in its file: all processes that
+ * map a file share them, and nothing is to be told of a process. What has none yet is missed, with the file and the
+ * offset, and the stack is copied.
+ *
+ *   mapping of the address -> file -> its number     code_files
+ *   number, granule of the file -> set and way       rule_sets, by a key of both
+ *   byte of the granule -> row -> place of a rule    rules
+ *
+ * User space replaces a way by writing its key last, and 0 before anything else: who finds the same key before and after
+ * reading has read what belongs to it.
+ */
+#ifndef FPPROF_CFI_H
+#define FPPROF_CFI_H
+
+#include "abi.h"
+#include "code_mapping.bpf.h"
+#include "maps.bpf.h"
+#include "memory.bpf.h"
+
+/* The number of a file, 24 bits, a bit for parts of granules, and the number of the granule or part in the file. */
+#define RULE_KEY(number, offset) ((__u64)(number) << 40 | (offset) / GRANULE_BYTES)
+#define RULE_PART_KEY(number, offset) ((__u64)(number) << 40 | 1ULL << 39 | (offset) / GRANULE_PART_BYTES)
+#define RECENT_KEY(number, offset) ((__u64)(number) << 40 | (offset))
+/* Fibonacci hashing; the upper half first comes into the lower. */
+#define KEY_HASH(key) (((key) ^ (key) >> 32) * 0x9e3779b97f4a7c15ULL >> 40)
+/* Offsets from here on have no keys: code there has no rules. */
+#define KEY_OFFSETS (1ULL << 38)
+
+/* The place of a byte's rule in the granule of this key, 0 for none. */
+static __always_inline __u32 find_place(__u64 key, __u64 byte)
+{
+	__u32 number = KEY_HASH(key) & rule_set_mask, place, way = RULE_WAYS;
+	struct rule_set *set = bpf_map_lookup_elem(&rule_sets, &number);
+	__u64 before, row = 0;
+	int i;
+
+	if (!set)
+		return 0;
+#pragma unroll
+	for (i = 0; i < RULE_WAYS; i++)
+		if (*(volatile __u64 *)&set->keys[i] == key)
+			way = i;
+	if (way >= RULE_WAYS)
+		return 0;
+	barrier_var(way);
+	way &= RULE_WAYS - 1;
+	/* verifier: without branches, of which it would follow all */
+#pragma unroll
+	for (i = 0; i < GRANULE_ROWS; i++) {
+		before = byte - *(volatile __u8 *)&set->starts[way * GRANULE_ROWS + i];
+		barrier_var(before);
+		row += 1 - (before >> 63);
+		/* One after the other, or clang keeps all of them on the stack. */
+		barrier();
+	}
+	row = way * GRANULE_ROWS + ((row - 1) & (GRANULE_ROWS - 1));
+	/* verifier: the bounds must hold of the register that is added (seen on 6.1) */
+	barrier_var(row);
+	row &= RULE_WAYS * GRANULE_ROWS - 1;
+	place = *(volatile __u16 *)&set->places[row];
+	if (*(volatile __u64 *)&set->keys[way] != key)
+		return 0;
+	if (!set->used[way])
+		set->used[way] = 1;
+	return place;
+}
+
+/* The mapping of an address. */
+static __always_inline __u32 mapping_of_code(struct loop_context *context, __u64 address)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u32 number = walk->mapping & (CODE_MAPPINGS - 1);
+	int i;
+
+	/* Mostly that of the frame before. */
+	if (address - walk->ranges[number].start < walk->ranges[number].end - walk->ranges[number].start)
+		return number;
+	number = CODE_MAPPINGS;
+#pragma unroll
+	for (i = 0; i < CODE_MAPPINGS; i++)
+		if (address - walk->ranges[i].start < walk->ranges[i].end - walk->ranges[i].start)
+			number = i;
+	if (number == CODE_MAPPINGS) {
+		number = walk->n_mappings++ & (CODE_MAPPINGS - 1);
+		read_mapping(context, &walk->ranges[number], &walk->mappings[number],
+			     bpf_get_current_task_btf()->mm, address);
+	}
+	/* verifier: what goes through a map is any number, or it would follow each of these */
+	walk->mapping = number;
+	return *(volatile __u32 *)&walk->mapping & (CODE_MAPPINGS - 1);
+}
+
+static __always_inline __u32 find_rule(struct loop_context *context, __u64 address, __u64 *rule)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u32 number = mapping_of_code(context, address), place = 0, *known_number;
+	struct code_mapping *mapping = &walk->mappings[number];
+	struct code_range *range = &walk->ranges[number];
+	struct recent_rule *recent;
+	__u64 offset, *known, key;
+
+	if (mapping->miss)
+		return mapping->miss;
+	offset = address - range->start + mapping->offset;
+	if (offset >= KEY_OFFSETS)
+		return CFI_MISS_OTHER_REGISTERS;
+	if (!mapping->number) {
+		known_number = bpf_map_lookup_elem(&code_files, &mapping->file);
+		if (known_number)
+			mapping->number = *known_number;
+	}
+	key = RECENT_KEY(mapping->number, offset);
+	recent = &context->control->recent_rules[KEY_HASH(key) & (RECENT_RULES - 1)];
+	if (mapping->number && recent->key == key) {
+		*rule = recent->rule;
+		return CFI_END_NONE;
+	}
+	if (mapping->number)
+		place = find_place(RULE_KEY(mapping->number, offset), offset & (GRANULE_BYTES - 1));
+	if (place == PLACE_IN_PARTS)
+		place = find_place(RULE_PART_KEY(mapping->number, offset), offset & (GRANULE_PART_BYTES - 1));
+	if (!place) {
+		walk->miss.file = mapping->file;
+		walk->miss.address = address;
+		walk->miss.offset = offset;
+		walk->miss.start = range->start;
+		walk->miss.end = range->end;
+		return CFI_MISS_NO_RULE;
+	}
+	known = bpf_map_lookup_elem(&rules, &place);
+	if (!known)
+		return CFI_MISS_NO_RULE;
+	*rule = *known;
+	recent->key = key;
+	recent->rule = *rule;
+	return CFI_END_NONE;
+}
+
+static __always_inline int read_two(struct loop_context *context, __u64 pair[2], __u64 address)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u64 offset = address - walk->copy_start;
+	__u64 at = walk->copy_at + offset;
+
+	if (offset < walk->copy_bytes && walk->copy_bytes - offset >= 16) {
+		/* verifier: as in read_pair */
+		if (at > segment_room)
+			return -1;
+		pair[0] = *(__u64 *)(context->segment + at);
+		pair[1] = *(__u64 *)(context->segment + at + 8);
+		return 0;
+	}
+	return bpf_probe_read_user(pair, 16, (void *)address);
+}
+
+#define FIND_RULE(reader, address, rule) find_rule(reader, address, rule)
+#define READ_PAIR(reader, pair, address) read_two(reader, pair, address)
+#include "cfi_walk.bpf.h"
+
+static long cfi_iteration(__u32 iteration, void *data)
+{
+	struct loop_context *context = data;
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u64 at = walk->frames_at + walk->n_frames * sizeof(walk->frame);
+
+	walk->end = cfi_step(walk, context);
+	if (walk->end >= CFI_MISS_NO_RULE)
+		return 1;
+	/* verifier: as in read_pair */
+	if (at > segment_room)
+		return 1;
+	*(struct cfi_frame *)(context->segment + at) = walk->frame;
+	walk->n_frames++;
+	return walk->end != CFI_END_NONE;
+}
+
+/*
+ * Walks the stack of the current thread with the frames at `at`, and returns their bytes: all frames, or none where one is
+ * missed. Of the stack `copy_bytes` from `below` under sp up lie at `copy_at`.
+ */
+static __always_inline __u64 append_cfi_frames(struct loop_context *context, struct sample_head *head, __u64 at,
+					       __u64 copy_at, __u64 copy_bytes, __u64 below,
+					       struct task_struct *task, struct mm_struct *mm)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u64 n_frames;
+
+	walk->ip = REGS_IP(head->regs);
+	walk->sp = REGS_SP(head->regs);
+	walk->fp = REGS_FP(head->regs);
+	walk->copy_start = walk->sp - below;
+	walk->copy_bytes = copy_bytes;
+	walk->copy_at = copy_at;
+	walk->frames_at = at;
+	walk->n_frames = 0;
+	walk->is_caller = 0;
+	begin_mappings(walk, task, mm);
+	walk->end = CFI_MISS_ABI32;
+	if (!(head->flags & SAMPLE_ABI32)) {
+		walk->end = CFI_END_NONE;
+		bpf_loop(MAX_FRAMES, cfi_iteration, context, 0);
+		if (walk->end == CFI_END_NONE)
+			walk->end = CFI_MISS_MAX_DEPTH;
+	}
+	head->cfi_end = walk->end;
+	if (walk->end >= CFI_MISS_NO_RULE)
+		return 0;
+	n_frames = walk->n_frames;
+	if (n_frames > MAX_FRAMES)
+		n_frames = MAX_FRAMES;
+	head->n_cfi_frames = n_frames;
+	return n_frames * sizeof(struct cfi_frame);
+}
+
+/* Appends what user space needs to make the rule that was missed, and returns the bytes. */
+static __always_inline __u64 append_miss(struct loop_context *context, struct sample_head *head, __u64 at)
+{
+	if (head->cfi_end != CFI_MISS_NO_RULE || at > segment_room)
+		return 0;
+	/* verifier: as in write_record */
+	barrier_var(at);
+	*(struct cfi_miss *)(context->segment + at) = context->control->cfi_walk.miss;
+	head->flags |= SAMPLE_HAS_MISS;
+	return sizeof(struct cfi_miss);
+}
+
+#endif

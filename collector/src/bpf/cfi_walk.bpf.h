@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * One step of the walk by call frame information. It touches memory and rules through two macros alone, so that it
+ * compiles for the host too:
+ *   __u32 FIND_RULE(reader, __u64 address, __u64 *rule)
+ *     the rule of the code at address; CFI_END_NONE when there is one, else why not
+ *   int READ_PAIR(reader, __u64 pair[2], __u64 address)
+ *     two words of the program at address; 0 when they could be read
+ *
+ * Rules are those of unwind/src/rule.rs (x86-64): how ip, sp and fp of the caller are found.
+ *
+ *   bits 0-3    kind: 8 CFA = sp + offset, 9 CFA = fp + offset, 1 lazy PLT entry, 3 stop; others need more registers
+ *   bit  4      fp was saved
+ *   bit  5      fp has its value back if the place where it was saved is below sp
+ *   bits 8-15   of a stop its reason: the first N_ROOTS are outermost frames
+ *   bits 16-31  where fp was saved, words above the CFA, signed
+ *   bits 32-63  offset of the CFA, bytes, signed; of a PLT entry the instruction's offset from which on CFA = sp + 16
+ *
+ *   higher   |                |  cfa
+ *            | return address |  cfa - 8
+ *            | saved fp ...   |
+ *   lower    |                |  sp
+ */
+#ifndef FPPROF_CFI_WALK_H
+#define FPPROF_CFI_WALK_H
+
+#define RULE_KIND(rule) ((rule) & 15)
+#define RULE_BY_FP 1
+#define RULE_PLT 1
+#define RULE_STOP 3
+#define RULE_SIMPLE 8
+#define RULE_FP_SAVED (1 << 4)
+#define RULE_FP_RESTORED (1 << 5)
+#define RULE_STOP_REASON(rule) (((rule) >> 8) & 255)
+#define RULE_FP_OFFSET(rule) (((__s64)((rule) << 32) >> 48) * 8)
+#define RULE_CFA_OFFSET(rule) ((__s64)(rule) >> 32)
+#define N_ROOTS CFI_END_G0
+
+/*
+ * Finds the caller and gives the frame that is left in walk->frame; or says why there is none (enum cfi_end). CFI_END_NONE to go on. An
+ * outermost frame is given, too; of what is missed none is.
+ */
+static __always_inline __u32 cfi_step(struct cfi_walk *walk, void *reader)
+{
+	__u64 rule = 0, cfa, fp_at, sp = walk->sp, fp = walk->fp, ip = walk->ip;
+	__u32 end = FIND_RULE(reader, ip - !!walk->is_caller, &rule);
+
+	if (end != CFI_END_NONE)
+		return end;
+	walk->frame.address = ip;
+	walk->frame.cfa = 0;
+	if (rule & RULE_SIMPLE)
+		cfa = (rule & RULE_BY_FP ? fp : sp) + RULE_CFA_OFFSET(rule);
+	else if (RULE_KIND(rule) == RULE_PLT)
+		cfa = sp + ((__s64)(ip & 15) >= RULE_CFA_OFFSET(rule) ? 16 : 8);
+	else if (RULE_KIND(rule) == RULE_STOP && RULE_STOP_REASON(rule) < N_ROOTS)
+		return RULE_STOP_REASON(rule) + 1;
+	else
+		return CFI_MISS_OTHER_REGISTERS;
+	if ((cfa & 7) || cfa <= sp)
+		return CFI_MISS_NOT_ASCENDING;
+	if (READ_PAIR(reader, walk->below_cfa, cfa - 16))
+		return CFI_MISS_UNREADABLE;
+	if (rule & RULE_FP_SAVED) {
+		fp_at = cfa + RULE_FP_OFFSET(rule);
+		if (fp_at < sp && (walk->is_caller || READ_PAIR(reader, walk->pair, fp_at))) {
+			/* A callee may have overwritten what lies below sp. */
+			if (!(rule & RULE_FP_RESTORED))
+				return CFI_MISS_RED_ZONE;
+		} else if (fp_at < sp) {
+			fp = walk->pair[0];
+		} else if (fp_at == cfa - 16) {
+			fp = walk->below_cfa[0];
+		} else if (READ_PAIR(reader, walk->pair, fp_at)) {
+			return CFI_MISS_UNREADABLE;
+		} else {
+			fp = walk->pair[0];
+		}
+	}
+	walk->frame.cfa = cfa;
+	walk->fp = fp;
+	walk->sp = cfa;
+	walk->ip = walk->below_cfa[1];
+	walk->is_caller = 1;
+	return CFI_END_NONE;
+}
+
+#endif

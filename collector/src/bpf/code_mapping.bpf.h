@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The file that an address of code is mapped from, as it is at this moment: from the tree of mappings, read without a lock.
+ * Readers of the tree in the kernel take none either (lock_vma_under_rcu in mm/mmap_lock.c): nodes are replaced, not
+ * changed, and live until all readers are through. What is read of a node or mapping that is gone all the same is checked:
+ * a mapping counts only if it holds the address.
+ *
+ * A maple tree: of a pointer to a node bits 3-6 are its type, and the node begins at a multiple of 256; that of the root has
+ * bit 1 besides, and is the only entry otherwise. What the slots of a leaf point to are the mappings.
+ *   leaf_64, range_64:  parent, pivot[15], slot[16]; the last slot may hold the number of the last slot in use instead
+ *   arange_64:          parent, pivot[9], slot[10], gap[10], the number of the last slot in use
+ * Slot n holds what goes up to pivot n, inclusive. include/linux/maple_tree.h, mtree_range_walk and ma_data_end in
+ * lib/maple_tree.c: the same in 6.1 and 7.3.
+ */
+#ifndef FPPROF_CODE_MAPPING_H
+#define FPPROF_CODE_MAPPING_H
+
+#include <bpf/bpf_core_read.h>
+#include "abi.h"
+#include "maps.bpf.h"
+#include "memory.bpf.h"
+
+#define MAPLE_LEAF_64 1
+#define MAPLE_RANGE_64 2
+#define MAPLE_ARANGE_64 3
+#define MAPLE_IS_ROOT(entry) (((entry) & 3) == 2 && (entry) > 4096)
+#define MAPLE_NODE(entry) ((entry) & ~255ULL)
+#define MAPLE_TYPE(entry) (((entry) >> 3) & 15)
+#define RANGE_PIVOTS 15
+#define ARANGE_PIVOTS 9
+#define ARANGE_META 30
+
+/* include/linux/mm.h */
+#define VM_EXEC 4
+/* include/linux/fs.h: FMODE_BACKING is bit 25 before 6.14, and bit 24 since. */
+#define MAY_BE_BACKING (3U << 24)
+/* include/uapi/linux/magic.h */
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
+/* Since 6.13: somebody has looked at the time. */
+#define CTIME_QUERIED (1U << 31)
+
+/* Goes down one level, to maple_entry. Comparisons have no branches, of which the verifier would follow all. */
+static long maple_iteration(__u32 iteration, void *data)
+{
+	struct loop_context *context = data;
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	__u64 entry = walk->maple_entry, page = walk->maple_address / PAGE_BYTES;
+	__u64 type = MAPLE_TYPE(entry), n_pivots = type == MAPLE_ARANGE_64 ? ARANGE_PIVOTS : RANGE_PIVOTS, below = 0, last;
+	__u64 pivot_less_page, place_less_last;
+	int i;
+
+	walk->maple_entry = 0;
+	if (type < MAPLE_LEAF_64 || type > MAPLE_ARANGE_64)
+		return 1;
+	if (bpf_probe_read_kernel(walk->node, sizeof(walk->node), (void *)MAPLE_NODE(entry)))
+		return 1;
+	last = n_pivots;
+	if (type == MAPLE_ARANGE_64)
+		last = walk->node[ARANGE_META] & 255;
+	else if (!walk->node[RANGE_PIVOTS])
+		last = walk->node[MAPLE_WORDS - 1] & 255;
+	if (last > n_pivots)
+		return 1;
+	barrier_var(last);
+#pragma clang loop unroll(disable)
+	for (i = 0; i < RANGE_PIVOTS; i++) {
+		/* Pivots are the last bytes of pages. */
+		pivot_less_page = walk->node[1 + i] / PAGE_BYTES - page;
+		place_less_last = (__u64)i - last;
+		barrier_var(pivot_less_page);
+		barrier_var(place_less_last);
+		below += (pivot_less_page & place_less_last) >> 63;
+	}
+	below += 1 + n_pivots;
+	barrier_var(below);
+	walk->maple_entry = walk->node[below & (MAPLE_WORDS - 1)];
+	if (type != MAPLE_LEAF_64)
+		return 0;
+	walk->maple_mapping = walk->maple_entry;
+	return 1;
+}
+
+/* The mapping that holds an address, or the next one; NULL if there is none. */
+static __always_inline struct vm_area_struct *find_mapping(struct loop_context *context, struct mm_struct *mm,
+							   __u64 address)
+{
+	struct cfi_walk *walk = &context->control->cfi_walk;
+
+	walk->maple_entry = (__u64)mm->mm_mt.ma_root;
+	walk->maple_address = address;
+	walk->maple_mapping = 0;
+	if (MAPLE_IS_ROOT(walk->maple_entry))
+		bpf_loop(MAPLE_DEPTH, maple_iteration, context, 0);
+	return (void *)walk->maple_mapping;
+}
+
+/* A field of a structure whose first bytes were copied to walk->node: one copy costs what one field costs. */
+#define COPIED(walk, type, field)                                                                \
+	({                                                                                       \
+		__u64 offset_ = bpf_core_field_offset(((struct type *)0)->field);                \
+		offset_ <= sizeof((walk)->node) - sizeof(((struct type *)0)->field) ?            \
+			*(typeof(((struct type *)0)->field) *)((void *)(walk)->node + offset_) : 0; \
+	})
+
+/* The inode that /proc shows of a mapping: of overlayfs its own, and not that of the file below (file_user_inode). */
+static __always_inline struct inode *user_inode(struct file *vm_file)
+{
+	struct backing_file *backing = (void *)vm_file;
+	struct inode *inode;
+
+	if (bpf_core_field_exists(backing->user_path) && (BPF_CORE_READ(vm_file, f_mode) & MAY_BE_BACKING)) {
+		/* What is no backing_file has something else there: it leads to no file system. */
+		inode = BPF_CORE_READ(backing, user_path.dentry, d_inode);
+		if (BPF_CORE_READ(inode, i_sb, s_magic) == OVERLAYFS_SUPER_MAGIC)
+			return inode;
+	}
+	return BPF_CORE_READ(vm_file, f_path.dentry, d_inode);
+}
+
+/* False where it cannot be read. */
+static __always_inline bool read_file(struct cfi_walk *walk, struct code_mapping *found, struct file *vm_file)
+{
+	struct inode *inode = user_inode(vm_file);
+	struct super_block *super;
+
+	if (bpf_probe_read_kernel(walk->node, sizeof(walk->node), inode))
+		return false;
+	found->file.inode = COPIED(walk, inode, i_ino);
+	super = COPIED(walk, inode, i_sb);
+	if (bpf_core_field_exists(inode->i_ctime_sec)) {
+		found->file.ctime_sec = COPIED(walk, inode, i_ctime_sec);
+		found->file.ctime_nsec = COPIED(walk, inode, i_ctime_nsec) & ~CTIME_QUERIED;
+	} else if (bpf_core_field_exists(((struct inode___ctime *)inode)->__i_ctime)) {
+		found->file.ctime_sec = COPIED(walk, inode___ctime, __i_ctime.tv_sec);
+		found->file.ctime_nsec = COPIED(walk, inode___ctime, __i_ctime.tv_nsec);
+	} else {
+		found->file.ctime_sec = COPIED(walk, inode___old, i_ctime.tv_sec);
+		found->file.ctime_nsec = COPIED(walk, inode___old, i_ctime.tv_nsec);
+	}
+	found->file.device = BPF_CORE_READ(super, s_dev);
+	return found->file.device;
+}
+
+/* What holds the address: a mapping of a file, of the vDSO, or `miss` says what else. */
+static __always_inline void read_mapping(struct loop_context *context, struct code_range *range,
+					 struct code_mapping *found, struct mm_struct *mm, __u64 address)
+{
+	struct vm_area_struct *vma = find_mapping(context, mm, address);
+	struct cfi_walk *walk = &context->control->cfi_walk;
+	struct file *vm_file;
+	__u64 start, end;
+
+	__builtin_memset(range, 0, sizeof(*range));
+	__builtin_memset(found, 0, sizeof(*found));
+	found->miss = CFI_MISS_NO_MAPPING;
+	if (!vma || bpf_probe_read_kernel(walk->node, sizeof(walk->node), vma))
+		return;
+	start = COPIED(walk, vm_area_struct, vm_start);
+	end = COPIED(walk, vm_area_struct, vm_end);
+	if (address < start || address >= end || !(COPIED(walk, vm_area_struct, vm_flags) & VM_EXEC))
+		return;
+	range->start = start;
+	range->end = end;
+	found->miss = CFI_END_NONE;
+	vm_file = COPIED(walk, vm_area_struct, vm_file);
+	if (vm_file) {
+		found->offset = COPIED(walk, vm_area_struct, vm_pgoff) * PAGE_BYTES;
+		if (!read_file(walk, found, vm_file))
+			found->miss = CFI_MISS_NO_FILE;
+	} else if (start != (__u64)mm->context.vdso) {
+		found->miss = CFI_MISS_NO_FILE;
+	}
+}
+
+/*
+ * Forgets the mappings of another address space, and of this one once anything was mapped in it since: each such change
+ * has a number of its own (mm_lock_seq, since 6.4). Without that they are forgotten each time.
+ */
+static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_struct *task, struct mm_struct *mm)
+{
+	bool has_sequence = bpf_core_field_exists(mm->mm_lock_seq);
+	__u32 sequence = has_sequence ? mm->mm_lock_seq : 0;
+
+	if (has_sequence && walk->space.mm == (__u64)mm && walk->space.sequence == sequence &&
+	    walk->space.start_boottime == task->group_leader->start_boottime &&
+	    walk->space.exec_id == task->self_exec_id)
+		return;
+	walk->space.mm = (__u64)mm;
+	walk->space.sequence = sequence;
+	walk->space.start_boottime = task->group_leader->start_boottime;
+	walk->space.exec_id = task->self_exec_id;
+	walk->n_mappings = 0;
+	__builtin_memset(walk->ranges, 0, sizeof(walk->ranges));
+}
+
+#endif

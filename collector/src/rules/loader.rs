@@ -1,0 +1,296 @@
+//! Loads the rules that walks have missed into the maps of the BPF programs.
+
+use super::table::{MAX_FILES, RuleTable};
+use crate::bpf::types::{cfi_miss, code_file};
+use crate::parse::{FileParser, Found, ParseTask, RuleRange};
+use crate::proc::{BlockingCalls, Place, open_mapped};
+use crate::vdso;
+use fpprof_recording::model::{FileIdentity, Mmap, Sample};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Misses that wait; of more, those that come again are taken.
+const MAX_WAITING: usize = 4096;
+/// Paths that are remembered.
+const MAX_PATHS: usize = 1 << 14;
+/// Words of a stack that are taken for return addresses.
+const MAX_GUESSED: usize = 256;
+/// Functions of a file that are looked at one by one, and the code that is looked at together from then on.
+const SINGLE_FUNCTIONS: u64 = 64;
+const BLOCK_BYTES: u64 = 16 << 10;
+/// Parts of a file that are asked for at once: a question has to fit into a message.
+const MAX_PARTS: usize = 256;
+
+/// Code that a walk had no rule for, and what else of the same mapping the stack may return to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// Whose walk.
+    pub(crate) pid: u32,
+    file: FileKey,
+    offsets: Vec<u64>,
+    mapping: (u64, u64),
+    /// Empty where it is not known.
+    path: Vec<u8>,
+}
+
+impl Missed {
+    /// A walk knows one missing rule at a time; the copied stack tells of others that the same stack needs.
+    pub(crate) fn new(sample: &Sample, miss: &cfi_miss) -> Self {
+        let code_file { inode, ctime_sec, ctime_nsec, device } = miss.file;
+        let file = FileKey { inode, ctime_sec, ctime_nsec, device };
+        let (start, end) = (miss.start, miss.end);
+        let words = sample.stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word).wrapping_sub(1));
+        let in_mapping = words.filter(|word| (start..end).contains(word)).take(MAX_GUESSED);
+        let of_mapping = miss.offset.wrapping_sub(miss.address);
+        let offsets = std::iter::once(miss.address).chain(in_mapping).map(|address| address.wrapping_add(of_mapping));
+        Self { pid: sample.pid, file, offsets: offsets.collect(), mapping: (start, end), path: Vec::new() }
+    }
+}
+
+/// A file as the kernel knows it, see `struct code_file`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileKey {
+    inode: u64,
+    ctime_sec: u64,
+    ctime_nsec: u32,
+    device: u32,
+}
+
+impl FileKey {
+    fn is_vdso(&self) -> bool {
+        self.inode == 0 && self.device == 0
+    }
+
+    /// Major and minor number, as the kernel has them in a word (`include/linux/kdev_t.h`).
+    fn device(&self) -> (u32, u32) {
+        (self.device >> 20, self.device & 0xf_ffff)
+    }
+
+    fn bytes(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.inode.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.ctime_sec.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.ctime_nsec.to_ne_bytes());
+        bytes[20..].copy_from_slice(&self.device.to_ne_bytes());
+        bytes
+    }
+}
+
+const _: () = assert!(size_of::<code_file>() == 24 && std::mem::offset_of!(code_file, device) == 20);
+
+/// Loads rules on a thread of its own: whoever reads the rings never waits for it.
+#[derive(Debug)]
+pub(crate) struct RuleLoader {
+    misses: Option<SyncSender<Missed>>,
+    thread: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+    /// Where files were mapped from, by device and inode: a process may be gone before its files are opened.
+    paths: FxHashMap<(u32, u32, u64), Vec<u8>>,
+}
+
+impl RuleLoader {
+    /// # Errors
+    /// If there can be no more threads.
+    pub(crate) fn start(table: RuleTable, files: MapHandle, parser: Arc<dyn FileParser>) -> io::Result<Self> {
+        let (misses, received) = sync_channel(MAX_WAITING);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let loader = Loading {
+            table,
+            files,
+            parser,
+            numbers: FxHashMap::default(),
+            next_number: 1,
+            blocks: FxHashMap::default(),
+            calls: BlockingCalls::default(),
+            is_over: Arc::clone(&is_over),
+        };
+        let thread = std::thread::Builder::new().name("fpprof-rules".into()).spawn(move || loader.run(&received))?;
+        Ok(Self { misses: Some(misses), thread: Some(thread), is_over, paths: FxHashMap::default() })
+    }
+
+    /// Takes note of where a file was mapped from.
+    pub(crate) fn mapped(&mut self, mmap: &Mmap) {
+        let FileIdentity { dev_major, dev_minor, inode, .. } = mmap.identity;
+        if mmap.prot & libc::PROT_EXEC.cast_unsigned() == 0 || inode == 0 {
+            return;
+        }
+        if self.paths.len() >= MAX_PATHS {
+            self.paths.clear();
+        }
+        self.paths.entry((dev_major, dev_minor, inode)).or_insert_with(|| mmap.path.clone());
+    }
+
+    /// Takes note of a miss. One too many is forgotten: it will come again.
+    pub(crate) fn tell(&self, mut missed: Missed) {
+        let (major, minor) = missed.file.device();
+        missed.path = self.paths.get(&(major, minor, missed.file.inode)).cloned().unwrap_or_default();
+        if let Some(misses) = &self.misses {
+            let _ = misses.try_send(missed);
+        }
+    }
+}
+
+/// Waits for the file that is being parsed.
+impl Drop for RuleLoader {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.misses = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What was loaded of a file.
+#[derive(Debug, Default)]
+struct Blocks {
+    /// How often walks missed something new.
+    n_missed: u64,
+    /// Blocks that were looked at as a whole. What is missed in them later had to make room for others.
+    loaded: FxHashSet<u64>,
+}
+
+/// What the thread has.
+struct Loading {
+    table: RuleTable,
+    files: MapHandle,
+    parser: Arc<dyn FileParser>,
+    /// Those of the files with rules.
+    numbers: FxHashMap<FileKey, u32>,
+    next_number: u32,
+    blocks: FxHashMap<FileKey, Blocks>,
+    calls: BlockingCalls,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Loading {
+    fn run(mut self, received: &Receiver<Missed>) {
+        while let Ok(first) = received.recv() {
+            let mut by_file: FxHashMap<FileKey, (Missed, FxHashSet<u64>)> = FxHashMap::default();
+            for missed in std::iter::once(first).chain(received.try_iter().take(MAX_WAITING)) {
+                let known = by_file.entry(missed.file).or_insert_with(|| (missed.clone(), FxHashSet::default()));
+                known.1.extend(missed.offsets);
+            }
+            for (key, (missed, offsets)) in by_file {
+                if self.is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mut offsets: Vec<u64> = offsets.into_iter().collect();
+                offsets.sort_unstable();
+                self.load(key, &missed, &offsets);
+            }
+        }
+    }
+
+    fn load(&mut self, key: FileKey, missed: &Missed, offsets: &[u64]) {
+        let all = self.parts(key, offsets);
+        let Some((file, user)) = (if all.is_empty() { None } else { self.open(key, missed) }) else { return };
+        for parts in all.chunks(MAX_PARTS) {
+            let task = ParseTask::Rules { parts: parts.to_vec() };
+            let Some(parsed) = self.parser.parse(&file, user, task).filter(|parsed| parsed.found == Found::Bytes)
+            else {
+                return;
+            };
+            let ranges: Vec<RuleRange> = RuleRange::decode(&parsed.bytes).collect();
+            let rules: FxHashSet<u64> = ranges.iter().map(|range| range.rule).collect();
+            if self.table.is_full_for(rules.len()) {
+                self.forget_all();
+            }
+            let Some(number) = self.number(key) else { return };
+            self.table.add(number, &ranges);
+            let blocks = parts.iter().filter(|part| part.end - part.start == BLOCK_BYTES);
+            let loaded = blocks.map(|part| part.start / BLOCK_BYTES);
+            self.blocks.entry(key).or_default().loaded.extend(loaded);
+        }
+    }
+
+    /// Starts anew: what is needed will be missed again.
+    fn forget_all(&mut self) {
+        for (forgotten, _) in self.numbers.drain() {
+            let _ = self.files.delete(&forgotten.bytes());
+        }
+        self.blocks.clear();
+        self.table.clear();
+    }
+
+    /// What of a file is to be parsed for these offsets, as far as they have no rules by now: single functions at first, and
+    /// once a file has missed often whole blocks. A program of many functions would otherwise miss one in most stacks for
+    /// minutes.
+    fn parts(&mut self, key: FileKey, offsets: &[u64]) -> Vec<Range<u64>> {
+        if self.blocks.len() >= MAX_FILES as usize {
+            self.blocks.clear();
+        }
+        let number = self.numbers.get(&key).copied();
+        let Blocks { n_missed, loaded } = self.blocks.entry(key).or_default();
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for &offset in offsets {
+            let is_known = number.is_some_and(|number| self.table.has(number, offset));
+            if is_known || parts.last().is_some_and(|last| last.contains(&offset)) {
+                continue;
+            }
+            *n_missed += 1;
+            let block = offset / BLOCK_BYTES;
+            parts.push(match *n_missed > SINGLE_FUNCTIONS && !loaded.contains(&block) {
+                true => block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
+                false => offset..offset + 1,
+            });
+        }
+        parts
+    }
+
+    /// The file behind a mapping, if it is the one that the walk has met. The mapping may be another's by now, on purpose: the
+    /// rules of one file must not become those of another, which other processes run.
+    fn open(&mut self, key: FileKey, missed: &Missed) -> Option<(File, u32)> {
+        if key.is_vdso() {
+            return vdso::file().ok().map(|file| (file, 0));
+        }
+        let (start, end) = missed.mapping;
+        let (dev_major, dev_minor) = key.device();
+        let identity = FileIdentity { dev_major, dev_minor, inode: key.inode, ..FileIdentity::default() };
+        let mmap = Mmap {
+            time_ns: 0,
+            pid: missed.pid,
+            tid: missed.pid,
+            start,
+            len: end.saturating_sub(start),
+            file_offset: 0,
+            prot: 0,
+            flags: 0,
+            path: missed.path.clone(),
+            identity,
+            synthesized: false,
+        };
+        let place = Place::of(&mmap);
+        let opened = self.calls.call(place, move || open_mapped(&mmap)).flatten()?;
+        let metadata = opened.file.metadata().ok()?;
+        let changed = (metadata.ctime().cast_unsigned(), u32::try_from(metadata.ctime_nsec()).ok()?);
+        let is_it = opened.is_of(&identity, missed.pid) && changed == (key.ctime_sec, key.ctime_nsec);
+        is_it.then_some((opened.file, place.user()))
+    }
+
+    /// The number of a file, which it has from its first rules on. Where there are too many files, all are forgotten.
+    fn number(&mut self, key: FileKey) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&key) {
+            return Some(*number);
+        }
+        let number = self.next_number;
+        if !RuleTable::is_number(number) {
+            return None;
+        }
+        if self.numbers.len() >= MAX_FILES as usize {
+            self.forget_all();
+        }
+        self.files.update(&key.bytes(), &number.to_ne_bytes(), MapFlags::ANY).ok()?;
+        self.next_number += 1;
+        self.numbers.insert(key, number);
+        Some(number)
+    }
+}

@@ -1,0 +1,14 @@
+//! Rules for the kernel's walk by call frame information.
+//!
+//! ```text
+//! sample that missed a rule ─▶ reader ─▶ RuleLoader: open the file, have it parsed ─▶ RuleTable: maps of the BPF programs
+//! ```
+//!
+//! Rules are made of what was missed, a function at a time: nothing is done for code that does not run. They belong to
+//! files, whichever process has mapped them where.
+
+mod loader;
+mod table;
+
+pub(crate) use loader::{Missed, RuleLoader};
+pub(crate) use table::{MAX_FILES, N_RULES, N_SETS, RULES_BYTES, RuleTable, SETS_BYTES};

@@ -1,0 +1,43 @@
+//! Walks in the kernel, in words.
+
+use crate::figures::{count, share};
+use fpprof_analysis::kernel_walks::KernelWalks;
+
+/// How many walks were complete, why others were not, and whether copied stacks say the same.
+pub(crate) fn words(walks: &KernelWalks) -> Vec<String> {
+    let KernelWalks { complete, verified, different, ref misses } = *walks;
+    let all = walks.n_walks();
+    let mut lines = vec![format!("{} of {} walks in the kernel complete", share(complete, all), count(all))];
+    if !misses.is_empty() {
+        let mut reasons: Vec<(&String, u64)> = misses.iter().map(|(reason, &n)| (reason, n)).collect();
+        reasons.sort_by_key(|&(reason, n)| (std::cmp::Reverse(n), reason));
+        let reasons: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {}", share(*n, all))).collect();
+        lines.push(format!("stack copied and unwound later: {}", reasons.join(", ")));
+    }
+    if verified > 0 {
+        let same = verified.saturating_sub(different);
+        lines.push(format!("same frames by the copied stack in {} of {} checked", count(same), count(verified)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+    use fpprof_analysis::kernel_walks::KernelWalks;
+
+    /// Check that reasons come by their number, and that nothing is said of what there is none of.
+    #[test]
+    fn walks_are_told_with_their_reasons() {
+        let misses = [("no_rule".to_owned(), 6), ("abi32".to_owned(), 14)].into();
+        let walks = KernelWalks { complete: 980, misses, verified: 9, different: 1 };
+        let told = [
+            "98.0 % of 1,000 walks in the kernel complete",
+            "stack copied and unwound later: abi32 1.4 %, no_rule 0.6 %",
+            "same frames by the copied stack in 8 of 9 checked",
+        ];
+        assert_eq!(words(&walks), told);
+        let perfect = KernelWalks { complete: 5, ..KernelWalks::default() };
+        assert_eq!(words(&perfect), ["100 % of 5 walks in the kernel complete"]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Walks by call frame information in the kernel. Loads the real BPF program.
+
+use crate::support::{assert_balance, compile, fpprof, number, ran, record, report, until_enough};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The source of a program whose stacks are known.
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs").join(name)
+}
+
+/// The walks of a report.
+fn walks(report: &Value) -> &Value {
+    assert_balance(report);
+    report.get("kernel_walks").unwrap_or_else(|| panic!("walks in the kernel: {report}"))
+}
+
+/// How many stacks there are, and how many of them are complete.
+fn stacks(report: &Value) -> (u64, u64) {
+    let of_cfi = report.pointer("/strategies/cfi").expect("the strategy of such recordings");
+    (number(of_cfi, "samples"), number(of_cfi, "complete"))
+}
+
+/// Records a command with the stack of every walk copied, until enough walks were checked; checks that none gives other
+/// frames than its copied stack, and that `percent` of the stacks are complete.
+fn check_all(dir: &Path, command: &[&str], percent: u64) -> Value {
+    let file = dir.join("walks.fpprof");
+    let report = until_enough("walks", |seconds| {
+        let seconds = seconds.to_string();
+        record(&file, &["-F", "1999", "--call-graph", "cfi,1M,verify=1"], &[command, &[&seconds]].concat());
+        let report = report(&file, &[]);
+        (number(walks(&report), "verified") >= 200).then_some(report)
+    });
+    let found = walks(&report);
+    assert_eq!(number(found, "different"), 0, "{command:?}: {found}");
+    let (samples, complete) = stacks(&report);
+    assert!(complete * 100 >= samples * percent, "{command:?}: {complete} of {samples} complete: {report}");
+    report
+}
+
+/// Builds a program without frame pointers.
+fn built(dir: &Path, source: &str, flags: &[&str]) -> String {
+    let compiler =
+        if Path::new(source).extension().is_some_and(|extension| extension == "cpp") { "g++" } else { "gcc" };
+    let output = dir.join(source.replace('.', "_"));
+    compile(compiler, &[&["-O2", "-fomit-frame-pointer", "-pthread"], flags].concat(), &output, &program(source));
+    output.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+/// Check that programs of many kinds are walked in the kernel as by their copied stacks: exceptions, stacks from the
+/// heap, tail calls, threads by the thousand, children of vfork, the vDSO.
+#[test]
+fn walks_are_those_of_copied_stacks() {
+    let dir = tempfile::tempdir().unwrap();
+    for (source, flags, percent) in [
+        ("exception.cpp", &[][..], 90),
+        ("longjmp.c", &[], 99),
+        ("coroutine.c", &[], 99),
+        ("tail_call.c", &[], 99),
+        ("threads.c", &[], 90),
+        ("vfork.c", &[], 90),
+        ("vdso.c", &[], 99),
+        ("deep.c", &[], 99),
+    ] {
+        check_all(dir.path(), &[&built(dir.path(), source, flags)], percent);
+    }
+}
+
+/// Check that the walk is given up at a signal's frame, and that the stack is complete by its copy.
+#[test]
+fn signal_frames_are_left_to_copied_stacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("altstack.fpprof");
+    record(&file, &["-F", "999", "--call-graph", "cfi,1M"], &[&built(dir.path(), "altstack.c", &[]), "2"]);
+    let report = report(&file, &[]);
+    let misses = number(&walks(&report)["misses"], "other_registers");
+    let (samples, complete) = stacks(&report);
+    assert!(misses * 2 > samples && complete * 10 >= samples * 9, "{misses} missed, {complete} of {samples} complete");
+}
+
+/// Check that a library that is mapped where another was a moment before is walked by its own rules, though both are alike.
+#[test]
+fn rules_are_those_of_the_file_that_is_mapped() {
+    let dir = tempfile::tempdir().unwrap();
+    // The same instructions at the same places, but for the size of the frame.
+    let source = dir.path().join("library.c");
+    let text = "#include \"program.h\"\nvoid WORK(void) { volatile char frame[BYTES]; frame[0] = 1; work(250); frame[1] = 1; }";
+    std::fs::write(&source, text).expect("a temporary file is written");
+    for (name, bytes) in [("a", 1000), ("b", 3000)] {
+        let defined = [format!("-DWORK={name}_work"), format!("-DBYTES={bytes}")];
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/workloads/programs");
+        let flags = ["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", include, &defined[0], &defined[1]];
+        compile("gcc", &flags, &dir.path().join(format!("lib{name}.so")), &source);
+    }
+    check_all(dir.path(), &[&built(dir.path(), "dlopen.c", &["-ldl"])], 99);
+}
+
+/// Check that nbdkit's and fio's stacks are complete from the start, most of them walked in the kernel, and that the known
+/// functions of a program are in its walks.
+#[test]
+fn most_stacks_are_walked_in_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
+    let found = check_all(dir.path(), &[workload], 99);
+    let (complete, misses) = (number(walks(&found), "complete"), &walks(&found)["misses"]);
+    let missed: u64 = misses.as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
+    assert!(complete > missed, "{complete} walks complete, {missed} not: {misses}");
+
+    let file = dir.path().join("deep.fpprof");
+    record(&file, &["-F", "1999", "--call-graph", "cfi,verify=0"], &[&built(dir.path(), "deep.c", &["-g"]), "2", "20"]);
+    let found = report(&file, &[]);
+    assert!(walks(&found).get("verified").is_some_and(|verified| verified == 0), "{found}");
+    let folded = ran(fpprof().arg("export").arg(&file));
+    let chain = ["main", &["recurse"; 20].join(";"), "burn"].join(";");
+    let in_chain =
+        folded.stdout.lines().filter(|line| line.contains(&chain)).filter_map(|line| line.rsplit(' ').next());
+    let samples: u64 = in_chain.filter_map(|n| n.parse::<u64>().ok()).sum();
+    assert!(samples * 10 >= number(&found, "recorded") * 9, "{samples} samples in the known chain: {}", folded.stdout);
+}
+
+/// Check that what cannot be had is refused with what to do instead: without eBPF, other strategies on such a recording, the
+/// strategy on another recording, and options that are none.
+#[test]
+fn impossible_requests_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (walked, copied) = (dir.path().join("walked.fpprof"), dir.path().join("copied.fpprof"));
+    let busy = ["perl", "-e", "for (1..9000000) {}"];
+    record(&walked, &["--call-graph", "cfi"], &busy);
+    record(&copied, &["--call-graph", "dwarf"], &busy);
+    let refused = |args: &[&str], words: &str| {
+        let ran = ran(fpprof().args(args));
+        assert!(ran.status != 0 && ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
+    };
+    let [walked, copied] = [&walked, &copied].map(|path| path.to_str().expect("a path in UTF-8"));
+    refused(&["report", walked, "--strategies", "dwarf"], "--call-graph both");
+    refused(&["report", copied, "--strategies", "cfi"], "--call-graph cfi");
+    let by_perf = ["record", "--collector", "perf-event", "--call-graph", "cfi", "-o", walked, "--", "true"];
+    refused(&by_perf, "--call-graph cfi");
+    refused(&["record", "--call-graph", "cfi,verify=often", "-o", walked, "--", "true"], "verify=N");
+    refused(&["record", "--call-graph", "cfi,8x", "-o", walked, "--", "true"], "8x");
+}
