@@ -1,7 +1,8 @@
 //! Parses the files of profiled programs for the recorder.
 //!
 //! The recorder opens such a file and hands it over with what is to be taken from it. Processes without privileges parse:
-//! one for build ids, for which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for all that takes longer. One that
+//! one for build ids, for which the thread that reads the rings waits, one for the rules of walks in the kernel, and one for
+//! all that takes longer. One that
 //! crashes or takes too long is replaced, so often as [`Patience`] says; its file is left out, which the recording says.
 
 use super::confine::limit;

@@ -20,8 +20,9 @@ pub struct RuleFiles {
 }
 
 impl RuleFiles {
-    /// The rules of the functions in these parts of an ELF file, by offsets that ascend, as [`Unwinder::function_rules`] gives them: ranges of
-    /// offsets that ascend and do not overlap. `None` where there are no rules: not an x86-64 ELF file.
+    /// The rules of the functions in these parts of an ELF file, as [`Unwinder::function_rules`] gives them. Parts and rules
+    /// are ranges of offsets in the file; parts must ascend, and rules ascend and do not overlap. `None` where there are none:
+    /// not an x86-64 ELF file.
     #[must_use]
     pub fn rules(&mut self, file: File, parts: &[Range<u64>]) -> Option<Vec<(Range<u64>, u64)>> {
         let stat = FileStat::of(&file.metadata().ok()?);

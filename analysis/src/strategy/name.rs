@@ -40,7 +40,9 @@ pub enum StrategyError {
     )]
     NeedsChunks(Strategy),
     /// Only the samples at which the kernel's walk failed have copied stacks.
-    #[error("strategy {0} needs all stacks copied; this recording was made in mode cfi: use --call-graph both")]
+    #[error(
+        "strategy {0} is not possible: mode cfi keeps copied stacks only where the kernel's walk failed; record with --call-graph both"
+    )]
     OnlyWalks(Strategy),
     /// The kernel did not walk.
     #[error("strategy cfi needs a recording of mode cfi; record with --call-graph cfi")]

@@ -119,7 +119,7 @@ enum limit {
 	X(FP_END_MAX_DEPTH, 5)
 
 /*
- * How a walk by call frame information ended (cfi_walk.bpf.h). Below CFI_MISS it has come to the outermost frame: the
+ * How a walk by call frame information ended (cfi_walk.bpf.h). Below CFI_MISS_NO_RULE it has come to the outermost frame: the
  * number is the code in the rule that says so, and one more.
  */
 #define FPPROF_CFI_ENDS(X)          \

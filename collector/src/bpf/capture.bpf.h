@@ -27,7 +27,7 @@ static long walk_iteration(__u32 iteration, void *data)
 	walk->end = fp_step(walk, context, &frame);
 	if (walk->end != FP_END_NONE)
 		return 1;
-	/* verifier: as in read_pair */
+	/* verifier: as in read_copied */
 	if (at > segment_room)
 		return 1;
 	*(struct fp_frame *)(context->segment + at) = frame;
@@ -281,7 +281,7 @@ static __always_inline __u64 append_gaps(struct loop_context *context, struct sa
 
 	if (!control->gaps[GAP_RING_FULL].n && !control->gaps[GAP_TABLE_FULL].n)
 		return 0;
-	/* verifier: as in read_pair */
+	/* verifier: as in read_copied */
 	if (at > segment_room)
 		return 0;
 	barrier_var(at);

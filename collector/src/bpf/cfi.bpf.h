@@ -122,6 +122,8 @@ static __always_inline __u32 find_rule(struct loop_context *context, __u64 addre
 	if (place == PLACE_IN_PARTS)
 		place = find_place(RULE_PART_KEY(mapping->number, offset), offset & (GRANULE_PART_BYTES - 1));
 	if (!place) {
+		/* User space may have forgotten all numbers. */
+		mapping->number = 0;
 		walk->miss.file = mapping->file;
 		walk->miss.address = address;
 		walk->miss.offset = offset;
@@ -141,18 +143,8 @@ static __always_inline __u32 find_rule(struct loop_context *context, __u64 addre
 static __always_inline int read_two(struct loop_context *context, __u64 pair[2], __u64 address)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;
-	__u64 offset = address - walk->copy_start;
-	__u64 at = walk->copy_at + offset;
 
-	if (offset < walk->copy_bytes && walk->copy_bytes - offset >= 16) {
-		/* verifier: as in read_pair */
-		if (at > segment_room)
-			return -1;
-		pair[0] = *(__u64 *)(context->segment + at);
-		pair[1] = *(__u64 *)(context->segment + at + 8);
-		return 0;
-	}
-	return bpf_probe_read_user(pair, 16, (void *)address);
+	return read_copied(context, pair, address, walk->copy_start, walk->copy_bytes, walk->copy_at);
 }
 
 #define FIND_RULE(reader, address, rule) find_rule(reader, address, rule)
@@ -168,7 +160,7 @@ static long cfi_iteration(__u32 iteration, void *data)
 	walk->end = cfi_step(walk, context);
 	if (walk->end >= CFI_MISS_NO_RULE)
 		return 1;
-	/* verifier: as in read_pair */
+	/* verifier: as in read_copied */
 	if (at > segment_room)
 		return 1;
 	*(struct cfi_frame *)(context->segment + at) = walk->frame;

@@ -21,11 +21,27 @@ struct loop_context {
 	bool has_ring;
 };
 
+/* Two words of the program, from a copy of its stack in the segment if they are in it; 0 when they could be read. */
+static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address, __u64 copy_start,
+				       __u64 copy_bytes, __u64 copy_at)
+{
+	__u64 offset = address - copy_start;
+	__u64 at = copy_at + offset;
+
+	if (offset < copy_bytes && copy_bytes - offset >= 16) {
+		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
+		if (at > segment_room)
+			return -1;
+		pair[0] = *(__u64 *)(context->segment + at);
+		pair[1] = *(__u64 *)(context->segment + at + 8);
+		return 0;
+	}
+	return bpf_probe_read_user(pair, 16, (void *)address);
+}
+
 static __always_inline int read_pair(struct loop_context *context, __u64 pair[2], __u64 address)
 {
 	struct fp_walk *walk = &context->control->walk;
-	__u64 offset = address - walk->chunk_start;
-	__u64 at = walk->chunk_at + offset;
 	__u32 words[2];
 
 	if (walk->is_32) {
@@ -35,15 +51,7 @@ static __always_inline int read_pair(struct loop_context *context, __u64 pair[2]
 		pair[1] = words[1];
 		return 0;
 	}
-	if (offset < walk->chunk_bytes && walk->chunk_bytes - offset >= 16) {
-		/* verifier: forgets the bounds of what goes through a map (seen on 6.18) */
-		if (at > segment_room)
-			return -1;
-		pair[0] = *(__u64 *)(context->segment + at);
-		pair[1] = *(__u64 *)(context->segment + at + 8);
-		return 0;
-	}
-	return bpf_probe_read_user(pair, 16, (void *)address);
+	return read_copied(context, pair, address, walk->chunk_start, walk->chunk_bytes, walk->chunk_at);
 }
 
 #define READ_USER(reader, pair, address) read_pair(reader, pair, address)
@@ -62,7 +70,7 @@ static long page_iteration(__u32 iteration, void *data)
 		return 1;
 	if (size > copy->bytes - offset)
 		size = copy->bytes - offset;
-	/* verifier: as in read_pair */
+	/* verifier: as in read_copied */
 	barrier_var(size);
 	if (at > segment_room || size > PAGE_BYTES || word >= HOLE_WORDS)
 		return 1;

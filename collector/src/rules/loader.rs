@@ -102,7 +102,7 @@ impl RuleLoader {
     pub(crate) fn start(table: RuleTable, files: MapHandle, parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (misses, received) = sync_channel(MAX_WAITING);
         let is_over = Arc::new(AtomicBool::new(false));
-        let loader = Loading {
+        let loader = Loader {
             table,
             files,
             parser,
@@ -159,7 +159,7 @@ struct Blocks {
 }
 
 /// What the thread has.
-struct Loading {
+struct Loader {
     table: RuleTable,
     files: MapHandle,
     parser: Arc<dyn FileParser>,
@@ -171,7 +171,7 @@ struct Loading {
     is_over: Arc<AtomicBool>,
 }
 
-impl Loading {
+impl Loader {
     fn run(mut self, received: &Receiver<Missed>) {
         while let Ok(first) = received.recv() {
             let mut by_file: FxHashMap<FileKey, (Missed, FxHashSet<u64>)> = FxHashMap::default();

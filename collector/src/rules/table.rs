@@ -27,8 +27,8 @@ const _: () = assert!(limit::PLACE_IN_PARTS.0 == IN_PARTS as u32);
 const IS_PART: u64 = 1 << 39;
 /// As in `cfi.bpf.h`.
 const KEY_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// A rule that says of no register how to go on: the walk is given up, and nothing is asked for again.
-const NO_WAY_ON: u64 = 2;
+/// The rule of a frame that needs other registers: the walk is given up, and nothing is missed that could be loaded.
+const NEEDS_OTHER_REGISTERS: u64 = 2;
 
 /// Bytes of the two maps that are written in place.
 pub(crate) const SETS_BYTES: usize = N_SETS as usize * SET_BYTES;
@@ -144,7 +144,7 @@ impl RuleTable {
             return self.write_rows(key(number, granule), rows);
         }
         for (n, places) in (0..).zip(places.chunks_exact(PART)) {
-            let rows = rows(places).or_else(|| Some([(0, self.place(NO_WAY_ON)?); ROWS]));
+            let rows = rows(places).or_else(|| Some([(0, self.place(NEEDS_OTHER_REGISTERS)?); ROWS]));
             rows.into_iter().for_each(|rows| self.write_rows(part_key(number, granule, n), rows));
         }
         self.write_rows(key(number, granule), [(0, IN_PARTS); ROWS]);
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Check that granules with many rows are told in parts, and parts with too many have no way on.
+    /// Check that granules with many rows are told in parts, and parts with too many rows give up the walk.
     #[test]
     fn crowded_granules_are_told_in_parts() {
         let mut table = table();
@@ -311,7 +311,7 @@ mod tests {
         for offset in 256..512 {
             assert_eq!(rule(&table, 1, offset), Some(100 + offset / 2 % 7), "{offset}");
         }
-        assert!((512..544).all(|offset| rule(&table, 1, offset) == Some(NO_WAY_ON)));
+        assert!((512..544).all(|offset| rule(&table, 1, offset) == Some(NEEDS_OTHER_REGISTERS)));
         assert!((544..768).all(|offset| rule(&table, 1, offset) == Some(100 + offset / 16 % 7)));
         assert!(table.has(1, 300) && table.has(1, 600) && !table.has(1, 800));
         // What is added later is added to the parts.

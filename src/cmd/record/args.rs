@@ -99,7 +99,7 @@ pub(crate) struct Args {
     /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N]; BYTES may end in K or M and exceed 64K
     ///
     /// fp takes frame pointers, dwarf copies BYTES of stack to be unwound later, both does both in each sample. cfi walks the stack
-    /// in the kernel, by rules from the call frame information of what runs: complete stacks at the cost of frame pointers.
+    /// in the kernel, by rules from the call frame information of what runs: complete stacks for little more than frame pointers cost.
     /// Where it has no rule yet, or none is possible, it copies the stack as dwarf does. Of one walk in N (default 100) it
     /// copies the stack as well, and `report` says whether both give the same frames. cfi needs eBPF, x86-64 and Linux 6.1.
     #[arg(
