@@ -24,15 +24,9 @@ enum limit {
 	MAX_CHUNK_BYTES = 16 << 20,
 	MAX_CHUNK_PAGES = MAX_CHUNK_BYTES / PAGE_BYTES + 2,
 	HOLE_WORDS = (MAX_CHUNK_PAGES + 63) / 64,
-	/*
-	 * `fp` mode copies so much of the stack to walk in it: one copy of a page costs what five
-	 * single reads cost.
-	 */
+	/* So much of the stack is copied to walk in it: one copy of a page costs what five single reads cost. */
 	FP_SCRATCH_BYTES = 4096,
-	/*
-	 * A pthread's control block lies at most so far below the end of the mapping that holds its
-	 * stack.
-	 */
+	/* A pthread's control block lies at most so far below the end of the mapping that holds its stack. */
 	THREAD_BLOCK_BYTES = 64 << 10,
 	/* Processes of ours that are not profiled: the recorder, the one that analyses for `top`, three that parse files. */
 	MAX_EXCLUDED = 5,
@@ -508,7 +502,9 @@ struct cpu_control {
 	__u64 hits;
 	/* A probe's program is under way. */
 	__u64 is_busy;
-	__u64 pad0[2];
+	/* See any_number. */
+	__u64 any_number;
+	__u64 pad0[1];
 	/*
 	 * Up to where it was read. With what follows written by user space alone, on a cache line of
 	 * its own.

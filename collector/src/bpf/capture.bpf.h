@@ -144,6 +144,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 		copy_at = next_line(at);
 	}
 	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source, keeps_chunk);
+	end = any_number(context->control, end);
 	asked = end ? end - sp : limit;
 	if (asked > limit)
 		asked = limit;
@@ -212,6 +213,7 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 			head->n_hole_words = append_holes(context, at + used, chunk_bytes);
 			used += head->n_hole_words * 8;
 		}
+		used = any_number(context->control, used);
 		if (head->stack_end_source == STACK_END_ALT_STACK && !(head->flags & (SAMPLE_ABI32 | SAMPLE_WITHHELD)))
 			used += append_interrupted(context, head, at + used, task, mm, asked, bytes);
 	}

@@ -71,6 +71,7 @@ static __always_inline __u64 append_interrupted(struct loop_context *context, st
 	__builtin_memset(interrupted, 0, sizeof(*interrupted));
 	at += sizeof(*interrupted);
 	end = find_stack_end(context->control, task, mm, sp, &interrupted->stack_end_source, true);
+	end = any_number(context->control, end);
 	wanted = max_chunk_bytes - asked;
 	if (end && end - sp < wanted)
 		wanted = end - sp;

@@ -21,6 +21,16 @@ struct loop_context {
 	bool has_ring;
 };
 
+/*
+ * verifier: a number that went through a map is any number (seen on 6.18). Where paths meet that differ in it alone, what
+ * follows is followed once.
+ */
+static __always_inline __u64 any_number(struct cpu_control *control, __u64 number)
+{
+	*(volatile __u64 *)&control->any_number = number;
+	return *(volatile __u64 *)&control->any_number;
+}
+
 /* Two words of the program, from a copy of its stack in the segment if they are in it; 0 when they could be read. */
 static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address, __u64 copy_start,
 				       __u64 copy_bytes, __u64 copy_at)

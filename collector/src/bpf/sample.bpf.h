@@ -38,7 +38,7 @@ static __always_inline bool write_record(void *ctx, struct loop_context *context
 	if (!mm || has_no_user_side(task))
 		head->flags &= ~SAMPLE_ENTERING_KERNEL;
 	else if (!(flags & SAMPLE_ENTERING_KERNEL))
-		bytes += append_user(context, head, pos, task, mm);
+		bytes += any_number(control, append_user(context, head, pos, task, mm));
 	if ((flags & SAMPLE_IN_KERNEL) && (collect & COLLECT_KERNEL))
 		bytes += append_kernel(ctx, context, head, pos + bytes);
 	bytes += append_gaps(context, head, pos + bytes);
