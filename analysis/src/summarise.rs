@@ -262,6 +262,7 @@ impl Cost {
             stop_cpu_s: seconds(own.after_stop_ns),
             parser_cpu_s: seconds(own.parser_ns),
             max_rss_bytes: own.max_rss_bytes,
+            map_bytes: own.map_bytes,
             bpf_ns_per_tick: per_tick.map(|(ns, runs)| ns as f64 / runs as f64),
             overhead: Overhead::new(own, ticks, setting),
         }

@@ -230,6 +230,8 @@ pub struct Cost {
     pub parser_cpu_s: f64,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: u64,
+    /// Memory of the maps of the BPF programs, bytes; `None` when the kernel would not say.
+    pub map_bytes: Option<u64>,
     /// Mean nanoseconds in our BPF program for each tick; `None` when the kernel would not say.
     pub bpf_ns_per_tick: Option<f64>,
     /// Where all of it went, as shares of the machine and of the target.

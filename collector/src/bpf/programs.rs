@@ -7,11 +7,11 @@ use crate::request::MAX_EXCLUDED;
 use crate::rules::{MAX_FILES, N_RULES, N_SETS};
 use crate::sys::{ObjectStorage, ProgramStatistics, SharedMap, program_statistics};
 use fpprof_recording::model::CaptureMode;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut};
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Whom to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +201,19 @@ impl<'a> Programs<'a> {
     /// The map that wakes the reader.
     pub(crate) fn doorbell(&self) -> &dyn MapCore {
         &self.skeleton.maps.doorbell
+    }
+
+    /// Memory of all maps, bytes; `None` if the kernel does not say.
+    ///
+    /// # Sources
+    /// `bpf_map_show_fdinfo` in `kernel/bpf/syscall.c`.
+    pub(crate) fn map_bytes(&self) -> Option<u64> {
+        let bytes = |map: libbpf_rs::Map<'_>| -> Option<u64> {
+            let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
+            let info = std::fs::read_to_string(path).ok()?;
+            info.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
+        };
+        self.skeleton.object().maps().map(bytes).sum()
     }
 
     /// What the kernel says of the programs.

@@ -203,6 +203,7 @@ impl<W: Write> Session<'_, W> {
             before_start_ns: self.cpu_ns_at_start.saturating_sub(before.usage.cpu_ns()),
             after_stop_ns: now.cpu_ns().saturating_sub(at_stop.cpu_ns()),
             max_rss_bytes: now.max_rss_bytes,
+            map_bytes: self.programs.map_bytes(),
             bpf_run_ns: statistics.map(|found| found.sampler.run_ns + found.followers_ns),
             bpf_runs: statistics.map(|found| found.sampler.runs),
             wait_run_ns: waits.map(|waits| waits.run_ns),

@@ -3,6 +3,7 @@
 use crate::escape::shown;
 use crate::figures::{chunk_size, count, number, percent, share};
 use crate::finding::text;
+use crate::kernel_walks;
 use crate::verdict::{Case, Named, PERCENTS, smallest};
 use fpprof_analysis::accuracy::{Agreement, Relation};
 use fpprof_analysis::experiment::StackEnds;
@@ -57,6 +58,9 @@ pub(super) fn strategies(case: &Case<'_>) -> Markup {
                     }
                 }
             }
+        }
+        @if let Some(walks) = &case.analysis.summary.kernel_walks {
+            p.lead { (text(&format!("Walks in the kernel: {}.", kernel_walks::words(walks).join("; ")))) }
         }
         (key())
     }

@@ -190,6 +190,9 @@ fn own_cost(closing: &Closing<'_>) -> Paragraph {
             format!("· {} to start, {} after the last sample", seconds(cost.start_cpu_s), seconds(cost.stop_cpu_s)),
         )
         .part(Tone::Plain, format!("· max RSS {}", byte_count(cost.max_rss_bytes)));
+    if let Some(bytes) = cost.map_bytes {
+        line.part(Tone::Plain, format!("· BPF maps {}", byte_count(bytes)));
+    }
     match cost.bpf_ns_per_tick {
         Some(ns) => line.part(Tone::Plain, format!("· BPF {} per tick", nanoseconds(ns))),
         None if closing.is_ebpf => line.part(Tone::Dim, "· BPF time unknown (record with --stats)"),

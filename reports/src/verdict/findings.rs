@@ -233,9 +233,10 @@ fn cost(case: &Case<'_>) -> Finding {
         bytes(volume.ring_bytes_per_sample)
     ));
     let Some(cost) = &summary.cost else { return finding.words("; its CPU cost is unknown.") };
+    let maps = cost.map_bytes.map_or_else(String::new, |bytes| format!(" and {} of BPF maps", byte_count(bytes)));
     let bpf = cost.bpf_ns_per_tick.map_or_else(String::new, |ns| format!(", {} of BPF per tick", nanoseconds(ns)));
     finding.words(format!(
-        ", {} % of one CPU for the collector{bpf}, and at most {} of memory.",
+        ", {} % of one CPU for the collector{bpf}, and at most {} of memory{maps}.",
         number(cost.collector_cpu_percent),
         byte_count(cost.max_rss_bytes)
     ))

@@ -237,6 +237,7 @@ pub(crate) fn summary() -> Summary {
             stop_cpu_s: 0.05,
             parser_cpu_s: 0.02,
             max_rss_bytes: 44_900_000,
+            map_bytes: Some(71_400_000),
             bpf_ns_per_tick: Some(1_623.0),
             overhead: overhead(),
         }),

@@ -184,6 +184,10 @@ pub struct OwnCost {
     pub after_stop_ns: u64,
     /// Largest resident set of the collector process, bytes.
     pub max_rss_bytes: u64,
+    /// Memory of the maps of our BPF programs at the end, the rings among them, bytes; `None` when the kernel does not say,
+    /// and in older recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_bytes: Option<u64>,
     /// Time inside our BPF programs, nanoseconds; `None` when it was not measured.
     pub bpf_run_ns: Option<u64>,
     /// Runs of the sampling program; `None` likewise.
