@@ -1,26 +1,35 @@
 //! One line on the terminal while a recording runs.
 
 use crate::output::say;
-use fpprof_collector::{Progress, Update};
-use std::io::{self, Write};
+use crate::values::mode_name;
+use fpprof_collector::{ModeChoice, Progress, Update};
+use std::io::{self, IsTerminal as _, Write};
+
+/// What of stacks is recorded, in words.
+pub(crate) fn mode_choice(ModeChoice { mode, why }: &ModeChoice) -> String {
+    format!("--call-graph {}: {why}", mode_name(*mode))
+}
 
 /// The line.
 #[derive(Debug)]
 pub(crate) struct Line {
     is_shown: bool,
+    is_quiet: bool,
     is_dirty: bool,
 }
 
 impl Line {
     /// A line that is only drawn where somebody sees it.
-    pub(crate) fn new(is_shown: bool) -> Self {
-        Self { is_shown, is_dirty: false }
+    pub(crate) fn new(is_quiet: bool) -> Self {
+        Self { is_shown: !is_quiet && io::stderr().is_terminal(), is_quiet, is_dirty: false }
     }
 
     /// Shows what is heard of a recording.
     pub(crate) fn hear(&mut self, update: Update<'_>) {
         match update {
             Update::Fallback(fallback) => say(&format!("fpprof: {fallback}")),
+            Update::Mode(choice) if !self.is_quiet => say(&format!("fpprof: {}", mode_choice(choice))),
+            Update::Mode(_) => {}
             Update::Progress(now) => self.show(now),
         }
     }

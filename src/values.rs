@@ -11,7 +11,7 @@ const MIN_STACK_BYTES: u64 = 64;
 /// Smallest size at which a recording goes on in another file: what each begins with has to fit.
 const MIN_FILE_BYTES: u64 = 1 << 20;
 
-/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it, or `cfi[,BYTES][,verify=N]`.
+/// `fp`, `dwarf[,BYTES]` or `both[,BYTES]`, as perf writes it, or `cfi[,BYTES][,verify=N][,fp]`.
 ///
 /// # Errors
 /// What is wrong, and what can be typed instead.
@@ -28,14 +28,18 @@ pub(crate) fn call_graph(text: &str) -> Result<CaptureMode, String> {
         "both" => Ok(CaptureMode::Both { stack_bytes: stack_bytes()? }),
         "cfi" => cfi(bytes),
         "lbr" => Err("`lbr` is not supported; try `both`".to_owned()),
-        _ => Err("expected fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N]".to_owned()),
+        _ => Err("expected fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N][,fp]".to_owned()),
     }
 }
 
 /// What follows `cfi`.
 fn cfi(options: Option<&str>) -> Result<CaptureMode, String> {
-    let (mut bytes, mut verify_each) = (DEFAULT_STACK_BYTES, DEFAULT_VERIFY);
+    let (mut bytes, mut verify_each, mut frame_pointers) = (DEFAULT_STACK_BYTES, DEFAULT_VERIFY, false);
     for option in options.into_iter().flat_map(|options| options.split([',', ':'])) {
+        if option == "fp" {
+            frame_pointers = true;
+            continue;
+        }
         match option.strip_prefix("verify=") {
             Some(n) => {
                 verify_each =
@@ -44,14 +48,15 @@ fn cfi(options: Option<&str>) -> Result<CaptureMode, String> {
             None => bytes = stack_bytes(option)?,
         }
     }
-    Ok(CaptureMode::Cfi { stack_bytes: bytes, verify: verify_each })
+    Ok(CaptureMode::Cfi { stack_bytes: bytes, verify: verify_each, frame_pointers })
 }
 
-/// How stacks are taken, and whether the size was typed.
+/// How stacks are taken, whether the size was typed, and whether it was left to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallGraph {
     mode: CaptureMode,
     has_size: bool,
+    is_auto: bool,
 }
 
 impl CallGraph {
@@ -67,14 +72,30 @@ impl CallGraph {
             typed => typed,
         }
     }
+
+    /// How stacks are taken where [`Self::up_to`] is not possible, if that was left to us.
+    pub(crate) fn else_mode(self) -> Option<CaptureMode> {
+        match self.mode {
+            CaptureMode::Cfi { stack_bytes, .. } if self.is_auto => Some(CaptureMode::Both { stack_bytes }),
+            _ => None,
+        }
+    }
 }
 
-/// As [`call_graph`], remembering whether a size was typed.
+/// As [`call_graph`], remembering whether a size was typed; or `auto`, which takes the options of `cfi`.
 ///
 /// # Errors
 /// As [`call_graph`].
 pub(crate) fn sized_call_graph(text: &str) -> Result<CallGraph, String> {
-    Ok(CallGraph { mode: call_graph(text)?, has_size: text.contains([',', ':']) })
+    let auto = text.strip_prefix("auto").filter(|options| options.is_empty() || options.starts_with([',', ':']));
+    let mode = match auto {
+        Some(options) => call_graph(&format!("cfi{options}")),
+        None => call_graph(text).map_err(|error| match error.strip_prefix("expected fp") {
+            Some(others) => format!("expected auto, fp{others}"),
+            None => error,
+        }),
+    };
+    Ok(CallGraph { mode: mode?, has_size: text.contains([',', ':']), is_auto: auto.is_some() })
 }
 
 /// Bytes of stack to copy at most.
@@ -187,7 +208,9 @@ pub(crate) fn mode_name(mode: CaptureMode) -> String {
         CaptureMode::Fp => "fp".to_owned(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
         CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
-        CaptureMode::Cfi { stack_bytes, verify } => format!("cfi,{stack_bytes},verify={verify}"),
+        CaptureMode::Cfi { stack_bytes, verify, frame_pointers } => {
+            format!("cfi,{stack_bytes},verify={verify}{}", if frame_pointers { ",fp" } else { "" })
+        }
     }
 }
 
@@ -202,10 +225,13 @@ mod tests {
         assert_eq!(call_graph("dwarf"), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));
         assert_eq!(call_graph("dwarf,8192"), Ok(CaptureMode::Dwarf { stack_bytes: 8192 }));
         assert_eq!(call_graph("both:16K"), Ok(CaptureMode::Both { stack_bytes: 16_384 }));
-        let cfi = |stack_bytes, verify| Ok(CaptureMode::Cfi { stack_bytes, verify });
+        let cfi = |stack_bytes, verify| Ok(CaptureMode::Cfi { stack_bytes, verify, frame_pointers: false });
         assert_eq!(call_graph("cfi"), cfi(65_536, 100));
         assert_eq!(call_graph("cfi,1M,verify=7"), cfi(1 << 20, 7));
         assert_eq!(call_graph("cfi:verify=0"), cfi(65_536, 0));
+        let with_chain = CaptureMode::Cfi { stack_bytes: 8192, verify: 1, frame_pointers: true };
+        assert_eq!(call_graph("cfi,fp,8K,verify=1"), Ok(with_chain));
+        assert_eq!(mode_name(with_chain), "cfi,8192,verify=1,fp");
         assert!(["cfi,verify=", "cfi,verify=-1", "cfi,x", "cfi,"].iter().all(|text| call_graph(text).is_err()));
         assert_eq!(call_graph("dwarf,4095"), Ok(CaptureMode::Dwarf { stack_bytes: 4096 }));
     }
@@ -213,6 +239,11 @@ mod tests {
     /// Check that a size that was typed stays, and one that was not gives way to what is possible.
     #[test]
     fn only_typed_sizes_stand() {
+        let auto = sized_call_graph("auto,8K,fp").expect("options of cfi");
+        assert_eq!(auto.mode, CaptureMode::Cfi { stack_bytes: 8192, verify: 100, frame_pointers: true });
+        assert_eq!(auto.else_mode(), Some(CaptureMode::Both { stack_bytes: 8192 }));
+        assert_eq!(sized_call_graph("cfi").map(CallGraph::else_mode), Ok(None));
+        assert!(sized_call_graph("autofp").is_err_and(|error| error.starts_with("expected auto, fp, ")));
         let up_to = |text, largest| sized_call_graph(text).map(|graph| graph.up_to(largest));
         assert_eq!(up_to("both", 65_528), Ok(CaptureMode::Both { stack_bytes: 65_528 }));
         assert_eq!(up_to("dwarf", u32::MAX), Ok(CaptureMode::Dwarf { stack_bytes: 65_536 }));

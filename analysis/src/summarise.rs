@@ -219,7 +219,9 @@ fn mode(mode: CaptureMode) -> String {
         CaptureMode::Fp => "fp".to_string(),
         CaptureMode::Dwarf { stack_bytes } => format!("dwarf,{stack_bytes}"),
         CaptureMode::Both { stack_bytes } => format!("both,{stack_bytes}"),
-        CaptureMode::Cfi { stack_bytes, .. } => format!("cfi,{stack_bytes}"),
+        CaptureMode::Cfi { stack_bytes, frame_pointers, .. } => {
+            format!("cfi,{stack_bytes}{}", if frame_pointers { ",fp" } else { "" })
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Which collector records.
 
 use crate::error::Error;
+use crate::host::kernel_release;
 use crate::perf_event;
-use crate::request::{CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, Outcome, Request, Update};
+use crate::plan::missing_for_walk;
+use crate::request::{CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, ModeChoice, Outcome, Request, Update};
 use crate::session;
 use crate::sys::{ObjectStorage, StopFlag};
 use fpprof_recording::model::CaptureMode;
@@ -10,9 +12,10 @@ use std::io::Write;
 
 /// Records what `request` asks for into `sink` until the target ends, the time is over, or `stop` is set.
 ///
-/// Give it the file itself: whole blocks are written. `update` is called some times a second, and once at the start if the
-/// choice of the collector is ours ([`CollectorKind::Auto`]) and eBPF is refused; tell the user then. Nothing of a command
-/// runs before everything that can be known to fail has been tried.
+/// Give it the file itself: whole blocks are written. `update` is called some times a second, and at the start of what was
+/// ours to choose: the collector ([`CollectorKind::Auto`]) if eBPF is refused, and what is recorded of the user stack
+/// ([`Request::else_mode`]); tell the user then. Nothing of a command runs before everything that can be known to fail has
+/// been tried.
 ///
 /// A sink that fails does not end the recording: it is tried again with each block, and what it did not take is counted
 /// as dropped.
@@ -25,35 +28,67 @@ pub fn record<W: Write>(
     stop: &StopFlag,
     update: &mut dyn FnMut(Update<'_>),
 ) -> Result<Outcome, Error> {
+    let choice = choose_mode(request);
+    let mode = choice.as_ref().map_or(request.mode, |choice| choice.mode);
+    let request = &Request { mode, ..request.clone() };
     if request.collector == CollectorKind::PerfEvent {
+        choice.iter().for_each(|choice| update(Update::Mode(choice)));
         return perf_event::record(request, sink, stop, update);
     }
     let mut storage = ObjectStorage::uninit();
     match session::load(request, &mut storage) {
-        Ok(loaded) => loaded.record(sink, stop, update),
+        Ok(loaded) => {
+            choice.iter().for_each(|choice| update(Update::Mode(choice)));
+            loaded.record(sink, stop, update)
+        }
         Err(reason) if request.collector == CollectorKind::Auto && reason.is_about_ebpf() => {
             let (request, clamped_from) = without_ebpf(request);
             if let Some(action) = perf_event::refused_target(&request) {
                 return Err(Error::NeedsEbpf { action, reason: Box::new(reason) });
             }
             update(Update::Fallback(&Fallback { reason, clamped_from }));
+            choose_mode(&request).iter().for_each(|choice| update(Update::Mode(choice)));
             perf_event::record(&request, sink, stop, update)
         }
         Err(error) => Err(error),
     }
 }
 
+/// What is recorded of the user stack, where that is ours to choose, and why.
+fn choose_mode(request: &Request) -> Option<ModeChoice> {
+    let else_mode = request.else_mode?;
+    let why_not = if request.collector == CollectorKind::PerfEvent {
+        Some("perf events cannot walk stacks in the kernel".to_owned())
+    } else {
+        missing_for_walk(request.mode)
+            .map(|needed| format!("walking stacks in the kernel needs {needed} (this is {})", kernel_release()))
+    };
+    Some(match why_not {
+        None => {
+            ModeChoice { mode: request.mode, why: "this kernel can walk stacks by call frame information".to_owned() }
+        }
+        Some(why) if request.collector == CollectorKind::PerfEvent => ModeChoice { mode: clamped(else_mode).0, why },
+        Some(why) => ModeChoice { mode: else_mode, why },
+    })
+}
+
 /// The request as the other collector can do it, and the bytes of stack that were asked for if they were too many.
 fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
+    // Which has no smaller form.
+    let is_walk = matches!(request.mode, CaptureMode::Cfi { .. });
+    let (mode, clamped_from) = clamped(request.else_mode.filter(|_| is_walk).unwrap_or(request.mode));
+    (Request { mode, collector: CollectorKind::PerfEvent, ..request.clone() }, clamped_from)
+}
+
+/// A mode with no more bytes of stack than perf events copy, and the bytes that it had if those were more.
+fn clamped(mode: CaptureMode) -> (CaptureMode, Option<u32>) {
     let clamp = |stack_bytes: u32| stack_bytes.min(MAX_PERF_EVENT_STACK_BYTES);
-    let (mode, asked) = match request.mode {
-        // Which has no smaller form.
-        CaptureMode::Fp | CaptureMode::Cfi { .. } => (request.mode, 0),
+    let (mode, asked) = match mode {
+        CaptureMode::Fp | CaptureMode::Cfi { .. } => (mode, 0),
         CaptureMode::Dwarf { stack_bytes } => (CaptureMode::Dwarf { stack_bytes: clamp(stack_bytes) }, stack_bytes),
         CaptureMode::Both { stack_bytes } => (CaptureMode::Both { stack_bytes: clamp(stack_bytes) }, stack_bytes),
     };
-    let clamped_from = (asked > MAX_PERF_EVENT_STACK_BYTES).then_some(asked);
-    (Request { mode, collector: CollectorKind::PerfEvent, ..request.clone() }, clamped_from)
+    (mode, (asked > MAX_PERF_EVENT_STACK_BYTES).then_some(asked))
 }
 
 #[cfg(test)]
@@ -72,5 +107,18 @@ mod tests {
         assert_eq!(clamped(dwarf(65_536)), (dwarf(65_528), Some(65_536)));
         assert_eq!(clamped(dwarf(65_528)), (dwarf(65_528), None));
         assert_eq!(clamped(CaptureMode::Fp), (CaptureMode::Fp, None));
+    }
+
+    /// Check that what is recorded of the stack is chosen only where there is a choice, and that perf events walk nothing.
+    #[test]
+    fn walks_are_replaced_where_they_are_impossible() {
+        let walk = CaptureMode::Cfi { stack_bytes: 65_536, verify: 100, frame_pointers: false };
+        let asked = Request { mode: walk, collector: CollectorKind::PerfEvent, ..Request::new(Target::System) };
+        assert_eq!(choose_mode(&asked), None);
+        assert_eq!(without_ebpf(&asked).0.mode, walk);
+        let either = Request { else_mode: Some(CaptureMode::Both { stack_bytes: 65_536 }), ..asked };
+        let both = CaptureMode::Both { stack_bytes: 65_528 };
+        assert_eq!(choose_mode(&either).map(|choice| choice.mode), Some(both));
+        assert_eq!((without_ebpf(&either).0.mode, without_ebpf(&either).1), (both, Some(65_536)));
     }
 }

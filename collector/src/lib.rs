@@ -62,7 +62,8 @@ pub use plan::sampling_event;
 pub use privileges::user_of_file_capabilities;
 pub use proc::{MapsEntry, parse_maps};
 pub use request::{
-    CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, Outcome, Progress, Request, Target, TargetStatus, Update,
+    CollectorKind, Fallback, MAX_PERF_EVENT_STACK_BYTES, ModeChoice, Outcome, Progress, Request, Target, TargetStatus,
+    Update,
 };
 pub use sys::StopFlag;
 

@@ -181,15 +181,21 @@ pub(crate) fn check_rate(sampling: Sampling) -> Result<(), Error> {
     }
 }
 
-/// Whether the kernel and the processor are such that stacks can be walked by call frame information, if that is asked for:
-/// rules are those of x86-64, and the tree in which code is looked up came with Linux 6.1.
 fn check_walk(mode: CaptureMode) -> Result<(), Error> {
-    let needed = match mode {
-        CaptureMode::Cfi { .. } if cfg!(not(target_arch = "x86_64")) => "an x86-64 processor",
-        CaptureMode::Cfi { .. } if !has_kernel_struct("maple_tree") => "Linux 6.1 or later",
-        _ => return Ok(()),
-    };
-    Err(Error::NoCfiWalk { needed, kernel: kernel_release() })
+    match missing_for_walk(mode) {
+        Some(needed) => Err(Error::NoCfiWalk { needed, kernel: kernel_release() }),
+        None => Ok(()),
+    }
+}
+
+/// What of the kernel or the processor is missing for walks by call frame information, if those are asked for: rules are
+/// those of x86-64, and the tree in which code is looked up came with Linux 6.1.
+pub(crate) fn missing_for_walk(mode: CaptureMode) -> Option<&'static str> {
+    match mode {
+        CaptureMode::Cfi { .. } if cfg!(not(target_arch = "x86_64")) => Some("an x86-64 processor"),
+        CaptureMode::Cfi { .. } if !has_kernel_struct("maple_tree") => Some("Linux 6.1 or later"),
+        _ => None,
+    }
 }
 
 /// How this kernel lets waits be sampled: `sched_exit` came with Linux 6.15.

@@ -34,6 +34,8 @@ pub struct Request {
     pub off_cpu: Option<Duration>,
     /// What of the user stack. Chunks of 1 byte to 16 MiB.
     pub mode: CaptureMode,
+    /// The same where `mode` is not possible here, see [`Update::Mode`]. `None`: nothing is recorded there.
+    pub else_mode: Option<CaptureMode>,
     /// Whether to record kernel stacks.
     pub kernel_stacks: bool,
     /// When to end; `None` for the end of the target or a signal.
@@ -82,6 +84,7 @@ impl Request {
             sampling: Sampling::FrequencyHz(999),
             off_cpu: None,
             mode: CaptureMode::Fp,
+            else_mode: None,
             kernel_stacks: true,
             duration: None,
             max_bytes: None,
@@ -158,6 +161,8 @@ pub enum Target {
 pub enum Update<'a> {
     /// Before it starts: samples come from perf events, since eBPF was refused.
     Fallback(&'a Fallback),
+    /// Before it starts, where there was a choice ([`Request::else_mode`]): what is recorded of the user stack.
+    Mode(&'a ModeChoice),
     /// Some times a second.
     Progress(&'a Progress),
 }
@@ -179,6 +184,15 @@ impl std::fmt::Display for Fallback {
         }
         write!(f, ": {}", self.reason)
     }
+}
+
+/// What is recorded of the user stack where there was a choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModeChoice {
+    /// What.
+    pub mode: CaptureMode,
+    /// Why.
+    pub why: String,
 }
 
 /// How a recording is doing.

@@ -11,7 +11,6 @@ use anyhow::Context as _;
 pub(crate) use args::Args;
 use file::{closed, record_file, refused};
 use fpprof_collector::StopFlag;
-use std::io::IsTerminal as _;
 use std::path::Path;
 
 /// Runs the subcommand; gives the exit status.
@@ -28,7 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         return Ok(DONE);
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;
-    let mut line = crate::progress::Line::new(!args.quiet && std::io::stderr().is_terminal());
+    let mut line = crate::progress::Line::new(args.quiet);
     if let Some(switch) = args.switch_output {
         return rotation::run(args, request, switch, stop, &mut line);
     }

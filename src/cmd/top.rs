@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Updates every second: self and total shares of the last seconds, complete, truncated and broken stacks, lost samples,
 /// and the cost of sampling. Writes no file unless -o is given.
 ///
-/// Keys: q quit · f, d unwind by frame pointers or by DWARF · p split by process · t sort by total · / filter (Enter
+/// Keys: q quit · f, d stacks by frame pointers or by call frame information (DWARF) · p split by process · t sort by total · / filter (Enter
 /// applies it, Esc removes it) · arrows, Page Up, Page Down, Home scroll.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -34,8 +34,8 @@ pub(crate) struct Args {
     /// Sample running processes and the children they start
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// How to take stacks: fp, dwarf[,BYTES] or both[,BYTES]
-    #[arg(long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph)]
+    /// How to take stacks, as in `record`
+    #[arg(long, value_name = "MODE", default_value = "auto,fp", value_parser = values::sized_call_graph)]
     call_graph: values::CallGraph,
     /// Do not record kernel stacks
     #[arg(long)]
@@ -67,6 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let request = Request {
         sampling: Sampling::FrequencyHz(args.freq),
         mode: args.call_graph.up_to(u32::MAX),
+        else_mode: args.call_graph.else_mode(),
         kernel_stacks: !args.no_kernel_stacks,
         only_user: fpprof_collector::user_of_file_capabilities(),
         ..Request::new(target)
@@ -74,10 +75,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let stop = StopFlag::on_signals().context("watching for signals")?;
     let window_seconds = usize::from(args.window);
     let config = ViewConfig { request, target: words, window_seconds, output: args.output.as_deref() };
-    let (recorded, fallback) = top::run(&config, stop)?;
-    if let Some(fallback) = fallback {
-        say(&format!("fpprof: {fallback}"));
-    }
+    let (recorded, choices) = top::run(&config, stop)?;
+    choices.iter().for_each(|choice| say(&format!("fpprof: {choice}")));
     match recorded {
         Ok(outcome) => {
             if let Some(file) = &args.output {

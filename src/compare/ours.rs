@@ -53,7 +53,7 @@ pub(crate) fn fill(
     run.max_rss_bytes = Measured::Value(watched.max_rss_bytes);
     let strategies = strategies(mode).iter().map(|strategy| stacks(config, &analysis, strategy, name, run.repeat));
     run.stacks = Measured::Value(strategies.collect::<anyhow::Result<_>>()?);
-    let is_pair = |pair: &&Agreement| (pair.reference.as_str(), pair.other.as_str()) == ("dwarf", "fp");
+    let is_pair = |pair: &&Agreement| ["dwarf", "cfi"].contains(&pair.reference.as_str()) && pair.other == "fp";
     let right = summary.agreements.iter().find(is_pair).map(|pair| {
         let worse = pair.relations.iter().filter(|(relation, _)| relation.is_worse()).map(|(_, &n)| n).sum();
         Right { compared: pair.samples, right: pair.samples.saturating_sub(worse) }
@@ -68,7 +68,8 @@ fn strategies(mode: CaptureMode) -> &'static [&'static str] {
         CaptureMode::Fp => &["fp"],
         CaptureMode::Dwarf { .. } => &["dwarf"],
         CaptureMode::Both { .. } => &["dwarf", "fp"],
-        CaptureMode::Cfi { .. } => &["cfi"],
+        CaptureMode::Cfi { frame_pointers: false, .. } => &["cfi"],
+        CaptureMode::Cfi { frame_pointers: true, .. } => &["cfi", "fp"],
     }
 }
 

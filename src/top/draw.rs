@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 const KEYS: &str =
-    "q quit  f/d fp or dwarf stacks  p split by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
+    "q quit  f/d fp or CFI stacks  p split by process  t sort by total  / filter  Esc no filter  ↑↓ scroll";
 
 /// Draws everything. Names come from the profiled programs: control characters of theirs are written out.
 pub(crate) fn draw(view: &mut View, frame: &mut Frame<'_>) {

@@ -7,6 +7,7 @@ use super::screen::Screen;
 use super::stream;
 use super::view::{Cost, View, Wanted};
 use crate::output::RecordingFile;
+use crate::progress::mode_choice;
 use crate::worker::{self, cpu_time, is_privileged};
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
@@ -34,20 +35,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the view until `q`, a signal, or the end of the target. The terminal is given back before this returns; so what
-/// must be said of a fallback to perf events comes with it.
+/// must be said of choices that were ours comes with it.
 ///
 /// # Errors
 /// The outer one if there is no terminal to draw on; the inner one if nothing can be recorded.
 pub(crate) fn run(
     config: &ViewConfig<'_>,
     stop: &'static StopFlag,
-) -> anyhow::Result<(Result<Outcome, Error>, Option<String>)> {
+) -> anyhow::Result<(Result<Outcome, Error>, Vec<String>)> {
     let file = config.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
     let (mut sink, feed) = stream::pair(file);
     let (tell, updates) = channel();
     let progress = Mutex::new(Progress::default());
-    let fallback = Mutex::new(None);
+    let choices = Mutex::new(Vec::new());
     let (mut worker, remote) = is_privileged().then(remote::start).transpose()?.unzip();
     let worker_pid = worker.as_ref().map(Child::id);
     let request = Request {
@@ -67,8 +68,13 @@ pub(crate) fn run(
             let mut hear = |update: Update<'_>| match update {
                 Update::Progress(now) => *progress.lock().unwrap_or_else(PoisonError::into_inner) = *now,
                 Update::Fallback(said) => {
-                    *fallback.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.to_string());
+                    choices.lock().unwrap_or_else(PoisonError::into_inner).push(said.to_string());
                 }
+                // The view shows it, but not why it is the second choice.
+                Update::Mode(choice) if choice.mode != request.mode => {
+                    choices.lock().unwrap_or_else(PoisonError::into_inner).push(mode_choice(choice));
+                }
+                Update::Mode(_) => {}
             };
             let outcome = fpprof_collector::record(&request, &mut sink, stop, &mut hear);
             feed.end();
@@ -92,7 +98,7 @@ pub(crate) fn run(
         undo.undo();
     }
     shown?;
-    Ok((recorded, fallback.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    Ok((recorded, choices.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 fn show(

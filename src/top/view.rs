@@ -71,8 +71,8 @@ impl View {
             ViewUpdate::Counted { by_strategy, left_out, how } => {
                 self.strategies = by_strategy.keys().cloned().collect();
                 if !self.strategies.contains(&self.strategy) {
-                    let best = self.strategies.iter().find(|name| *name == "dwarf").or(self.strategies.first());
-                    self.strategy = best.cloned().unwrap_or_default();
+                    self.strategy = self.strategies.first().cloned().unwrap_or_default();
+                    self.choose_by_cfi();
                 }
                 self.window.push(by_strategy);
                 self.left_out = self.left_out.saturating_add(left_out);
@@ -94,7 +94,7 @@ impl View {
         match key.code {
             KeyCode::Char('q') => return Wanted::Quit,
             KeyCode::Char('f') => self.choose("fp"),
-            KeyCode::Char('d') => self.choose("dwarf"),
+            KeyCode::Char('d') => self.choose_by_cfi(),
             KeyCode::Char('p') => self.by_process = !self.by_process,
             KeyCode::Char('t') => self.sorts_by_total = !self.sorts_by_total,
             KeyCode::Char('/') => self.is_typing = true,
@@ -107,6 +107,11 @@ impl View {
             _ => {}
         }
         Wanted::Nothing
+    }
+
+    /// By call frame information, in user space or in the kernel: there is one of them.
+    fn choose_by_cfi(&mut self) {
+        ["dwarf", "cfi"].into_iter().for_each(|strategy| self.choose(strategy));
     }
 
     fn choose(&mut self, strategy: &str) {

@@ -139,7 +139,7 @@ fn shows_the_hot_function_and_obeys_keys() {
     };
     let own = |screen: &str| row(screen, "burn")?.split_whitespace().next()?.parse::<f64>().ok();
     let screen = terminal.wait("the hot function", |screen| own(screen).is_some_and(|own| own >= 80.0));
-    for words in ["dwarf: complete", "fp: complete", "0 lost", "own cost", "q quit", marker] {
+    for words in ["cfi: complete", "fp: complete", "0 lost", "own cost", "q quit", marker] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
     let pid = fpprof_pid(marker).expect("it runs");
@@ -187,10 +187,10 @@ fn files_are_parsed_without_privileges() {
     let marker = file.to_str().expect("a path");
     let terminal = Terminal::new();
     terminal.type_line(&format!("{} top -F 999 -a -o {marker}", env!("CARGO_BIN_EXE_fpprof")));
-    terminal.wait("functions", |screen| screen.contains("dwarf: complete"));
+    terminal.wait("functions", |screen| screen.contains("cfi: complete"));
     let pid = u32::try_from(fpprof_pid(marker).expect("it runs")).expect("a process number");
     let workers = children(pid);
-    assert_eq!(workers.len(), 3, "one analyses, two parse for the recorder");
+    assert_eq!(workers.len(), 4, "one analyses, three parse for the recorder");
     for worker in &workers {
         assert_confined(&status(*worker));
         let killed = Command::new("kill").args(["-KILL", &worker.to_string()]).status().expect("kill");

@@ -41,9 +41,9 @@ pub enum StrategyError {
     NeedsChunks(Strategy),
     /// Only the samples at which the kernel's walk failed have copied stacks.
     #[error(
-        "strategy {0} is not possible: mode cfi keeps copied stacks only where the kernel's walk failed; record with --call-graph both"
+        "strategy {0} is not possible: mode cfi keeps copied stacks only where the kernel's walk failed; record with {1}"
     )]
-    OnlyWalks(Strategy),
+    OnlyWalks(Strategy, &'static str),
     /// The kernel did not walk.
     #[error("strategy cfi needs a recording of mode cfi; record with --call-graph cfi")]
     NeedsWalks,
@@ -86,7 +86,8 @@ impl Strategy {
             CaptureMode::Fp => vec![Self::Fp],
             CaptureMode::Dwarf { .. } => vec![Self::Dwarf],
             CaptureMode::Both { .. } => vec![Self::Fp, Self::Dwarf],
-            CaptureMode::Cfi { .. } => vec![Self::Cfi],
+            CaptureMode::Cfi { frame_pointers: false, .. } => vec![Self::Cfi],
+            CaptureMode::Cfi { frame_pointers: true, .. } => vec![Self::Cfi, Self::Fp],
         }
     }
 
@@ -119,7 +120,11 @@ impl Strategy {
         match (self, recorded_bytes) {
             (Self::Cfi, _) if !matches!(meta.mode, CaptureMode::Cfi { .. }) => Err(StrategyError::NeedsWalks),
             (Self::Cfi, _) => Ok(()),
-            (other, _) if matches!(meta.mode, CaptureMode::Cfi { .. }) => Err(StrategyError::OnlyWalks(other)),
+            (Self::Fp, _) if meta.mode.has_frame_pointers() => Ok(()),
+            (other, _) if matches!(meta.mode, CaptureMode::Cfi { .. }) => {
+                let instead = if other == Self::Fp { "--call-graph cfi,fp or both" } else { "--call-graph both" };
+                Err(StrategyError::OnlyWalks(other, instead))
+            }
             (Self::Fp, _) => Ok(()),
             (_, None) => Err(StrategyError::NeedsChunks(self)),
             (Self::DwarfAt(bytes), Some(recorded_bytes)) if bytes > recorded_bytes => {

@@ -294,7 +294,9 @@ fn unwind<M: Modules + ?Sized>(
 fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool {
     match mode {
         CaptureMode::Fp => sample.in_kernel && sample.user_fp.is_empty(),
-        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } | CaptureMode::Cfi { .. } => sample.user_regs.is_none(),
+        CaptureMode::Dwarf { .. } | CaptureMode::Both { .. } => sample.user_regs.is_none(),
+        // A walk leaves no registers.
+        CaptureMode::Cfi { .. } => sample.user_regs.is_none() && sample.cfi_frames.is_empty(),
     }
 }
 

@@ -89,13 +89,15 @@ static __always_inline bool may_copy(struct task_struct *task, struct mm_struct 
 
 /*
  * Walks by call frame information in a copy of the innermost part of the stack, which is not kept, and returns the bytes of
- * the frames at `at`: 0 for a walk that failed.
+ * the frames at `at`: 0 for a walk that failed. The copy of `*copied_bytes` bytes from sp on is at `*copied_at`.
  */
 static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sample_head *head, __u64 at,
-					 struct task_struct *task, struct mm_struct *mm)
+					 struct task_struct *task, struct mm_struct *mm, __u64 *copied_at,
+					 __u64 *copied_bytes)
 {
+	__u64 room = FRAMES_ROOM * (collect & COLLECT_FRAMES ? 2 : 1) + KERNEL_ROOM;
 	__u64 sp = REGS_SP(head->regs), below = sp & (CACHE_LINE_BYTES - 8);
-	__u64 copy_at = next_line(at + FRAMES_ROOM + KERNEL_ROOM), bytes = FP_SCRATCH_BYTES, copied, end;
+	__u64 copy_at = next_line(at + room), bytes = FP_SCRATCH_BYTES, copied, end;
 	__u8 source;
 
 	end = find_stack_end(context->control, task, mm, sp, &source, false);
@@ -109,6 +111,8 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 	barrier_var(copied);
 	if (bpf_probe_read_user(context->segment + copy_at, copied, (void *)(sp - below)))
 		copied = 0;
+	*copied_at = copy_at + below;
+	*copied_bytes = copied ? bytes : 0;
 	return append_cfi_frames(context, head, at, copy_at, copied, below, task, mm);
 }
 
@@ -137,10 +141,13 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 	if (REGS_ARE_32(head->regs))
 		head->flags |= SAMPLE_ABI32;
 	if (collect & COLLECT_CFI) {
-		walked = walk_by_cfi(context, head, at, task, mm);
-		if (walked && (!cfi_verify || context->control->n_cfi_walks++ % cfi_verify))
-			return walked;
+		walked = walk_by_cfi(context, head, at, task, mm, &chunk_at, &bytes);
 		at += walked;
+		if (walked && (!cfi_verify || context->control->n_cfi_walks++ % cfi_verify)) {
+			if (collect & COLLECT_FRAMES)
+				walked += append_frames(context, head, at, chunk_at, bytes);
+			return walked;
+		}
 		copy_at = next_line(at);
 	}
 	end = find_stack_end(context->control, task, mm, sp, &head->stack_end_source, keeps_chunk);

@@ -79,8 +79,9 @@ impl Layout {
             CaptureMode::Fp => (0, FRAMES_ROOM + FP_SCRATCH),
             CaptureMode::Dwarf { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM),
             CaptureMode::Both { stack_bytes } => (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM),
-            CaptureMode::Cfi { stack_bytes, .. } => {
-                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + FRAMES_ROOM + FP_SCRATCH + MISS_ROOM)
+            CaptureMode::Cfi { stack_bytes, frame_pointers, .. } => {
+                let frames = FRAMES_ROOM * (1 + u64::from(frame_pointers));
+                (u64::from(stack_bytes), HOLES_ROOM + INTERRUPTED_ROOM + frames + FP_SCRATCH + MISS_ROOM)
             }
         };
         if mode != CaptureMode::Fp && !(1..=MAX_CHUNK_BYTES).contains(&chunk) {

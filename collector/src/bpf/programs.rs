@@ -260,11 +260,13 @@ const CGROUP_UNIFIED: u32 = u32::MAX;
 fn configure(rodata: &mut types::rodata, config: &ProgramConfig) {
     crate::arch::configure(rodata);
     let (chunk, frames) = (types::collect_flag::COLLECT_CHUNK.0, types::collect_flag::COLLECT_FRAMES.0);
+    let cfi = types::collect_flag::COLLECT_CFI.0;
     rodata.collect = match config.mode {
         CaptureMode::Fp => frames,
         CaptureMode::Dwarf { .. } => chunk,
         CaptureMode::Both { .. } => chunk | frames,
-        CaptureMode::Cfi { .. } => types::collect_flag::COLLECT_CFI.0,
+        CaptureMode::Cfi { frame_pointers: false, .. } => cfi,
+        CaptureMode::Cfi { frame_pointers: true, .. } => cfi | frames,
     };
     if let CaptureMode::Cfi { verify, .. } = config.mode {
         rodata.cfi_verify = verify.into();

@@ -85,7 +85,7 @@ fn description(request: &Request, plan: &Plan, running: &Running) -> Meta {
 fn options(request: &Request, plan: &Plan) -> Options {
     let max_frames = read_number("/proc/sys/kernel/perf_event_max_stack");
     let layout = SampleLayout {
-        has_chain: plan.event.kernel_stacks || !matches!(request.mode, CaptureMode::Dwarf { .. }),
+        has_chain: plan.event.kernel_stacks || request.mode.has_frame_pointers(),
         regs: user_registers(request.mode),
         has_stack: request.mode != CaptureMode::Fp,
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),

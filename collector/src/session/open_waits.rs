@@ -115,10 +115,12 @@ impl Memory {
     fn user_side(&mut self, wait: &types::open_wait, sample: &mut Sample) {
         let abi = if is_32(&wait.regs) { Abi::Bits32 } else { Abi::Bits64 };
         let regs = user_regs(abi, &wait.regs);
-        let (stack_bytes, has_chain) = match self.mode {
-            CaptureMode::Fp => (0, true),
-            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Cfi { stack_bytes, .. } => (stack_bytes, false),
-            CaptureMode::Both { stack_bytes } => (stack_bytes, true),
+        let has_chain = self.mode.has_frame_pointers();
+        let stack_bytes = match self.mode {
+            CaptureMode::Fp => 0,
+            CaptureMode::Dwarf { stack_bytes }
+            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Cfi { stack_bytes, .. } => stack_bytes,
         };
         sample.withheld = wait.withheld != 0 && stack_bytes > 0;
         let regs = if sample.withheld { regs.pointers() } else { regs };

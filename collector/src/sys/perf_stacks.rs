@@ -48,10 +48,12 @@ impl PerfEvent {
     /// It is disabled.
     pub(crate) fn stacks(spec: &StackEvent, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
         let mut attr = Self::sampling_attr(&spec.event, spec.sampling);
-        let (takes_chain, stack_bytes) = match spec.mode {
-            CaptureMode::Fp => (true, None),
-            CaptureMode::Dwarf { stack_bytes } | CaptureMode::Cfi { stack_bytes, .. } => (false, Some(stack_bytes)),
-            CaptureMode::Both { stack_bytes } => (true, Some(stack_bytes)),
+        let takes_chain = spec.mode.has_frame_pointers();
+        let stack_bytes = match spec.mode {
+            CaptureMode::Fp => None,
+            CaptureMode::Dwarf { stack_bytes }
+            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Cfi { stack_bytes, .. } => Some(stack_bytes),
         };
         attr.sample_type = SAMPLE_TYPE;
         if takes_chain || spec.kernel_stacks {

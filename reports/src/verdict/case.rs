@@ -95,6 +95,7 @@ pub(crate) fn strategy_words(name: &str) -> &str {
         "fp" => "frame pointers",
         "dwarf" => "DWARF",
         "sframe" => "SFrame",
+        "cfi" => "CFI in the kernel",
         other => other,
     }
 }

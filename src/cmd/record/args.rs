@@ -96,12 +96,14 @@ pub(crate) struct Args {
         help_heading = SAMPLING
     )]
     off_cpu: Option<Duration>,
-    /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES] or cfi[,BYTES][,verify=N]; BYTES may end in K or M and exceed 64K
+    /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES], cfi[,BYTES][,verify=N][,fp] or auto; BYTES may end in K or M and
+    /// exceed 64K
     ///
     /// fp takes frame pointers, dwarf copies BYTES of stack to be unwound later, both does both in each sample. cfi walks the stack
     /// in the kernel, by rules from the call frame information of what runs: complete stacks for little more than frame pointers cost.
     /// Where it has no rule yet, or none is possible, it copies the stack as dwarf does. Of one walk in N (default 100) it
-    /// copies the stack as well, and `report` says whether both give the same frames. cfi needs eBPF, x86-64 and Linux 6.1.
+    /// copies the stack as well, and `report` says whether both give the same frames. With fp it takes the frame pointers,
+    /// too. cfi needs eBPF, x86-64 and Linux 6.1. auto is cfi where that is possible, else both; it takes the options of cfi.
     #[arg(
         long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph,
         help_heading = STACKS
@@ -242,6 +244,7 @@ impl Args {
             event: self.event.clone().unwrap_or_default(),
             off_cpu: self.off_cpu,
             mode: if self.frame_pointers { CaptureMode::Fp } else { self.call_graph.up_to(largest) },
+            else_mode: self.call_graph.else_mode(),
             kernel_stacks: !self.no_kernel_stacks,
             duration: self.duration,
             max_bytes: self.max_size,

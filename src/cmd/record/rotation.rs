@@ -37,7 +37,7 @@ pub(super) fn run(
     let ends = args.duration.map(|duration| Instant::now() + duration);
     let mut files = Files { path: &args.output, most: args.switch_max_files, complete: VecDeque::new() };
     let (mut status, mut samples) = (DONE, 0_u64);
-    let (mut has_fallen_back, mut is_waiting) = (false, false);
+    let (mut has_fallen_back, mut has_chosen, mut is_waiting) = (false, false, false);
     let is_over = || stop.signal().is_some() || ends.is_some_and(|ends| ends <= Instant::now());
     loop {
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
@@ -51,6 +51,7 @@ pub(super) fn run(
         let recorded = record_file(&request, &file, stop, &mut |update| match update {
             // It is the same for all files.
             Update::Fallback(_) if std::mem::replace(&mut has_fallen_back, true) => {}
+            Update::Mode(_) if std::mem::replace(&mut has_chosen, true) => {}
             update => line.hear(update),
         });
         line.clear();

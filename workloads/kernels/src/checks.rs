@@ -24,6 +24,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "dwarf", applies: is_whole, judge: |results, _| chain(results, "dwarf", &["dwarf"]) },
     Check { name: "both", applies: |_| true, judge: |results, _| chain(results, "both", &["fp", "dwarf"]) },
     Check { name: "cfi", applies: is_whole, judge: cfi },
+    Check { name: "auto", applies: is_whole, judge: auto },
     Check { name: "private", applies: |expects| is_whole(expects) && expects != Expects::PerfEvent, judge: private },
     Check { name: "signed", applies: |expects| expects == Expects::SignedAddresses, judge: signed },
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
@@ -53,16 +54,31 @@ fn chain(results: &Results, step: &str, strategies: &[&str]) -> anyhow::Result<S
     judge(results, step, strategies, CHAIN)
 }
 
-/// One thread as before, walked in the kernel: walks get to the end, and copied stacks say the same. Elsewhere the mode
-/// is refused.
+/// Whether stacks can be walked in the kernel.
+fn can_walk(expects: Expects) -> bool {
+    !matches!(expects, Expects::PerfEvent | Expects::SignedAddresses)
+}
+
+/// One thread as before, walked in the kernel where that is possible, and copied elsewhere, which is said.
+fn auto(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    let (mode, strategies): (_, &[&str]) =
+        if can_walk(expects) { ("cfi", &["cfi"]) } else { ("both", &["fp", "dwarf"]) };
+    let Ended { stderr, .. } = results.ended("auto")?;
+    ensure!(stderr.contains(&format!("--call-graph {mode},")), "expected the choice of {mode}, got {stderr}");
+    chain(results, "auto", strategies)?;
+    Ok(mode.to_owned())
+}
+
+/// One thread as before, walked in the kernel: walks get to the end, and copied stacks say the same. Frame pointers are
+/// taken beside. Elsewhere the mode is refused.
 fn cfi(results: &Results, expects: Expects) -> anyhow::Result<String> {
-    if matches!(expects, Expects::PerfEvent | Expects::SignedAddresses) {
+    if !can_walk(expects) {
         let Ended { status, stderr, .. } = results.ended("cfi")?;
         ensure!(status == 1 && stderr.contains("--call-graph cfi"), "expected a refusal, got {status}: {stderr}");
         return Ok("refused".to_owned());
     }
     results.succeeded("cfi")?;
-    let samples = judge(results, "cfi", &["cfi"], CHAIN)?;
+    let samples = judge(results, "cfi", &["cfi", "fp"], CHAIN)?;
     let report = results.report("cfi", &[])?;
     let walks = report.get("kernel_walks").context("no `kernel_walks` in the report")?;
     let (complete, verified, different) =

@@ -195,7 +195,22 @@ pub enum CaptureMode {
         stack_bytes: u32,
         /// Of one walk in so many there are registers and stack besides the frames; 0: of none.
         verify: u32,
+        /// The frame-pointer chain besides, in every sample.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        frame_pointers: bool,
     },
+}
+
+impl CaptureMode {
+    /// Whether samples have the frame-pointer chain.
+    #[must_use]
+    pub fn has_frame_pointers(self) -> bool {
+        match self {
+            Self::Fp | Self::Both { .. } => true,
+            Self::Dwarf { .. } => false,
+            Self::Cfi { frame_pointers, .. } => frame_pointers,
+        }
+    }
 }
 
 /// What was profiled.

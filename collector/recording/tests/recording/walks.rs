@@ -28,7 +28,7 @@ fn without_stack(number: u64) -> Sample {
 }
 
 fn cfi_meta() -> Meta {
-    Meta { mode: CaptureMode::Cfi { stack_bytes: 65_528, verify: 100 }, ..meta() }
+    Meta { mode: CaptureMode::Cfi { stack_bytes: 65_528, verify: 100, frame_pointers: false }, ..meta() }
 }
 
 fn file(samples: &[Sample]) -> Vec<u8> {
