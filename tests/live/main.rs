@@ -7,6 +7,7 @@ mod endings;
 mod events;
 mod filters;
 mod hard_cases;
+mod host_walk;
 mod jit;
 mod jitdump;
 mod kept;

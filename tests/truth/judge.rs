@@ -82,9 +82,10 @@ impl Collect for Collector {
         let stacks = stacks.map(|(stack, strategy)| Stack::new(*stack, seen, *strategy)).collect();
         let at = |wanted: Strategy| {
             let index = self.strategies.iter().position(|strategy| *strategy == wanted);
-            seen.stacks[index.expect("both are always asked for")]
+            index.map(|index| seen.stacks[index])
         };
-        let relation = Comparison::new(at(Strategy::Dwarf), at(Strategy::Fp)).relation;
+        let reference = at(Strategy::Dwarf).or(at(Strategy::Cfi)).expect("one of them is always asked for");
+        let relation = Comparison::new(reference, at(Strategy::Fp).expect("always asked for")).relation;
         let is_suspected =
             matches!(relation, Relation::WrongFrame | Relation::LeafCallerMissing | Relation::FrameMissing);
         *self.outcomes.entry((stacks, is_suspected)).or_default() += 1;

@@ -21,8 +21,8 @@ use support::stacks::stacks;
 use support::{assert_balance, fpprof, number, ran, report};
 use table::{Counts, Row, Table};
 
-/// Strategies of the table, frame pointers first; those of other libraries as far as they are built.
-const STRATEGIES: [&str; 5] = ["fp", "dwarf", "dwarf@8192", "elfutils", "libunwind"];
+/// Strategies of one recording, frame pointers first; those of other libraries as far as they are built.
+const STRATEGIES: [&str; 6] = ["fp", "dwarf", "dwarf@8192", "elfutils", "libunwind", "sframe"];
 /// The least share of exact stacks of ours where call frame information describes all, per cent.
 const LEAST_EXACT: f64 = 99.5;
 /// The most that may be wrong and not say so, over all programs.
@@ -41,23 +41,48 @@ fn strategies() -> Vec<Strategy> {
     all.filter(|&strategy| check_strategy(strategy).is_ok()).collect()
 }
 
-fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = match record(program, compiler, dir.path()) {
-        Ok(file) => file,
-        Err(fault) => return Outcome { counts: None, faults: vec![fault] },
-    };
-    Outcome { counts: Some(judge(program, &file, &strategies())), faults: faults(program, &file) }
+/// Columns of the table: those, and walks in the kernel, which need a recording of their own.
+fn columns() -> Vec<Strategy> {
+    strategies().into_iter().chain([Strategy::Cfi]).collect()
 }
 
-/// Builds and records a program; gives the recording, or why there is none.
-fn record(program: &Program, compiler: Compiler, dir: &Path) -> Result<PathBuf, String> {
-    let built = build_with(program, compiler, dir).map_err(|error| error.to_string())?;
-    let file = dir.join("recording");
-    let call_graph = format!("both,{}", program.chunk_bytes);
+fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = || {
+        let built = build_with(program, compiler, dir.path()).map_err(|error| error.to_string())?;
+        let copied = record(program, &built, &format!("both,{}", program.chunk_bytes), &dir.path().join("copied"))?;
+        let walked = record(program, &built, &format!("cfi,{},fp", program.chunk_bytes), &dir.path().join("walked"))?;
+        Ok((copied, walked))
+    };
+    let (copied, walked) = match files() {
+        Ok(files) => files,
+        Err(fault) => return Outcome { counts: None, faults: vec![fault] },
+    };
+    let mut counts = judge(program, &copied, &strategies());
+    if compiler != Compiler::Gcc {
+        // Others write no .sframe sections.
+        strategies()
+            .iter()
+            .zip(&mut counts.classes)
+            .filter(|(strategy, _)| **strategy == Strategy::Sframe)
+            .for_each(|(_, of_it)| *of_it = [0; 4]);
+    }
+    counts.classes.extend(judge(program, &walked, &[Strategy::Fp, Strategy::Cfi]).classes.pop());
+    let mut faults = faults(program, &copied);
+    let walks = report(&walked, &[]);
+    assert_balance(&walks);
+    let different = walks.pointer("/kernel_walks/different").and_then(serde_json::Value::as_u64);
+    faults.extend(different.filter(|&n| n > 0).map(|n| format!("cfi: {n} walks are not those of their copied stacks")));
+    Outcome { counts: Some(counts), faults }
+}
+
+/// Records a program; gives the recording, or why there is none.
+fn record(program: &Program, built: &Path, call_graph: &str, file: &Path) -> Result<PathBuf, String> {
+    let file = file.to_owned();
     let mut record = fpprof();
-    record.args(["record", "-q", "-F", "997", "--call-graph", &call_graph, "-o"]).arg(&file).arg("--");
-    let recorded = ran(record.arg(&built).arg("1").args(program.arguments).current_dir(dir));
+    record.args(["record", "-q", "-F", "997", "--call-graph", call_graph, "-o"]).arg(&file).arg("--");
+    let dir = built.parent().expect("a directory");
+    let recorded = ran(record.arg(built).arg("1").args(program.arguments).current_dir(dir));
     if recorded.status == 0 || file.exists() { Ok(file) } else { Err(recorded.stderr) }
 }
 
@@ -135,20 +160,26 @@ fn publish(table: &Table) {
 
 /// What of the totals is beyond the limits.
 fn beyond_limits(table: &Table) -> Vec<String> {
-    let dwarf = table.index(Strategy::Dwarf);
-    let exact = table.described.percent(dwarf, Verdict::Exact);
-    let wrong = table.all.percent(dwarf, Verdict::Wrong);
     let (real, suspected) = table.described.fp_errors();
+    let of_ours = [Strategy::Dwarf, Strategy::Cfi].map(|strategy| {
+        let exact = table.described.percent(table.index(strategy), Verdict::Exact);
+        let wrong = table.all.percent(table.index(strategy), Verdict::Wrong);
+        [
+            (
+                exact < LEAST_EXACT,
+                format!("{strategy}: {exact:.3} % exact where all is described, not {LEAST_EXACT} %"),
+            ),
+            (wrong > MOST_WRONG, format!("{strategy}: {wrong:.3} % wrong without a flag, more than {MOST_WRONG} %")),
+        ]
+    });
     let checks = [
-        (exact < LEAST_EXACT, format!("dwarf: {exact:.3} % exact where all is described, less than {LEAST_EXACT} %")),
-        (wrong > MOST_WRONG, format!("dwarf: {wrong:.3} % wrong without a flag, more than {MOST_WRONG} %")),
         (
             (real - suspected).abs() > MOST_OFF,
             format!("fp: {real:.2} % not right, but {suspected:.2} % by disagreement: more than {MOST_OFF} apart"),
         ),
         (table.described.n_judged == 0, "no sample was judged".to_owned()),
     ];
-    checks.into_iter().filter(|(is_beyond, _)| *is_beyond).map(|(_, words)| words).collect()
+    of_ours.into_iter().flatten().chain(checks).filter(|(is_beyond, _)| *is_beyond).map(|(_, words)| words).collect()
 }
 
 /// Check that every program's stacks are what its manifest says under both strategies: complete where they can be,
@@ -157,7 +188,7 @@ fn beyond_limits(table: &Table) -> Vec<String> {
 #[test]
 fn every_program_gives_its_stacks() {
     let (rows, mut faults) = all_outcomes();
-    let table = Table::new(&strategies(), rows);
+    let table = Table::new(&columns(), rows);
     publish(&table);
     faults.extend(beyond_limits(&table));
     assert!(faults.is_empty(), "{}", faults.join("\n"));

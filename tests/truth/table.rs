@@ -64,7 +64,7 @@ impl Counts {
 
     /// Per cent of the judged samples that a strategy's stacks are of one verdict for.
     pub(crate) fn percent(&self, strategy: usize, verdict: Verdict) -> f64 {
-        percent(self.classes[strategy][verdict as usize], self.n_judged)
+        percent(self.classes[strategy][verdict as usize], self.classes[strategy].iter().sum())
     }
 
     /// Per cent of the samples with known frames in which frame pointers are not right: as it is, and as their
@@ -118,7 +118,9 @@ impl Table {
             "Per cent of the samples whose true stack is known: exact / truncated / flagged / wrong. Exact: every \
              frame from the leaf to\n`main` or the thread's first function. Truncated: right as far as it goes, and it \
              says so. Flagged: not right, and it says so.\nWrong: not right, and nothing says so. Programs with a `*` \
-             have frames that call frame information or the copied bytes do\nnot hold.\n\n",
+             have frames that call frame information or the copied bytes do\nnot hold. The column cfi, walks in the \
+             kernel, is of other samples, of a recording of its own. \
+             Only gcc was told to write .sframe sections.\n\n",
         );
         let titles: Vec<String> = self.strategies.iter().map(ToString::to_string).collect();
         let _ =
@@ -146,7 +148,8 @@ impl Table {
         for strategy in 0..self.strategies.len() {
             let shares = [Verdict::Exact, Verdict::Truncated, Verdict::Flagged, Verdict::Wrong];
             let shares = shares.map(|verdict| brief(counts.percent(strategy, verdict)));
-            let shares = if counts.n_judged == 0 { "–".to_owned() } else { shares.join(" / ") };
+            let is_judged = counts.classes[strategy].iter().any(|&n| n > 0);
+            let shares = if is_judged { shares.join(" / ") } else { "–".to_owned() };
             let _ = write!(out, " {shares:^22} |");
         }
         out.push('\n');

@@ -90,6 +90,10 @@ fn build_part(program: &Program, part: &Part, compiler: Compiler, folder: &Path)
             compile.args(["-O2", "-Wall", "-Wextra", "-Werror"]);
         }
     }
+    if compiler == Compiler::Gcc {
+        // Beside .eh_frame, and not loaded by any of them: binutils 2.40 or later.
+        compile.arg("-Wa,--gsframe");
+    }
     compile.args(["-o", part.output]);
     compile.args(part.sources.iter().map(|source| sources.join(source))).args(part.flags);
     run(compile, command, program, part, folder)?;

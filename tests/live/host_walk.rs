@@ -1,0 +1,213 @@
+//! The kernel's walk by call frame information, compiled for the host, over the copied stacks of recordings: the very stacks
+//! of the unwinder, or none.
+
+use crate::support::{compile, record, source, until_enough};
+use fpprof_analysis::modules::{FileModules, ModuleTable, RuleFiles};
+use fpprof_analysis::replay::{Collect, PlacedModule, Recorded, Seen};
+use fpprof_analysis::strategy::Strategy;
+use fpprof_recording::Recording;
+use fpprof_recording::model::Abi;
+use fpprof_unwind::{Options, Root, StopReason};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A walk to be made, and what the unwinder says of the same stack.
+struct Expected {
+    frames: Vec<(u64, u64)>,
+    root: Option<Root>,
+}
+
+/// Collects the stacks of a recording as walks for the program.
+struct Walks<'a> {
+    modules: &'a ModuleTable<'a>,
+    rule_files: RuleFiles,
+    /// Rules by file and address in the file.
+    rules: HashMap<(u32, u64), Option<u64>>,
+    input: Vec<u64>,
+    expected: Vec<Expected>,
+}
+
+impl Walks<'_> {
+    fn new<'a>(modules: &'a ModuleTable<'a>) -> Walks<'a> {
+        let (rule_files, rules) = (RuleFiles::default(), HashMap::new());
+        Walks { modules, rule_files, rules, input: Vec::new(), expected: Vec::new() }
+    }
+
+    /// The rule of an address of a module, as user space would put it into the maps.
+    fn rule(&mut self, module: &PlacedModule, address: u64) -> Option<u64> {
+        let svma = address.wrapping_sub(module.bias);
+        let key = (module.file.0, svma);
+        if let Some(known) = self.rules.get(&key) {
+            return *known;
+        }
+        let found = self.find_rule(module, svma);
+        self.rules.insert(key, found);
+        found
+    }
+
+    fn find_rule(&mut self, module: &PlacedModule, svma: u64) -> Option<u64> {
+        let segments = &self.modules.image(module.file).ok()?.segments;
+        let segment = segments.iter().find(|segment| svma.wrapping_sub(segment.svma) < segment.file_bytes)?;
+        let offset = svma.wrapping_sub(segment.svma).wrapping_add(segment.file_offset);
+        let path = &self.modules.file(module.file)?.path;
+        let file = File::open(Path::new(std::ffi::OsStr::from_bytes(path))).ok()?;
+        let rules = self.rule_files.rules(file, std::slice::from_ref(&(offset..offset + 1)))?;
+        rules.into_iter().find(|(range, _)| range.contains(&offset)).map(|(_, rule)| rule)
+    }
+}
+
+impl Collect for Walks<'_> {
+    fn add(&mut self, seen: &Seen<'_>) {
+        let (Some(stack), Some(regs)) = (seen.stacks.first(), &seen.sample.user_regs) else { return };
+        if stack.frames.is_empty() || regs.abi != Abi::Bits64 {
+            return;
+        }
+        let looked_up = stack.frames.iter().map(|frame| frame.address - u64::from(!frame.flags.is_instruction));
+        let rules: Vec<(u64, u64)> = looked_up
+            .filter_map(|address| {
+                let module = seen.space.modules.iter().find(|module| (module.start..module.end).contains(&address))?;
+                Some((address, self.rule(module, address)?))
+            })
+            .collect();
+        let copy = &seen.sample.stack;
+        self.input.extend([regs.ip(), regs.sp(), regs.fp(), seen.sample.stack_start(), copy.len() as u64]);
+        self.input.push(rules.len() as u64);
+        self.input.extend(rules.iter().flat_map(|&(address, rule)| [address, rule]));
+        self.input.extend(copy.chunks(8).map(|word| {
+            let mut whole = [0; 8];
+            whole.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
+            u64::from_ne_bytes(whole)
+        }));
+        let root = match stack.stop {
+            StopReason::Complete(root) => Some(root),
+            _ => None,
+        };
+        let frames = stack.frames.iter().map(|frame| (frame.address, frame.cfa)).collect();
+        self.expected.push(Expected { frames, root });
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.input.extend(other.input);
+        self.expected.extend(other.expected);
+    }
+}
+
+/// What came of the walks of a recording.
+#[derive(Debug, Default)]
+struct Walked {
+    same: usize,
+    missed: BTreeMap<u64, usize>,
+    different: Vec<String>,
+}
+
+/// Walks all stacks of a recording with the program.
+fn walk(program: &Path, file: &Path) -> Walked {
+    let mut recording = Recording::open(File::open(file).expect("a recording")).expect("a recording");
+    let recorded = Recorded::read(&mut recording, None).expect("a whole recording");
+    let resolver = FileModules::new();
+    let modules = recorded.modules(&resolver);
+    let replay = recorded.replay(&modules, &[Strategy::Dwarf], Options::default());
+    let replayed = replay.run(&mut recording, NonZeroUsize::MIN, || Walks::new(&modules)).expect("samples");
+    let Walks { input, expected, .. } = replayed.collected;
+    let input: Vec<u8> = input.into_iter().flat_map(u64::to_ne_bytes).collect();
+    let mut walker =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the walk starts");
+    let mut stdin = walker.stdin.take().expect("a pipe");
+    let feeder = std::thread::spawn(move || stdin.write_all(&input));
+    let output = walker.wait_with_output().expect("the walk ends");
+    feeder.join().expect("no panic").expect("all walks are taken");
+    assert!(output.status.success(), "{:?}", output.status);
+    let mut words = output.stdout.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let mut walked = Walked::default();
+    for expected in &expected {
+        let (end, n_frames) = words.next().zip(words.next()).expect("a result of each walk");
+        let frames: Vec<(u64, u64)> = (0..n_frames).filter_map(|_| words.next().zip(words.next())).collect();
+        walked.add(end, &frames, expected);
+    }
+    assert_eq!(words.next(), None, "no more results than walks");
+    walked
+}
+
+/// Outermost frames by their numbers in `enum cfi_end`, from 1 on.
+const ROOTS: [Root; 6] =
+    [Root::UndefinedRa, Root::Start, Root::ThreadStart, Root::StartContext, Root::Goexit, Root::G0];
+
+impl Walked {
+    fn add(&mut self, end: u64, frames: &[(u64, u64)], expected: &Expected) {
+        let number = usize::try_from(end).ok().and_then(|end| end.checked_sub(1));
+        let Some(root) = number.and_then(|number| ROOTS.get(number)) else {
+            *self.missed.entry(end).or_default() += 1;
+            return;
+        };
+        if expected.root == Some(*root) && expected.frames == frames {
+            self.same += 1;
+        } else {
+            self.different.push(format!("{end}, {frames:x?} and not {:?}, {:x?}", expected.root, expected.frames));
+        }
+    }
+}
+
+fn built(dir: &Path, name: &str, compiler: &str, flags: &[&str]) -> String {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/programs").join(name);
+    let output = dir.join(name.replace('.', "_"));
+    compile(compiler, flags, &output, &program);
+    output.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+/// Check that the C of the kernel's walk gives the unwinder's stacks or none, over the copied stacks of nbdkit and fio, of the
+/// C++ compiler, rustc, Python, C++ exceptions and programs with known stacks; and that it gives most of them.
+#[test]
+fn walks_on_the_host_are_those_of_the_unwinder() {
+    let dir = tempfile::tempdir().unwrap();
+    let walker = dir.path().join("walk");
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/collector/src/bpf");
+    compile("gcc", &["-O2", "-Wno-unused-parameter", include], &walker, &source("host_walk.c"));
+    let path = |name: &str, text: &str| -> String {
+        let path: PathBuf = dir.path().join(name);
+        std::fs::write(&path, text).expect("a temporary file is written");
+        path.into_os_string().into_string().expect("a path in UTF-8")
+    };
+    let includes: String =
+        ["map", "regex", "iostream", "algorithm"].map(|name| format!("#include <{name}>\n")).concat();
+    let cpp = path("large.cpp", &(includes + "int main() { std::map<int, std::regex> all; return all.size(); }"));
+    let rust = path(
+        "large.rs",
+        "fn main() { let all: std::collections::BTreeMap<String, Vec<u64>> = (0..9).map(|n| (n.to_string(), vec![n])).collect(); println!(\"{all:?}\"); }",
+    );
+    let python = path(
+        "busy.py",
+        "import json, re\nfor n in range(3000):\n    json.loads(json.dumps([list(range(99))])); re.sub('a+', 'b', 'aaa' * 99)\n",
+    );
+    let object = dir.path().join("object").into_os_string().into_string().expect("a path in UTF-8");
+    let nbdkit_fio = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/nbdkit-fio.sh");
+    let exception = built(dir.path(), "exception.cpp", "g++", &["-O2"]);
+    let flags = ["-O2", "-fomit-frame-pointer", "-pthread"];
+    let mut commands = vec![
+        vec!["g++", "-O2", "-c", &cpp, "-o", &object],
+        vec!["rustc", "-O", &rust, "-o", &object],
+        vec!["python3", &python],
+    ];
+    let programs = ["deep.c", "coroutine.c", "longjmp.c", "tail_call.c", "threads.c", "altstack.c", "vdso.c"];
+    let programs = programs.map(|name| built(dir.path(), name, "gcc", &flags));
+    commands.extend(
+        [nbdkit_fio, &exception].into_iter().chain(programs.iter().map(String::as_str)).map(|name| vec![name, "1"]),
+    );
+    for command in commands {
+        let file = dir.path().join("stacks.fpprof");
+        let walked = until_enough("stacks", |_| {
+            record(&file, &["-F", "1999", "--call-graph", "dwarf,1M"], &command);
+            let walked = walk(&walker, &file);
+            (walked.same + walked.missed.values().sum::<usize>() >= 100).then_some(walked)
+        });
+        assert_eq!(walked.different.len(), 0, "{command:?}: {:?}", walked.different.first());
+        println!("{command:?}: {} the same, missed {:?}", walked.same, walked.missed);
+        // Signal frames need other registers, and the vDSO is no file that could be asked for its rules here.
+        let is_missed = |name: &&str| name.ends_with("altstack_c") || name.ends_with("vdso_c");
+        assert!(command.first().is_some_and(is_missed) || walked.same >= 50, "{command:?}: {walked:?}");
+    }
+}
