@@ -36,6 +36,12 @@ enum Command {
         /// Directory for builds and results
         #[arg(short, long, value_name = "DIR", default_value = "flags-results")]
         output: PathBuf,
+        /// Only these flag sets, and the baselines they are compared with
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        flags: Vec<String>,
+        /// Only these programs
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        programs: Vec<String>,
     },
     /// Run benchmarks for `run`, which starts this
     #[command(name = SUPERVISE, hide = true)]
@@ -57,8 +63,9 @@ enum Command {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     match &args.command {
         Command::Init { file } => init(file)?,
-        Command::Run { manifest, output } => {
-            let read = Manifest::read(manifest).map_err(|error| Usage(format!("{error:#}")))?;
+        Command::Run { manifest, output, flags, programs } => {
+            let read = Manifest::read(manifest).and_then(|read| read.only(flags, programs));
+            let read = read.map_err(|error| Usage(format!("{error:#}")))?;
             let faults = run_evaluation(manifest, &read, &Store::create(output)?)?;
             report(output, false)?;
             if !faults.is_empty() {

@@ -1,17 +1,16 @@
 //! Builds: objects once for each flag set, then one link for each layout, then copies.
 
 use super::identity::{Files, fnv};
-use super::manifest::{Flags, Manifest, Program};
+use super::manifest::{Flags, Manifest, PREPARED, Program};
+use super::shell::{quoted, shell};
+use super::sources::prepared;
 use super::store::Store;
-use crate::output::{private_directory, private_log};
+use crate::output::private_directory;
 use anyhow::Context as _;
 use fpprof_analysis::flags::Arm;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// How layouts are made, in words.
 pub(super) const LLD: &str = "functions and object files shuffled by lld";
@@ -26,6 +25,9 @@ pub(super) const MADE: &str = "made.json";
 struct Made {
     compile: String,
     link: String,
+    /// What its flag set prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prepare: Option<String>,
     compiler: String,
     seed: u64,
     layouts: u32,
@@ -97,7 +99,8 @@ impl Builder<'_> {
         let common = |template: &str| self.fill(template, &sources.dirs, flags);
         let made = Made {
             compile: common(&program.compile),
-            link: common(&program.link),
+            link: common(&self.with_ldflags(&program.link, flags)),
+            prepare: flags.prepare.as_ref().map(|commands| flags.fill(commands, &self.manifest.here)),
             compiler: version.to_owned(),
             seed: self.manifest.seed,
             layouts: self.manifest.layouts,
@@ -159,12 +162,15 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// A link command with the linker flags of a flag set behind `{layout}`.
+    fn with_ldflags(&self, link: &str, flags: &Flags) -> String {
+        let Some(ldflags) = &flags.ldflags else { return link.to_owned() };
+        let prepared = quoted(prepared(self.store, flags).as_os_str());
+        link.replace("{layout}", &format!("{{layout}} {}", ldflags.replace(PREPARED, &prepared)))
+    }
+
     fn fill(&self, template: &str, sources: &[PathBuf], flags: &Flags) -> String {
-        let mut text = template
-            .replace("{cc}", &flags.compiler)
-            .replace("{cxx}", &flags.cxx())
-            .replace("{cflags}", &flags.cflags)
-            .replace("{here}", &quoted(self.manifest.here.as_os_str()));
+        let mut text = flags.fill(template, &self.manifest.here);
         for (index, source) in sources.iter().enumerate() {
             let name = if index == 0 { "{src}".to_owned() } else { format!("{{src{}}}", index + 1) };
             text = text.replace(&name, &quoted(source.as_os_str()));
@@ -195,27 +201,4 @@ fn objects(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     objects.sort();
     anyhow::ensure!(!objects.is_empty(), "`compile` created no object files");
     Ok(objects)
-}
-
-pub(super) fn shell(command: &str, dir: &Path, log: &Path) -> anyhow::Result<()> {
-    let file = private_log(log).context("opening the log")?;
-    let err = file.try_clone().context("duplicating the log")?;
-    let status = Command::new("sh")
-        .args(["-e", "-c", command])
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .stdout(file)
-        .stderr(err)
-        .status()
-        .context("starting sh")?;
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let last = said.lines().rfind(|line| line.contains("error")).unwrap_or_default().to_owned();
-    anyhow::ensure!(status.success(), "{status}: {last} (log: {})", log.display());
-    Ok(())
-}
-
-/// A word for the shell.
-pub(super) fn quoted(text: &OsStr) -> String {
-    let text = String::from_utf8_lossy(text.as_bytes()).into_owned();
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

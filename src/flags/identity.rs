@@ -4,7 +4,7 @@
 //! them what was found out about them. Builds of versions that did not note their files are taken to be of the files as
 //! they are when they are first seen again.
 
-use super::manifest::Program;
+use super::manifest::{Manifest, Program};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -43,13 +43,24 @@ impl Identity {
     }
 }
 
-/// A digest of the files below the manifest's directory that a program's commands name, with what they include by `"…"`,
-/// and of its `path`; not of `results`, which may lie there too.
-pub(super) fn files(here: &Path, program: &Program, results: &Path) -> anyhow::Result<String> {
+/// A digest of the files below the manifest's directory that a program's commands and those of its flag sets name, with
+/// what they include by `"…"`, and of its `path`; not of `results`, which may lie there too.
+pub(super) fn files(manifest: &Manifest, program: &Program, results: &Path) -> anyhow::Result<String> {
+    let here = &manifest.here;
     let commands = [Some(&program.compile), Some(&program.link), Some(&program.bench)];
-    let commands = commands.into_iter().chain([program.short.as_ref(), program.long.as_ref()]).flatten();
-    let mut left: Vec<PathBuf> = commands.flat_map(|command| named(command)).map(|name| here.join(name)).collect();
-    left.extend(program.path.as_ref().map(|path| here.join(path)));
+    let commands = commands.into_iter().chain([program.short.as_ref(), program.long.as_ref()]);
+    let sets = manifest.flags.iter().filter(|flags| program.is_under(&flags.name));
+    let commands = commands.chain(sets.map(|flags| flags.prepare.as_ref())).flatten();
+    let paths = commands.flat_map(|command| named(command)).chain(program.path.as_deref());
+    digest(here, paths.map(|name| here.join(name)).collect(), results)
+}
+
+/// The same of the files that the commands name by which a flag set prepares something.
+pub(super) fn files_of_commands(here: &Path, commands: &str) -> anyhow::Result<String> {
+    digest(here, named(commands).map(|name| here.join(name)).collect(), Path::new(""))
+}
+
+fn digest(here: &Path, mut left: Vec<PathBuf>, results: &Path) -> anyhow::Result<String> {
     let mut found = BTreeSet::new();
     while let Some(path) = left.pop().filter(|_| found.len() < MAX_FILES) {
         if path.is_dir() {
@@ -124,8 +135,9 @@ mod tests {
         fs::create_dir(dir.path().join("drivers")).unwrap();
         write("drivers/rec.c", "#include \"text.h\"\n # include <stdio.h>\n");
         write("drivers/text.h", "#include \"text.h\"\n1");
-        let program = &Manifest::parse(TEMPLATE).unwrap().program[0];
-        let digest = || files(dir.path(), program, Path::new("/nowhere")).unwrap();
+        let mut manifest = Manifest::parse(TEMPLATE).unwrap();
+        manifest.here = dir.path().to_owned();
+        let digest = || files(&manifest, &manifest.program[0], Path::new("/nowhere")).unwrap();
         let before = digest();
         write("drivers/other.c", "2");
         assert_eq!(digest(), before);

@@ -1,5 +1,6 @@
 //! What is to be evaluated.
 
+use super::shell::quoted;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,9 @@ pub(crate) const TEMPLATE: &str = include_str!("manifest.toml");
 
 /// The word of a benchmark that stands for the binary.
 pub(super) const EXE: &str = "{exe}";
+
+/// The word of linker flags that stands for what a flag set has prepared.
+pub(super) const PREPARED: &str = "{prepared}";
 
 /// Programs × flag sets, and how to compare them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,11 @@ pub(crate) struct Manifest {
     /// The manifest's directory, `{here}`.
     #[serde(skip)]
     pub(crate) here: PathBuf,
+    /// What [`Self::only`] has left, by the names that were typed.
+    #[serde(skip)]
+    pub(crate) only_flags: Vec<String>,
+    #[serde(skip)]
+    pub(crate) only_programs: Vec<String>,
 }
 
 /// How binaries are recorded.
@@ -64,6 +73,11 @@ pub(crate) struct Flags {
     pub(crate) cxx: Option<String>,
     /// `{cflags}`.
     pub(crate) cflags: String,
+    /// Shell commands that leave what its binaries need, as a C library built with these flags, in the current
+    /// directory, which is `{prepared}`; run once.
+    pub(crate) prepare: Option<String>,
+    /// Words for the linker, behind `{layout}`.
+    pub(crate) ldflags: Option<String>,
     /// The flag set it is compared with; a baseline has none.
     pub(crate) against: Option<String>,
 }
@@ -137,6 +151,9 @@ impl Manifest {
             }
         }
         for flags in &self.flags {
+            let is_prepared =
+                flags.prepare.is_some() || !flags.ldflags.as_ref().is_some_and(|all| all.contains(PREPARED));
+            anyhow::ensure!(is_prepared, "[[flags]] `{}`: ldflags use {PREPARED} without prepare", flags.name);
             if let Some(against) = &flags.against {
                 let baseline = self.flags.iter().find(|other| other.name == *against);
                 let is_baseline = baseline.is_some_and(|baseline| baseline.against.is_none());
@@ -171,6 +188,22 @@ impl Manifest {
         }
     }
 
+    /// The same with these flag sets and their baselines alone, and with these programs; all of them where none is named.
+    pub(crate) fn only(mut self, flags: &[String], programs: &[String]) -> anyhow::Result<Self> {
+        let (sets, all) = (self.flags.iter().map(|set| &set.name), self.program.iter().map(|program| &program.name));
+        for (what, names, wanted) in [("flags", sets.collect::<Vec<_>>(), flags), ("program", all.collect(), programs)]
+        {
+            let unknown = wanted.iter().find(|name| !names.contains(name));
+            anyhow::ensure!(unknown.is_none(), "the manifest has no [[{what}]] `{}`", unknown.map_or("", |name| name));
+        }
+        let baselines = self.flags.iter().filter(|set| flags.contains(&set.name)).filter_map(|set| set.against.clone());
+        let kept: Vec<String> = flags.iter().cloned().chain(baselines).collect();
+        self.flags.retain(|set| kept.is_empty() || kept.contains(&set.name));
+        self.program.retain(|program| programs.is_empty() || programs.contains(&program.name));
+        (self.only_flags, self.only_programs) = (flags.to_vec(), programs.to_vec());
+        Ok(self)
+    }
+
     /// Binaries of each arm.
     pub(crate) fn binaries(&self) -> u32 {
         self.layouts.saturating_mul(self.copies)
@@ -185,6 +218,13 @@ impl Program {
 }
 
 impl Flags {
+    /// Puts compilers, flags and the manifest's directory into a command of the manifest.
+    pub(super) fn fill(&self, template: &str, here: &Path) -> String {
+        let here = quoted(here.as_os_str());
+        let words = [("{cc}", &self.compiler), ("{cxx}", &self.cxx()), ("{cflags}", &self.cflags), ("{here}", &here)];
+        words.iter().fold(template.to_owned(), |text, (word, with)| text.replace(word, with))
+    }
+
     /// The C++ compiler.
     pub(crate) fn cxx(&self) -> String {
         self.cxx.clone().unwrap_or_else(|| {
@@ -206,6 +246,18 @@ mod tests {
         assert_eq!(manifest.flags[0].cxx(), "g++");
     }
 
+    /// Check that flag sets are kept with their baselines, and that names that are none are refused.
+    #[test]
+    fn some_are_kept() {
+        let manifest = || Manifest::parse(TEMPLATE).unwrap();
+        let names = |manifest: &Manifest| manifest.flags.iter().map(|set| set.name.clone()).collect::<Vec<_>>();
+        let only = |flags: &str, programs: &[String]| manifest().only(&[flags.to_owned()], programs);
+        assert_eq!(names(&only("gcc-fp", &[]).unwrap()), ["gcc", "gcc-fp"]);
+        assert_eq!(names(&only("gcc", &["rec".to_owned()]).unwrap()), ["gcc"]);
+        assert!(only("icc", &[]).unwrap_err().to_string().contains("no [[flags]] `icc`"));
+        assert!(only("gcc", &["rust".to_owned()]).unwrap_err().to_string().contains("no [[program]] `rust`"));
+    }
+
     /// Check that mistakes are named.
     #[test]
     fn mistakes_are_named() {
@@ -220,6 +272,7 @@ mod tests {
             ("name = \"rec\"", "name = \"rec\"\nunder = [\"gcc-fp\"]", "without its baseline"),
             ("name = \"rec\"", "name = \"rec\"\npath = \"x\"\nfetch = \"y\"", "one of crate, path and fetch"),
             ("name = \"rec\"", "name = \"../rec\"", "use only letters"),
+            ("cflags = ", "ldflags = \"-L{prepared}\"\ncflags = ", "without prepare"),
             ("seed = ", "sed = ", "sed"),
         ] {
             assert!(TEMPLATE.contains(from), "{from}");

@@ -11,6 +11,7 @@ mod plan;
 mod recordings;
 mod rounds;
 mod run;
+mod shell;
 mod sources;
 mod store;
 mod supervising;

@@ -7,7 +7,7 @@ use super::identity::{Files, files};
 use super::manifest::{Flags, Manifest, Program};
 use super::plan::{Fact, Plan};
 use super::rounds::{self, Line, command, round};
-use super::sources::sources;
+use super::sources::{prepare, sources};
 use super::store::Store;
 use super::supervisor::Supervisor;
 use super::{instructions, recordings};
@@ -46,9 +46,13 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
     let mut flag_sets = Vec::new();
     let mut missing = Vec::new();
     for flags in &manifest.flags {
-        match version(&flags.compiler) {
-            Some(version) => flag_sets.push(flag_set(flags, version)),
-            None => missing.push(format!("compiler {}: no {}", flags.compiler, flags.name)),
+        let Some(version) = version(&flags.compiler) else {
+            missing.push(format!("compiler {}: no {}", flags.compiler, flags.name));
+            continue;
+        };
+        match prepare(store, &manifest.here, flags) {
+            Ok(()) => flag_sets.push(flag_set(flags, version)),
+            Err(error) => missing.push(format!("flags {}: {error:#}", flags.name)),
         }
     }
     let here: HashSet<_> = flag_sets.iter().map(|flags| flags.name.clone()).collect();
@@ -66,7 +70,12 @@ fn plan(manifest_path: &Path, manifest: &Manifest, store: &Store) -> Plan {
         missing.push(format!("ld.lld: {OBJECTS}"));
     }
     let layout = if has_lld { LLD } else { OBJECTS }.to_owned();
-    let repeat = format!("fpprof flags run {} -o {}", manifest_path.display(), store.path("").display());
+    let mut repeat = format!("fpprof flags run {} -o {}", manifest_path.display(), store.path("").display());
+    for (option, names) in [("--flags", &manifest.only_flags), ("--programs", &manifest.only_programs)] {
+        if !names.is_empty() {
+            repeat = format!("{repeat} {option} {}", names.join(","));
+        }
+    }
     Plan {
         manifest: manifest.clone(),
         flag_sets,
@@ -83,7 +92,10 @@ fn flag_set(flags: &Flags, version: String) -> FlagSet {
         name: flags.name.clone(),
         compiler: flags.compiler.clone(),
         version,
-        cflags: flags.cflags.clone(),
+        cflags: flags.prepare.as_ref().map_or_else(
+            || flags.cflags.clone(),
+            |commands| format!("{}, with what `{commands}` prepared", flags.cflags),
+        ),
         against: flags.against.clone().unwrap_or_else(|| flags.name.clone()),
     }
 }
@@ -102,7 +114,7 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
         let built = (|| {
             let sources = Sources {
                 dirs: sources(builder.store, &manifest.here, program)?,
-                digest: files(&manifest.here, program, &builder.store.path(""))?,
+                digest: files(manifest, program, &builder.store.path(""))?,
             };
             let mut is_old = false;
             for arm in &arms {

@@ -1,9 +1,10 @@
-//! Sources of programs: from crates, through cargo and whatever registry it is set up for.
+//! Sources of programs: from crates, through cargo and whatever registry it is set up for. What flag sets prepare.
 
-use super::build::{quoted, shell};
-use super::manifest::Program;
+use super::identity::files_of_commands;
+use super::manifest::{Flags, Program};
+use super::shell::{quoted, shell};
 use super::store::Store;
-use crate::output::private_directory;
+use crate::output::{private_directory, say};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -26,21 +27,53 @@ pub(super) fn sources(store: &Store, here: &Path, program: &Program) -> anyhow::
     Ok(sources)
 }
 
-/// Has the manifest's own commands fetch the sources; not again once they have ended well.
+/// Has the manifest's own commands fetch the sources.
 fn fetched(store: &Store, here: &Path, program: &Program, commands: &str) -> anyhow::Result<PathBuf> {
-    let dir = store.path("sources").join(&program.name);
-    let (src, kept) = (dir.join("src"), dir.join("fetched.json"));
-    if Store::read::<String>(&kept).as_deref() == Some(commands) {
-        return Ok(src);
+    let commands = commands.replace("{here}", &quoted(here.as_os_str()));
+    run_once(&store.path("sources").join(&program.name), "fetch", &commands).context("fetching the sources")
+}
+
+/// Where what a flag set prepares is, or will be.
+pub(super) fn prepared(store: &Store, flags: &Flags) -> PathBuf {
+    store.path("prepared").join(&flags.name).join(RESULT)
+}
+
+/// Has a flag set prepare what its binaries need.
+pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Result<()> {
+    let Some(commands) = &flags.prepare else { return Ok(()) };
+    // What they run may be edited: then it is prepared anew.
+    let digest = files_of_commands(here, commands)?;
+    let commands = format!("{}\n# of files {digest}", flags.fill(commands, here));
+    let dir = store.path("prepared").join(&flags.name);
+    if !is_done(&dir, &commands) {
+        say(&format!("flags: preparing {}; what is printed goes to {}", flags.name, dir.join("prepare.log").display()));
+    }
+    run_once(&dir, "prepare", &commands).context("preparing").map(drop)
+}
+
+/// The directory in which commands of the manifest leave their results.
+const RESULT: &str = "src";
+
+/// The file that says which commands have ended well.
+const DONE: &str = "fetched.json";
+
+fn is_done(dir: &Path, commands: &str) -> bool {
+    Store::read::<String>(&dir.join(DONE)).as_deref() == Some(commands)
+}
+
+/// Runs commands in a directory of `dir`, which is given; not again once they have ended well.
+fn run_once(dir: &Path, what: &str, commands: &str) -> anyhow::Result<PathBuf> {
+    let result = dir.join(RESULT);
+    if is_done(dir, commands) {
+        return Ok(result);
     }
     if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("clearing {}", dir.display()))?;
+        fs::remove_dir_all(dir).with_context(|| format!("clearing {}", dir.display()))?;
     }
-    private_directory(&src, true).with_context(|| format!("cannot create {}", src.display()))?;
-    let commands_here = commands.replace("{here}", &quoted(here.as_os_str()));
-    shell(&commands_here, &src, &dir.join("fetch.log")).context("fetching the sources")?;
-    Store::write(&kept, &commands)?;
-    Ok(src)
+    private_directory(&result, true).with_context(|| format!("cannot create {}", result.display()))?;
+    shell(commands, &result, &dir.join(format!("{what}.log")))?;
+    Store::write(&dir.join(DONE), &commands)?;
+    Ok(result)
 }
 
 /// Where the crates of a program were found.

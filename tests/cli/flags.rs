@@ -123,6 +123,40 @@ fn more_layouts_are_only_linked() {
     assert_eq!((&fib["rounds"], &fib["effect"]["Ok"]["n"]), (&2.into(), &5.into()), "{fib}");
 }
 
+/// Check that what a flag set prepares is made once and linked, and that a flag set whose preparation fails is left out, and
+/// said.
+#[test]
+fn libraries_are_prepared_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (manifest, out) = (manifest(dir.path(), 1, ""), dir.path().join("out"));
+    fs::write(dir.path().join("scale.c"), "int scale;").unwrap();
+    let made = dir.path().join("made");
+    let prepared = format!(
+        "name = \"gcc\"\nprepare = \"cp {{here}}/scale.c .; {{cc}} {{cflags}} -shared -fPIC -o libscale.so scale.c; \
+         echo made >>{}\"\nldflags = \"-L{{prepared}} -Wl,-rpath,{{prepared}} -Wl,--no-as-needed -lscale\"\n",
+        made.display()
+    );
+    let failing = "name = \"gcc-fp\"\nprepare = \"echo an error of ours; exit 3\"\n";
+    let text = fs::read_to_string(&manifest).unwrap();
+    let text = text.replacen("name = \"gcc\"\n", &prepared, 1).replacen("name = \"gcc-fp\"\n", failing, 1);
+    fs::write(&manifest, text).unwrap();
+    for _ in 0..2 {
+        let run = ran(&mut flags(&manifest, &out));
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert!(run.stderr.contains("flags gcc-fp: preparing: exit status: 3: an error of ours"), "{}", run.stderr);
+    }
+    assert_eq!(fs::read_to_string(&made).unwrap(), "made\n");
+    let linked = ran(Command::new("ldd").arg(out.join("builds/fib/gcc/bin-01")));
+    assert!(linked.stdout.contains("/prepared/gcc/src/libscale.so"), "{}", linked.stdout);
+    fs::write(dir.path().join("scale.c"), "int scale, another;").unwrap();
+    assert_eq!(ran(&mut flags(&manifest, &out)).status, 0);
+    assert_eq!(fs::read_to_string(&made).unwrap(), "made\nmade\n", "of an edited source");
+    let report = evaluation(&out);
+    let sets: Vec<&str> =
+        report["flag_sets"].as_array().unwrap().iter().filter_map(|set| set["name"].as_str()).collect();
+    assert_eq!(sets, ["gcc"]);
+}
+
 /// Check that a run killed in the middle of its rounds goes on where it was, and keeps every finished round.
 #[test]
 fn killed_runs_go_on() {
