@@ -23,6 +23,9 @@ pub(crate) struct Judged {
     pub(crate) complete: Option<u64>,
     /// Time in our BPF programs for a tick, nanoseconds.
     pub(crate) bpf_ns_per_tick: Option<f64>,
+    /// CPU before sampling began, seconds, and the memory of maps, bytes, by our own account.
+    pub(crate) start_cpu_s: Option<f64>,
+    pub(crate) map_bytes: Option<f64>,
 }
 
 /// Looks into a file; judges its stacks if asked, which takes the longest.
@@ -38,10 +41,12 @@ pub(crate) fn judge(config: &RunConfig, mode: Mode, file: &Path, judges_stacks: 
                 lost: Some(lost_by_cause.values().sum()),
                 lost_by_cause,
                 bpf_ns_per_tick: summary.pointer("/cost/bpf_ns_per_tick").and_then(Value::as_f64),
+                start_cpu_s: summary.pointer("/cost/start_cpu_s").and_then(Value::as_f64),
+                map_bytes: summary.pointer("/cost/map_bytes").and_then(Value::as_f64),
                 ..Judged::default()
             };
             if judges_stacks {
-                (judged.stacks, judged.complete) = complete(&summary, strategy);
+                (judged.stacks, judged.complete) = complete_of(&summary, strategy, config.names);
             }
             Ok(judged)
         }
@@ -62,11 +67,6 @@ fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{:?}: {}: {}", command.get_args(), output.status, said.trim());
     Ok(output.stdout)
-}
-
-/// Stacks of the two programs the workload is about, not of the shells around them.
-fn complete(summary: &Value, strategy: &str) -> (Option<u64>, Option<u64>) {
-    complete_of(summary, strategy, &["nbdkit", "fio"])
 }
 
 /// Stacks of the processes whose names begin so, and those that are complete.
@@ -94,7 +94,7 @@ fn perf(config: &RunConfig, file: &Path, strategy: &str, judges_stacks: bool) ->
     let (recorded, lost) = imported_counts(&text).with_context(|| format!("what import says: {text}"))?;
     let mut judged = Judged { recorded: Some(recorded), lost: Some(lost), ..Judged::default() };
     if judges_stacks {
-        (judged.stacks, judged.complete) = complete(&report(config, &imported, strategy)?, strategy);
+        (judged.stacks, judged.complete) = complete_of(&report(config, &imported, strategy)?, strategy, config.names);
     }
     std::fs::remove_file(&imported)?;
     Ok(judged)
@@ -154,7 +154,7 @@ pub(crate) fn time_to_svg(config: &RunConfig, mode: Mode, file: &Path) -> anyhow
                 return Ok(None);
             }
         }
-        Mode::None | Mode::Bpftrace | Mode::Samply => return Ok(None),
+        Mode::None | Mode::NoneAgain | Mode::Bpftrace | Mode::Samply => return Ok(None),
     }
     Ok(Some(started.elapsed().as_secs_f64()))
 }

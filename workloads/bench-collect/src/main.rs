@@ -15,6 +15,7 @@ mod goals;
 mod handler;
 mod judge;
 mod modes;
+mod overhead;
 mod report;
 mod run;
 mod say;
@@ -43,6 +44,8 @@ struct Args {
 enum Command {
     /// Runs everything by turns and writes collect.json and collect.md
     Collect(Box<CollectArgs>),
+    /// What profilers take from a program that computes; writes overhead.json and overhead.md
+    Overhead(overhead::Args),
     /// Runs a command and writes into a file when it began and ended
     Target {
         /// The file
@@ -92,6 +95,7 @@ struct CollectArgs {
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Collect(args) => collect(*args),
+        Command::Overhead(args) => overhead::run(&args),
         Command::Target { times, command } => std::process::exit(target::run(&times, &command)?),
         Command::Svg => judge::svg(),
     }
@@ -107,6 +111,8 @@ fn collect(mut args: CollectArgs) -> anyhow::Result<()> {
         workload: args.workload.canonicalize().context("finding the workload")?,
         dir: args.dir.canonicalize()?,
         seconds: args.seconds,
+        draws: true,
+        names: &["nbdkit", "fio"],
     };
     let started = Instant::now();
     let goal_runs = goals::GoalRuns::measure(&config, args.quick);

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub(crate) enum Mode {
     /// Nobody records.
     None,
+    /// The same once more: how far apart equal runs are.
+    NoneAgain,
     /// `fpprof record`, with eBPF or by perf events.
     Ours { collector: Collector, call_graph: CallGraph },
     /// `perf record`, with or without `-z`.
@@ -29,6 +31,7 @@ pub(crate) enum CallGraph {
     Fp,
     Dwarf(u32),
     Both(u32),
+    Cfi,
 }
 
 impl fmt::Display for CallGraph {
@@ -37,6 +40,7 @@ impl fmt::Display for CallGraph {
             Self::Fp => f.write_str("fp"),
             Self::Dwarf(bytes) => write!(f, "dwarf,{bytes}"),
             Self::Both(bytes) => write!(f, "both,{bytes}"),
+            Self::Cfi => f.write_str("cfi,1048576"),
         }
     }
 }
@@ -45,6 +49,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
+            Self::NoneAgain => f.write_str("none again"),
             Self::Ours { collector: Collector::Ebpf, call_graph } => write!(f, "fpprof {call_graph}"),
             Self::Ours { collector: Collector::PerfEvent, call_graph } => write!(f, "fpprof perf-event {call_graph}"),
             Self::Perf { call_graph, zips: false } => write!(f, "perf {call_graph}"),
@@ -62,8 +67,9 @@ impl Mode {
             Self::Ours { call_graph, .. } | Self::Perf { call_graph, .. } => Some(match call_graph {
                 CallGraph::Fp => "fp",
                 CallGraph::Dwarf(_) | CallGraph::Both(_) => "dwarf",
+                CallGraph::Cfi => "cfi",
             }),
-            Self::None | Self::Bpftrace | Self::Samply => None,
+            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply => None,
         }
     }
 }

@@ -189,6 +189,6 @@ impl Row {
     }
 }
 
-fn figure(value: Option<f64>, digits: usize) -> String {
+pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
 }

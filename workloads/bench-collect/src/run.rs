@@ -85,11 +85,12 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
         max_rss_bytes: watched.max_rss_bytes,
         ..Figures::default()
     };
-    if mode != Mode::None {
+    if !matches!(mode, Mode::None | Mode::NoneAgain) {
         figures.bytes = std::fs::metadata(&file)?.len();
         figures.judged = judge::judge(config, mode, &file, is_thorough)?;
         // Of perf's largest files, perf script alone takes minutes.
-        figures.svg_s = if is_thorough && rate == 999 { judge::time_to_svg(config, mode, &file)? } else { None };
+        figures.svg_s =
+            if is_thorough && rate == 999 && config.draws { judge::time_to_svg(config, mode, &file)? } else { None };
         std::fs::remove_file(&file)?;
     }
     Ok(figures)
@@ -99,7 +100,7 @@ fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path)
     let this = std::env::current_exe()?;
     let rate = rate.to_string();
     let mut command = match mode {
-        Mode::None => Command::new(&this),
+        Mode::None | Mode::NoneAgain => Command::new(&this),
         Mode::Ours { collector, call_graph } => {
             let mut command = Command::new(&config.fpprof);
             let collector = if collector == Collector::Ebpf { "ebpf" } else { "perf-event" };

@@ -29,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) stop_s: Option<f64>,
     pub(crate) svg_s: Option<f64>,
     pub(crate) bpf_ns_per_tick: Option<f64>,
+    pub(crate) start_cpu_s: Option<f64>,
+    pub(crate) map_bytes: Option<f64>,
 }
 
 /// The rows of one rate, in the order in which modes first ran.
@@ -71,6 +73,8 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         stop_s: median_of(|one| Some(one.stop_s)),
         svg_s: median_of(|one| one.svg_s),
         bpf_ns_per_tick: median_of(|one| one.judged.bpf_ns_per_tick),
+        start_cpu_s: median_of(|one| one.judged.start_cpu_s),
+        map_bytes: median_of(|one| one.judged.map_bytes),
     }
 }
 

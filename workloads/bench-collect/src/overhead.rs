@@ -1,0 +1,210 @@
+//! What profilers take from a program that computes: its CPU time for the same work with them, to that without.
+//!
+//! What hits the program is its own time: interrupts, BPF programs, caches that are cold afterwards. The profiler's
+//! processes run on another CPU, and their time stands beside it. In each round every profiler runs once for each shape of
+//! the stack and each rate, and the program once more without any, which shows how far apart equal runs are.
+
+use crate::config::RunConfig;
+use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
+use crate::report::figure;
+use crate::run::{self, Run};
+use crate::say::say;
+use crate::summary::{Row, rows, slow_down_words};
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where recordings are kept for a while and results go
+    #[arg(long, default_value = "target/bench-overhead")]
+    dir: PathBuf,
+    /// The fpprof that records
+    #[arg(long, default_value = "target/release/fpprof")]
+    fpprof: PathBuf,
+    /// Samples a second and CPU
+    #[arg(long, value_delimiter = ',', default_values_t = [999, 4999])]
+    rates: Vec<u64>,
+    /// Shapes of the stack: KiB and frames
+    #[arg(long, value_delimiter = ',', default_values_t = ["20:16".to_owned(), "59:50".to_owned(), "600:200".to_owned()])]
+    shapes: Vec<String>,
+    /// Rounds go on until every interval is as narrow as this, in points to either side, or the time is over
+    #[arg(long, default_value_t = 1.0)]
+    points: f64,
+    /// No further round begins that would end later than this after the start
+    #[arg(long, default_value_t = 20)]
+    minutes: u64,
+}
+
+/// A stack.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Shape {
+    kib: u64,
+    frames: u32,
+}
+
+/// The runs of a shape.
+#[derive(Debug, Serialize)]
+struct OfShape {
+    #[serde(flatten)]
+    shape: Shape,
+    rows: Vec<Row>,
+}
+
+/// Every mode that is compared.
+fn modes() -> Vec<Mode> {
+    let ours = |call_graph| Mode::Ours { collector: Collector::Ebpf, call_graph };
+    let perf = |call_graph| Mode::Perf { call_graph, zips: false };
+    let large = 1 << 20;
+    let mut modes = vec![Mode::None, Mode::NoneAgain];
+    modes.extend([CallGraph::Fp, CallGraph::Cfi, CallGraph::Dwarf(large), CallGraph::Both(large)].map(ours));
+    if is_installed("perf") {
+        modes.extend([CallGraph::Fp, CallGraph::Dwarf(PERF_LARGEST)].map(perf));
+    }
+    modes
+}
+
+impl Shape {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let parsed = text.split_once(':').and_then(|(kib, frames)| Some((kib.parse().ok()?, frames.parse().ok()?)));
+        let (kib, frames) = parsed.with_context(|| format!("`{text}`: expected KIB:FRAMES, such as 59:50"))?;
+        ensure!(frames > 0, "`{text}`: at least one frame");
+        Ok(Self { kib, frames })
+    }
+
+    /// The program, as a script that is given how much to do.
+    fn build(self, dir: &Path) -> anyhow::Result<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frames.c");
+        let (program, script) = (dir.join("frames"), dir.join("workload"));
+        std::fs::create_dir_all(dir)?;
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-DFIXED"]);
+        cc.arg(format!("-DFRAMES={}", self.frames)).arg(&source).arg("-o").arg(&program);
+        ensure!(cc.status().context("starting cc")?.success(), "building {}", source.display());
+        let text = format!("#!/bin/sh\nexec {} {} \"$1\"\n", program.display(), self.kib << 10);
+        std::fs::write(&script, text)?;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+        Ok(script)
+    }
+}
+
+/// Measures all, and writes and prints the tables.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
+    let dir = args.dir.canonicalize()?;
+    let fpprof = args.fpprof.canonicalize().context("finding fpprof; build it first, or give --fpprof")?;
+    let mut subjects = Vec::new();
+    for text in &args.shapes {
+        let shape = Shape::parse(text)?;
+        let dir = dir.join(text.replace(':', "-"));
+        let workload = shape.build(&dir)?;
+        let names = &["frames"];
+        subjects.push((shape, RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: 1, draws: false, names }));
+    }
+    let (started, mut round_began, mut round) = (Instant::now(), std::time::Duration::ZERO, 0);
+    let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
+    loop {
+        let spent = started.elapsed();
+        let is_over = round > 0 && (spent + (spent - round_began)).as_secs() > args.minutes * 60;
+        if is_over || round > 2 && widest(&tables(&subjects, &runs, &args.rates)) <= args.points {
+            break;
+        }
+        round_began = spent;
+        say(&format!("round {}", round + 1));
+        for ((_, config), runs) in subjects.iter().zip(&mut runs) {
+            runs.extend(one_round(config, &args.rates, round));
+        }
+        round += 1;
+    }
+    let tables = tables(&subjects, &runs, &args.rates);
+    std::fs::write(dir.join("overhead.json"), serde_json::to_string_pretty(&tables)? + "\n")?;
+    let text = markdown(&tables, round)?;
+    std::fs::write(dir.join("overhead.md"), &text)?;
+    Ok(write!(std::io::stdout(), "{text}")?)
+}
+
+fn one_round(config: &RunConfig, rates: &[u64], round: u32) -> Vec<Run> {
+    let modes = modes();
+    let turn = round as usize % modes.len();
+    let in_turn = || modes.iter().cycle().skip(turn).take(modes.len());
+    rates.iter().flat_map(|&rate| in_turn().map(move |&mode| run::run(config, mode, rate, round, round == 0))).collect()
+}
+
+fn tables(subjects: &[(Shape, RunConfig)], runs: &[Vec<Run>], rates: &[u64]) -> Vec<OfShape> {
+    let of = |((shape, _), runs): (&(Shape, RunConfig), &Vec<Run>)| OfShape {
+        shape: *shape,
+        rows: rates.iter().flat_map(|&rate| rows(runs, rate)).collect(),
+    };
+    subjects.iter().zip(runs).map(of).collect()
+}
+
+/// Half of the widest interval, in points.
+fn widest(tables: &[OfShape]) -> f64 {
+    let intervals = tables.iter().flat_map(|table| &table.rows).filter_map(|row| row.slow_down?.interval);
+    intervals.map(|interval| (interval.high - interval.low) * 50.0).fold(0.0, f64::max)
+}
+
+fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let mut text = format!(
+        "# What profilers take from a program that computes\n\n{}, {} CPUs, Linux {}; {rounds} interleaved rounds.\n\n\
+         Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
+         interval; the profiler's own processes are not in it, CPU s is theirs. Complete: of the program's stacks in the \
+         first round, unwound by fpprof. Start: CPU before the first sample, by our own account. –: not known.\n",
+        model.trim_start_matches(['\t', ' ', ':']),
+        std::thread::available_parallelism()?,
+        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim()
+    );
+    for OfShape { shape, rows } in tables {
+        let mut rate = None;
+        for row in rows {
+            if rate != Some(row.rate) {
+                rate = Some(row.rate);
+                write!(
+                    text,
+                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | B/sample | complete | CPU s | start s | RSS MB | maps MB |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|\n",
+                    shape.kib, shape.frames, row.rate
+                )?;
+            }
+            let rss_mb = row.cpu_s.map(|_| row.max_rss_bytes as f64 / 1e6);
+            writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                row.mode,
+                row.slow_down.map_or("–".to_owned(), slow_down_words),
+                figure(row.bytes_per_sample, 1),
+                row.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
+                figure(row.cpu_s.map(|cpu| cpu.mean), 2),
+                figure(row.start_cpu_s, 2),
+                figure(rss_mb, 0),
+                figure(row.map_bytes.map(|bytes| bytes / 1e6), 0)
+            )?;
+        }
+        for error in rows.iter().flat_map(|row| row.errors.first()) {
+            writeln!(text, "\n- {error}")?;
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    /// Check that a shape is read, and that what is none is refused with what to type.
+    #[test]
+    fn shapes_are_read() {
+        let shape = Shape::parse("59:50").expect("a shape");
+        assert_eq!((shape.kib, shape.frames), (59, 50));
+        for wrong in ["59", "59:", "59:0", "a:b", ""] {
+            assert!(Shape::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
