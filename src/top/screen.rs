@@ -7,7 +7,7 @@ use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The terminal while it is ours. Dropped, also in a panic, it is as it was.
 ///
@@ -40,6 +40,12 @@ impl Screen {
         enable_raw_mode().context("taking the terminal")?;
         execute!(screen.terminal.backend_mut(), EnterAlternateScreen, Hide).context("taking the terminal")?;
         Ok(screen)
+    }
+
+    /// The terminal itself.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        let [_, stdout, _] = &self.streams;
+        stdout.as_fd()
     }
 }
 

@@ -11,7 +11,10 @@ use crate::progress::mode_choice;
 use crate::worker::{self, cpu_time, is_privileged};
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use ratatui::crossterm::event::{Event, KeyEventKind, poll, read};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
@@ -122,8 +125,10 @@ fn show(
             screen.terminal.draw(|frame| draw(view, frame)).context("drawing")?;
             drawn = Some(Instant::now());
         }
-        if !poll(LOOK_EVERY).context("waiting for a key")? {
-            continue;
+        match has_event(screen.fd())? {
+            Some(true) => {}
+            Some(false) => continue,
+            None => return Ok(()),
         }
         match read().context("reading a key")? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
@@ -137,6 +142,21 @@ fn show(
         }
     }
     Ok(())
+}
+
+/// Waits a moment for a key or another size; `None` once the terminal is gone, of which crossterm would read for ever.
+fn has_event(terminal: BorrowedFd<'_>) -> anyhow::Result<Option<bool>> {
+    let mut looked_at = [PollFd::new(terminal, PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
+    match nix::poll::poll(&mut looked_at, timeout) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error).context("waiting for a key"),
+    }
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    if looked_at.iter().filter_map(PollFd::revents).any(|seen| seen.intersects(gone)) {
+        return Ok(None);
+    }
+    poll(Duration::ZERO).map(Some).context("waiting for a key")
 }
 
 /// What this process and its workers use, from one look to the next.

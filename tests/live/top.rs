@@ -210,6 +210,24 @@ fn files_are_parsed_without_privileges() {
     assert!(!workers.iter().any(is_sampled), "{workers:?} are not sampled: {of_workers:?}");
 }
 
+/// Check that it ends with its terminal, rather than wait for keys that nobody can press.
+#[test]
+fn ends_with_its_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = chain(directory.path());
+    let marker = program.to_str().expect("a path");
+    let terminal = Terminal::new();
+    terminal.type_line(&format!("{} top -- {marker} 600", env!("CARGO_BIN_EXE_fpprof")));
+    terminal.wait("the view", |screen| screen.contains("own cost"));
+    assert!(fpprof_pid(marker).is_some(), "it runs");
+    drop(terminal);
+    let deadline = Instant::now() + PATIENCE;
+    while fpprof_pid(marker).is_some() {
+        assert!(Instant::now() < deadline, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Check that SIGTERM gives the terminal back like `q` does, and that with -o the recording is there and whole.
 #[test]
 fn sigterm_restores_the_terminal() {
