@@ -29,6 +29,8 @@ const STARTS: &[&str] = &[
     "clone",
     "clone3",
     "main",
+    // Between `main` and its caller, where `main` is on a new piece of a split stack.
+    "__morestack",
 ];
 /// The same where the rest of the name differs from version to version.
 const START_PREFIXES: &[&str] =

@@ -49,10 +49,13 @@ fn columns() -> Vec<Strategy> {
 fn record_and_judge(program: &Program, compiler: Compiler) -> Outcome {
     let dir = tempfile::tempdir().expect("a directory");
     let files = || {
-        let built = build_with(program, compiler, dir.path()).map_err(|error| error.to_string())?;
-        let copied = record(program, &built, &format!("both,{}", program.chunk_bytes), &dir.path().join("copied"))?;
-        let walked = record(program, &built, &format!("cfi,{},fp", program.chunk_bytes), &dir.path().join("walked"))?;
-        Ok((copied, walked))
+        // Built for each: one program deletes itself.
+        let recorded = |mode: &str, name: &str| {
+            let built = build_with(program, compiler, &dir.path().join(name)).map_err(|error| error.to_string())?;
+            record(program, &built, mode, &dir.path().join(name).join("recording"))
+        };
+        let copied = recorded(&format!("both,{}", program.chunk_bytes), "copied")?;
+        Ok((copied, recorded(&format!("cfi,{},fp", program.chunk_bytes), "walked")?))
     };
     let (copied, walked) = match files() {
         Ok(files) => files,

@@ -165,12 +165,12 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "jit",
-        about: "code made at run time: frame pointers pass it, call frame information ends there",
+        about: "code made at run time: it has no call frame information, and its frame pointers are followed",
         parts: &[one(&["jit.c"], WITH_LEAF_FP)],
         chains: &[nearly_all(
             &[Named("burn"), Any, Named("outer"), Named("main")],
             &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], None)],
-            &[all(&[Named("burn"), Any], truncated("no_module"))],
+            &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], COMPLETE)],
         )],
         is_described: false,
         ..USUAL
@@ -183,7 +183,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         chains: &[nearly_all(
             &[Named("burn"), Any, Named("outer"), Named("main")],
             &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], None)],
-            &[all(&[Named("burn"), Any], truncated("no_module"))],
+            &[begins(&[Named("burn"), Any, Named("outer"), Named("main")], COMPLETE)],
         )],
         is_described: false,
         ..USUAL
