@@ -74,7 +74,7 @@ fn choose_mode(request: &Request) -> Option<ModeChoice> {
 
 /// The request as the other collector can do it, and the bytes of stack that were asked for if they were too many.
 fn without_ebpf(request: &Request) -> (Request, Option<u32>) {
-    // Which has no smaller form.
+    // Perf events cannot walk: another mode takes the place of a walk, if there is one.
     let is_walk = matches!(request.mode, CaptureMode::Cfi { .. });
     let (mode, clamped_from) = clamped(request.else_mode.filter(|_| is_walk).unwrap_or(request.mode));
     (Request { mode, collector: CollectorKind::PerfEvent, ..request.clone() }, clamped_from)

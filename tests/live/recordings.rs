@@ -315,11 +315,12 @@ fn recordings_end_at_their_size() {
     let report = report(&file, &[]);
     assert_balance(&report);
     assert!(report["ended"].as_str().unwrap().contains("--max-size"), "{report}");
-    let too_small = ran(fpprof().args(["record", "-a", "--max-size", "1", "-o"]).arg(&file));
-    // Whether a sample is taken before the recorder first looks, the machine decides.
-    let is_empty = too_small.stderr.contains("reached --max-size before the first sample");
-    assert_eq!(too_small.status, i32::from(is_empty), "{}", too_small.stderr);
-    assert!(is_empty || too_small.stderr.contains("balance"), "{}", too_small.stderr);
+    // What sleeps is not sampled, however late the recorder looks.
+    let asleep = Ended(Command::new("sleep").arg("600").spawn().unwrap());
+    let pid = asleep.0.id().to_string();
+    let too_small = ran(fpprof().args(["record", "-p", &pid, "--max-size", "1", "-o"]).arg(&file));
+    assert_eq!(too_small.status, 1, "{}", too_small.stderr);
+    assert!(too_small.stderr.contains("reached --max-size before the first sample"), "{}", too_small.stderr);
 }
 
 /// Check that samples are within the recording's time where the recorder is in a time namespace, whose clock reads

@@ -91,7 +91,7 @@ fn build_part(program: &Program, part: &Part, compiler: Compiler, folder: &Path)
         }
     }
     if compiler == Compiler::Gcc {
-        // Beside .eh_frame, and not loaded by any of them: binutils 2.40 or later.
+        // For the strategy `sframe`; no program reads these sections itself. Needs binutils 2.40 or later.
         compile.arg("-Wa,--gsframe");
     }
     compile.args(["-o", part.output]);
