@@ -60,7 +60,7 @@ pub(super) fn strategies(case: &Case<'_>) -> Markup {
             }
         }
         @if let Some(walks) = &case.analysis.summary.kernel_walks {
-            p.lead { (text(&format!("Walks in the kernel: {}.", kernel_walks::words(walks).join("; ")))) }
+            p.lead { (text(&format!("cfi: {}.", kernel_walks::words(walks).join("; ")))) }
         }
         (key())
     }
