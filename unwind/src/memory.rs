@@ -219,16 +219,16 @@ pub struct Chunks<'a> {
     /// Of the current stack.
     pub current: Chunk<'a>,
     /// Of the interrupted one.
-    pub interrupted: Option<Chunk<'a>>,
+    pub interrupted: Option<&'a Chunk<'a>>,
 }
 
 impl<'a> Chunks<'a> {
     /// The interrupted stack's chunk, if an address may belong to that stack and not to the current one. The current one
     /// may lie within it.
-    fn elsewhere(&self, avma: u64) -> Option<&Chunk<'a>> {
+    fn elsewhere(&self, avma: u64) -> Option<&'a Chunk<'a>> {
         let Chunk { start, stack_end, .. } = self.current;
         let is_current = (start..stack_end.unwrap_or(u64::MAX)).contains(&avma);
-        self.interrupted.as_ref().filter(|interrupted| avma >= interrupted.start && !is_current)
+        self.interrupted.filter(|interrupted| avma >= interrupted.start && !is_current)
     }
 
     #[cold]

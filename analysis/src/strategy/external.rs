@@ -1,7 +1,7 @@
 //! Other people's unwinders over the same samples.
 
 use super::Strategy;
-use super::item::{Holes, Item, memory, user_regs};
+use super::item::{Copied, Holes, Item, copied, user_regs};
 use crate::modules::{Location, ModuleTable};
 use crate::replay::PlacedModule;
 use fpprof_external::{ExternalUnwinder, ModuleFile, ModuleRef, Request};
@@ -44,13 +44,13 @@ impl ExternalUnwinders {
             return out.stop = StopReason::Truncated(TruncatedReason::Budget);
         };
         let refs: Vec<ModuleRef<'_>> = item.space.modules.iter().map(|module| module_ref(modules, module)).collect();
-        let memory = memory(sample, holes, usize::MAX);
+        let Copied { current, interrupted } = copied(sample, holes, usize::MAX);
         let request = Request {
             modules: &refs,
             modules_id: item.space.space.id().into(),
             regs: values,
-            stack: memory.current,
-            interrupted: memory.interrupted,
+            stack: current,
+            interrupted: interrupted.as_ref(),
             max_depth: MAX_DEPTH,
         };
         let answer = match strategy {

@@ -57,9 +57,23 @@ pub(super) fn user_regs<'a>(item: &Item<'a>) -> Result<&'a UserRegs, StopReason>
     if is_gone(item) { Err(StopReason::Truncated(TruncatedReason::ProcessGone)) } else { Ok(regs) }
 }
 
+/// What was copied of a sample's stacks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Copied<'a> {
+    pub(super) current: Chunk<'a>,
+    pub(super) interrupted: Option<Chunk<'a>>,
+}
+
+impl Copied<'_> {
+    /// The memory of a walk.
+    pub(super) fn memory(&self) -> Chunks<'_> {
+        Chunks { current: self.current, interrupted: self.interrupted.as_ref() }
+    }
+}
+
 /// What a collector that takes at most `max_bytes` from the stack pointers up would have copied: the interrupted stack gets
 /// what the current one leaves.
-pub(super) fn memory<'a>(sample: &'a Sample, [here, there]: &'a Holes, max_bytes: usize) -> Chunks<'a> {
+pub(super) fn copied<'a>(sample: &'a Sample, [here, there]: &'a Holes, max_bytes: usize) -> Copied<'a> {
     let left = max_bytes.saturating_sub(sample.stack_from_sp().len());
     let up_to = |bytes: &'a [u8], below: u8, n: usize| bytes.get(..n.saturating_add(below.into())).unwrap_or(bytes);
     let current = Chunk {
@@ -74,7 +88,7 @@ pub(super) fn memory<'a>(sample: &'a Sample, [here, there]: &'a Holes, max_bytes
         stack_end: own.stack_end.map(|end| end.address),
         holes: there,
     });
-    Chunks { current, interrupted }
+    Copied { current, interrupted }
 }
 
 pub(super) fn holes(sample: &Sample) -> Holes {

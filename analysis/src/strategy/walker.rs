@@ -1,13 +1,13 @@
 //! Carrying strategies out, a batch of samples at a time.
 
 use super::Strategy;
-use super::item::{Holes, Item, holes, is_gone, memory, told_apart, user_regs, without_stack};
+use super::item::{Copied, Holes, Item, copied, holes, is_gone, told_apart, user_regs, without_stack};
 use crate::kernel_walks::KernelWalks;
 use crate::modules::{BySframe, ModuleTable};
 use fpprof_recording::model::{self, Abi, CaptureMode, CfiEnd, FpEnd, UserRegs};
 use fpprof_unwind::{
-    Arch, Chain, ChainEnd, ChainEntry, Chunks, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules, Options,
-    Regs, Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
+    Arch, Chain, ChainEnd, ChainEntry, Chunk, Frame, FrameFlags, FrameSource, Job, Memory as _, Modules, Options, Regs,
+    Root, SharedRules, Stack, StackRef, Stacks, StopReason, TruncatedReason, Unwinder,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Unwound {
 /// What the copied bytes of one sample give to start from.
 struct Start<'a> {
     regs: Regs,
-    memory: Chunks<'a>,
+    copied: Copied<'a>,
 }
 
 /// Unwinds samples under any strategy. One for each thread: it remembers rules, not samples.
@@ -159,8 +159,9 @@ impl<'a> Walker<'a> {
         for item in items {
             let holes = holes(item.sample);
             out.add(|stack| match start(item, &holes, usize::MAX) {
-                Ok(Start { regs, memory }) => {
-                    self.unwinder.walk_frame_pointers(self.modules, &item.space.space, &regs, &memory, stack);
+                Ok(Start { regs, copied }) => {
+                    let (space, memory) = (&item.space.space, copied.memory());
+                    self.unwinder.walk_frame_pointers(self.modules, space, &regs, &memory, stack);
                 }
                 Err(stop) => stack.stop = stop,
             });
@@ -201,7 +202,7 @@ impl<'a> Walker<'a> {
         };
         let arch = regs.as_ref().map_or(native, Regs::arch);
         let last = sample.user_fp.last().map_or(0, |frame| frame.frame_address);
-        let stack_end = memory(sample, &Holes::default(), usize::MAX).stack_end(last);
+        let stack_end = copied(sample, &Holes::default(), usize::MAX).memory().stack_end(last);
         let chain = Chain { entries: &entries, end: chain_end(sample.fp_end), arch, regs: regs.as_ref(), stack_end };
         self.unwinder.judge_chain(self.modules, &space.space, &chain, out);
         // Of a single address that perf took, nothing says that there was a return address, or which.
@@ -268,21 +269,27 @@ fn unwind<M: Modules + ?Sized>(
     let holes: Vec<Holes> = items.iter().map(|item| holes(item.sample)).collect();
     let starts: Vec<Result<Start<'_>, StopReason>> =
         items.iter().zip(&holes).map(|(item, holes)| start(item, holes, max_bytes)).collect();
-    let jobs: Vec<Job<'_, Chunks<'_>>> = items
+    // Those with two stacks are few, and a batch of such is slower.
+    let jobs: Vec<Job<'_, Chunk<'_>>> = items
         .iter()
         .zip(&starts)
-        .filter_map(|(item, start)| {
-            let Start { regs, memory } = start.as_ref().ok()?;
-            Some(Job { space: &item.space.space, regs, memory: *memory })
+        .filter_map(|(item, start)| match start {
+            Ok(Start { regs, copied: Copied { current, interrupted: None } }) => {
+                Some(Job { space: &item.space.space, regs, memory: *current })
+            }
+            _ => None,
         })
         .collect();
     unwinder.unwind_batch(modules, &jobs, &mut out.batch);
     let mut n_jobs = 0;
-    for start in &starts {
+    for (item, start) in items.iter().zip(&starts) {
         match start {
-            Ok(_) => {
+            Ok(Start { copied: Copied { interrupted: None, .. }, .. }) => {
                 out.slots.push(Slot::Batch(n_jobs));
                 n_jobs += 1;
+            }
+            Ok(Start { regs, copied }) => {
+                out.add(|stack| unwinder.unwind(modules, &item.space.space, regs, &copied.memory(), stack));
             }
             Err(stop) => out.add(|stack| stack.stop = *stop),
         }
@@ -303,7 +310,7 @@ fn has_no_user_stack(mode: CaptureMode, Item { sample, .. }: &Item<'_>) -> bool 
 /// What to walk over, or what the stack is without a walk.
 fn start<'a>(item: &Item<'a>, holes: &'a Holes, max_bytes: usize) -> Result<Start<'a>, StopReason> {
     let (sample, regs) = (item.sample, user_regs(item)?);
-    Ok(Start { regs: unwind_regs(regs)?, memory: memory(sample, holes, max_bytes) })
+    Ok(Start { regs: unwind_regs(regs)?, copied: copied(sample, holes, max_bytes) })
 }
 
 /// The registers as the unwinder numbers them; 32-bit code has its own numbers, and of ARM's nothing is known.

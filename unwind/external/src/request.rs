@@ -18,7 +18,7 @@ pub struct Request<'a> {
     /// The copied stack bytes.
     pub stack: Chunk<'a>,
     /// Those of the stack that a signal has interrupted whose handler runs on a stack of its own.
-    pub interrupted: Option<Chunk<'a>>,
+    pub interrupted: Option<&'a Chunk<'a>>,
     /// The most frames to return, the leaf included.
     pub max_depth: u32,
 }

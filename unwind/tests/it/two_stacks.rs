@@ -19,9 +19,13 @@ fn walk(return_address: u64, cfa: u64, memory: &Chunks<'_>) -> Stack {
     Process::new(rows.module()).unwind(&regs, memory)
 }
 
-fn chunks<'a>(current: &'a [u8], other: &'a [u8]) -> Chunks<'a> {
-    let chunk = |start, bytes, end| Chunk { start, bytes, stack_end: Some(end), holes: &[] };
-    Chunks { current: chunk(STACK, current, STACK + 0x40), interrupted: Some(chunk(OTHER, other, OTHER_END)) }
+fn interrupted(bytes: &[u8]) -> Chunk<'_> {
+    Chunk { start: OTHER, bytes, stack_end: Some(OTHER_END), holes: &[] }
+}
+
+fn chunks<'a>(bytes: &'a [u8], interrupted: &'a Chunk<'a>) -> Chunks<'a> {
+    let current = Chunk { start: STACK, bytes, stack_end: Some(STACK + 0x40), holes: &[] };
+    Chunks { current, interrupted: Some(interrupted) }
 }
 
 /// Check that a walk goes on in the interrupted stack, below the current one as well as around it, and that one which goes
@@ -29,16 +33,17 @@ fn chunks<'a>(current: &'a [u8], other: &'a [u8]) -> Chunks<'a> {
 #[test]
 fn the_interrupted_stack_is_walked() {
     let (current, other) = (bytes(&[0; 8]), bytes(&[0, BIAS + 0x3001, 0]));
+    let other = interrupted(&other);
     let memory = chunks(&current, &other);
     let found = walk(0x1105, OTHER, &memory);
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1105, 0x3001], "undefined_ra"));
     for (cfa, expected) in [(OTHER + 16, "chunk_end"), (OTHER_END, "stack_switch")] {
         assert_eq!(walk(0x1105, cfa, &memory).stop.name(), expected, "{cfa:#x}");
     }
-    assert_eq!(walk(0x1105, OTHER, &chunks(&current, &[])).stop.name(), "chunk_end");
+    assert_eq!(walk(0x1105, OTHER, &chunks(&current, &interrupted(&[]))).stop.name(), "chunk_end");
     assert_eq!(walk(0x1105, OTHER, &Chunks { interrupted: None, ..memory }).stop.name(), "cfa_not_increasing");
-    let around = Chunk { stack_end: Some(STACK + 0x1000), ..memory.interrupted.unwrap() };
-    let memory = Chunks { interrupted: Some(around), ..memory };
+    let around = Chunk { stack_end: Some(STACK + 0x1000), ..other };
+    let memory = Chunks { interrupted: Some(&around), ..memory };
     assert_eq!(memory.stack_end(STACK + 0x40), Some(STACK + 0x1000));
     assert_eq!((memory.stack_end(STACK), memory.read_u64(STACK + 8)), (Some(STACK + 0x40), Ok(0)));
     assert_eq!(memory.read_u64(STACK + 0x40), Err(ReadFault::AboveChunk));
@@ -48,12 +53,13 @@ fn the_interrupted_stack_is_walked() {
 #[test]
 fn each_stack_has_its_own_end() {
     let (current, other) = (bytes(&[0; 8]), bytes(&[0; 32]));
+    let other = interrupted(&other);
     let memory = chunks(&current, &other);
     assert_eq!(walk(0x2005, OTHER_END, &memory).stop.name(), "stack_end");
     assert_eq!(walk(0x2005, OTHER + 0x40, &memory).stop.name(), "no_cfi");
     let lower = Chunk { start: OTHER, stack_end: Some(OTHER_END), ..memory.current };
     for memory in
-        [Chunks { current: lower, interrupted: None }, Chunks { current: lower, interrupted: Some(memory.current) }]
+        [Chunks { current: lower, interrupted: None }, Chunks { current: lower, interrupted: Some(&memory.current) }]
     {
         assert_eq!(walk(0x2005, STACK + 0x20, &memory).stop.name(), "no_cfi");
     }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use fpprof_analysis::modules::{FileModules, ModuleTable};
 use fpprof_analysis::replay::{PlacedSpace, Recorded, Spaces};
 use fpprof_recording::Recording;
-use fpprof_recording::model::{Abi, Arch, Sample};
+use fpprof_recording::model::{Abi, Arch};
 use fpprof_unwind::Chunk;
 use std::fs::File;
 use std::io::BufReader;
@@ -25,9 +25,13 @@ pub(crate) struct Input {
 /// A sample.
 #[derive(Debug)]
 pub(crate) struct One {
-    pub(crate) sample: Sample,
+    /// The copied bytes.
+    pub(crate) stack: Vec<u8>,
+    stack_end: Option<u64>,
     /// Registers in DWARF order, the instruction pointer last.
     pub(crate) regs: [u64; 17],
+    /// Address of the first copied byte.
+    pub(crate) stack_start: u64,
     /// Parts of the stack that could not be copied.
     pub(crate) holes: Vec<(u32, u32)>,
     pub(crate) space: Arc<PlacedSpace>,
@@ -36,12 +40,7 @@ pub(crate) struct One {
 impl One {
     /// Its copied stack.
     pub(crate) fn chunk(&self) -> Chunk<'_> {
-        Chunk {
-            start: self.sample.stack_start(),
-            bytes: &self.sample.stack,
-            stack_end: self.sample.stack_end.map(|end| end.address),
-            holes: &self.holes,
-        }
+        Chunk { start: self.stack_start, bytes: &self.stack, stack_end: self.stack_end, holes: &self.holes }
     }
 }
 
@@ -67,7 +66,14 @@ impl Input {
                     let place = recorded.timeline.place(sample.pid, sample.tid, sample.time_ns);
                     let holes = sample.stack_holes.iter().map(|hole| (hole.offset, hole.len)).collect();
                     let space = spaces.get(place.space);
-                    samples.push(One { sample: sample.clone(), regs: values, holes, space });
+                    samples.push(One {
+                        stack: sample.stack.clone(),
+                        stack_end: sample.stack_end.map(|end| end.address),
+                        stack_start: sample.stack_start(),
+                        regs: values,
+                        holes,
+                        space,
+                    });
                 })?;
             }
         }

@@ -50,7 +50,7 @@ pub(crate) fn measure(name: Name, file: &Path, hashes: Option<&Path>, warm: usiz
     }
     Ok(Measured {
         samples: input.samples.len() as u64,
-        stack_bytes: input.samples.iter().map(|one| one.sample.stack.len() as u64).sum(),
+        stack_bytes: input.samples.iter().map(|one| one.stack.len() as u64).sum(),
         frames: first.frames,
         complete: first.complete,
         addresses: pass.addresses.len() as u64,

@@ -77,7 +77,7 @@ impl Sample {
     /// Address of the chunk's first byte; 0 without registers, when there should be no chunk.
     #[must_use]
     pub fn stack_start(&self) -> u64 {
-        self.user_regs.map_or(0, |regs| regs.sp().wrapping_sub(u64::from(self.bytes_below_sp)))
+        self.user_regs.as_ref().map_or(0, |regs| regs.sp().wrapping_sub(u64::from(self.bytes_below_sp)))
     }
 
     /// The chunk from the stack pointer up.

@@ -4,7 +4,7 @@ use super::name::{Engine, MAX_DEPTH, Pass};
 use crate::load::{Input, One};
 use anyhow::anyhow;
 use fpprof_analysis::modules::ModuleTable;
-use fpprof_unwind::{Chunks, Job, Options, Regs, SharedRules, Stacks, StopReason, Unwinder};
+use fpprof_unwind::{Chunk, Job, Options, Regs, SharedRules, Stacks, StopReason, Unwinder};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,7 +114,7 @@ impl Thread {
                 .take(BATCH_SAMPLES)
                 .take_while(|one| {
                     let is_first = n_bytes == 0;
-                    n_bytes = n_bytes.saturating_add(one.sample.stack.len());
+                    n_bytes = n_bytes.saturating_add(one.stack.len());
                     is_first || n_bytes <= BATCH_BYTES
                 })
                 .count()
@@ -124,7 +124,7 @@ impl Thread {
             regs.clear();
             regs.extend(batch.iter().map(|one| Regs::x86_64(&one.regs)));
             let job = |(one, regs)| job(one, regs);
-            let jobs: Vec<Job<'_, Chunks<'_>>> = batch.iter().zip(&regs).map(job).collect();
+            let jobs: Vec<Job<'_, Chunk<'_>>> = batch.iter().zip(&regs).map(job).collect();
             self.unwinder.unwind_batch(modules, &jobs, &mut self.stacks);
             for stack in self.stacks.iter() {
                 out.add(stack.frames.iter().map(|frame| frame.address), matches!(stack.stop, StopReason::Complete(_)));
@@ -134,6 +134,6 @@ impl Thread {
     }
 }
 
-fn job<'a>(one: &'a One, regs: &'a Regs) -> Job<'a, Chunks<'a>> {
-    Job { space: &one.space.space, regs, memory: Chunks { current: one.chunk(), interrupted: None } }
+fn job<'a>(one: &'a One, regs: &'a Regs) -> Job<'a, Chunk<'a>> {
+    Job { space: &one.space.space, regs, memory: one.chunk() }
 }
