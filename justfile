@@ -43,7 +43,7 @@ test-host:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test host
 
 # Tests that take some hours: known programs, ten real ones, the balance a hundred times, every ELF file, crashes, fuzzers, other kernels.
-test-long: truth verify-ten balance unwind-sweep crash (fuzz "30")
+test-long: truth verify-ten viewers balance unwind-sweep crash (fuzz "30")
     {{just_executable()}} kernels
 
 # The balance with recorders that are stopped, and with CPUs that go off and come on: a hundred recordings of each, 5 minutes.
@@ -76,7 +76,7 @@ check:
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
     cargo check --quiet --manifest-path fuzz/Cargo.toml --workspace --target-dir target/fuzz-check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
-    cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten -- -D warnings
+    cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten --test viewers -- -D warnings
 
 # The structure in figures: lines by crate, cycles between files, copies of ten lines and more, the longest files.
 shape:
@@ -110,6 +110,11 @@ truth:
 # Ten real programs against their true stacks, ours beside libdw and libunwind: one table, in target/verify-ten.
 verify-ten:
     cargo test --quiet --release --workspace --features {{features}} --test verify_ten -- --nocapture
+
+# Exports read by the viewers' own importers: Firefox Profiler, speedscope, OpenTelemetry Collector; wants npm.
+viewers:
+    npm ci --prefix tests/viewers --ignore-scripts
+    cargo test --quiet --release --workspace --features {{features}} --test viewers
 
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:

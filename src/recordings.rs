@@ -6,7 +6,7 @@ use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::filter::{Filter, TimeRange};
-use fpprof_analysis::modules::FileModules;
+use fpprof_analysis::modules::{FileModules, Resolver};
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::Summary;
 use fpprof_analysis::symbols::Detail;
@@ -112,25 +112,35 @@ impl Source {
     /// # Errors
     /// If the file cannot be read or is no recording, or a strategy is not supported by it.
     pub(crate) fn analyse(&self, strategies: &[Strategy]) -> anyhow::Result<Analysis> {
-        self.analyse_for(strategies, false)
+        self.analyse_for(strategies, |_| {})
     }
 
-    /// The same, with the detail that a page shows if it is asked for.
+    /// The same, with what `ask` asks for.
     ///
     /// # Errors
     /// As [`Self::analyse`].
-    pub(crate) fn analyse_for(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
+    pub(crate) fn analyse_for(
+        &self,
+        strategies: &[Strategy],
+        ask: impl FnOnce(&mut Options<'_>),
+    ) -> anyhow::Result<Analysis> {
         let mut recording = self.open()?;
         let modules = self.modules();
-        let mut options = Options::new(&modules);
+        let mut options = self.options(&modules, recording.meta());
         options.strategies = strategies.to_vec();
+        ask(&mut options);
+        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+    }
+
+    /// What is asked for, of a recording that was made so.
+    pub(crate) fn options<'a>(&self, modules: &'a dyn Resolver, meta: &Meta) -> Options<'a> {
+        let mut options = Options::new(modules);
         options.detail = self.detail();
-        options.page = page;
         options.event = self.event.clone();
         options.filter = self.only.filter();
         options.unwinding = self.unwinding.options();
-        options.is_this_machine = self.is_this_machine(recording.meta());
-        analyse(&mut recording, &options).with_context(|| self.file.display().to_string())
+        options.is_this_machine = self.is_this_machine(meta);
+        options
     }
 
     /// How much is said of an address.
@@ -152,7 +162,7 @@ impl Source {
     /// # Errors
     /// As [`Self::analyse`]; if the samples are waits.
     pub(crate) fn analyse_counted(&self, strategies: &[Strategy], page: bool) -> anyhow::Result<Analysis> {
-        let analysis = self.analyse_for(strategies, page)?;
+        let analysis = self.analyse_for(strategies, |options| options.page = page)?;
         if analysis.summary.blocked_ns.is_some() {
             let words = "this view counts samples, but off-cpu samples stand for times; \
                          use `fpprof report`, `flamegraph` or `export` with --event off-cpu";

@@ -11,6 +11,7 @@ use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::listed::Listed;
 use crate::modules::Resolver;
+use crate::profile::{Profile, Rows, Times};
 use crate::quality::QualityCounter;
 use crate::replay::{Collect, Recorded, Replay, Seen};
 use crate::strategy::Strategy;
@@ -21,9 +22,11 @@ use crate::totals::Totals;
 use fpprof_recording::Recording;
 use fpprof_recording::model::{Meta, Sample};
 use fpprof_unwind::Fallback;
+use stacks::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 /// Functions in [`Summary::hottest`].
 const MAX_HOTTEST: usize = 100;
@@ -46,6 +49,8 @@ pub struct Options<'a> {
     pub detail: Detail,
     /// Also make what a page shows ([`Analysis::detail`]).
     pub page: bool,
+    /// Also make a profile of the default strategy ([`Analysis::profile`]).
+    pub profile: Option<Times>,
     /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
@@ -65,6 +70,7 @@ impl<'a> Options<'a> {
             is_this_machine: true,
             detail: Detail::default(),
             page: false,
+            profile: None,
             unwinding: fpprof_unwind::Options { fallback: Fallback::Jit, ..fpprof_unwind::Options::default() },
             n_threads,
         }
@@ -83,6 +89,8 @@ pub struct Analysis {
     /// What chunks of other sizes would have given, over all processes and for each name, most samples first; where `dwarf`
     /// was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<NamedChunkSizes>)>,
+    /// The samples of the default strategy by thread, where [`Options::profile`] asked for them.
+    pub profile: Option<Profile>,
     /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
     pub detail: Option<detail::Details>,
 }
@@ -103,28 +111,29 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let replay = recorded.replay(&modules, strategies, options.unwinding);
     let full = strategies.iter().position(|&strategy| strategy == Strategy::Dwarf);
     let pair = pair_of(strategies);
+    let default_strategy = default_strategy(&names);
+    let speaks = names.iter().position(|name| *name == default_strategy).unwrap_or(0);
     let listed = &Listed::read(recording, &recorded)?;
     let replayed = replay.run(recording, options.n_threads, || Collected {
-        listed,
         totals: Totals::new(meta),
-        folder: Folder::default(),
+        stacks: Stacks::new(listed, options.profile.map(|times| Rows::new(times, speaks))),
         quality: QualityCounter::new(strategies.len(), listed),
         agreement: AgreementCounter::new(strategies),
         chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),
         pairs: options.page.then(|| PairCounter::new(pair, listed)),
         over_time: options.page.then(|| OverTimeCounter::new(pair, meta.start_ns, listed)),
     })?;
-    let Collected { listed: _, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
+    let Collected { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = replayed.collected;
+    let folder = &stacks.folder;
 
     check_filter(selection, totals.shown, timeline)?;
-    let symbols = symbolizer(&folder, &replay, meta, options);
-    let without_call = WithoutCall::new(&folder, &modules);
-    let labels = Labels::new(&folder, &modules, &symbols, &without_call);
-    let mut folded = fold(&folder, &labels, timeline, selection.unit(), strategies.len());
+    let symbols = symbolizer(folder, &replay, meta, options);
+    let without_call = WithoutCall::new(folder, &modules);
+    let labels = Labels::new(folder, &modules, &symbols, &without_call);
+    let mut folded = fold(folder, &labels, timeline, selection.unit(), strategies.len());
     folded.iter_mut().for_each(name_roots);
     let folded: BTreeMap<String, Folded> = names.iter().cloned().zip(folded).collect();
 
-    let default_strategy = default_strategy(&names);
     let mut summary = summarise(recording, &totals, selection);
     summary.strategies = quality.total(&names);
     summary.no_call_before = (0..).zip(&names).map(|(n, name)| (name.clone(), without_call.samples(n))).collect();
@@ -140,8 +149,10 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let around = around_chunks(&summary);
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
+    let duration = Duration::from_secs_f64(summary.shown_duration_s());
+    let profile = stacks.profile((&modules, &symbols, &without_call), &recorded, &default_strategy, duration);
     // What a page shows takes as much again.
-    drop((folder, quality, agreement));
+    drop((stacks, quality, agreement));
     let mut detail = None;
     if let Some((pairs, over_time)) = pairs.zip(over_time) {
         let mut recorded = Vec::new();
@@ -151,14 +162,13 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
         detail = Some(detail::Details { stacks, over_time: over_time.over_time(&around) });
     }
-    Ok(Analysis { summary, folded, default_strategy, chunk_sizes, detail })
+    Ok(Analysis { summary, folded, default_strategy, chunk_sizes, profile, detail })
 }
 
 /// What an analysis makes of the samples.
 struct Collected<'a> {
-    listed: &'a Listed<'a>,
     totals: Totals,
-    folder: Folder,
+    stacks: Stacks<'a>,
     quality: QualityCounter<'a>,
     agreement: AgreementCounter,
     /// Where the strategy `dwarf` was asked for.
@@ -170,9 +180,9 @@ struct Collected<'a> {
 
 impl Collect for Collected<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        let Self { listed, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = self;
+        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = self;
         totals.add(seen);
-        folder.add_of(listed.pid(seen), seen);
+        stacks.add(seen);
         quality.add(seen);
         agreement.add(seen);
         chunk_sizes.add(seen);
@@ -190,9 +200,9 @@ impl Collect for Collected<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        let Self { listed: _, totals, folder, quality, agreement, chunk_sizes, pairs, over_time } = other;
+        let Self { totals, stacks, quality, agreement, chunk_sizes, pairs, over_time } = other;
         self.totals.merge(totals);
-        self.folder.merge(folder);
+        self.stacks.merge(stacks);
         self.quality.merge(quality);
         self.agreement.merge(agreement);
         self.chunk_sizes.merge(chunk_sizes);
@@ -306,6 +316,7 @@ fn is_emulator(name: &str) -> bool {
 }
 
 pub(crate) mod perf_data;
+mod stacks;
 
 #[cfg(test)]
 mod tests;

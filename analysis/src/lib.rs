@@ -33,6 +33,7 @@ pub mod import;
 pub mod modules;
 pub mod oracle;
 pub mod overhead;
+pub mod profile;
 mod quality;
 pub mod replay;
 mod shown_frame;

@@ -66,10 +66,15 @@ impl<'a> Listed<'a> {
         Ok(Self::new(timeline, samples))
     }
 
+    /// All processes, one by one.
+    pub(crate) fn all(timeline: &'a Timeline) -> Self {
+        Self { timeline, one_by_one: None }
+    }
+
     /// Those with the most of these samples.
     pub(crate) fn new(timeline: &'a Timeline, samples: FxHashMap<Who, u64>) -> Self {
         if samples.len() <= MAX_LISTED {
-            return Self { timeline, one_by_one: None };
+            return Self::all(timeline);
         }
         let mut all: Vec<(Reverse<u64>, Who)> = samples.into_iter().map(|(who, n)| (Reverse(n), who)).collect();
         all.select_nth_unstable(MAX_LISTED);

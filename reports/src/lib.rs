@@ -20,6 +20,7 @@ pub mod json;
 mod kernel_walks;
 pub mod oracle;
 pub mod page;
+pub mod profile;
 pub mod terminal;
 pub mod unwinding;
 mod verdict;

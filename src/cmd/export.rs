@@ -7,13 +7,14 @@ use crate::positioned::Positioned;
 use crate::recordings::{Source, say_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
-use fpprof_analysis::folded::Folded;
 use fpprof_analysis::import::perf_events;
+use fpprof_analysis::profile::Times;
 use fpprof_analysis::strategy::Strategy;
-use fpprof_analysis::{Options, fold_perf_data};
+use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
-use std::io::BufReader;
-use std::path::PathBuf;
+use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
+use std::io::{self, BufReader, IsTerminal as _};
+use std::path::{Path, PathBuf};
 
 /// Bytes of perf's file read at a time: where samples are passed over, and where their stacks are.
 const EVENT_BYTES: usize = 64;
@@ -25,6 +26,9 @@ const SAMPLE_BYTES: usize = 512;
 /// it first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  fpprof export run.fpprof --format pprof -o run.pb.gz          # go tool pprof -http : run.pb.gz
+  fpprof export run.fpprof --format firefox -o run.json         # load it in https://profiler.firefox.com
+  fpprof export run.fpprof --format speedscope -o run.json      # load it in https://www.speedscope.app
   fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
   fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg
   fpprof export run.fpprof --event off-cpu          # counts nanoseconds blocked, not samples")]
@@ -46,6 +50,16 @@ pub(crate) struct Args {
 enum Format {
     /// One line per distinct stack: frames from the root, separated by `;`, then samples (off-cpu: nanoseconds)
     Folded,
+    /// For `go tool pprof`, Pyroscope and others: profile.proto, compressed by gzip
+    Pprof,
+    /// For the Firefox Profiler: JSON, every sample with its time
+    Firefox,
+    /// For speedscope: JSON, the stacks of each thread in order of time
+    Speedscope,
+    /// What `perf script` prints, for tools that read its text
+    PerfScript,
+    /// OpenTelemetry profiles (v1development): the message `ProfilesData`
+    Otlp,
 }
 
 impl Args {
@@ -60,24 +74,48 @@ impl Args {
 /// # Errors
 /// If the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
-    let write = |stacks: &Folded| {
-        output::write_whole(&args.output, |mut out| match args.format {
-            Format::Folded => folded::write(stacks, &mut out),
-        })
-    };
-    if import::is_of_perf(&args.source.file)? {
-        write(&of_perf(&args.source, wanted)?)?;
-    } else {
-        let analysis = args.source.analyse(&wanted)?;
-        say_warnings(&analysis.summary);
-        write(analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?)?;
+    if args.format.is_binary() && args.output == Path::new("-") && io::stdout().is_terminal() {
+        let words = "this format is binary: give a file with -o, or send stdout to a file or a pipe";
+        return Err(Usage(words.to_owned()).into());
     }
+    let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
+    let (folded, profile) = if import::is_of_perf(&args.source.file)? {
+        let stacks = of_perf(args, wanted)?;
+        (stacks.folded, stacks.profile)
+    } else {
+        let mut analysis = args.source.analyse_for(&wanted, |options| options.profile = args.format.times())?;
+        say_warnings(&analysis.summary);
+        let folded = analysis.folded.remove(&analysis.default_strategy).context("the strategy was analysed")?;
+        (folded, analysis.profile)
+    };
+    output::write_whole(&args.output, |mut out| match (args.format, &profile) {
+        (Format::Pprof, Some(profile)) => pprof::write(profile, &mut out),
+        (Format::Firefox, Some(profile)) => firefox::write(profile, &mut out),
+        (Format::Speedscope, Some(profile)) => speedscope::write(profile, &mut out),
+        (Format::PerfScript, Some(profile)) => perf_script::write(profile, &mut out),
+        (Format::Otlp, Some(profile)) => otlp::write(profile, &mut out),
+        (Format::Folded, _) | (_, None) => folded::write(&folded, &mut out),
+    })?;
     Ok(DONE)
 }
 
+impl Format {
+    /// What of the samples it has; `None` for folded stacks, which know neither threads nor times.
+    fn times(self) -> Option<Times> {
+        match self {
+            Self::Folded => None,
+            Self::Pprof => Some(Times::Summed),
+            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Times::Kept),
+        }
+    }
+
+    fn is_binary(self) -> bool {
+        matches!(self, Self::Pprof | Self::Otlp)
+    }
+}
+
 /// The stacks of a perf.data file.
-fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded> {
+fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> anyhow::Result<PerfStacks> {
     let context = || source.file.display().to_string();
     if !import::is_file_mode(&source.file)? {
         bail!("{}: perf wrote this into a pipe, so it must be converted first: `fpprof import`", context());
@@ -91,16 +129,12 @@ fn of_perf(source: &Source, strategies: Vec<Strategy>) -> anyhow::Result<Folded>
     let events = perf_events(BufReader::with_capacity(EVENT_BYTES, positioned()?));
     let events = events.with_context(context)?;
     let modules = source.modules();
-    let mut options = Options::new(&modules);
+    let mut options = source.options(&modules, &events.0);
     options.strategies = strategies;
-    options.event = source.event.clone();
-    options.filter = source.only.filter();
-    options.detail = source.detail();
-    options.unwinding = source.unwinding.options();
-    options.is_this_machine = source.is_this_machine(&events.0);
+    options.profile = format.times();
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
     import::say_imported(&stacks.imported);
     stacks.warnings.iter().for_each(|warning| say(&format!("warning  {warning}")));
-    Ok(stacks.folded)
+    Ok(stacks)
 }

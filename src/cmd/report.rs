@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let analysis = match args.html.is_some() {
         true => args.source.analyse_counted(&args.strategies, true)?,
-        false => args.source.analyse_for(&args.strategies, !args.json)?,
+        false => args.source.analyse_for(&args.strategies, |options| options.page = !args.json)?,
     };
     let summary = &analysis.summary;
     // A gate with nothing to judge is wrong usage, which is said instead of a report.

@@ -29,7 +29,7 @@ pub(crate) fn fill(
     run: &mut Run,
 ) -> anyhow::Result<()> {
     let shows_both = run.repeat == 0 && matches!(mode, CaptureMode::Both { .. });
-    let analysis = Source::here(recording).analyse_for(&[], shows_both)?;
+    let analysis = Source::here(recording).analyse_for(&[], |options| options.page = shows_both)?;
     if shows_both {
         output::write_whole(&config.dir.join(STACKS), |mut out| page::html(&analysis, &mut out))?;
     }

@@ -6,6 +6,7 @@ mod curve;
 mod endings;
 mod events;
 mod filters;
+mod formats;
 mod hard_cases;
 mod host_walk;
 mod jit;

@@ -4,8 +4,8 @@ use crate::support::{assert_balance, fpprof, number, ran, record, report, until_
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One recording for all tests of this file.
-fn recording() -> &'static Path {
+/// One recording for all tests of it.
+pub(crate) fn recording() -> &'static Path {
     static RECORDING: OnceLock<PathBuf> = OnceLock::new();
     RECORDING.get_or_init(|| {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nbdkit-fio");

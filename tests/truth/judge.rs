@@ -184,8 +184,7 @@ impl Names {
         }
         let symbols = Symbolizer::new(modules, &wanted, None, Detail::Inlines, NonZeroUsize::MIN);
         let name = |place: Where| match place {
-            // The function itself, not what is inlined into it: only it has a frame.
-            Where::Module(file, svma) => symbols.user(file, svma).ok().and_then(|names| names.first().cloned()),
+            Where::Module(file, svma) => symbols.function(file, svma).map(str::to_owned),
             Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) | Where::Kernel(_) => None,
         };
         Self(places.into_iter().map(|place| (place, name(place).unwrap_or_default())).collect())

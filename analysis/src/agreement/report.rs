@@ -209,10 +209,9 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The function itself, not what is inlined into it: only it has a frame.
-    fn symbol(&self, place: Where) -> Option<&String> {
+    fn symbol(&self, place: Where) -> Option<&str> {
         let Where::Module(file, svma) = place else { return None };
-        self.symbols.user(file, svma).ok()?.first()
+        self.symbols.function(file, svma)
     }
 
     fn module(&self, place: Where) -> String {
@@ -226,7 +225,7 @@ impl<'a> Report<'a> {
     fn function(&self, place: Where) -> (String, String) {
         let module = self.module(place);
         // Code of one module without names is one line of the table.
-        let name = self.symbol(place).cloned().unwrap_or_else(|| "[no symbol]".to_owned());
+        let name = self.symbol(place).map(str::to_owned).unwrap_or_else(|| "[no symbol]".to_owned());
         (name, module)
     }
 

@@ -1,21 +1,27 @@
 //! The way from a perf.data file to folded stacks, without a recording in between.
 
+use super::stacks::Stacks;
 use super::{Options, check_filter, checked_strategies, default_strategy, symbolizer, timeline_warnings};
 use crate::Error;
 use crate::address_space::Timeline;
-use crate::fold::{Folder, Labels, WithoutCall, fold, name_roots};
+use crate::fold::{Labels, WithoutCall, fold, name_roots};
 use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
+use crate::listed::Listed;
+use crate::profile::{Profile, Rows};
 use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use fpprof_recording::model::Meta;
 use std::io::{Read, Seek};
+use std::time::Duration;
 
 /// The stacks of a perf.data file.
 #[derive(Debug)]
 pub struct PerfStacks {
     /// The stacks of the strategy that speaks.
     pub folded: Folded,
+    /// The samples by thread, where [`Options::profile`] asked for them.
+    pub profile: Option<Profile>,
     /// What was taken of the file and what was left out.
     pub imported: Imported,
     /// What is missing of the mappings, and of modules that stacks go through, in words.
@@ -45,17 +51,22 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let modules = recorded.modules(options.resolver);
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let mut samples = PerfSamples::new(samples)?;
-    let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, Folder::default)?;
+    let listed = Listed::all(timeline);
+    let make = || Stacks::new(&listed, options.profile.map(|times| Rows::new(times, 0)));
+    let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, make)?;
     let imported = samples.finish()?;
-    let folder = replayed.collected;
+    let stacks = replayed.collected;
+    let folder = &stacks.folder;
     check_filter(selection, folder.counts().map(|(_, amount)| amount.samples).sum(), timeline)?;
-    let symbols = symbolizer(&folder, &replay, meta, options);
-    let labels = Labels::new(&folder, &modules, &symbols, &WithoutCall::new(&folder, &modules));
-    let mut folded = fold(&folder, &labels, timeline, selection.unit(), 1);
+    let symbols = symbolizer(folder, &replay, meta, options);
+    let without_call = WithoutCall::new(folder, &modules);
+    let labels = Labels::new(folder, &modules, &symbols, &without_call);
+    let profile = stacks.profile((&modules, &symbols, &without_call), &recorded, &speaks, Duration::ZERO);
+    let mut folded = fold(folder, &labels, timeline, selection.unit(), 1);
     folded.iter_mut().for_each(name_roots);
     let mut warnings = timeline_warnings(timeline, 0);
     warnings.extend(modules.warnings());
     warnings.extend(symbols.warnings().iter().cloned());
     warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
-    Ok(PerfStacks { folded: folded.pop().unwrap_or_default(), imported, warnings })
+    Ok(PerfStacks { folded: folded.pop().unwrap_or_default(), profile, imported, warnings })
 }

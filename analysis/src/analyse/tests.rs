@@ -3,6 +3,7 @@ use crate::Error;
 use crate::accuracy::{Agreement, Function, Relation};
 use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
+use crate::profile::{ProfileSample, Times};
 use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
@@ -98,7 +99,8 @@ fn run_with(file: &[u8], strategies: &[&str], n_threads: usize) -> Result<Analys
     let files = FileModules::new();
     let strategies = strategies.iter().map(|name| name.parse().unwrap()).collect();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    analyse(&mut recording, &Options { strategies, n_threads, ..Options::new(&files) })
+    let profile = Some(Times::Kept);
+    analyse(&mut recording, &Options { strategies, n_threads, profile, ..Options::new(&files) })
 }
 
 fn run(file: &[u8], strategies: &[&str]) -> Analysis {
@@ -256,6 +258,28 @@ fn frame_pointers_are_walked_or_judged_as_the_recording_has_them() {
     assert!(analysis.summary.warnings.iter().any(|warning| warning.contains("another kernel")));
 }
 
+/// Check that a profile has every sample with its thread and its time, in order of time, and its stack leaf first with the
+/// addresses of the program.
+#[test]
+fn profiles_keep_threads_and_times() {
+    let program = Program::new();
+    let cut = |n| Sample { tid: 9, stack: vec![], ..program.sample(1, n) };
+    let samples = [program.sample(1, 0), cut(1), program.sample(1, 2)];
+    let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 2, true);
+    let profile = run(&file, &["dwarf@8", "dwarf"]).profile.unwrap();
+    assert_eq!((profile.strategy.as_str(), profile.events.len(), profile.modules.len()), ("dwarf", 1, 1));
+    let tid = |sample: &ProfileSample| profile.threads[sample.thread as usize].tid;
+    let stack = |sample: &ProfileSample| &profile.stacks[sample.stack as usize];
+    let seen =
+        profile.samples.iter().map(|sample| (tid(sample), stack(sample).stop.name(), stack(sample).frames.len()));
+    assert_eq!(seen.collect::<Vec<_>>(), [(1, "_start", 3), (9, "chunk_empty", 1), (1, "_start", 3)]);
+    assert!(profile.samples.is_sorted_by(|a, b| a.time_ns < b.time_ns));
+    let frames = stack(&profile.samples[0]).frames.iter().map(|&frame| &profile.frames[frame as usize]);
+    let frames: Vec<_> = frames.map(|frame| (frame.functions[0].name.as_str(), frame.address, frame.module)).collect();
+    let [leaf, middle, start] = ["leaf", "after_leaf", "after_middle"].map(|name| program.svma[name]);
+    assert_eq!(frames, [("leaf", leaf, Some(0)), ("middle", middle - 1, Some(0)), ("_start", start - 1, Some(0))]);
+}
+
 /// Check that one, two and sixteen threads, and blocks of any size, give identical models.
 #[test]
 fn the_result_does_not_depend_on_threads_or_blocks() {
@@ -278,7 +302,8 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
         assert_eq!(run_with(&file, &strategies, n_threads).unwrap(), expected);
     }
     let other_blocks = run_with(&record(mode, &events, &samples, 333, true), &strategies, 3).unwrap();
-    // Only the size of the file may differ.
+    // Only the size of the file may differ, and when it was recorded.
+    expected.profile.as_mut().unwrap().recorded = other_blocks.profile.as_ref().unwrap().recorded.clone();
     expected.summary.file_bytes = other_blocks.summary.file_bytes;
     expected.summary.volume = other_blocks.summary.volume.clone();
     assert_eq!(other_blocks, expected);

@@ -154,7 +154,7 @@ fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbo
         Where::Unmapped(_) | Where::Unnamed(_) | Where::Compiled(..) | Where::Kernel(_) => (None, None),
     };
     let names = file.zip(lookup).and_then(|(file, svma)| symbols.user(file, svma).ok()).unwrap_or(&[]);
-    let mut names = names.iter().cloned();
+    let mut names = names.iter().map(|name| name.function.clone());
     let path = file.and_then(|file| modules.file(file)).map(|file| String::from_utf8_lossy(&file.path).into_owned());
     // The place was looked up a byte before a return address.
     let svma = lookup.map(|svma| svma.wrapping_add(u64::from(!frame.flags.is_instruction)));

@@ -48,6 +48,8 @@ pub struct Folder {
     counts: FxHashMap<StackKey, Amount>,
     /// The stack at hand, leaf first.
     current: Vec<u32>,
+    /// The lists of frames of the sample that was taken in last.
+    added: Vec<u32>,
     recent: Recent,
 }
 
@@ -70,16 +72,14 @@ impl Folder {
         self.counts.iter()
     }
 
-    fn count(&mut self, key: impl FnOnce(u32) -> StackKey, n: Amount) {
-        let stack = match self.stacks.get(self.current.as_slice()) {
-            Some(&stack) => stack,
-            None => {
-                let stack = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
-                self.stacks.insert(self.current.as_slice().into(), stack);
-                stack
-            }
-        };
-        self.counts.entry(key(stack)).or_default().add(n);
+    /// The number of the list of frames at hand.
+    fn stack_number(&mut self) -> u32 {
+        if let Some(&stack) = self.stacks.get(self.current.as_slice()) {
+            return stack;
+        }
+        let stack = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+        self.stacks.insert(self.current.as_slice().into(), stack);
+        stack
     }
 
     fn push_kernel(&mut self, chain: &[u64]) {
@@ -93,21 +93,44 @@ impl Folder {
 }
 
 impl Folder {
-    /// Takes a sample in as one of the process of that number.
-    pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) {
+    /// Takes a sample in as one of the process of that number; gives the numbers of its lists of frames.
+    pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) -> &[u32] {
         let one = Amount { samples: 1, weight: seen.sample.weight };
         self.current.clear();
         self.push_kernel(&seen.sample.kernel);
         let n_kernel = self.current.len();
-        for (strategy, stack) in (0..).zip(seen.stacks) {
+        self.added.clear();
+        for (strategy, unwound) in (0..).zip(seen.stacks) {
             self.current.truncate(n_kernel);
-            for frame in stack.frames {
+            for frame in unwound.frames {
                 let number = self.recent.number(frame, seen.space, seen.sample.time_ns, |key| self.frames.number(key));
                 self.current.push(number);
             }
-            let (comm, stop) = (seen.place.comm, stack.stop);
-            self.count(|stack| StackKey { strategy, pid, comm, stop, stack }, one);
+            let stack = self.stack_number();
+            let key = StackKey { strategy, pid, comm: seen.place.comm, stop: unwound.stop, stack };
+            self.counts.entry(key).or_default().add(one);
+            self.added.push(stack);
         }
+        &self.added
+    }
+
+    /// Takes in what another has; gives the numbers that its lists of frames have here.
+    pub(crate) fn take_in(&mut self, other: Self) -> Vec<u32> {
+        let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
+        let mut stacks = vec![0; other.stacks.len()];
+        for (frames, stack) in other.stacks {
+            self.current.clear();
+            self.current.extend(frames.iter().filter_map(|&frame| numbers.get(frame as usize)));
+            let number = self.stack_number();
+            if let Some(slot) = stacks.get_mut(stack as usize) {
+                *slot = number;
+            }
+        }
+        for (key, n) in other.counts {
+            let Some(&stack) = stacks.get(key.stack as usize) else { continue };
+            self.counts.entry(StackKey { stack, ..key }).or_default().add(n);
+        }
+        stacks
     }
 }
 
@@ -117,19 +140,6 @@ impl Collect for Folder {
     }
 
     fn merge(&mut self, other: Self) {
-        let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
-        let mut by_stack: Vec<Vec<(StackKey, Amount)>> = other.stacks.iter().map(|_| Vec::new()).collect();
-        for (key, n) in other.counts {
-            if let Some(keys) = by_stack.get_mut(key.stack as usize) {
-                keys.push((key, n));
-            }
-        }
-        for (frames, stack) in other.stacks {
-            self.current.clear();
-            self.current.extend(frames.iter().filter_map(|&frame| numbers.get(frame as usize)));
-            for (key, n) in by_stack.get(stack as usize).into_iter().flatten() {
-                self.count(|stack| StackKey { stack, ..*key }, *n);
-            }
-        }
+        self.take_in(other);
     }
 }

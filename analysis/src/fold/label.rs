@@ -4,7 +4,7 @@ use super::{Compiled, Folder, FrameKey, Where, WithoutCall};
 use crate::address_space::FileIx;
 use crate::folded::{FrameLabel, Origin};
 use crate::modules::{Missing, ModuleTable};
-use crate::symbols::Symbolizer;
+use crate::symbols::{Name, SourceLine, Symbolizer};
 use fpprof_unwind::{ModuleId, Modules as _};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -116,28 +116,43 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
     (wanted, has_kernel)
 }
 
+/// The labels of a frame, the function first and then what is inlined into it, outermost first; with their lines.
 fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Vec<FrameLabel> {
+    let with_line = |(label, line)| {
+        let FrameLabel { name, module, origin } = label;
+        FrameLabel { name: Name { function: name, line }.to_string(), module, origin }
+    };
+    functions(frame, modules, symbols).into_iter().map(with_line).collect()
+}
+
+/// The same with the lines beside the names.
+pub(crate) fn functions(
+    frame: &FrameKey,
+    modules: &ModuleTable<'_>,
+    symbols: &Symbolizer,
+) -> Vec<(FrameLabel, Option<SourceLine>)> {
     let origin = frame.origin;
+    let alone = |label| vec![(label, None)];
     match frame.place {
-        Where::Unmapped(address) => vec![unknown(address, origin)],
-        Where::Unnamed(_) => vec![compiled(UNNAMED.to_owned(), origin)],
+        Where::Unmapped(address) => alone(unknown(address, origin)),
+        Where::Unnamed(_) => alone(compiled(UNNAMED.to_owned(), origin)),
         Where::Compiled(by, address) => {
             let name = match by {
                 Compiled::Table(pid) => symbols.compiled(pid, address),
                 Compiled::Dump(code) => symbols.dumped(code),
             };
-            vec![compiled(name.unwrap_or_else(|| UNNAMED.to_owned()), origin)]
+            alone(compiled(name.unwrap_or_else(|| UNNAMED.to_owned()), origin))
         }
-        Where::Kernel(address) => vec![kernel_label(address, symbols)],
+        Where::Kernel(address) => alone(kernel_label(address, symbols)),
         Where::Module(file, svma) => {
             let module = modules.file(file).map_or_else(String::new, |file| file.base_name());
             match symbols.user(file, svma) {
                 Ok([]) => {
                     let start = function_start(modules, file, svma);
-                    vec![FrameLabel { name: format!("[{module}+{start:#x}]"), module, origin }]
+                    alone(FrameLabel { name: format!("[{module}+{start:#x}]"), module, origin })
                 }
                 Ok(names) => named(names, &module, origin),
-                Err(missing) => vec![FrameLabel { name: missing_name(&module, svma, missing), module, origin }],
+                Err(missing) => alone(FrameLabel { name: missing_name(&module, svma, missing), module, origin }),
             }
         }
     }
@@ -155,11 +170,12 @@ fn unknown(address: u64, origin: Origin) -> FrameLabel {
 }
 
 /// The function, found as the frame was; and what is inlined into it.
-fn named(names: &[String], module: &str, origin: Origin) -> Vec<FrameLabel> {
+fn named(names: &[Name], module: &str, origin: Origin) -> Vec<(FrameLabel, Option<SourceLine>)> {
     let origins = std::iter::once(origin).chain(std::iter::repeat(Origin::Inlined));
-    let label =
-        |(name, origin): (&String, Origin)| FrameLabel { name: name.clone(), module: module.to_string(), origin };
-    names.iter().zip(origins).map(label).collect()
+    let labelled = names.iter().zip(origins).map(|(Name { function, line }, origin)| {
+        (FrameLabel { name: function.clone(), module: module.to_owned(), origin }, line.clone())
+    });
+    labelled.collect()
 }
 
 /// Where the function of an address without a name begins, so that all its addresses have one name; the address itself

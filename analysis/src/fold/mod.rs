@@ -18,6 +18,6 @@ pub(crate) use frame::origin;
 pub use frame::{Compiled, FrameKey, Where, locate};
 pub(crate) use interned::Interned;
 pub use label::Labels;
-pub(crate) use label::wanted;
+pub(crate) use label::{functions, wanted};
 pub(crate) use roots::{is_unnamed, name_roots, root_name};
 pub use shown::{fold, shown_comm};

@@ -130,7 +130,7 @@ struct Namer<'a> {
 impl Namer<'_> {
     /// The function itself, not what is inlined into it: only it has a frame.
     fn symbol(&self, site: Site) -> Option<String> {
-        self.symbols.user(site.file?, site.svma).ok()?.first().cloned()
+        self.symbols.function(site.file?, site.svma).map(str::to_owned)
     }
 
     fn function(&self, site: Site) -> String {

@@ -12,7 +12,7 @@ mod split;
 mod units;
 
 use super::demangle::{Demangled, is_mangled};
-use super::names::Detail;
+use super::names::{Detail, Name, SourceLine};
 use super::symbol_map::SymbolMap;
 use crate::modules::ElfFile;
 use functions::{At, Both, Function};
@@ -26,8 +26,6 @@ use units::{Reader, Units};
 
 /// Most bytes of all DWARF sections of a module together, decompressed.
 const MAX_DWARF_BYTES: u64 = 160 << 20;
-/// Most characters of a file's name beside a function.
-const MAX_FILE_CHARS: usize = 255;
 /// Steps for each byte of a name that is given: it is copied, demangled and kept.
 const NAME_STEPS: u64 = 4;
 
@@ -44,7 +42,7 @@ pub(super) struct Dwarf {
 #[derive(Debug, Default)]
 pub(super) struct FromDwarf {
     /// For each address the function, innermost inline frame first; nothing where it is not known.
-    pub(super) names: Vec<Vec<String>>,
+    pub(super) names: Vec<Vec<Name>>,
     /// Some units asked for more than is done for one file.
     pub(super) is_too_much: bool,
     /// Some code has its debug information in files of its own (split DWARF), which are not here.
@@ -110,7 +108,7 @@ impl Dwarf {
 }
 
 /// Names by the numbers of addresses.
-type Numbered = Vec<(usize, Vec<String>)>;
+type Numbered = Vec<(usize, Vec<Name>)>;
 
 /// The names that a unit has for addresses.
 struct UnitNames<'n> {
@@ -177,7 +175,7 @@ impl UnitNames<'_> {
         svma: u64,
         functions: At<'_>,
         mut line: (Option<u64>, Option<u32>),
-    ) -> Result<Vec<String>, Stop> {
+    ) -> Result<Vec<Name>, Stop> {
         // The first is the function itself, which all others are inlined into.
         let mut functions: At<'_> = functions;
         // Callers write the name that is exported; of a static function in Rust or C++ only the symbol has the path.
@@ -192,24 +190,21 @@ impl UnitNames<'_> {
         for Function { name, call } in functions.into_iter().rev() {
             let Some(name) = name else { break };
             self.meter.take((name.len() as u64).saturating_mul(NAME_STEPS))?;
-            let mut name = self.demangled.name(name);
-            if self.detail == Detail::Lines
-                && let (Some(file), Some(line)) = line
-            {
-                push_line(&mut name, lines::file(unit, file), line);
-            }
-            names.push(name);
+            let function = self.demangled.name(name);
+            let line_at = match (self.detail, line) {
+                (Detail::Lines, (Some(file), Some(line))) => self.source_line(unit, file, line)?,
+                _ => None,
+            };
+            names.push(Name { function, line: line_at });
             line = call;
         }
         Ok(names)
     }
-}
 
-/// ` (file.c:12)`: the last part of the path is what a person looks for, and the module stands beside the name.
-fn push_line(name: &mut String, file: Option<&[u8]>, line: u32) {
-    let Some(file) = file.and_then(|path| path.rsplit(|&byte| byte == b'/').next()) else { return };
-    // A character has at most four bytes.
-    let file = String::from_utf8_lossy(file.get(..MAX_FILE_CHARS * 4).unwrap_or(file));
-    let file: String = file.chars().take(MAX_FILE_CHARS).collect();
-    name.push_str(&format!(" ({file}:{line})"));
+    /// A line of a file, which is given by its number.
+    fn source_line(&self, unit: UnitRef<'_, Reader<'_>>, file: u64, line: u32) -> Result<Option<SourceLine>, Stop> {
+        let Some(path) = lines::path(unit, file) else { return Ok(None) };
+        self.meter.take((path.len() as u64).saturating_mul(NAME_STEPS))?;
+        Ok(Some(SourceLine { file: String::from_utf8_lossy(&path).into_owned(), line }))
+    }
 }

@@ -27,7 +27,7 @@ pub use demangle::demangle;
 pub(crate) use jitdump::JitUnwinding;
 pub use jitdump::{JitCode, JitCodes};
 pub use kernel::{KernelMissing, KernelName, KernelSymbols, open_kernel_symbols};
-pub use names::{Detail, Names};
+pub use names::{Detail, Name, Names, SourceLine};
 pub use perf_map::PerfMap;
 pub use symbolizer::{Symbolizer, kernel_symbols};
 

@@ -2,7 +2,7 @@
 
 use super::demangle::Demangled;
 use super::dwarf::{Dwarf, FromDwarf, SplitFiles, TooMuchDwarf};
-use super::names::{Detail, Names};
+use super::names::{Detail, Name, Names};
 use super::plt::Stubs;
 use super::symbol_map::SymbolMap;
 use crate::address_space::FileIx;
@@ -48,7 +48,7 @@ pub(super) fn names_of(
     for &svma in svmas {
         let mut found = from_dwarf.next().unwrap_or_default();
         if found.is_empty() {
-            found.extend(symbols.find(svma).map(|symbol| demangled.name(symbol)));
+            found.extend(symbols.find(svma).map(|symbol| Name::without_line(demangled.name(symbol))));
         }
         if found.is_empty() {
             unnamed.push(svma);
@@ -63,7 +63,7 @@ pub(super) fn names_of(
                 let slot = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at));
                 let named = slot.zip(functions.find(svma));
                 if let Some((slot, name)) = named {
-                    slot.0.push(demangled.name(name));
+                    slot.0.push(Name::without_line(demangled.name(name)));
                     return false;
                 }
                 true
@@ -74,7 +74,7 @@ pub(super) fn names_of(
         let files: Vec<&ElfFile> = std::iter::once(&own).chain(&debug).chain(&inside).collect();
         for (svma, name) in Stubs::new(&own).names(&unnamed, &files) {
             if let Some(slot) = svmas.binary_search(&svma).ok().and_then(|at| names.get_mut(at)) {
-                slot.0.push(demangled.name(&name));
+                slot.0.push(Name::without_line(demangled.name(&name)));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::jitdump::{JitCode, JitCodes};
 use super::kernel::{KernelMissing, KernelSymbols};
 use super::module::names_of;
-use super::names::{Detail, Names};
+use super::names::{Detail, Name, Names};
 use super::perf_map::PerfMap;
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{GoMissing, Location, Missing, ModuleTable, Resolver};
@@ -109,12 +109,18 @@ impl Symbolizer {
     ///
     /// # Errors
     /// Why the module is missing.
-    pub fn user(&self, file: FileIx, svma: u64) -> Result<&[String], Missing> {
+    pub fn user(&self, file: FileIx, svma: u64) -> Result<&[Name], Missing> {
         match self.modules.get(&file) {
             Some(Ok(names)) => Ok(names.get(&svma).map_or(&[], |names| &names.0)),
             Some(Err(missing)) => Err(*missing),
             None => Ok(&[]),
         }
+    }
+
+    /// The function at an SVMA, and not what is inlined into it there: only the function has a frame.
+    #[must_use]
+    pub fn function(&self, file: FileIx, svma: u64) -> Option<&str> {
+        Some(self.user(file, svma).ok()?.first()?.function.as_str())
     }
 
     /// The kernel's functions, if they were wanted and are known.

@@ -1,5 +1,5 @@
 use super::kernel::is_same_kernel;
-use super::{Detail, KernelMissing, KernelName, KernelSymbols, Symbolizer, demangle};
+use super::{Detail, KernelMissing, KernelName, KernelSymbols, Name, Symbolizer, demangle};
 use crate::address_space::{FileIx, Timeline};
 use crate::modules::{FileModules, Missing, ModuleTable};
 use crate::test_support::{TestDir, executable, identity, meta, symbols};
@@ -21,6 +21,10 @@ fn mapped_timeline(path: &Path) -> Timeline {
     Timeline::new([Sideband::Mmap(executable(1, 0x10_0000, 0x1000, 0x1000, path, FileIdentity::default()))])
 }
 
+fn shown(names: &[Name]) -> Vec<String> {
+    names.iter().map(Name::to_string).collect()
+}
+
 /// Names at addresses of a file, outermost first.
 fn names_in(
     path: &Path,
@@ -35,7 +39,7 @@ fn names_in(
     sorted.sort_unstable();
     let wanted = BTreeMap::from([(FileIx(0), sorted)]);
     let symbolizer = Symbolizer::new(&table, &wanted, None, detail, NonZeroUsize::new(2).unwrap());
-    svmas.iter().map(|&svma| symbolizer.user(FileIx(0), svma).map(<[String]>::to_vec)).collect()
+    svmas.iter().map(|&svma| Ok(shown(symbolizer.user(FileIx(0), svma)?))).collect()
 }
 
 fn names_with(path: &Path, id: FileIdentity, svmas: &[u64], files: &FileModules) -> Result<Vec<Vec<String>>, Missing> {
@@ -169,7 +173,7 @@ fn the_named_root_comes_first() {
         let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), files);
         let wanted = BTreeMap::from([(FileIx(0), hidden.clone())]);
         let symbols = Symbolizer::new(&table, &wanted, None, Detail::Symbols, NonZeroUsize::MIN);
-        assert_eq!(symbols.user(FileIx(0), hidden[0]).unwrap(), [name]);
+        assert_eq!(shown(symbols.user(FileIx(0), hidden[0]).unwrap()), [name]);
         symbols.warnings().join("\n")
     };
     assert_eq!(warned(&FileModules::new(), "hidden"), "");
@@ -392,7 +396,7 @@ fn split_debug_information_is_read() {
             let table = ModuleTable::new(&timeline, &meta(CaptureMode::Fp), &files);
             let wanted = BTreeMap::from([(FileIx(0), outer.clone())]);
             let symbolizer = Symbolizer::new(&table, &wanted, None, Detail::Lines, NonZeroUsize::new(1).unwrap());
-            let names = outer.iter().map(|&svma| symbolizer.user(FileIx(0), svma).unwrap().to_vec());
+            let names = outer.iter().map(|&svma| shown(symbolizer.user(FileIx(0), svma).unwrap()));
             (names.collect::<Vec<_>>(), symbolizer.warnings().iter().any(|warning| warning.contains(".dwo")))
         };
         let expected = lines(&whole);

@@ -13,7 +13,7 @@ mod perf;
 
 use fpprof_analysis::address_space::{FileIx, Timeline};
 use fpprof_analysis::modules::{FileModules, ModuleTable};
-use fpprof_analysis::symbols::{Detail, Symbolizer};
+use fpprof_analysis::symbols::{Detail, Name, Symbolizer};
 use fpprof_analysis::{audit, import};
 use fpprof_recording::model::{CaptureMode, Collector, FileIdentity, Host, Meta, Mmap, Sideband, Target};
 use fpprof_unwind::{ModuleId, Modules as _};
@@ -144,8 +144,8 @@ fn names(path: &Path, svmas: &[u64]) -> Vec<String> {
     let table = ModuleTable::new(&timeline, &meta(), &modules);
     let wanted = BTreeMap::from([(FileIx(0), svmas.to_vec())]);
     let symbols = Symbolizer::new(&table, &wanted, None, Detail::Lines, NonZeroUsize::MIN);
-    let name = |&svma: &u64| symbols.user(FileIx(0), svma).unwrap_or_default().first().cloned().unwrap_or_default();
-    svmas.iter().map(name).chain(symbols.warnings().iter().cloned()).collect()
+    let name = |&svma: &u64| symbols.user(FileIx(0), svma).unwrap_or_default().first().map(Name::to_string);
+    svmas.iter().map(|svma| name(svma).unwrap_or_default()).chain(symbols.warnings().iter().cloned()).collect()
 }
 
 /// Looks up rows of a file, so that its call frame information is read and indexed; the warnings.

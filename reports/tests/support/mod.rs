@@ -8,6 +8,7 @@ pub(crate) mod experiment;
 pub(crate) mod names;
 pub(crate) mod profile;
 pub(crate) mod tables;
+pub(crate) mod timed;
 
 use std::path::PathBuf;
 

@@ -36,9 +36,29 @@ pub(super) fn lines(unit: UnitRef<'_, Reader<'_>>, wanted: &[u64], meter: &Meter
     Ok(found)
 }
 
-/// The path of a file, as the line program has it.
-pub(super) fn file<'a>(unit: UnitRef<'_, Reader<'a>>, number: u64) -> Option<&'a [u8]> {
-    let program = unit.line_program.as_ref()?;
-    let name = program.header().file(number)?.path_name();
-    Some(unit.attr_string(name).ok()?.slice())
+/// Most bytes of a path. Its end says more than its start.
+const MAX_PATH_BYTES: usize = 1024;
+
+/// The path of a file, from the root where the unit says which folder the compiler ran in, or the end of a long one.
+///
+/// # Sources
+/// DWARF 5, 6.2.4: folder 0 is the one of the compilation, as in versions before, where it is not in the table.
+pub(super) fn path(unit: UnitRef<'_, Reader<'_>>, number: u64) -> Option<Vec<u8>> {
+    let header = unit.line_program.as_ref()?.header();
+    let file = header.file(number)?;
+    let name = unit.attr_string(file.path_name()).ok()?;
+    let in_table = (file.directory_index() != 0).then(|| file.directory(header)).flatten();
+    let folder = in_table.and_then(|folder| unit.attr_string(folder).ok());
+    let mut path: Vec<u8> = Vec::new();
+    for part in [unit.comp_dir, folder, Some(name)].into_iter().flatten() {
+        match part.slice() {
+            [b'/', ..] => path.clear(),
+            _ if path.is_empty() => {}
+            _ => path.push(b'/'),
+        }
+        let start = part.slice().len().saturating_sub(MAX_PATH_BYTES);
+        path.extend_from_slice(part.slice().get(start..).unwrap_or_default());
+    }
+    path.drain(..path.len().saturating_sub(MAX_PATH_BYTES));
+    Some(path)
 }

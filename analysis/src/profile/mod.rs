@@ -1,0 +1,19 @@
+//! Every stack with its thread, and with its time if asked for: the model behind formats that other tools read.
+//!
+//! Takes the samples under one strategy, with the stacks that [`crate::fold::Folder`] has numbered; gives a [`Profile`]:
+//! tables of modules, frames, stacks and threads, and samples that refer to them. Frames keep their addresses, and functions
+//! their lines.
+//!
+//! Made only when it is asked for ([`crate::Options::profile`]), since it keeps threads apart, or every sample.
+
+mod make;
+mod model;
+mod rows;
+
+pub use fpprof_recording::model::BuildId;
+pub(crate) use make::{Naming, make};
+pub use model::{
+    Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileSample, ProfileStack, ProfileThread, Recorded,
+    Times, Weight,
+};
+pub(crate) use rows::Rows;

@@ -1,0 +1,80 @@
+//! Counting stacks by thread, and by time if asked for.
+
+use super::Times;
+use crate::address_space::CommIx;
+use crate::fold::Amount;
+use crate::listed::Who;
+use crate::replay::Seen;
+use fpprof_unwind::StopReason;
+use rustc_hash::FxHashMap;
+
+/// What samples are counted by. Two of one time on one CPU are of two events, or of two recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RowKey {
+    pub(super) time_ns: u64,
+    pub(super) cpu: u32,
+    pub(super) event: u16,
+    pub(super) who: Who,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) comm: Option<CommIx>,
+    pub(super) stop: StopReason,
+    /// Number of the list of frames, as the folder has it.
+    pub(super) stack: u32,
+}
+
+/// The samples of one strategy.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    times: Times,
+    /// Place of the strategy among those that are replayed.
+    strategy: usize,
+    counts: FxHashMap<RowKey, Amount>,
+    last_ns: u64,
+}
+
+impl Rows {
+    pub(crate) fn new(times: Times, strategy: usize) -> Self {
+        Self { times, strategy, counts: FxHashMap::default(), last_ns: 0 }
+    }
+
+    /// Takes in a sample, whose stacks have these numbers under each strategy.
+    pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
+        let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };
+        self.last_ns = self.last_ns.max(seen.sample.time_ns);
+        let (time_ns, cpu) = match self.times {
+            Times::Kept => (seen.sample.time_ns, seen.sample.cpu),
+            Times::Summed => (0, 0),
+        };
+        let key = RowKey {
+            time_ns,
+            cpu,
+            event: seen.sample.event,
+            who: Who::of(seen),
+            pid: seen.sample.pid,
+            tid: seen.sample.tid,
+            comm: seen.place.comm,
+            stop: unwound.stop,
+            stack,
+        };
+        self.counts.entry(key).or_default().add(Amount { samples: 1, weight: seen.sample.weight });
+    }
+
+    /// Takes in those of another, whose lists of frames have these numbers here.
+    pub(crate) fn merge(&mut self, other: Self, stacks: &[u32]) {
+        self.last_ns = self.last_ns.max(other.last_ns);
+        for (key, amount) in other.counts {
+            let Some(&stack) = stacks.get(key.stack as usize) else { continue };
+            self.counts.entry(RowKey { stack, ..key }).or_default().add(amount);
+        }
+    }
+
+    /// When the last of them was taken.
+    pub(super) fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&RowKey, &Amount)> {
+        self.counts.iter()
+    }
+}

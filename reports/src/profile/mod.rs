@@ -1,0 +1,37 @@
+//! The samples of a recording in the formats of other tools.
+//!
+//! Takes a [`Profile`]; gives the bytes of a file. In all of them a stack that is not complete has its end as outermost
+//! frame, `[truncated: REASON]` or `[broken: REASON]`, as in folded stacks; where a format has labels, they say it as well.
+//! Names are as a person may see them ([`crate::escape::visible`]).
+
+mod dictionary;
+pub mod firefox;
+pub mod otlp;
+pub mod perf_script;
+pub mod pprof;
+pub mod speedscope;
+
+use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileSample, Weight};
+
+/// What the weights of an event's samples count: a name and a unit, as pprof and OpenTelemetry have them.
+fn value_type(event: &ProfileEvent) -> (&str, &'static str) {
+    match event.weight {
+        Weight::CpuNs => ("cpu", NANOSECONDS),
+        Weight::BlockedNs => ("off_cpu", NANOSECONDS),
+        Weight::Occurrences => (event.name.as_str(), COUNT),
+    }
+}
+
+const NANOSECONDS: &str = "nanoseconds";
+const COUNT: &str = "count";
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A row of one of its tables.
+fn row<T>(table: &[T], number: u32) -> Option<&T> {
+    table.get(usize::try_from(number).ok()?)
+}
+
+/// The event of a sample.
+fn event_of<'p>(profile: &'p Profile, sample: &ProfileSample) -> Option<&'p ProfileEvent> {
+    row(&profile.events, sample.event)
+}

@@ -1,0 +1,246 @@
+//! OpenTelemetry profiles: the `ProfilesData` message that the Collector's file receiver and OTLP carry.
+//!
+//! A resource for each process, and in it a profile for each event. Equal stacks of a thread are one sample with the times of
+//! all. The format is under development: this is version 1.10 of `opentelemetry-proto`.
+//!
+//! # Sources
+//! `opentelemetry/proto/profiles/v1development/profiles.proto`; semantic conventions of processes, threads and profiles.
+
+use super::dictionary::{Dictionary, Strings};
+use super::{COUNT, row, value_type};
+use fpprof_analysis::folded::Unit;
+use fpprof_analysis::profile::{Profile, ProfileModule, ProfileSample, ProfileThread};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::profiles::v1development::{
+    Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile as OtlpProfile, ProfilesData, ProfilesDictionary,
+    ResourceProfiles, Sample, ScopeProfiles, Stack, ValueType,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message as _;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+/// Writes the profile as a `ProfilesData` message.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&encode(profile).encode_to_vec())
+}
+
+/// Samples of a process by event, and then by thread and stack.
+type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
+
+fn encode(profile: &Profile) -> ProfilesData {
+    let mut tables = Dictionary::new(profile);
+    let mut attributes = Attributes::new();
+    let mut by_process: BTreeMap<(u32, &str), ByEvent<'_>> = BTreeMap::new();
+    for sample in &profile.samples {
+        let Some(thread) = row(&profile.threads, sample.thread) else { continue };
+        let of_process = by_process.entry((thread.pid, &thread.process)).or_default();
+        of_process.entry(sample.event).or_default().entry((sample.thread, sample.stack)).or_default().push(sample);
+    }
+    let resource_profiles = by_process.into_iter().map(|((pid, process), by_event)| {
+        let profiles = by_event.into_iter().map(|(event, groups)| {
+            let samples = groups.into_iter().map(|((thread, stack), samples)| {
+                let attribute_indices = sample_attributes(profile, thread, stack, &mut tables.strings, &mut attributes);
+                one_sample(profile, stack, &samples, attribute_indices)
+            });
+            let samples = samples.collect();
+            of_event(profile, event, samples, &mut tables.strings)
+        });
+        let scope = InstrumentationScope {
+            name: "fpprof".to_owned(),
+            version: profile.recorded.tool_version.clone(),
+            ..InstrumentationScope::default()
+        };
+        ResourceProfiles {
+            resource: Some(resource(profile, pid, process)),
+            scope_profiles: vec![ScopeProfiles {
+                scope: Some(scope),
+                profiles: profiles.collect(),
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }
+    });
+    let resource_profiles = resource_profiles.collect();
+    ProfilesData { resource_profiles, dictionary: Some(dictionary(profile, tables, attributes)) }
+}
+
+/// Samples have all the same shape: one value each for waits, none for what is counted.
+fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribute_indices: Vec<i32>) -> Sample {
+    let values = match profile.unit {
+        Unit::Samples => Vec::new(),
+        Unit::BlockedNs => samples.iter().map(|sample| i64::try_from(sample.weight).unwrap_or(i64::MAX)).collect(),
+    };
+    let start = profile.recorded.start_unix_ns;
+    Sample {
+        stack_index: index(stack),
+        attribute_indices,
+        link_index: 0,
+        values,
+        timestamps_unix_nano: samples.iter().map(|sample| start.saturating_add(sample.time_ns)).collect(),
+    }
+}
+
+fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut Strings) -> OtlpProfile {
+    let event = row(&profile.events, event);
+    let mut value =
+        |(name, unit): (&str, &str)| ValueType { type_strindex: of(strings, name), unit_strindex: of(strings, unit) };
+    let sample_type = match (profile.unit, event) {
+        (Unit::BlockedNs, Some(event)) => value(value_type(event)),
+        _ => value(("samples", COUNT)),
+    };
+    OtlpProfile {
+        sample_type: Some(sample_type),
+        samples,
+        time_unix_nano: profile.recorded.start_unix_ns,
+        duration_nano: u64::try_from(profile.duration.as_nanos()).unwrap_or(u64::MAX),
+        period_type: event.map(|event| value(value_type(event))),
+        period: event.and_then(|event| event.period).and_then(|period| i64::try_from(period).ok()).unwrap_or(0),
+        ..OtlpProfile::default()
+    }
+}
+
+fn resource(profile: &Profile, pid: u32, process: &str) -> Resource {
+    let host = &profile.recorded;
+    let text = |key: &str, text: &str| key_value(key, Value::StringValue(crate::escape::visible(text).into_owned()));
+    Resource {
+        attributes: vec![
+            text("service.name", process),
+            key_value("process.pid", Value::IntValue(pid.into())),
+            text("process.executable.name", process),
+            text("os.type", "linux"),
+            text("os.description", &host.distribution),
+            text("host.arch", &host.arch),
+        ],
+        ..Resource::default()
+    }
+}
+
+fn key_value(key: &str, value: Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+fn sample_attributes(
+    profile: &Profile,
+    thread: u32,
+    stack: u32,
+    strings: &mut Strings,
+    attributes: &mut Attributes,
+) -> Vec<i32> {
+    let mut indices = Vec::with_capacity(5);
+    if let Some(ProfileThread { tid, comm, .. }) = row(&profile.threads, thread) {
+        indices.push(attributes.number(strings, "thread.id", Held::Number((*tid).into())));
+        indices.push(attributes.number(strings, "thread.name", Held::Text(comm.clone())));
+    }
+    let words = [
+        ("fpprof.strategy", Some(profile.strategy.as_str())),
+        ("fpprof.stack", row(&profile.stacks, stack).map(|stack| stack.stop.class())),
+        ("fpprof.stack_end", row(&profile.stacks, stack).map(|stack| stack.stop.name())),
+    ];
+    for (key, words) in words {
+        indices.extend(words.map(|words| attributes.number(strings, key, Held::Text(words.to_owned()))));
+    }
+    indices
+}
+
+/// Every table begins with a row of zeros, which stands for nothing; stacks are numbered as in the profile, from 1.
+fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attributes) -> ProfilesDictionary {
+    let mut mapping_table = vec![Mapping::default()];
+    for ProfileModule { path, build_id, code, file_offset, .. } in &profile.modules {
+        let id = build_id.map(|id| {
+            attributes.number(&mut tables.strings, "process.executable.build_id.gnu", Held::Text(id.to_string()))
+        });
+        mapping_table.push(Mapping {
+            memory_start: code.start,
+            memory_limit: code.end,
+            file_offset: *file_offset,
+            filename_strindex: of(&mut tables.strings, path),
+            attribute_indices: id.into_iter().collect(),
+        });
+    }
+    let mut location_table = vec![Location::default()];
+    for location in &tables.locations {
+        let kind = location
+            .kind
+            .map(|kind| attributes.number(&mut tables.strings, "profile.frame.type", Held::Text(kind.to_owned())));
+        let lines = location.lines.iter().map(|&(function, line)| Line {
+            function_index: index(function),
+            line: line.into(),
+            column: 0,
+        });
+        location_table.push(Location {
+            mapping_index: location.module.map_or(0, index),
+            address: location.address,
+            lines: lines.collect(),
+            attribute_indices: kind.into_iter().collect(),
+        });
+    }
+    let functions = tables.functions.iter().map(|function| Function {
+        name_strindex: plain(function.name),
+        system_name_strindex: plain(function.name),
+        filename_strindex: plain(function.file),
+        start_line: 0,
+    });
+    let stacks = tables
+        .stacks
+        .iter()
+        .map(|locations| Stack { location_indices: locations.iter().map(|&location| index(location)).collect() });
+    ProfilesDictionary {
+        mapping_table,
+        location_table,
+        function_table: std::iter::once(Function::default()).chain(functions).collect(),
+        link_table: vec![Link::default()],
+        stack_table: std::iter::once(Stack::default()).chain(stacks).collect(),
+        attribute_table: attributes.values,
+        string_table: tables.strings.into_values(),
+    }
+}
+
+/// A value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Held {
+    Text(String),
+    Number(i64),
+}
+
+/// Attributes, each once.
+#[derive(Debug)]
+struct Attributes {
+    values: Vec<KeyValueAndUnit>,
+    numbers: HashMap<(&'static str, Held), i32>,
+}
+
+impl Attributes {
+    fn new() -> Self {
+        Self { values: vec![KeyValueAndUnit::default()], numbers: HashMap::new() }
+    }
+
+    fn number(&mut self, strings: &mut Strings, key: &'static str, held: Held) -> i32 {
+        *self.numbers.entry((key, held)).or_insert_with_key(|(key, held)| {
+            let value = match held {
+                Held::Text(text) => Value::StringValue(crate::escape::visible(text).into_owned()),
+                Held::Number(number) => Value::IntValue(*number),
+            };
+            let value = Some(AnyValue { value: Some(value) });
+            self.values.push(KeyValueAndUnit { key_strindex: of(strings, key), value, unit_strindex: 0 });
+            i32::try_from(self.values.len()).unwrap_or(i32::MAX).saturating_sub(1)
+        })
+    }
+}
+
+/// The number of a string, which are counted from 0, the empty one.
+fn of(strings: &mut Strings, text: &str) -> i32 {
+    plain(strings.number(text))
+}
+
+/// The number of a row behind the row of zeros.
+fn index(number: u32) -> i32 {
+    plain(number.saturating_add(1))
+}
+
+fn plain(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

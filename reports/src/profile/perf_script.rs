@@ -1,0 +1,69 @@
+//! The text of `perf script`, which many tools read: `inferno-collapse-perf`, the Firefox Profiler, speedscope.
+//!
+//! Addresses are those of the file itself, not of the process. An inlined function stands in a line of its own.
+//!
+//! # Sources
+//! `perf_sample__fprintf_start` in `tools/perf/builtin-script.c`, `sample__fprintf_callchain` in
+//! `tools/perf/util/evsel_fprintf.c`.
+
+use super::{NS_PER_S, event_of, row};
+use crate::escape::visible;
+use fpprof_analysis::folded::{Origin, marker};
+use fpprof_analysis::profile::{Profile, ProfileFrame, ProfileSample};
+use std::io::{self, Write};
+
+/// Writes the profile, a paragraph for each sample. Times are those of `CLOCK_MONOTONIC`.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let frames: Vec<String> = profile.frames.iter().map(|frame| lines(profile, frame)).collect();
+    for sample in &profile.samples {
+        head(profile, sample, out)?;
+        let stack = row(&profile.stacks, sample.stack);
+        for &frame in stack.map_or(&[][..], |stack| &stack.frames) {
+            out.write_all(row(&frames, frame).map_or(&[][..], |lines| lines.as_bytes()))?;
+        }
+        if let Some(end) = stack.and_then(|stack| marker(stack.stop)) {
+            writeln!(out, "\t{:16x} {end} ([unknown])", 0)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn head(profile: &Profile, sample: &ProfileSample, out: &mut impl Write) -> io::Result<()> {
+    let (Some(thread), Some(event)) = (row(&profile.threads, sample.thread), event_of(profile, sample)) else {
+        return Ok(());
+    };
+    let time_ns = profile.recorded.start_ns.saturating_add(sample.time_ns);
+    writeln!(
+        out,
+        "{} {}/{} [{:03}] {}.{:06}: {:10} {}: ",
+        visible(&thread.comm),
+        thread.pid,
+        thread.tid,
+        sample.cpu,
+        time_ns / NS_PER_S,
+        time_ns % NS_PER_S / 1000,
+        sample.weight,
+        visible(&event.name),
+    )
+}
+
+/// What is inlined comes first, as leaves do.
+fn lines(profile: &Profile, frame: &ProfileFrame) -> String {
+    let module = frame.module.and_then(|module| row(&profile.modules, module));
+    let module = match (module, frame.origin, frame.functions.first()) {
+        (Some(module), ..) => visible(&module.path),
+        (None, Origin::Kernel, _) => "[kernel.kallsyms]".into(),
+        (None, _, Some(function)) if !function.module.is_empty() => visible(&function.module),
+        _ => "[unknown]".into(),
+    };
+    let n_inlined = frame.functions.len().saturating_sub(1);
+    let lines = frame.functions.iter().rev().enumerate().map(|(at, function)| {
+        let module = if at < n_inlined { "inlined" } else { &*module };
+        format!("\t{:16x} {} ({module})\n", frame.address, visible(&function.name))
+    });
+    lines.collect()
+}

@@ -1,0 +1,323 @@
+//! pprof: what `go tool pprof`, Pyroscope and many others read.
+//!
+//! Values of a sample are its number and, for each event, what it stands for. Its labels are `process` and `pid`, `thread`
+//! and `tid`, `stack` (`complete`, `truncated`, `broken` or `no_stack`) and `stack_end`, the root or the reason. A mapping
+//! is a file as its own headers place it, since processes have it in different places; so are addresses.
+//!
+//! # Sources
+//! `proto/profile.proto` of github.com/google/pprof.
+
+use super::dictionary::Dictionary;
+use super::{COUNT, row, value_type};
+use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileSample, Recorded};
+use fpprof_unwind::{Root, StopReason};
+use libdeflater::{CompressionLvl, Compressor};
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Writes the profile, compressed by gzip.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let encoded = encode(profile).encode_to_vec();
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut compressed = vec![0; compressor.gzip_compress_bound(encoded.len())];
+    let n = compressor.gzip_compress(&encoded, &mut compressed).map_err(io::Error::other)?;
+    out.write_all(compressed.get(..n).unwrap_or_default())
+}
+
+fn encode(profile: &Profile) -> message::Profile {
+    let mut encoder = Encoder { profile, tables: Dictionary::new(profile) };
+    let values = Values::new(&mut encoder);
+    let labels = encoder.labels();
+    let samples = profile.samples.iter().zip(labels).map(|(sample, labels)| message::Sample {
+        location_ids: encoder.tables.stack(sample.stack).iter().map(|&location| number(location)).collect(),
+        values: values.of(sample),
+        labels,
+    });
+    let samples = samples.collect();
+    let mappings = encoder.mappings();
+    let first = profile.events.first();
+    message::Profile {
+        samples,
+        mappings,
+        locations: locations(&encoder.tables),
+        functions: functions(&encoder.tables),
+        time_nanos: clamped(profile.recorded.start_unix_ns),
+        duration_nanos: i64::try_from(profile.duration.as_nanos()).unwrap_or(i64::MAX),
+        period_type: first.map(|event| encoder.value_type(event)),
+        period: first.and_then(|event| event.period).map_or(0, clamped),
+        comment: encoder.comments(),
+        default_sample_type: first.map_or(0, |event| encoder.value_type(event).r#type),
+        sample_types: values.types,
+        string_table: encoder.tables.strings.into_values(),
+    }
+}
+
+struct Encoder<'p> {
+    profile: &'p Profile,
+    tables: Dictionary,
+}
+
+impl Encoder<'_> {
+    fn text(&mut self, words: &str) -> i64 {
+        self.tables.strings.number(words).into()
+    }
+
+    fn value_type(&mut self, event: &ProfileEvent) -> message::ValueType {
+        let (name, unit) = value_type(event);
+        message::ValueType { r#type: self.text(name), unit: self.text(unit) }
+    }
+
+    fn comments(&mut self) -> Vec<i64> {
+        let Profile { recorded: Recorded { tool_version, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
+        let comments = [
+            format!("fpprof {tool_version}"),
+            format!("stacks unwound with {strategy}"),
+            format!("Linux {kernel} {arch}, {cpu_model}"),
+        ];
+        comments.iter().map(|comment| self.text(comment)).collect()
+    }
+
+    /// The labels of each sample.
+    fn labels(&mut self) -> Vec<Vec<message::Label>> {
+        let keys = ["process", "thread", "pid", "tid", "stack", "stack_end"];
+        let [process, thread, pid, tid, class, end] = keys.map(|key| self.text(key));
+        let profile = self.profile;
+        let labels = profile.samples.iter().map(|sample| {
+            let mut labels = Vec::with_capacity(keys.len());
+            let words = |key, str| message::Label { key, str, num: 0, num_unit: 0 };
+            let number = |key, number: u32| message::Label { key, str: 0, num: number.into(), num_unit: 0 };
+            if let Some(of) = row(&profile.threads, sample.thread) {
+                labels.extend([words(process, self.text(&of.process)), words(thread, self.text(&of.comm))]);
+                labels.extend([number(pid, of.pid), number(tid, of.tid)]);
+            }
+            if let Some(stack) = row(&profile.stacks, sample.stack) {
+                labels.extend([words(class, self.text(stack.stop.class())), words(end, self.text(stack.stop.name()))]);
+            }
+            labels
+        });
+        labels.collect()
+    }
+
+    /// The files, first the one that pprof is to take for the program.
+    fn mappings(&mut self) -> Vec<message::Mapping> {
+        let has_lines = self.tables.locations.iter().flat_map(|location| &location.lines).any(|&(_, line)| line > 0);
+        let mappings = (1..).zip(&self.profile.modules).map(|(id, module)| message::Mapping {
+            id,
+            memory_start: module.code.start,
+            memory_limit: module.code.end,
+            file_offset: module.file_offset,
+            filename: self.text(&module.path),
+            build_id: module.build_id.map_or(0, |build_id| self.text(&build_id.to_string())),
+            has_functions: true,
+            has_filenames: has_lines,
+            has_line_numbers: has_lines,
+            has_inline_frames: true,
+        });
+        let mut mappings: Vec<message::Mapping> = mappings.collect();
+        let program = main_module(self.profile).map(number);
+        mappings.sort_by_key(|mapping| Some(mapping.id) != program);
+        mappings
+    }
+}
+
+/// What the values of a sample are: its number, and then what it stands for, of each event in a place of its own.
+struct Values {
+    types: Vec<message::ValueType>,
+    /// The place of each event.
+    places: Vec<usize>,
+}
+
+impl Values {
+    fn new(encoder: &mut Encoder<'_>) -> Self {
+        let mut types = vec![message::ValueType { r#type: encoder.text("samples"), unit: encoder.text(COUNT) }];
+        let mut places = Vec::new();
+        for event in &encoder.profile.events {
+            let value_type = encoder.value_type(event);
+            // Hybrid CPUs have an event of the same name for each kind of core.
+            let known = types.iter().position(|known| *known == value_type);
+            places.push(known.unwrap_or(types.len()));
+            if known.is_none() {
+                types.push(value_type);
+            }
+        }
+        Self { types, places }
+    }
+
+    fn of(&self, sample: &ProfileSample) -> Vec<i64> {
+        let place = row(&self.places, sample.event).copied().unwrap_or(usize::MAX);
+        let value = |at| match at {
+            0 => clamped(sample.samples),
+            at if at == place => clamped(sample.weight),
+            _ => 0,
+        };
+        (0..self.types.len()).map(value).collect()
+    }
+}
+
+/// The file in which most stacks start: pprof takes its first mapping for the program.
+fn main_module(profile: &Profile) -> Option<u32> {
+    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+    for sample in &profile.samples {
+        let stack = row(&profile.stacks, sample.stack).filter(|stack| stack.stop == StopReason::Complete(Root::Start));
+        let outermost = stack.and_then(|stack| row(&profile.frames, *stack.frames.last()?));
+        if let Some(module) = outermost.and_then(|frame| frame.module) {
+            let n = samples.entry(module).or_default();
+            *n = n.saturating_add(sample.samples);
+        }
+    }
+    samples.into_iter().max_by_key(|&(_, n)| n).map(|(module, _)| module)
+}
+
+fn locations(tables: &Dictionary) -> Vec<message::Location> {
+    let locations = (1..).zip(&tables.locations).map(|(id, location)| message::Location {
+        id,
+        mapping_id: location.module.map_or(0, number),
+        address: location.address,
+        lines: (location.lines.iter())
+            .map(|&(function, line)| message::Line { function_id: number(function), line: line.into() })
+            .collect(),
+    });
+    locations.collect()
+}
+
+fn functions(tables: &Dictionary) -> Vec<message::Function> {
+    let functions = (1..).zip(&tables.functions).map(|(id, function)| message::Function {
+        id,
+        name: function.name.into(),
+        system_name: function.name.into(),
+        filename: function.file.into(),
+    });
+    functions.collect()
+}
+
+/// The number of a row: pprof counts from 1.
+fn number(row: u32) -> u64 {
+    u64::from(row) + 1
+}
+
+fn clamped(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The messages, with the fields that are written.
+mod message {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) sample_types: Vec<ValueType>,
+        #[prost(message, repeated, tag = "2")]
+        pub(super) samples: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) mappings: Vec<Mapping>,
+        #[prost(message, repeated, tag = "4")]
+        pub(super) locations: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        pub(super) functions: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        pub(super) string_table: Vec<String>,
+        #[prost(int64, tag = "9")]
+        pub(super) time_nanos: i64,
+        #[prost(int64, tag = "10")]
+        pub(super) duration_nanos: i64,
+        #[prost(message, optional, tag = "11")]
+        pub(super) period_type: Option<ValueType>,
+        #[prost(int64, tag = "12")]
+        pub(super) period: i64,
+        #[prost(int64, repeated, tag = "13")]
+        pub(super) comment: Vec<i64>,
+        #[prost(int64, tag = "14")]
+        pub(super) default_sample_type: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Message)]
+    pub(super) struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub(super) r#type: i64,
+        #[prost(int64, tag = "2")]
+        pub(super) unit: i64,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Message)]
+    pub(super) struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub(super) location_ids: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub(super) values: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) labels: Vec<Label>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Message)]
+    pub(super) struct Label {
+        #[prost(int64, tag = "1")]
+        pub(super) key: i64,
+        #[prost(int64, tag = "2")]
+        pub(super) str: i64,
+        #[prost(int64, tag = "3")]
+        pub(super) num: i64,
+        #[prost(int64, tag = "4")]
+        pub(super) num_unit: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Message)]
+    pub(super) struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(uint64, tag = "2")]
+        pub(super) memory_start: u64,
+        #[prost(uint64, tag = "3")]
+        pub(super) memory_limit: u64,
+        #[prost(uint64, tag = "4")]
+        pub(super) file_offset: u64,
+        #[prost(int64, tag = "5")]
+        pub(super) filename: i64,
+        #[prost(int64, tag = "6")]
+        pub(super) build_id: i64,
+        #[prost(bool, tag = "7")]
+        pub(super) has_functions: bool,
+        #[prost(bool, tag = "8")]
+        pub(super) has_filenames: bool,
+        #[prost(bool, tag = "9")]
+        pub(super) has_line_numbers: bool,
+        #[prost(bool, tag = "10")]
+        pub(super) has_inline_frames: bool,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Message)]
+    pub(super) struct Location {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(uint64, tag = "2")]
+        pub(super) mapping_id: u64,
+        #[prost(uint64, tag = "3")]
+        pub(super) address: u64,
+        #[prost(message, repeated, tag = "4")]
+        pub(super) lines: Vec<Line>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Message)]
+    pub(super) struct Line {
+        #[prost(uint64, tag = "1")]
+        pub(super) function_id: u64,
+        #[prost(int64, tag = "2")]
+        pub(super) line: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Message)]
+    pub(super) struct Function {
+        #[prost(uint64, tag = "1")]
+        pub(super) id: u64,
+        #[prost(int64, tag = "2")]
+        pub(super) name: i64,
+        #[prost(int64, tag = "3")]
+        pub(super) system_name: i64,
+        #[prost(int64, tag = "4")]
+        pub(super) filename: i64,
+    }
+}

@@ -1,0 +1,78 @@
+//! The formats of other tools: their texts against files a person has looked at, and binary ones decoded again.
+
+mod support;
+
+use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
+use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
+use prost::Message as _;
+use support::names::hostile;
+use support::{golden, timed, written};
+
+/// Check the texts byte by byte.
+#[test]
+fn texts_are_those_looked_at() {
+    let profile = timed::profile("nbdkit");
+    golden("perf-script.txt", &written(|out| perf_script::write(&profile, out)));
+    golden("speedscope.json", &written(|out| speedscope::write(&profile, out)));
+    golden("firefox.json", &written(|out| firefox::write(&profile, out)));
+}
+
+/// Check that OpenTelemetry's own messages give every sample back, with its thread, its stack and how that ends.
+#[test]
+fn opentelemetry_has_every_sample() {
+    let profile = timed::profile("nbdkit");
+    let data = ProfilesData::decode(written(|out| otlp::write(&profile, out)).as_slice()).unwrap();
+    let tables = data.dictionary.unwrap();
+    let text = |index: i32| tables.string_table[usize::try_from(index).unwrap()].as_str();
+    for is_zero in [
+        tables.mapping_table[0] == Default::default(),
+        tables.location_table[0] == Default::default(),
+        tables.function_table[0] == Default::default(),
+        tables.stack_table[0] == Default::default(),
+        tables.attribute_table[0] == Default::default(),
+        text(0).is_empty(),
+    ] {
+        assert!(is_zero, "a table does not begin with a row of zeros");
+    }
+    assert_eq!(data.resource_profiles.len(), 1, "one process");
+    let found = &data.resource_profiles[0].scope_profiles[0].profiles[0];
+    let sample_type = found.sample_type.unwrap();
+    assert_eq!((text(sample_type.type_strindex), text(sample_type.unit_strindex)), ("samples", "count"));
+    assert_eq!((found.period, found.duration_nano), (1_000_000, 10_000_000));
+    let samples = found.samples.iter().map(|sample| {
+        let locations = &tables.stack_table[usize::try_from(sample.stack_index).unwrap()].location_indices;
+        let names = locations.iter().flat_map(|&at| &tables.location_table[usize::try_from(at).unwrap()].lines);
+        let names = names.map(|line| tables.function_table[usize::try_from(line.function_index).unwrap()]);
+        let names: Vec<&str> = names.map(|function| text(function.name_strindex)).collect();
+        let times = sample.timestamps_unix_nano.iter().map(|time| time - found.time_unix_nano);
+        (names, times.collect::<Vec<_>>(), sample.attribute_indices.len())
+    });
+    let whole = vec!["do_syscall_64", "inlined", "nbdkit", "_start"];
+    let cut = vec!["nbdkit", "inlined", "nbdkit", "[truncated: chunk_end]"];
+    let expected =
+        [(whole, vec![1_000_000, 2_000_000], 5), (cut.clone(), vec![3_000_000], 5), (cut, vec![4_000_000], 5)];
+    assert_eq!(samples.collect::<Vec<_>>(), expected);
+}
+
+/// Check that no name reaches a terminal as an order, adds a line to a text, or makes JSON that is none.
+#[test]
+fn names_are_shown_and_not_obeyed() {
+    let lines = |name: &str| {
+        let text = String::from_utf8(written(|out| perf_script::write(&timed::profile(name), out))).unwrap();
+        assert!(text.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "{name:?}: {text:?}");
+        text.lines().count()
+    };
+    let plain = lines("name");
+    for name in hostile() {
+        assert_eq!(lines(&name), plain, "{name:?}");
+        let profile = timed::profile(&name);
+        for json in [written(|out| speedscope::write(&profile, out)), written(|out| firefox::write(&profile, out))] {
+            assert!(!json.iter().any(|byte| byte.is_ascii_control() && *byte != b'\n'), "{name:?}");
+            serde_json::from_slice::<serde_json::Value>(&json).unwrap();
+        }
+        let encoded = written(|out| otlp::write(&profile, out));
+        let strings = ProfilesData::decode(encoded.as_slice()).unwrap().dictionary.unwrap().string_table;
+        assert!(strings.iter().all(|string| !string.contains(char::is_control)), "{name:?}");
+        assert!(written(|out| pprof::write(&profile, out)).starts_with(&[0x1f, 0x8b]));
+    }
+}
