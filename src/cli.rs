@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Export(cmd::export::Args),
     #[command(display_order = 1)]
     Import(cmd::import::Args),
+    #[command(display_order = 1)]
+    Archive(cmd::archive::Args),
     #[command(display_order = 2)]
     Verify(cmd::verify::Args),
     #[command(display_order = 2)]

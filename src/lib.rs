@@ -45,6 +45,7 @@ pub fn run() -> ExitCode {
         cli::Command::Verify(args) => cmd::verify::run(&args),
         cli::Command::Audit(args) => worker::run(&args.files(), || cmd::audit::run(&args)),
         cli::Command::Flags(args) => cmd::flags::run(&args),
+        cli::Command::Archive(args) => worker::run(&args.files(), || cmd::archive::run(&args)),
         cli::Command::Import(args) => worker::run(&args.files(), || cmd::import::run(&args)),
         cli::Command::Top(args) => cmd::top::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),

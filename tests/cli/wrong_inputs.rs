@@ -134,7 +134,7 @@ fn foreign_files_are_named_for_what_they_are() {
     ] {
         let path = dir.path().join(name);
         fs::write(&path, bytes).unwrap();
-        for command in ["report", "flamegraph"] {
+        for command in ["report", "flamegraph", "archive"] {
             assert_refused(&run([command, path.to_str().unwrap()]), 1, words);
         }
         assert_refused(&run(["export", path.to_str().unwrap(), "--format", "folded"]), 1, words);

@@ -1,0 +1,40 @@
+//! A recording that goes to another machine, with the files that reading it needs.
+
+use crate::support::{compile, fpprof, ran, record};
+use std::process::Command;
+
+/// Check that an archive, unpacked where the program and its debug information are gone, reads as the recording did where it
+/// was made: every stack, every name, inlined functions and lines.
+#[test]
+fn an_archive_reads_as_the_recording_did() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, source) = (dir.path().join("program"), dir.path().join("program.c"));
+    let text = "static inline __attribute__((always_inline)) void innermost(volatile long *n) { ++*n; }
+        static __attribute__((noinline)) void inner(volatile long *n) { for (int i = 0; i < 1000; i++) innermost(n); }
+        int main(void) { volatile long n = 0; while (n < 600000000) inner(&n); return 0; }";
+    std::fs::write(&source, text).expect("written");
+    compile("gcc", &["-O2", "-g", "-Wl,--build-id"], &program, &source);
+    let debug = dir.path().join("program.debug");
+    let run = |command: &mut Command| assert!(command.status().expect("it starts").success(), "{command:?}");
+    run(Command::new("objcopy").arg("--only-keep-debug").args([&program, &debug]));
+    run(Command::new("objcopy")
+        .arg("--strip-all")
+        .arg(format!("--add-gnu-debuglink={}", debug.display()))
+        .arg(&program));
+    let file = dir.path().join("run.fpprof");
+    record(&file, &["--call-graph", "dwarf"], &[program.to_str().expect("UTF-8")]);
+    let folded = |file, symfs: &[&str]| {
+        ran(fpprof().arg("export").arg(file).args(["--lines", "--comm", "program"]).args(symfs)).stdout
+    };
+    let expected = folded(&file, &[]);
+    assert!(expected.contains("inner (program.c:2);innermost (program.c:1)_[i]"), "{expected}");
+
+    let archived = ran(fpprof().arg("archive").arg(&file));
+    assert_eq!(archived.status, 0, "{}", archived.stderr);
+    std::fs::remove_file(&program).and_then(|()| std::fs::remove_file(&debug)).expect("they were there");
+    assert_ne!(folded(&file, &[]), expected, "nothing was missing");
+    run(Command::new("tar").arg("xf").arg(dir.path().join("run.tar.zst")).arg("-C").arg(dir.path()));
+    let unpacked = dir.path().join("run");
+    let symfs = unpacked.join("files");
+    assert_eq!(folded(&unpacked.join("run.fpprof"), &["--symfs", symfs.to_str().expect("UTF-8")]), expected);
+}
