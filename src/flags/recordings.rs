@@ -58,7 +58,9 @@ pub(super) fn quality(
     let whole = folded("dwarf")?;
     let starts = starts(&whole);
     for (name, of) in &dwarf.strategies {
-        let of = StrategyQuality { reach_main: reach_main(&folded(name)?, &starts), ..strategy(of) };
+        let without_stack = of.no_stack.values().fold(0, |sum: u64, &n| sum.saturating_add(n));
+        let reach_main = reach_main(&folded(name)?, &starts, without_stack);
+        let of = StrategyQuality { reach_main, ..strategy(of) };
         quality.strategies.insert(name.clone(), of);
     }
     let difference: Disagreement = json(&profiler, &["diff", "--json", "--strategies", "dwarf,fp"], &file)?;
@@ -116,8 +118,9 @@ fn starts(folded: &str) -> HashSet<&str> {
     starts
 }
 
-/// Samples whose stack holds one of `starts`, or ended in order.
-fn reach_main(folded: &str, starts: &HashSet<&str>) -> u64 {
+/// Samples whose stack holds one of `starts`, or ended in order. Those without a stack, as in a process that exits, say nothing
+/// of its end.
+fn reach_main(folded: &str, starts: &HashSet<&str>, without_stack: u64) -> u64 {
     let mut sum = 0_u64;
     for line in folded.lines() {
         let Some((stack, n)) = line.rsplit_once(' ') else { continue };
@@ -127,7 +130,7 @@ fn reach_main(folded: &str, starts: &HashSet<&str>) -> u64 {
             sum = sum.saturating_add(n.parse().unwrap_or(0));
         }
     }
-    sum
+    sum.saturating_sub(without_stack)
 }
 
 fn strategy(of: &summary::Quality) -> StrategyQuality {
@@ -192,8 +195,10 @@ mod tests {
         let whole = "bin;_start;main;f 3\nbin;clone3;start_thread;work;f 4\n";
         let folded = "bin;[broken: ra_not_exec];main;f 3\nbin;[broken: ra_not_exec];f 5\nbin;_start;main;f 7\nbin;x 1\n\
             bin;[truncated: no_cfi];work;f 20\n";
-        assert_eq!(reach_main(folded, &starts(whole)), 31);
-        assert_eq!(reach_main(folded, &starts("")), 11);
+        assert_eq!(reach_main(folded, &starts(whole), 0), 31);
+        assert_eq!(reach_main(folded, &starts(""), 0), 11);
+        let exiting = format!("{folded}bin;do_exit_[k] 2\n");
+        assert_eq!(reach_main(&exiting, &starts(whole), 2), 31);
     }
 
     /// Check that a stack is exact if it has all frames up to its root or to `main`, and not because what little it has is
