@@ -5,7 +5,8 @@ use clap::error::ContextValue;
 use fpprof_reports::escape::visible;
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Done.
@@ -26,6 +27,16 @@ impl std::fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// Refuses to write what is not text to a terminal.
+///
+/// # Errors
+/// If `path` is stdout and that is one.
+pub(crate) fn refuse_terminal(path: &Path) -> Result<(), Usage> {
+    let words = "the output is binary: give a file with -o, or send stdout to a file or a pipe";
+    let is_terminal = path == Path::new("-") && io::stdout().is_terminal();
+    if is_terminal { Err(Usage(words.to_owned())) } else { Ok(()) }
+}
 
 /// Prints clap's message; help and version are no errors. Where the arguments hold what a terminal would obey, as files'
 /// names may that a shell put there, the message is plain: clap writes them out as they are beside its colours. A line break in

@@ -1,6 +1,6 @@
 //! `fpprof archive`: a recording with all files that reading it needs.
 
-use crate::exit::DONE;
+use crate::exit::{DONE, refuse_terminal};
 use crate::output::{self, say};
 use crate::recordings::{Source, say_warnings};
 use crate::worker::{Files, open_input};
@@ -57,6 +57,8 @@ impl Args {
 /// # Errors
 /// If the recording cannot be read or the archive cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let output = args.output();
+    refuse_terminal(&output)?;
     let source = args.source();
     let modules = source.modules();
     let opened = Opens { resolver: &modules, paths: Mutex::default() };
@@ -66,7 +68,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let analysis = analyse(&mut recording, &options).with_context(|| args.file.display().to_string())?;
     say_warnings(&analysis.summary);
     let paths = opened.paths.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let output = args.output();
     let mut written = Written::default();
     output::write_whole(&output, |out| write(args, &modules, &paths, &mut written, out))?;
     written.changed.iter().for_each(|path| say(&format!("warning  {}: changed meanwhile; left out", path.display())));

@@ -1,7 +1,7 @@
 //! `fpprof export`: the stacks of a recording for other tools.
 
 use super::import;
-use crate::exit::{DONE, Usage};
+use crate::exit::{DONE, Usage, refuse_terminal};
 use crate::output::{self, say};
 use crate::positioned::Positioned;
 use crate::recordings::{Source, say_warnings};
@@ -13,8 +13,8 @@ use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
-use std::io::{self, BufReader, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::io::BufReader;
+use std::path::PathBuf;
 
 /// Bytes of perf's file read at a time: where samples are passed over, and where their stacks are.
 const EVENT_BYTES: usize = 64;
@@ -74,9 +74,8 @@ impl Args {
 /// # Errors
 /// If the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    if args.format.is_binary() && args.output == Path::new("-") && io::stdout().is_terminal() {
-        let words = "this format is binary: give a file with -o, or send stdout to a file or a pipe";
-        return Err(Usage(words.to_owned()).into());
+    if args.format.is_binary() {
+        refuse_terminal(&args.output)?;
     }
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
     let (folded, profile) = if import::is_of_perf(&args.source.file)? {

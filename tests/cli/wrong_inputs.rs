@@ -264,3 +264,13 @@ fn names_in_errors_are_escaped() {
     let usage = ran(Command::new("script").args(["-qec", &command, "/dev/null"]));
     assert!(usage.stdout.contains("unexpected argument") && !usage.stdout.contains("\u{1b}]0;"), "{usage:?}");
 }
+
+/// Check that what is not text is not written to a terminal.
+#[test]
+fn terminals_get_no_binary_output() {
+    for args in ["export --format pprof", "export --format otlp", "archive -o -"] {
+        let command = format!("{} {args} nothing.fpprof", env!("CARGO_BIN_EXE_fpprof"));
+        let refused = ran(Command::new("script").args(["-qec", &command, "/dev/null"]));
+        assert!(refused.status == 2 && refused.stdout.contains("the output is binary"), "{args}: {refused:?}");
+    }
+}
