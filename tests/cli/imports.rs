@@ -213,6 +213,12 @@ fn export_folds_perf_data_in_place() {
             assert!(in_place.stderr.contains("imported  "), "{}", in_place.stderr);
             assert!(in_place.stdout.contains("main;outer;mid;burn "), "{options:?} {detail:?}: {}", in_place.stdout);
         }
+        let exported = |file: &Path, format| ran(fpprof().args(["export", "--format", format]).arg(file)).stdout;
+        assert_eq!(exported(&perf_data, "perf-script"), exported(&recording, "perf-script"), "{options:?}");
+        // perf's file does not tell when it began: not at the machine's start.
+        let firefox: serde_json::Value = serde_json::from_str(&exported(&perf_data, "firefox")).unwrap();
+        let first_ms = firefox["threads"][0]["samples"]["timeDeltas"][0].as_f64().unwrap();
+        assert!(first_ms < 60_000.0, "{options:?}: the first sample is at {first_ms} ms");
     }
     let pipe = dir.path().join("pipe");
     std::fs::write(&pipe, b"PERFILE2\x10\0\0\0\0\0\0\0").unwrap();

@@ -38,13 +38,15 @@ pub(crate) fn make(
 ) -> Profile {
     let events = || (0_u16..).zip(&meta.events).filter(|(event, _)| selection.has(*event));
     let event_numbers: FxHashMap<u16, u32> = events().map(|(event, _)| event).zip(0..).collect();
+    let (first_ns, last_ns) = rows.times_ns();
+    let start_ns = if meta.start_ns == 0 { first_ns } else { meta.start_ns };
     let mut tables = Tables::new(naming);
     let lists: Vec<&[u32]> = naming.folder.stacks().collect();
     let mut samples = Vec::new();
     for (key, amount) in in_order(rows, naming, &lists) {
         let Some(&event) = event_numbers.get(&key.event) else { continue };
         samples.push(ProfileSample {
-            time_ns: key.time_ns.saturating_sub(meta.start_ns),
+            time_ns: key.time_ns.saturating_sub(start_ns),
             cpu: key.cpu,
             event,
             thread: tables.thread(key),
@@ -55,11 +57,11 @@ pub(crate) fn make(
     }
     let Tables { modules, frames, stacks, threads, .. } = tables;
     Profile {
-        recorded: recorded(meta),
+        recorded: recorded(meta, start_ns),
         strategy: strategy.to_owned(),
         events: events().map(|(_, event)| event_of(event)).collect(),
         unit: selection.unit(),
-        duration: duration.max(Duration::from_nanos(rows.last_ns().saturating_sub(meta.start_ns))),
+        duration: duration.max(Duration::from_nanos(last_ns.saturating_sub(start_ns))),
         modules: modules.values,
         frames: frames.values,
         stacks: stacks.values,
@@ -68,10 +70,11 @@ pub(crate) fn make(
     }
 }
 
-fn recorded(meta: &Meta) -> Recorded {
+fn recorded(meta: &Meta, start_ns: u64) -> Recorded {
+    let is_own = meta.tool_version.starts_with(|c: char| c.is_ascii_digit());
     Recorded {
-        tool_version: meta.tool_version.clone(),
-        start_ns: meta.start_ns,
+        recorder: if is_own { format!("fpprof {}", meta.tool_version) } else { meta.tool_version.clone() },
+        start_ns,
         start_unix_ns: meta.start_unix_ns,
         kernel: meta.host.kernel.clone(),
         arch: meta.host.arch.clone(),

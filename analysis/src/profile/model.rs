@@ -44,9 +44,9 @@ pub struct Profile {
 /// Where and when a profile was recorded, and by what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// Version of fpprof.
-    pub tool_version: String,
-    /// `CLOCK_MONOTONIC` at the start, nanoseconds.
+    /// Program and version, such as `fpprof 0.1.0`; perf's where the file is perf's.
+    pub recorder: String,
+    /// `CLOCK_MONOTONIC` at the start, nanoseconds; of perf's files, which do not tell it, at the first sample.
     pub start_ns: u64,
     /// Nanoseconds since 1970 at the same moment; 0 if not known.
     pub start_unix_ns: u64,

@@ -30,17 +30,19 @@ pub(crate) struct Rows {
     /// Place of the strategy among those that are replayed.
     strategy: usize,
     counts: FxHashMap<RowKey, Amount>,
+    first_ns: u64,
     last_ns: u64,
 }
 
 impl Rows {
     pub(crate) fn new(times: Times, strategy: usize) -> Self {
-        Self { times, strategy, counts: FxHashMap::default(), last_ns: 0 }
+        Self { times, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
     }
 
     /// Takes in a sample, whose stacks have these numbers under each strategy.
     pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
         let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };
+        self.first_ns = self.first_ns.min(seen.sample.time_ns);
         self.last_ns = self.last_ns.max(seen.sample.time_ns);
         let (time_ns, cpu) = match self.times {
             Times::Kept => (seen.sample.time_ns, seen.sample.cpu),
@@ -62,6 +64,7 @@ impl Rows {
 
     /// Takes in those of another, whose lists of frames have these numbers here.
     pub(crate) fn merge(&mut self, other: Self, stacks: &[u32]) {
+        self.first_ns = self.first_ns.min(other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
         for (key, amount) in other.counts {
             let Some(&stack) = stacks.get(key.stack as usize) else { continue };
@@ -69,9 +72,9 @@ impl Rows {
         }
     }
 
-    /// When the last of them was taken.
-    pub(super) fn last_ns(&self) -> u64 {
-        self.last_ns
+    /// When the first and the last of them were taken.
+    pub(super) fn times_ns(&self) -> (u64, u64) {
+        (self.first_ns, self.last_ns)
     }
 
     pub(super) fn counts(&self) -> impl Iterator<Item = (&RowKey, &Amount)> {

@@ -49,9 +49,10 @@ fn encode(profile: &Profile) -> ProfilesData {
             let samples = samples.collect();
             of_event(profile, event, samples, &mut tables.strings)
         });
+        let (name, version) = profile.recorded.recorder.split_once(' ').unwrap_or((&profile.recorded.recorder, ""));
         let scope = InstrumentationScope {
-            name: "fpprof".to_owned(),
-            version: profile.recorded.tool_version.clone(),
+            name: name.to_owned(),
+            version: version.to_owned(),
             ..InstrumentationScope::default()
         };
         ResourceProfiles {

@@ -72,9 +72,9 @@ impl Encoder<'_> {
     }
 
     fn comments(&mut self) -> Vec<i64> {
-        let Profile { recorded: Recorded { tool_version, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
+        let Profile { recorded: Recorded { recorder, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
         let comments = [
-            format!("fpprof {tool_version}"),
+            format!("recorded by {recorder}"),
             format!("stacks unwound with {strategy}"),
             format!("Linux {kernel} {arch}, {cpu_model}"),
         ];

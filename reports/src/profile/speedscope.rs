@@ -69,7 +69,7 @@ pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         shared: Shared { frames: frames.values },
         profiles,
         active_profile_index: 0,
-        exporter: format!("fpprof {}", profile.recorded.tool_version),
+        exporter: profile.recorded.recorder.clone(),
     };
     serde_json::to_writer(&mut *out, &file)?;
     writeln!(out)

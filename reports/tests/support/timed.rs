@@ -11,7 +11,7 @@ use std::time::Duration;
 
 fn recorded(name: &str) -> Recorded {
     Recorded {
-        tool_version: "0.1.0".to_owned(),
+        recorder: "fpprof 0.1.0".to_owned(),
         start_ns: 5_000_000_000,
         start_unix_ns: 1_700_000_000_000_000_000,
         kernel: "6.18.0".to_owned(),
