@@ -7,14 +7,14 @@ use crate::worker::{Files, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::address_space::MappedFile;
 use fpprof_analysis::analyse;
-use fpprof_analysis::modules::{Candidate, Inode, KERNEL_FILES, Missing, Opened, Resolver};
+use fpprof_analysis::modules::{Candidate, ElfFile, FileStat, Inode, KERNEL_FILES, Missing, Opened, Resolver};
 use fpprof_analysis::symbols::Detail;
-use fpprof_recording::model::BuildId;
-use std::collections::BTreeSet;
+use fpprof_recording::model::{BuildId, FileIdentity};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Pack a recording and the files that reading it needs, for another machine
@@ -61,76 +61,76 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     refuse_terminal(&output)?;
     let source = args.source();
     let modules = source.modules();
-    let opened = Opens { resolver: &modules, paths: Mutex::default() };
+    let opened = Opens::new(&modules);
     let mut recording = source.open()?;
     let mut options = source.options(&opened, recording.meta());
     options.detail = Detail::Lines;
     let analysis = analyse(&mut recording, &options).with_context(|| args.file.display().to_string())?;
     say_warnings(&analysis.summary);
-    let paths = opened.paths.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut written = Written::default();
-    output::write_whole(&output, |out| write(args, &modules, &paths, &mut written, out))?;
-    written.changed.iter().for_each(|path| say(&format!("warning  {}: changed meanwhile; left out", path.display())));
+    let files = opened.packed();
+    let mut changed = Vec::new();
+    output::write_whole(&output, |out| write(args, &modules, &files, &mut changed, out))?;
+    changed.iter().for_each(|path| say(&format!("warning  {}: changed meanwhile; left out", path.display())));
     if output != Path::new("-") {
-        say(&format!("{}: the recording and {} programs, libraries and debug files", output.display(), written.files));
+        let n_files = files.len().saturating_sub(changed.len());
+        say(&format!("{}: the recording and {n_files} programs, libraries and debug files", output.display()));
     }
     Ok(DONE)
 }
 
-/// What came of it.
-#[derive(Default)]
-struct Written {
-    files: usize,
-    changed: Vec<PathBuf>,
-}
-
-fn write(
+/// Writes the archive; files that are not what they were go to `changed` instead.
+fn write<'f>(
     args: &Args,
     modules: &dyn Resolver,
-    paths: &BTreeSet<PathBuf>,
-    written: &mut Written,
+    files: &'f BTreeMap<PathBuf, FileStat>,
+    changed: &mut Vec<&'f Path>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let stem = args.file.file_stem().unwrap_or(OsStr::new("recording"));
     let top = Path::new(stem);
     let mut tar = tar::Builder::new(zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?);
     let mut recording = open_input(&args.file).map_err(io::Error::other)?;
-    let len_bytes = recording.metadata()?.len();
-    let modified = recording.metadata()?.modified()?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let metadata = recording.metadata()?;
+    let modified_s = metadata.modified()?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let place = top.join(args.file.file_name().unwrap_or(stem));
-    append(&mut tar, &place, &mut recording, Kept { len_bytes, mode: 0o600, modified })?;
-    for path in paths {
-        let Ok(Opened { mut reader, stat }) = modules.open(path) else {
-            written.changed.push(path.clone());
+    append(&mut tar, &place, &mut recording, Attributes { len_bytes: metadata.len(), mode: 0o600, modified_s })?;
+    for (path, stat) in files {
+        let Some(mut opened) = modules.open(path).ok().filter(|opened| opened.stat == *stat) else {
+            changed.push(path);
             continue;
         };
         let place = top.join("files").join(below_root(path, args.symfs.as_deref()));
-        let modified = u64::try_from(stat.modified_unix_ns / 1_000_000_000).unwrap_or(0);
-        append(&mut tar, &place, &mut reader, Kept { len_bytes: stat.len_bytes, mode: 0o644, modified })?;
-        written.files = written.files.saturating_add(1);
+        let modified_s = u64::try_from(stat.modified_unix_ns / 1_000_000_000).unwrap_or(0);
+        append(
+            &mut tar,
+            &place,
+            &mut opened.reader,
+            Attributes { len_bytes: stat.len_bytes, mode: 0o644, modified_s },
+        )?;
     }
     tar.into_inner()?.finish()?;
     Ok(())
 }
 
-/// What the archive says of a file; `modified` in seconds since 1970.
-struct Kept {
+/// What the archive says of a file.
+struct Attributes {
     len_bytes: u64,
     mode: u32,
-    modified: u64,
+    /// Seconds since 1970.
+    modified_s: u64,
 }
 
-/// Adds a file. One that has become shorter ends in zeros: the length stands before the bytes.
+/// Adds a file. One that becomes shorter meanwhile ends in zeros: the length stands before the bytes.
 fn append(
     tar: &mut tar::Builder<impl Write>,
     path: &Path,
     reader: &mut dyn Read,
-    Kept { len_bytes, mode, modified }: Kept,
+    Attributes { len_bytes, mode, modified_s }: Attributes,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_size(len_bytes);
     header.set_mode(mode);
-    header.set_mtime(modified);
+    header.set_mtime(modified_s);
     header.set_entry_type(tar::EntryType::Regular);
     tar.append_data(&mut header, path, reader.chain(io::repeat(0)).take(len_bytes))
 }
@@ -149,29 +149,69 @@ fn below_root(path: &Path, symfs: Option<&Path>) -> PathBuf {
     below
 }
 
-/// A resolver that remembers which files were opened.
+/// A resolver that remembers which files were opened, and which were asked for.
+///
+/// Debug information says by name where more of it is, and whoever wrote the program can name any file of this machine. So
+/// not all that was opened goes into the archive ([`Self::belongs`]).
 #[derive(Debug)]
 struct Opens<'a> {
     resolver: &'a dyn Resolver,
-    paths: Mutex<BTreeSet<PathBuf>>,
+    files: Mutex<BTreeMap<PathBuf, FileStat>>,
+    /// Of mapped files and of debug files.
+    build_ids: Mutex<HashSet<BuildId>>,
+    /// Where mapped files without a build id are.
+    unidentified: Mutex<HashSet<PathBuf>>,
 }
 
-impl Opens<'_> {
+impl<'a> Opens<'a> {
+    fn new(resolver: &'a dyn Resolver) -> Self {
+        let (files, build_ids, unidentified) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { resolver, files, build_ids, unidentified }
+    }
+
     fn note(&self, path: &Path, opened: Result<Opened, Missing>) -> Result<Opened, Missing> {
         // What those say of the kernel is in the recording.
-        if opened.is_ok() && !KERNEL_FILES.iter().any(|kernel| Path::new(kernel) == path) {
-            self.paths.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+        if let Some(opened) = opened.as_ref().ok().filter(|_| !KERNEL_FILES.iter().any(|name| Path::new(name) == path))
+        {
+            lock(&self.files).insert(path.to_owned(), opened.stat);
         }
         opened
     }
+
+    /// Whether a file is one that was mapped, or has debug information.
+    fn belongs(&self, path: &Path, opened: Opened) -> bool {
+        let Ok(elf) = ElfFile::new(opened) else { return false };
+        let is_asked_for = elf.image().build_id.is_some_and(|id| lock(&self.build_ids).contains(&id));
+        let has_debug_information = || elf.sections().iter().any(|section| section.name.starts_with(b".debug_"));
+        is_asked_for || lock(&self.unidentified).contains(path) || has_debug_information()
+    }
+
+    /// The files to be packed, as they were when they were opened.
+    fn packed(&self) -> BTreeMap<PathBuf, FileStat> {
+        let mut files = lock(&self.files).clone();
+        files.retain(|path, _| self.resolver.open(path).is_ok_and(|opened| self.belongs(path, opened)));
+        files
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Resolver for Opens<'_> {
     fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
-        self.resolver.candidates(file)
+        let candidates = self.resolver.candidates(file);
+        match file.identity {
+            FileIdentity { build_id: Some(build_id), .. } => _ = lock(&self.build_ids).insert(build_id),
+            // No file was mapped: debug information names it.
+            FileIdentity { inode: 0, .. } => {}
+            _ => lock(&self.unidentified).extend(candidates.iter().map(|candidate| candidate.path.clone())),
+        }
+        candidates
     }
 
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
+        lock(&self.build_ids).insert(build_id);
         self.resolver.debug_candidates(build_id)
     }
 

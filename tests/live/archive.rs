@@ -38,3 +38,29 @@ fn an_archive_reads_as_the_recording_did() {
     let symfs = unpacked.join("files");
     assert_eq!(folded(&unpacked.join("run.fpprof"), &["--symfs", symfs.to_str().expect("UTF-8")]), expected);
 }
+
+/// Check that an archive has the split debug information of a program, and not whatever file it names as such: the program
+/// may be a stranger's, and the archive of root.
+#[test]
+fn an_archive_has_no_file_that_debug_information_merely_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, source) = (dir.path().join("program"), dir.path().join("program.c"));
+    let text = "int main(void) { for (volatile long n = 0; n < 300000000; n++) {} return 0; }";
+    std::fs::write(&source, text).expect("written");
+    compile("gcc", &["-O1", "-g", "-gsplit-dwarf", "-Wl,--build-id"], &program, &source);
+    let file = dir.path().join("run.fpprof");
+    record(&file, &["--call-graph", "dwarf"], &[program.to_str().expect("UTF-8")]);
+    let packed = || {
+        let archived = ran(fpprof().arg("archive").arg(&file));
+        assert_eq!(archived.status, 0, "{}", archived.stderr);
+        ran(Command::new("tar").arg("tf").arg(dir.path().join("run.tar.zst"))).stdout
+    };
+    let is_split = |entry: &str| entry.ends_with(".dwo");
+    assert!(packed().lines().any(is_split), "{}", packed());
+    let entries = std::fs::read_dir(dir.path()).expect("it is there").map(|entry| entry.expect("an entry").path());
+    let split = entries.into_iter().find(|path| is_split(&path.to_string_lossy())).expect("gcc wrote it");
+    // What an ordinary user cannot read may be an ELF file, too.
+    std::fs::copy("/bin/true", &split).expect("copied");
+    let entries = packed();
+    assert!(!entries.lines().any(is_split) && entries.lines().any(|entry| entry.ends_with("/program")), "{entries}");
+}
