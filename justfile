@@ -111,7 +111,7 @@ truth:
 verify-ten:
     cargo test --quiet --release --workspace --features {{features}} --test verify_ten -- --nocapture
 
-# Exports read by the viewers' own importers: Firefox Profiler, speedscope, OpenTelemetry Collector; wants npm.
+# Exports read by the viewers' own importers: Firefox Profiler, speedscope, OpenTelemetry Collector; wants npm and Go 1.21 or newer.
 viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers

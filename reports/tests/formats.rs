@@ -2,6 +2,8 @@
 
 mod support;
 
+use fpprof_analysis::folded::Unit;
+use fpprof_analysis::profile::Weight;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 use prost::Message as _;
@@ -52,6 +54,20 @@ fn opentelemetry_has_every_sample() {
     let expected =
         [(whole, vec![1_000_000, 2_000_000], 5), (cut.clone(), vec![3_000_000], 5), (cut, vec![4_000_000], 5)];
     assert_eq!(samples.collect::<Vec<_>>(), expected);
+}
+
+/// Check that waits shorter than the Firefox Profiler's millisecond are not lost: they add up within a thread.
+#[test]
+fn short_waits_add_up_in_the_firefox_profiler() {
+    let mut profile = timed::profile("nbdkit");
+    profile.unit = Unit::BlockedNs;
+    profile.events[0].weight = Weight::BlockedNs;
+    for sample in &mut profile.samples {
+        sample.weight = 700_000;
+    }
+    let json: serde_json::Value = serde_json::from_slice(&written(|out| firefox::write(&profile, out))).unwrap();
+    let weights = json["threads"].as_array().unwrap().iter().map(|thread| thread["samples"]["weight"].to_string());
+    assert_eq!(weights.collect::<Vec<_>>(), ["[0,1,1]", "[0]"]);
 }
 
 /// Check that no name reaches a terminal as an order, adds a line to a text, or makes JSON that is none.

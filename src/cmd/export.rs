@@ -13,7 +13,7 @@ use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::PathBuf;
 
 /// Bytes of perf's file read at a time: where samples are passed over, and where their stacks are.
@@ -93,7 +93,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         (Format::Speedscope, Some(profile)) => speedscope::write(profile, &mut out),
         (Format::PerfScript, Some(profile)) => perf_script::write(profile, &mut out),
         (Format::Otlp, Some(profile)) => otlp::write(profile, &mut out),
-        (Format::Folded, _) | (_, None) => folded::write(&folded, &mut out),
+        (Format::Folded, _) => folded::write(&folded, &mut out),
+        (_, None) => Err(io::Error::other("the analysis made no profile")),
     })?;
     Ok(DONE)
 }
@@ -104,7 +105,7 @@ impl Format {
         match self {
             Self::Folded => None,
             Self::Pprof => Some(Times::Summed),
-            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Times::Kept),
+            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Times::Each),
         }
     }
 

@@ -99,7 +99,7 @@ fn run_with(file: &[u8], strategies: &[&str], n_threads: usize) -> Result<Analys
     let files = FileModules::new();
     let strategies = strategies.iter().map(|name| name.parse().unwrap()).collect();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    let profile = Some(Times::Kept);
+    let profile = Some(Times::Each);
     analyse(&mut recording, &Options { strategies, n_threads, profile, ..Options::new(&files) })
 }
 

@@ -29,3 +29,14 @@ impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
         &self.values
     }
 }
+
+/// The place of each number in an order of all numbers.
+pub(crate) fn ranks(order: &[u32]) -> Vec<u32> {
+    let mut ranks = vec![0; order.len()];
+    for (rank, &number) in (0..).zip(order) {
+        if let Some(slot) = ranks.get_mut(number as usize) {
+            *slot = rank;
+        }
+    }
+    ranks
+}

@@ -1,6 +1,6 @@
 //! Frames as shown.
 
-use super::{Compiled, Folder, FrameKey, Where, WithoutCall};
+use super::{Compiled, Folder, FrameKey, Where, WithoutCall, ranks};
 use crate::address_space::FileIx;
 use crate::folded::{FrameLabel, Origin};
 use crate::modules::{Missing, ModuleTable};
@@ -41,12 +41,7 @@ impl Labels {
         let mut order: Vec<u32> = (0..u32::try_from(labels.len()).unwrap_or(u32::MAX)).collect();
         let key = |&number: &u32| labels.get(number as usize).map(|label| (&label.name, &label.module, label.origin));
         order.sort_by(|a, b| key(a).cmp(&key(b)));
-        let mut ranks = vec![0; labels.len()];
-        for (rank, &number) in (0..).zip(&order) {
-            if let Some(slot) = ranks.get_mut(number as usize) {
-                *slot = rank;
-            }
-        }
+        let ranks = ranks(&order);
         for number in of_frames.iter_mut().flatten() {
             *number = ranks.get(*number as usize).copied().unwrap_or(0);
         }

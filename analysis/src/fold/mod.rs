@@ -16,7 +16,7 @@ pub use calls::WithoutCall;
 pub use folder::{Amount, Folder};
 pub(crate) use frame::origin;
 pub use frame::{Compiled, FrameKey, Where, locate};
-pub(crate) use interned::Interned;
+pub(crate) use interned::{Interned, ranks};
 pub use label::Labels;
 pub(crate) use label::{functions, wanted};
 pub(crate) use roots::{is_unnamed, name_roots, root_name};

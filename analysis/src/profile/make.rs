@@ -6,7 +6,7 @@ use super::{
     Weight,
 };
 use crate::address_space::{CommIx, FileIx, MappedFile};
-use crate::fold::{Amount, Folder, FrameKey, Where, WithoutCall, functions, is_unnamed, root_name, shown_comm};
+use crate::fold::{Amount, Folder, FrameKey, Where, WithoutCall, functions, is_unnamed, ranks, root_name, shown_comm};
 use crate::folded::Origin;
 use crate::listed::{Listed, Who};
 use crate::modules::ModuleTable;
@@ -106,12 +106,7 @@ fn in_order<'r>(rows: &'r Rows, naming: Naming<'_>, lists: &[&[u32]]) -> Vec<(&'
     let frames = naming.folder.frames();
     let mut order: Vec<u32> = (0..u32::try_from(frames.len()).unwrap_or(u32::MAX)).collect();
     order.sort_unstable_by_key(|&frame| frames.get(frame as usize));
-    let mut ranks = vec![0_u32; frames.len()];
-    for (rank, frame) in (0..).zip(order) {
-        if let Some(slot) = ranks.get_mut(frame as usize) {
-            *slot = rank;
-        }
-    }
+    let ranks = ranks(&order);
     let ranked = |stack: u32| {
         let list = lists.get(stack as usize).copied().unwrap_or_default();
         list.iter().map(|&frame| ranks.get(frame as usize).copied().unwrap_or(0))

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Whether samples keep their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// Every sample is one, with its time and its CPU.
-    Kept,
+    /// Each sample stands alone, with its time and its CPU.
+    Each,
     /// Equal stacks of a thread are one.
     Summed,
 }
@@ -27,7 +27,7 @@ pub struct Profile {
     pub events: Vec<ProfileEvent>,
     /// What its samples are counted in.
     pub unit: Unit,
-    /// How long it was recorded, or what was asked for of it.
+    /// From the start of the recording to its end, or to the last sample that was asked for.
     pub duration: Duration,
     /// The files that frames lie in.
     pub modules: Vec<ProfileModule>,

@@ -45,7 +45,7 @@ impl Rows {
         self.first_ns = self.first_ns.min(seen.sample.time_ns);
         self.last_ns = self.last_ns.max(seen.sample.time_ns);
         let (time_ns, cpu) = match self.times {
-            Times::Kept => (seen.sample.time_ns, seen.sample.cpu),
+            Times::Each => (seen.sample.time_ns, seen.sample.cpu),
             Times::Summed => (0, 0),
         };
         let key = RowKey {

@@ -17,6 +17,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+const NS_PER_MS: u64 = 1_000_000;
+
 /// Writes the profile as JSON.
 ///
 /// # Errors
@@ -31,7 +33,7 @@ struct Categories {
     user: CategoryPairHandle,
     kernel: CategoryPairHandle,
     compiled: CategoryPairHandle,
-    unended: CategoryPairHandle,
+    incomplete: CategoryPairHandle,
 }
 
 struct Writer<'p> {
@@ -43,6 +45,8 @@ struct Writer<'p> {
     threads: HashMap<(ProcessHandle, u32), ThreadHandle>,
     /// Of each thread, the stacks it has.
     stacks: HashMap<(ThreadHandle, u32), Option<StackHandle>>,
+    /// Of each thread, the part of a millisecond that it was blocked and that is in no sample yet.
+    left_ns: HashMap<ThreadHandle, u64>,
 }
 
 impl<'p> Writer<'p> {
@@ -58,12 +62,12 @@ impl<'p> Writer<'p> {
             user: category("User", CategoryColor::Yellow),
             kernel: category("Kernel", CategoryColor::Orange),
             compiled: category("Compiled at run time", CategoryColor::Green),
-            unended: category("Truncated or broken", CategoryColor::Red),
+            incomplete: category("Truncated or broken", CategoryColor::Red),
         };
         let libraries = libraries(profile, &mut firefox);
         firefox.set_symbolicated(true);
         let (processes, threads, stacks) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { profile, firefox, categories, libraries, processes, threads, stacks }
+        Self { profile, firefox, categories, libraries, processes, threads, stacks, left_ns: HashMap::new() }
     }
 
     fn write(mut self) -> Firefox {
@@ -91,7 +95,11 @@ impl<'p> Writer<'p> {
         let time = Timestamp::from_nanos_since_reference(sample.time_ns);
         let is_time = event_of(self.profile, sample).is_some_and(|event| event.weight == Weight::CpuNs);
         if self.profile.unit == Unit::BlockedNs {
-            let ms = i32::try_from(sample.weight / 1_000_000).unwrap_or(i32::MAX);
+            // The format has whole milliseconds: what is over goes to the thread's next wait.
+            let left_ns = self.left_ns.entry(thread).or_default();
+            let blocked_ns = sample.weight.saturating_add(*left_ns);
+            *left_ns = blocked_ns % NS_PER_MS;
+            let ms = i32::try_from(blocked_ns / NS_PER_MS).unwrap_or(i32::MAX);
             self.firefox.set_thread_samples_weight_type(thread, WeightType::TracingMs);
             self.firefox.add_sample(thread, time, stack, CpuDelta::ZERO, ms);
         } else {
@@ -123,7 +131,7 @@ impl<'p> Writer<'p> {
         let stack = row(&self.profile.stacks, number)?;
         let mut frames = Vec::new();
         if let Some(end) = marker(stack.stop) {
-            frames.push(self.label(&end, self.categories.unended));
+            frames.push(self.label(&end, self.categories.incomplete));
         }
         for frame in stack.frames.iter().rev().filter_map(|&frame| row(&self.profile.frames, frame)) {
             self.push(frame, &mut frames);

@@ -133,8 +133,8 @@ fn sample_attributes(
 ) -> Vec<i32> {
     let mut indices = Vec::with_capacity(5);
     if let Some(ProfileThread { tid, comm, .. }) = row(&profile.threads, thread) {
-        indices.push(attributes.number(strings, "thread.id", Held::Number((*tid).into())));
-        indices.push(attributes.number(strings, "thread.name", Held::Text(comm.clone())));
+        indices.push(attributes.number(strings, "thread.id", AttributeValue::Number((*tid).into())));
+        indices.push(attributes.number(strings, "thread.name", AttributeValue::Text(comm.clone())));
     }
     let words = [
         ("fpprof.strategy", Some(profile.strategy.as_str())),
@@ -142,7 +142,7 @@ fn sample_attributes(
         ("fpprof.stack_end", row(&profile.stacks, stack).map(|stack| stack.stop.name())),
     ];
     for (key, words) in words {
-        indices.extend(words.map(|words| attributes.number(strings, key, Held::Text(words.to_owned()))));
+        indices.extend(words.map(|words| attributes.number(strings, key, AttributeValue::Text(words.to_owned()))));
     }
     indices
 }
@@ -152,7 +152,11 @@ fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attribu
     let mut mapping_table = vec![Mapping::default()];
     for ProfileModule { path, build_id, code, file_offset, .. } in &profile.modules {
         let id = build_id.map(|id| {
-            attributes.number(&mut tables.strings, "process.executable.build_id.gnu", Held::Text(id.to_string()))
+            attributes.number(
+                &mut tables.strings,
+                "process.executable.build_id.gnu",
+                AttributeValue::Text(id.to_string()),
+            )
         });
         mapping_table.push(Mapping {
             memory_start: code.start,
@@ -164,9 +168,9 @@ fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attribu
     }
     let mut location_table = vec![Location::default()];
     for location in &tables.locations {
-        let kind = location
-            .kind
-            .map(|kind| attributes.number(&mut tables.strings, "profile.frame.type", Held::Text(kind.to_owned())));
+        let kind = location.kind.map(|kind| {
+            attributes.number(&mut tables.strings, "profile.frame.type", AttributeValue::Text(kind.to_owned()))
+        });
         let lines = location.lines.iter().map(|&(function, line)| Line {
             function_index: index(function),
             line: line.into(),
@@ -202,7 +206,7 @@ fn dictionary(profile: &Profile, mut tables: Dictionary, mut attributes: Attribu
 
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Held {
+enum AttributeValue {
     Text(String),
     Number(i64),
 }
@@ -211,7 +215,7 @@ enum Held {
 #[derive(Debug)]
 struct Attributes {
     values: Vec<KeyValueAndUnit>,
-    numbers: HashMap<(&'static str, Held), i32>,
+    numbers: HashMap<(&'static str, AttributeValue), i32>,
 }
 
 impl Attributes {
@@ -219,11 +223,11 @@ impl Attributes {
         Self { values: vec![KeyValueAndUnit::default()], numbers: HashMap::new() }
     }
 
-    fn number(&mut self, strings: &mut Strings, key: &'static str, held: Held) -> i32 {
-        *self.numbers.entry((key, held)).or_insert_with_key(|(key, held)| {
-            let value = match held {
-                Held::Text(text) => Value::StringValue(crate::escape::visible(text).into_owned()),
-                Held::Number(number) => Value::IntValue(*number),
+    fn number(&mut self, strings: &mut Strings, key: &'static str, value: AttributeValue) -> i32 {
+        *self.numbers.entry((key, value)).or_insert_with_key(|(key, value)| {
+            let value = match value {
+                AttributeValue::Text(text) => Value::StringValue(crate::escape::visible(text).into_owned()),
+                AttributeValue::Number(number) => Value::IntValue(*number),
             };
             let value = Some(AnyValue { value: Some(value) });
             self.values.push(KeyValueAndUnit { key_strindex: of(strings, key), value, unit_strindex: 0 });

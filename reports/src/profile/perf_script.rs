@@ -56,7 +56,7 @@ fn lines(profile: &Profile, frame: &ProfileFrame) -> String {
     let module = frame.module.and_then(|module| row(&profile.modules, module));
     let module = match (module, frame.origin, frame.functions.first()) {
         (Some(module), ..) => visible(&module.path),
-        (None, Origin::Kernel, _) => "[kernel.kallsyms]".into(),
+        (None, Origin::Kernel, Some(function)) if function.module == "[kernel]" => "[kernel.kallsyms]".into(),
         (None, _, Some(function)) if !function.module.is_empty() => visible(&function.module),
         _ => "[unknown]".into(),
     };

@@ -21,7 +21,7 @@ fn recorded(name: &str) -> Recorded {
     }
 }
 
-/// Two threads, of which one enters the kernel; a function inlined, and a stack that ends in mid-air. `name` is what the
+/// Two threads, of which one enters the kernel; a function inlined, and a stack that is truncated. `name` is what the
 /// machine and the programs chose.
 pub(crate) fn profile(name: &str) -> Profile {
     let function = |name: &str, module: &str, line: Option<u32>| Function {
