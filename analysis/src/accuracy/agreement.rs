@@ -59,8 +59,12 @@ pub(crate) struct Blame {
 }
 
 impl Blame {
-    /// Lays `n` samples at the door of a function and of its file.
+    /// Lays `n` samples at the door of a function and of its file. That the other goes on where the reference ended is
+    /// nobody's fault.
     pub(crate) fn add(&mut self, name: String, module: String, relation: Relation, n: u64) {
+        if !relation.is_worse() {
+            return;
+        }
         blame(&mut self.modules, String::new(), module.clone(), relation, n);
         blame(&mut self.functions, name, module, relation, n);
     }
@@ -192,9 +196,7 @@ impl Collect for AgreementCounter {
             counts.both_complete_same += u64::from(is_complete && is_same);
             *counts.relations.entry(comparison.relation).or_default() += 1;
             counts.frames.add(&comparison.difference);
-            let is_longer = comparison.relation == Relation::Longer;
-            let differs_after = comparison.differs_after.filter(|_| !is_longer);
-            if let Some(frame) = differs_after.and_then(|index| reference.frames.get(index)) {
+            if let Some(frame) = comparison.differs_after.and_then(|index| reference.frames.get(index)) {
                 *counts
                     .places
                     .entry((locate(frame, seen.space, seen.sample.time_ns), comparison.relation))

@@ -17,6 +17,11 @@ const PID: u32 = 7;
 /// A recording of the program above: each sample is in `leaf`, called by `middle`, called by `_start`, with one of
 /// these chains of (label, frame address above sp).
 fn record(chains: &[&[(&str, u64)]]) -> (TestDir, Vec<u8>) {
+    record_words(chains, 6)
+}
+
+/// The same with so many words of the stack copied.
+fn record_words(chains: &[&[(&str, u64)]], n_words: usize) -> (TestDir, Vec<u8>) {
     let dir = TestDir::new();
     let path = dir.compile("program", "a.s", THREE_FRAMES, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
     let svma: BTreeMap<String, u64> = symbols(&path).into_iter().map(|(name, (svma, _))| (name, svma)).collect();
@@ -37,7 +42,7 @@ fn record(chains: &[&[(&str, u64)]]) -> (TestDir, Vec<u8>) {
             stack_end: Some(StackEnd { address: SP + 48, source: StackEndSource::Mapping }),
             user_fp: chain.iter().map(frame).collect(),
             fp_end: FpEnd::Zero,
-            ..dwarf_sample(PID, n, svma["leaf"], SP, &words)
+            ..dwarf_sample(PID, n, svma["leaf"], SP, &words[..n_words])
         };
         writer.sample(&sample, None).unwrap();
         if n % 3 == 0 {
@@ -113,6 +118,17 @@ fn disagreements_are_counted_and_explained() {
     assert_eq!(names(&example.other), ["leaf", "data", "_start"]);
     assert_eq!(example.reference.frames[0].cfa, Some(SP + 8));
     assert_eq!(report.warnings, Vec::<String>::new());
+}
+
+/// Check that frame pointers which go on where the copied stack ended have broken behind no function.
+#[test]
+fn going_on_is_no_break() {
+    const ON: &[(&str, u64)] = &[("leaf", 0), ("after_leaf", 0), ("after_middle", 24)];
+    let (_dir, file) = record_words(&[ON, ON, WITHOUT_MIDDLE], 3);
+    let agreement = compare_on(&file, 1, 3).agreement;
+    assert_eq!(agreement.relations, BTreeMap::from([(Relation::Longer, 2), (Relation::WrongFrame, 1)]));
+    let behind = |of: &[crate::accuracy::Function]| of.iter().map(|function| function.samples).sum::<u64>();
+    assert_eq!((behind(&agreement.functions), behind(&agreement.modules)), (1, 1));
 }
 
 /// Check that the report does not depend on the number of threads, and that no more examples are kept than asked for.
