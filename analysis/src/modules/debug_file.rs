@@ -34,9 +34,9 @@ fn first_of(
     })
 }
 
-/// The file that the debug file at `path` shares parts with: by its build id, then by its path, which may be relative to
-/// the debug file's own and be one of the recorded machine.
-fn supplementary(resolver: &dyn Resolver, debug: &ElfFile, path: &Path) -> Option<ElfFile> {
+/// The file that the file at `path`, a debug file or a module that was not stripped, shares parts with: by its build id,
+/// then by its path, which may be relative to the file's own and be one of the recorded machine.
+pub(super) fn supplementary(resolver: &dyn Resolver, debug: &ElfFile, path: &Path) -> Option<ElfFile> {
     let (link, build_id) = debug.supplementary_link()?;
     let named = Path::new(OsStr::from_bytes(&link));
     let file = MappedFile { path: link.clone(), identity: FileIdentity::default(), first_mapped_ns: 0 };

@@ -165,6 +165,16 @@ impl<'a> ModuleTable<'a> {
         debug_file::by_build_id(self.resolver, build_id)
     }
 
+    /// Opens the file that a module of ours shares parts of its own debug information with.
+    pub(crate) fn open_supplementary(&self, ix: FileIx, module: &ElfFile) -> Option<ElfFile> {
+        let path = match self.location(ix).ok()? {
+            Location::Path(path) => path,
+            // What it names may still be absolute.
+            Location::Bytes(_) => Path::new("/"),
+        };
+        debug_file::supplementary(self.resolver, module, path)
+    }
+
     /// Opens the file with the split DWARF of all units of a module, which is beside it.
     pub(crate) fn open_package(&self, ix: FileIx) -> Option<ElfFile> {
         let Location::Path(path) = self.location(ix).ok()? else { return None };

@@ -35,7 +35,7 @@ pub(super) fn names_of(
     let inside = if debug.is_none() { own.compressed_symbols() } else { None };
     let symbols = SymbolMap::new(std::iter::once(&own).chain(&debug).chain(&inside), svmas);
     let mut demangled = Demangled::default();
-    let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, &own, debug.as_ref()) };
+    let dwarf = if detail == Detail::Symbols { None } else { dwarf_of(modules, file, &own, debug.as_ref()) };
     let is_too_large = matches!(dwarf, Some(Err(TooMuchDwarf)));
     let from_dwarf = dwarf.and_then(Result::ok).map(|dwarf| {
         let split = SplitFiles::new(modules, file, dwarf.endian());
@@ -87,11 +87,15 @@ pub(super) fn names_of(
     })
 }
 
-fn dwarf_of(modules: &ModuleTable<'_>, own: &ElfFile, debug: Option<&ElfFile>) -> Option<Result<Dwarf, TooMuchDwarf>> {
-    let elf = [Some(own), debug].into_iter().flatten().find(|elf| elf.has_section(b".debug_info"))?;
-    let by_build_id = match (elf.supplementary(), elf.supplementary_link()) {
-        (None, Some((_, build_id))) => modules.open_debug_file(build_id),
-        _ => None,
-    };
-    Some(Dwarf::new(elf, elf.supplementary().or(by_build_id.as_ref())))
+fn dwarf_of(
+    modules: &ModuleTable<'_>,
+    file: FileIx,
+    own: &ElfFile,
+    debug: Option<&ElfFile>,
+) -> Option<Result<Dwarf, TooMuchDwarf>> {
+    if own.has_section(b".debug_info") {
+        return Some(Dwarf::new(own, modules.open_supplementary(file, own).as_ref()));
+    }
+    let debug = debug.filter(|debug| debug.has_section(b".debug_info"))?;
+    Some(Dwarf::new(debug, debug.supplementary()))
 }

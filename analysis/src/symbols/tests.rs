@@ -156,6 +156,25 @@ fn common_debug_files_are_found() {
     }
 }
 
+/// Check that a program that has its debug information in itself finds what it shares by the path it names, absolute or
+/// relative to its own, and that another file of that path is not taken.
+#[test]
+fn programs_find_what_they_share() {
+    let absolute = |dir: &TestDir| dir.path("shared").to_str().unwrap().to_owned();
+    let paths: [&dyn Fn(&TestDir) -> String; 2] = [&absolute, &|_| "shared".to_owned()];
+    for (case, path_of) in paths.iter().enumerate() {
+        let dir = TestDir::new();
+        let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        dir.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        let outer = addresses(&path, "outer");
+        let expected = names(&path, &outer);
+        dir.run("dwz", &["-m", "shared", "-M", &path_of(&dir), "program", "second"]);
+        assert_eq!(names(&path, &outer), expected, "case {case}");
+        dir.run("cp", &["second", "shared"]);
+        assert_ne!(names(&path, &outer), expected, "case {case}");
+    }
+}
+
 /// Check that a file below the root that was named comes before the one of the same path here where there is no build
 /// id, and that this is said.
 #[test]
