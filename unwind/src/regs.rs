@@ -32,13 +32,13 @@ impl Regs {
 
     /// All registers of x86-64 in DWARF order, the instruction pointer last.
     #[must_use]
+    #[inline]
     pub fn x86_64(values: &[u64; 17]) -> Self {
-        let mut regs = Self::new(Arch::X86_64);
-        for (slot, value) in regs.values.iter_mut().zip(values) {
-            *slot = *value;
+        let mut all = [0; MAX_REGISTERS];
+        if let Some(first) = all.first_chunk_mut() {
+            *first = *values;
         }
-        regs.known = (1 << 17) - 1;
-        regs
+        Self { arch: Arch::X86_64, known: (1 << values.len()) - 1, values: all }
     }
 
     /// The same, with this instruction pointer.

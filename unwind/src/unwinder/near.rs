@@ -1,18 +1,28 @@
 //! The rules an unwinder met last, for itself alone.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use alloc::vec;
 
 use crate::rule::Rule;
 
 /// Rules that are kept: 128 KiB.
 const SLOT_BITS: u32 = 13;
+const N_SLOTS: usize = 1 << SLOT_BITS;
 /// Bits of an address of user space.
 const ADDRESS_BITS: u32 = 47;
 
 /// A table before that which unwinders share, with one place for each rule: a look-up is one comparison.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NearRules {
-    slots: Vec<Slot>,
+    slots: Box<[Slot; N_SLOTS]>,
+}
+
+impl Default for NearRules {
+    fn default() -> Self {
+        // Not by way of an array, which would be made on the stack.
+        let slots = vec![Slot::EMPTY; N_SLOTS].into_boxed_slice();
+        Self { slots: slots.try_into().unwrap_or_else(|_| Box::new([Slot::EMPTY; N_SLOTS])) }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +61,9 @@ impl NearRules {
         }
     }
 
-    /// Keeps a rule in the place of another. The first takes the memory.
+    /// Keeps a rule in the place of another.
     pub(super) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
         let Some(key) = key(space, avma) else { return };
-        self.slots.resize(1 << SLOT_BITS, Slot::EMPTY);
         if let Some(slot) = self.slots.get_mut(number(key)) {
             *slot = Slot { key, rule };
         }
