@@ -167,6 +167,21 @@ impl<'m> Code<'m> {
         before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
     }
 
+    /// Whether the code from the instruction at the address on is where a C library's `clone` starts a thread: the root of
+    /// one is not far behind it.
+    pub(super) fn goes_on_to_start_thread<M: Modules + ?Sized>(&self, modules: &M) -> bool {
+        const BYTES: usize = 2 * START_CODE_BYTES;
+        let spec = self.module.arch().spec();
+        let Some(code) = self.bytes_at::<_, BYTES>(modules, self.svma.wrapping_sub(START_CODE_BYTES as u64)) else {
+            return false;
+        };
+        (START_CODE_BYTES..BYTES).any(|at| {
+            let (before, behind) = code.split_at(at);
+            let is_start = before.last_chunk().is_some_and(|before| (spec.starts_thread)(before));
+            is_start && behind.first_chunk().and_then(spec.root_of) == Some(Root::ThreadStart)
+        })
+    }
+
     fn bytes_at<M: Modules + ?Sized, const N: usize>(&self, modules: &M, svma: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         modules.code(self.id, svma, &mut bytes).then_some(bytes)

@@ -12,7 +12,7 @@ use crate::cfi::{RegisterRule, Scratch};
 use crate::memory::Memory;
 use crate::regs::Regs;
 use crate::space::{Modules, Space};
-use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Stack, StopReason, TruncatedReason};
+use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
 
 /// A walk under way.
 pub(super) struct FullWalk<'a, M: ?Sized, Y> {
@@ -88,6 +88,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let result = match (result, code) {
             (Err(NO_CFI), Ok(code)) => match self.behind_system_call(&code, position, &mut frame) {
                 Some(caller) => Ok(caller),
+                None if self.is_new_thread(&code, position) => Err(StopReason::Complete(Root::ThreadStart)),
                 None => self.above(&code, position, &mut frame),
             },
             (result, _) => result,
@@ -137,6 +138,16 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let spec = code.module.arch().spec();
         let is_call_left = |address| has_call_before(self.modules, self.space, spec, address) == Some(true);
         self.caller_of_leaf(spec, position, frame, is_call_left)
+    }
+
+    /// Whether it is the first frame of a thread that `clone` has just made: to it, the system call has given zero.
+    fn is_new_thread(&self, code: &Code<'_>, position: &Position) -> bool {
+        /// Where x86-64, i386 and aarch64 have what a system call gives, by their DWARF numbers.
+        const RESULT: u16 = 0;
+        position.flags.is_instruction
+            && position.regs.regs.get(RESULT) == Some(0)
+            && code.is_behind_system_call(self.modules)
+            && code.goes_on_to_start_thread(self.modules)
     }
 
     /// The caller of a frame whose return address is where its call has left it, if that is one by `is_call_left`.

@@ -248,3 +248,56 @@ fn modules_may_name_roots() {
     let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&memory));
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1004, 0x2011, 0x3004], "broken"));
 }
+
+/// A module with these bytes of code at 0x3000, and nothing else.
+struct CodeAt3000 {
+    module: Module,
+    bytes: Vec<u8>,
+}
+
+impl Modules for CodeAt3000 {
+    fn module(&self, _: ModuleId) -> Result<&Module, TruncatedReason> {
+        Ok(&self.module)
+    }
+
+    fn code(&self, _: ModuleId, svma: u64, code: &mut [u8]) -> bool {
+        for (to, at) in code.iter_mut().zip(svma..) {
+            let own = at.checked_sub(0x3000).and_then(|at| self.bytes.get(usize::try_from(at).unwrap()));
+            *to = own.copied().unwrap_or(0x90);
+        }
+        true
+    }
+}
+
+/// Check that a thread which has just been made is at its root, right behind the system call of `clone` without rows, by what the
+/// call has given it; that the thread which has made it is not; and that code that goes on otherwise is no thread's start.
+#[test]
+fn new_threads_are_at_their_root() {
+    for (arch, before, behind, _) in THREADS {
+        let call: &[u8] = match arch {
+            Arch::X86_64 => &[0x0f, 0x05],
+            Arch::Aarch64 => &[0x01, 0, 0, 0xd4],
+            Arch::I386 => &[0xcd, 0x80],
+        };
+        let at = 0x3000 + before.windows(call.len()).position(|bytes| bytes == call).unwrap() + call.len();
+        let mut cfi = Cfi::new(crate::build::Kind::EhFrame);
+        if arch == Arch::I386 {
+            cfi = cfi.i386();
+        }
+        let stop = |result: u64, behind: &[u8]| {
+            let module = Module::new(ModuleSections { arch, ..cfi.sections() });
+            let program = CodeAt3000 { module, bytes: [before, behind].concat() };
+            let mapping = Mapping { start: 0, end: 0x1_0000, executable: true, module: Some(ModuleId(0)), bias: 0 };
+            let memory = Chunk { start: 0x9000, bytes: &[0; 64], stack_end: None, holes: &[] };
+            let mut regs = Regs::new(arch).with_ip(at as u64).with_sp(0x9000).with_fp(0);
+            regs.set(0, result);
+            let mut found = Stack::default();
+            Unwinder::default().unwind(&program, &Space::new(1, vec![mapping]), &regs, &memory, &mut found);
+            assert_eq!(found.frames.len(), 1);
+            found.stop
+        };
+        assert_eq!(stop(0, behind), StopReason::Complete(Root::ThreadStart), "{arch:?}");
+        assert_eq!(stop(4711, behind).name(), "no_cfi", "{arch:?}");
+        assert_eq!(stop(0, &behind[1..]).name(), "no_cfi", "{arch:?}");
+    }
+}
