@@ -28,6 +28,9 @@ const LEAST_VERDICTS: usize = 10;
 /// Points by which a share of the report may differ from the oracle's.
 const MAX_DIFFERENCE: f64 = 1.0;
 
+/// Per cent of the checked instructions at which a root of Go may be missed.
+const MAX_ROOTS_MISSED: f64 = 0.2;
+
 /// Why ours is wrong where it is: [`is_explained`] knows such places.
 const WHY: &str = "
 Why ours, libdw and libunwind are wrong there: no row can say it.
@@ -181,7 +184,9 @@ fn differences(row: &Row, checked: &Checked) -> Vec<String> {
     // Go's own table of functions says where its stacks end, in stripped programs too.
     let is_go = matches!(row.name.split(',').next(), Some("go" | "cgo"));
     let missed = ["fp", "dwarf"].map(|strategy| of(strategy, "roots_missed"));
-    let missed = (is_go && missed != [0, 0]).then(|| format!("{}: roots not recognised: {missed:?}", row.name));
+    // Of a new thread's first instructions only those from where it sets up its stack on are known to be its.
+    let is_many = missed.iter().any(|&missed| percent(missed, row.checked) > MAX_ROOTS_MISSED);
+    let missed = (is_go && is_many).then(|| format!("{}: roots not recognised: {missed:?}", row.name));
     let mut shares = vec![("complete", complete, complete.clamp(right, right + row.wrong("dwarf")))];
     if has_verdict(checked) {
         let relations = report["agreements"][0]["relations"].as_object().expect("counts");

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Most bytes of the symbol table or its strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
-/// Most functions in which stacks end; there are eight.
+/// Most functions in which stacks end; there are nine.
 const MAX_ENDS: usize = 64;
 /// Most bytes of a function that is looked into; real ones have some 200.
 const MAX_FUNCTION_BYTES: u64 = 4096;
@@ -22,6 +22,8 @@ enum End {
     All(Root),
     /// What it does on the scheduler's stack.
     Switched,
+    /// What a new thread does in it.
+    NewThread,
 }
 
 /// The code in which stacks end, by the symbols, or where they are stripped by Go's own table; nothing for what is not
@@ -29,10 +31,11 @@ enum End {
 ///
 /// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
 /// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
-/// there has nothing to do with the call. So does `asmcgocall` for C.
+/// there has nothing to do with the call. So does `asmcgocall` for C. In `clone` a new thread sets up its stack and goes on to
+/// `mstart`.
 ///
 /// # Sources
-/// Go 1.26 `src/runtime/asm_{amd64,386}.s`; `src/runtime/traceback.go`, which stops at the same functions.
+/// Go 1.26 `src/runtime/{asm,sys_linux}_{amd64,386}.s`; `src/runtime/traceback.go`, which stops at the same functions.
 pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> Vec<(Range<u64>, Root)> {
     let is_go = sections.iter().any(|section| section.name == b".go.buildinfo");
     if !is_go {
@@ -56,9 +59,13 @@ pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> V
         match (end, arch) {
             (End::All(root), _) => roots.push((range, root)),
             (End::Switched, Arch::X86_64 | Arch::I386) => {
-                roots.extend(switched(elf, range).map(|range| (range, Root::G0)));
+                let switched = switches(elf, &range).map(|[_, behind, back]| behind..back);
+                roots.extend(switched.map(|range| (range, Root::G0)));
             }
-            (End::Switched, Arch::Aarch64) => {}
+            (End::NewThread, Arch::X86_64 | Arch::I386) => {
+                roots.extend(switches(elf, &range).map(|[at, ..]| (at..range.end, Root::G0)));
+            }
+            (End::Switched | End::NewThread, Arch::Aarch64) => {}
         }
     }
     roots
@@ -71,6 +78,7 @@ fn end_of(name: &[u8]) -> Option<End> {
         b"runtime.mstart" => Some(End::All(Root::G0)),
         b"runtime.rt0_go" => Some(End::All(Root::Start)),
         b"runtime.mcall" | b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => Some(End::Switched),
+        b"runtime.clone" => Some(End::NewThread),
         _ => None,
     }
 }
@@ -96,8 +104,9 @@ fn by_symbols<E: FileHeader<Endian = Endianness>>(
     Some(found.take(MAX_ENDS).collect())
 }
 
-/// The part of a function from behind the instruction that sets the stack pointer up to the one that sets it back.
-fn switched(elf: &ElfFile, function: Range<u64>) -> Option<Range<u64>> {
+/// Where a function's instruction that sets the stack pointer is, where the next one is, and where that is which sets it
+/// back has ended: the function's end if there is none.
+fn switches(elf: &ElfFile, function: &Range<u64>) -> Option<[u64; 3]> {
     let offset = elf.image().file_offset(function.start)?;
     let bytes = elf.read_range(offset, function.end.checked_sub(function.start)?, MAX_FUNCTION_BYTES)?;
     let decoder = Decoder::with_ip(if elf.is_64() { 64 } else { 32 }, &bytes, function.start, DecoderOptions::NONE);
@@ -107,5 +116,5 @@ fn switched(elf: &ElfFile, function: Range<u64>) -> Option<Range<u64>> {
             && matches!(instruction.op0_register(), Register::RSP | Register::ESP)
     });
     let first = switches.next()?;
-    Some(first.next_ip()..switches.next().map_or(function.end, |second| second.next_ip()))
+    Some([first.ip(), first.next_ip(), switches.next().map_or(function.end, |second| second.next_ip())])
 }
