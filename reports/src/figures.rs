@@ -88,6 +88,11 @@ pub(crate) fn fine_share(part: u64, whole: u64) -> String {
     share_with(part, whole, 3)
 }
 
+/// How many samples have a frame that is doubtful whatever the end of their stack.
+pub(crate) fn no_call_before(n: u64, samples: u64) -> String {
+    format!("no_call_before in {} ({}): a return address does not follow a call", share(n, samples), count(n))
+}
+
 fn share_with(part: u64, whole: u64, decimals: u32) -> String {
     if whole == 0 {
         return "–".to_owned();

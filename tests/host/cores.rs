@@ -4,8 +4,9 @@
 use crate::changed::Changed;
 use crate::changed_file;
 use crate::support::crash::{CHAINS, Crash, addresses, assert_chain, died, frames};
-use crate::support::{fpprof, ran};
+use crate::support::{compile, fpprof, ran};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Command;
 
 const I386_INTERPRETER: &str =
@@ -75,11 +76,60 @@ fn registers_and_bytes_are_enough() {
     let sp = regs[1].trim_start_matches("rsp=");
     let mut command = fpprof();
     command.args(["unwind", "--json", "--elf"]).arg(&crash.program).args(["--regs", &regs.join(",")]);
-    let ran = ran(command.arg("--stack").arg(format!("{sp}:{}", bytes.display())));
-    assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let bare: Value = serde_json::from_str(&ran.stdout).unwrap();
+    command.arg("--stack").arg(format!("{sp}:{}", bytes.display()));
+    let unwound = ran(&mut command);
+    assert_eq!(unwound.status, 0, "{}", unwound.stderr);
+    let bare: Value = serde_json::from_str(&unwound.stdout).unwrap();
     let (bare, whole) = (&bare["threads"][0], crash.unwind(&core, &[]));
     assert_eq!((&bare["status"], addresses(bare)), (&"complete".into(), addresses(died(&whole))));
+
+    // A return address that is not behind a call is told, and followed.
+    let forged = addresses(bare)[1];
+    let mut stack = std::fs::read(&bytes).unwrap();
+    let word = stack.chunks_exact_mut(8).find(|word| **word == forged.to_le_bytes()).unwrap();
+    word.copy_from_slice(&(forged + 1).to_le_bytes());
+    std::fs::write(&bytes, stack).unwrap();
+    let unwound = ran(&mut command);
+    assert_eq!(unwound.status, 0, "{}", unwound.stderr);
+    let bare: Value = serde_json::from_str(&unwound.stdout).unwrap();
+    let frames = frames(&bare["threads"][0]).iter();
+    let doubtful = frames.map(|frame| (frame["address"].as_u64().unwrap(), frame["no_call_before"] == true));
+    assert_eq!(doubtful.filter(|&(_, is_doubtful)| is_doubtful).map(|(at, _)| at).collect::<Vec<_>>(), [forged + 1]);
+}
+
+/// Check that a short stack that ends in the code of the entry point is complete, by the end of the stack.
+#[test]
+fn short_stacks_are_complete() {
+    const SOURCE: &str = ".globl _start
+_start: call first
+hlt
+first: .cfi_startproc
+call last
+ret
+.cfi_endproc
+last: .cfi_startproc
+mov 0, %rax
+ret
+.cfi_endproc
+";
+    let _plain_cores = plain_cores();
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("short.s"), dir.path().join("short"));
+    std::fs::write(&source, SOURCE).unwrap();
+    compile("gcc", &["-nostdlib", "-static"], &program, &source);
+    let run = ["-c", "ulimit -c unlimited && exec ./short"];
+    let died = Command::new("sh").args(run).current_dir(dir.path()).status().unwrap();
+    assert!(died.code().is_none(), "{died}");
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let is_core = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("core");
+    let core = files.into_iter().find(is_core).unwrap();
+    let unwound = ran(fpprof().args(["unwind", "--json", "--core"]).arg(core).arg("--exe").arg(&program));
+    assert_eq!(unwound.status, 0, "{}", unwound.stderr);
+    let unwound: Value = serde_json::from_str(&unwound.stdout).unwrap();
+    let thread = &unwound["threads"][0];
+    let names: Vec<&str> = frames(thread).iter().filter_map(|frame| frame["symbol"].as_str()).collect();
+    assert_eq!(names, ["last", "first", "_start"], "{thread:#}");
+    assert_eq!((&thread["status"], &thread["reason"]), (&"complete".into(), &"_start".into()), "{thread:#}");
 }
 
 /// Check that the depth is what was asked for, and that where there are no rows a walk stops unless it may follow the

@@ -49,4 +49,6 @@ pub struct FrameOut {
     pub found: String,
     /// `address` is that of an instruction and not a return address.
     pub is_instruction: bool,
+    /// `address` is taken for a return address, and no call stands before it.
+    pub no_call_before: bool,
 }

@@ -6,7 +6,7 @@ use super::memory::CoreMemory;
 use super::places::{CoreFiles, PID, events, meta};
 use super::{Core, CoreOptions, FrameOut, ThreadOut, UnwoundCore};
 use crate::address_space::{FileIx, Timeline};
-use crate::fold::{Where, locate};
+use crate::fold::{Where, locate, not_behind_calls};
 use crate::modules::{ElfFile, Missing, ModuleTable, Opened};
 use crate::replay::{PlacedSpace, Spaces};
 use crate::symbols::{Detail, Symbolizer};
@@ -117,11 +117,31 @@ pub(super) fn unwind(
         let n = starts.len().saturating_sub(stacks.len());
         warnings.push(format!("{n} threads were ignored: more than {MAX_FRAMES} frames in total"));
     }
-    UnwoundCore {
+    let mut unwound = UnwoundCore {
         arch: arch_name(arch).to_owned(),
         command: None,
         threads: stacks.iter().map(|walked| walked.shown(modules, &symbols)).collect(),
         warnings,
+    };
+    tell_missing_calls(&mut unwound, &stacks, modules);
+    unwound
+}
+
+/// Says which return addresses no call can have left, see [`crate::fold::WithoutCall`].
+fn tell_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &ModuleTable<'_>) {
+    let returns = stacks.iter().flat_map(|walked| {
+        let n_judged = match walked.stop {
+            StopReason::Complete(_) => walked.frames.len().saturating_sub(1),
+            _ => walked.frames.len(),
+        };
+        let is_return = move |number: usize, frame: &Frame| number < n_judged && !frame.flags.is_instruction;
+        walked.frames.iter().enumerate().map(move |(number, (frame, place))| is_return(number, frame).then_some(*place))
+    });
+    let returns = (0..).zip(returns).filter_map(|(number, place)| Some((number, place?)));
+    let without_call = not_behind_calls(returns, modules);
+    let frames = unwound.threads.iter_mut().flat_map(|thread| &mut thread.frames);
+    for (number, frame) in (0..).zip(frames) {
+        frame.no_call_before = without_call.contains(&number);
     }
 }
 
@@ -167,6 +187,7 @@ fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbo
         svma,
         found: found(frame).to_owned(),
         is_instruction: frame.flags.is_instruction,
+        no_call_before: false,
     }
 }
 

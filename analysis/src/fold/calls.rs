@@ -1,6 +1,6 @@
 //! Return addresses that no call can have left: forged, or left over where a row or a frame pointer is wrong.
 
-use super::{Folder, FrameKey, Where};
+use super::{Folder, Where};
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, ModuleTable};
 use fpprof_unwind::{Arch, CALL_BYTES, ModuleId, Modules as _, StopReason};
@@ -25,7 +25,8 @@ impl WithoutCall {
     /// them: what is a root by call frame information is one in a frame-pointer chain too, which may not know it.
     #[must_use]
     pub fn new(folder: &Folder, modules: &ModuleTable<'_>) -> Self {
-        let mut frames = not_behind_calls(folder.frames(), modules);
+        let numbered = (0..).zip(folder.frames()).filter(|(_, frame)| frame.is_return);
+        let mut frames = not_behind_calls(numbered.map(|(number, frame)| (number, frame.place)), modules);
         if frames.is_empty() {
             return Self::default();
         }
@@ -59,10 +60,14 @@ impl WithoutCall {
     }
 }
 
-fn not_behind_calls(frames: &[FrameKey], modules: &ModuleTable<'_>) -> FxHashSet<u32> {
+/// Which of these return addresses, numbered and as they are looked up, have no call before them.
+pub(crate) fn not_behind_calls(
+    places: impl Iterator<Item = (u32, Where)>,
+    modules: &ModuleTable<'_>,
+) -> FxHashSet<u32> {
     let mut returns: Vec<(FileIx, u64, u32)> = Vec::new();
-    for (number, frame) in (0..).zip(frames).filter(|(_, frame)| frame.is_return) {
-        if let Where::Module(file, lookup) = frame.place {
+    for (number, place) in places {
+        if let Where::Module(file, lookup) = place {
             returns.push((file, lookup, number));
         }
     }

@@ -1,7 +1,7 @@
 // The data of the page: decoding, filtering by process and thread, and trees of what is left.
 
 /** How a frame was found, as the page's data numbers it; the last two are no frames but why a stack ended early. */
-export const ORIGINS = ["leaf", "cfi", "fp", "kernel", "heuristic", "inlined", "truncated", "broken"];
+export const ORIGINS = ["leaf", "cfi", "fp", "kernel", "heuristic", "nocall", "inlined", "truncated", "broken"];
 const FIRST_END = ORIGINS.indexOf("truncated");
 /** Whether the other strategy has a frame too. */
 export const MARKS = ["same", "missing", "wrong", "beyond"];
@@ -120,10 +120,10 @@ function add(data, rows, which, process) {
       above.children.push(own);
     }
     own.n[which] += n;
-    const origin = kind[at] & 7;
+    const origin = kind[at] & 15;
     own.origins[origin] += n;
     if (origin >= FIRST_END) own.end = ORIGINS[origin];
-    own.marks[kind[at] >> 3] += n;
+    own.marks[kind[at] >> 4] += n;
     shown.set(at, own);
   }
 }

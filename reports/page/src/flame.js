@@ -166,8 +166,8 @@ export function path(d) {
 
 const ORIGIN_WORDS = {
   leaf: "the sampled instruction", cfi: "found by call frame information", fp: "found by frame pointer", kernel: "kernel",
-  heuristic: "found by a heuristic", inlined: "inlined", truncated: "their other frames cannot be seen",
-  broken: "what was found cannot be right",
+  heuristic: "found by a heuristic", nocall: "a return address without a call before it", inlined: "inlined",
+  truncated: "their other frames cannot be seen", broken: "what was found cannot be right",
 };
 const MARK_WORDS = { missing: "missing in the other", wrong: "wrong", beyond: "beyond the other's end" };
 

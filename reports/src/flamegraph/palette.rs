@@ -15,6 +15,8 @@ pub(super) enum Kind {
     FramePointer,
     /// Found by a rule of ours.
     Heuristic,
+    /// A return address that no call stands before.
+    WithoutCall,
     /// Inlined: no frame of its own.
     Inlined,
     /// In the kernel.
@@ -33,7 +35,8 @@ impl Kind {
             Origin::Cfi => Self::Cfi,
             Origin::FramePointer => Self::FramePointer,
             Origin::Kernel => Self::Kernel,
-            Origin::Heuristic | Origin::WithoutCall => Self::Heuristic,
+            Origin::Heuristic => Self::Heuristic,
+            Origin::WithoutCall => Self::WithoutCall,
             Origin::Inlined => Self::Inlined,
         }
     }
@@ -54,6 +57,7 @@ impl Kind {
             Self::Cfi => Some("call frame information"),
             Self::FramePointer => Some("frame pointer"),
             Self::Heuristic => Some("heuristic"),
+            Self::WithoutCall => Some("no call before it"),
             Self::Inlined => Some("inlined"),
             Self::Kernel => Some("kernel"),
             Self::Truncated => Some("truncated"),
@@ -68,6 +72,7 @@ impl Kind {
             Self::Cfi => (34.0, 88.0, 63.0),
             Self::FramePointer => (210.0, 72.0, 70.0),
             Self::Heuristic => (300.0, 52.0, 72.0),
+            Self::WithoutCall => (330.0, 80.0, 70.0),
             Self::Inlined => (50.0, 88.0, 76.0),
             Self::Kernel => (158.0, 36.0, 64.0),
             Self::Truncated => (220.0, 6.0, 66.0),
@@ -157,6 +162,7 @@ mod tests {
             Kind::Cfi,
             Kind::FramePointer,
             Kind::Heuristic,
+            Kind::WithoutCall,
             Kind::Inlined,
             Kind::Kernel,
             Kind::Truncated,

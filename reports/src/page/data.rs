@@ -223,16 +223,17 @@ impl Table {
 fn kind(node: &Node) -> u8 {
     let (origin, mark) = match node.kind {
         NodeKind::Frame { origin, mark } => (origin, mark),
-        NodeKind::End(StopReason::Broken(_)) => return 7,
-        NodeKind::End(_) => return 6,
+        NodeKind::End(StopReason::Broken(_)) => return 8,
+        NodeKind::End(_) => return 7,
     };
     let origin = match origin {
         Origin::Leaf => 0,
         Origin::Cfi => 1,
         Origin::FramePointer => 2,
         Origin::Kernel => 3,
-        Origin::Heuristic | Origin::WithoutCall => 4,
-        Origin::Inlined => 5,
+        Origin::Heuristic => 4,
+        Origin::WithoutCall => 5,
+        Origin::Inlined => 6,
     };
     let mark = match mark {
         Mark::Same => 0,
@@ -240,5 +241,5 @@ fn kind(node: &Node) -> u8 {
         Mark::Wrong => 2,
         Mark::Beyond => 3,
     };
-    origin + 8 * mark
+    origin + 16 * mark
 }

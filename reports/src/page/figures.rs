@@ -70,6 +70,7 @@ fn legend(case: &Case<'_>) -> Markup {
         ("inlined-0", "inlined"),
         ("kernel-0", "kernel"),
         ("heuristic-0", "heuristic"),
+        ("nocall-0", "no call before it"),
     ];
     let (reference, other) = (strategy_words(case.reference), case.other.map(strategy_words).unwrap_or_default());
     let agreement = [

@@ -1,7 +1,7 @@
 //! Tables that need no script: strategies, sizes of chunks, and what broke the chain.
 
 use crate::escape::shown;
-use crate::figures::{chunk_size, count, number, percent, share};
+use crate::figures::{self, chunk_size, count, number, percent, share};
 use crate::finding::text;
 use crate::kernel_walks;
 use crate::verdict::{Case, Named, PERCENTS, smallest};
@@ -61,6 +61,10 @@ pub(super) fn strategies(case: &Case<'_>) -> Markup {
         }
         @if let Some(walks) = &case.analysis.summary.kernel_walks {
             p.lead { (text(&format!("cfi: {}.", kernel_walks::words(walks).join("; ")))) }
+        }
+        @for (strategy, &n) in &case.analysis.summary.no_call_before {
+            @let samples = case.all.ends.get(strategy).map_or(0, |ends| ends.samples);
+            p.lead { (text(&format!("{strategy}: {}.", figures::no_call_before(n, samples)))) }
         }
         (key())
     }

@@ -2,7 +2,7 @@
 
 use super::{Cell, Column, Paragraph, Style, Table, Tone};
 use crate::escape::shown;
-use crate::figures::{count, percent, plural, share, stack_byte_count};
+use crate::figures::{self, count, percent, plural, share, stack_byte_count};
 use fpprof_analysis::kernel_walks::KernelWalks;
 use fpprof_analysis::spread::Spread;
 use fpprof_analysis::strategy::Strategy;
@@ -144,11 +144,7 @@ fn quality_cells(quality: &Quality) -> [Cell; 4] {
 /// How many stacks have a frame that is doubtful whatever their end.
 fn no_call_before(n: u64, samples: u64) -> Paragraph {
     let mut note = Paragraph::new("", 4);
-    let text = format!(
-        "no_call_before in {} ({}): a return address does not follow a call, marked _[?] in folded stacks",
-        share(n, samples),
-        count(n)
-    );
+    let text = format!("{}, marked _[?] in folded stacks", figures::no_call_before(n, samples));
     note.words(Tone::Warn, &text);
     note
 }

@@ -65,5 +65,7 @@ fn frame_lines(number: usize, frame: &FrameOut, style: &Style, out: &mut impl Wr
     let name = frame.symbol.as_deref().map_or_else(|| "??".into(), shown);
     let head = format!("#{number:<3} {:#018x} {name}", frame.address);
     let tail = format!("{module} · {}", frame.found.replace('_', " "));
-    writeln!(out, "  {} {}", head, style.paint(Tone::Dim, &tail))
+    let doubt =
+        if frame.no_call_before { style.paint(Tone::Warn, " · no call before it").to_string() } else { String::new() };
+    writeln!(out, "  {} {}{doubt}", head, style.paint(Tone::Dim, &tail))
 }

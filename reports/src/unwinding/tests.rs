@@ -57,6 +57,7 @@ fn stacks_are_told() {
         svma: symbol.map(|_| address & 0xffff),
         found: found.to_owned(),
         is_instruction: found == "registers",
+        no_call_before: found == "frame_pointer",
     };
     let leaf = FrameOut {
         inlined: vec!["outer".to_owned(), "inner".to_owned()],
@@ -82,7 +83,7 @@ thread 42 · signal 11 · truncated no_cfi
                          inner (inlined)
                          outer (inlined)
   #0   0x0000000000551139 leaf prog+0x1139 · registers
-  #1   0x00007f0000001234 ?? no module · frame pointer
+  #1   0x00007f0000001234 ?? no module · frame pointer · no call before it
 
 Warnings
   ! /usr/bin/prog: gone
