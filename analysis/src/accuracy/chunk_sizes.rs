@@ -164,7 +164,8 @@ fn depth(sample: &Sample) -> Option<u64> {
 }
 
 /// Bytes from the stack pointer up that a stack needed to reach its root, to the grain of all such counts; `None` if it
-/// did not, or where a frame's place is not known. A frame of an interrupted stack needs all of the current one, too.
+/// did not, or where a frame's place is not known or is on another stack. A frame of an interrupted stack needs all of the
+/// current one, too.
 pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> {
     if !matches!(stack.stop, StopReason::Complete(_)) {
         return None;
@@ -177,6 +178,7 @@ pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> 
         Some(own) if !current.contains(&frame.cfa) => {
             Some((current.end() - sp).saturating_add(frame.cfa.saturating_sub(own.sp)))
         }
+        _ if frame.cfa > *current.end() => None,
         _ => Some(frame.cfa.saturating_sub(sp)),
     };
     let most = callees.iter().try_fold(0, |most, frame| Some(needed(frame)?.max(most)));

@@ -47,6 +47,8 @@ fn both_stacks_count() {
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, other), (3, other + 0x40), (4, 0)]), Some(0x140));
         sample.interrupted = None;
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x5040), (3, 0)]), Some(0x40));
+        // A chain of frame pointers that goes on in a stack which nobody copied.
+        assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x7000_0000), (3, 0)]), None);
     }
 }
 
