@@ -42,14 +42,18 @@ test: check
 test-host:
     cargo test --release --workspace --features {{features}} --no-fail-fast --test host
 
-# Tests that take some hours: known programs, ten real ones, the balance a hundred times, every ELF file, crashes, fuzzers, other kernels.
-test-long: truth verify-ten viewers balance unwind-sweep crash (fuzz "30")
+# Tests that take some hours: known programs, ten real ones, the balance a hundred times, threads that exit, every ELF file, crashes, fuzzers, other kernels.
+test-long: truth verify-ten viewers balance exits unwind-sweep crash (fuzz "30")
     {{just_executable()}} kernels
 
 # The balance with recorders that are stopped, and with CPUs that go off and come on: a hundred recordings of each, 5 minutes.
 balance:
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test live -- --nocapture a_stopped_recorder
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test host -- --nocapture every_tick
+
+# Processes whose threads exit while they are recorded: ten recordings of each kind, three minutes.
+exits:
+    FPPROF_EXITS_ROUNDS=10 cargo test --release --workspace --features {{features}} --test live -- --nocapture threads_that_exit
 
 # Recorders that are killed, recordings that are cut and damaged, disks that fail: up to an hour.
 crash:

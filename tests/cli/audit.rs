@@ -142,4 +142,9 @@ fn page_is_written() {
     assert_eq!(audit(&[path(&file), "--html", path(&page)]).status, 0);
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("class=\"histogram\"") && !page.contains("<script"), "{page}");
+    let release = fs::read_to_string("/etc/os-release").unwrap();
+    let distribution = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=\"")?.strip_suffix('"')).unwrap();
+    for said in [distribution, env!("CARGO_PKG_VERSION"), "UTC"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
 }

@@ -1,30 +1,32 @@
 //! Processes whose threads exit while they are recorded, from outside.
 
-use crate::support::stacks::{Stack, commonest, stacks};
+use crate::support::stacks::{Stack, commonest, stacks_in};
 use crate::support::{Ended, assert_balance, compile, fpprof, ran, report};
 use std::path::Path;
 use std::process::Command;
 
-/// Checks that all but very few stacks of `burn` are complete, and none is broken.
+/// Checks that of the program's stacks all but very few are complete, and none is broken, and that those of `burn` are the
+/// ones it has.
 fn assert_complete(what: &str, file: &Path) {
     assert_balance(&report(file, &[]));
-    let found = stacks(file, "dwarf");
-    let of_burn = |is_it: &dyn Fn(&Stack) -> bool| -> u64 {
-        let of_burn = found.iter().filter(|stack| stack.names.first().is_some_and(|name| name == "burn"));
-        of_burn.filter(|stack| is_it(stack)).map(|stack| stack.samples).sum()
+    let found = stacks_in(file, "dwarf", &["--comm".as_ref(), "exiting".as_ref()]);
+    let samples = |is_it: &dyn Fn(&Stack) -> bool| -> u64 {
+        found.iter().filter(|stack| is_it(stack)).map(|stack| stack.samples).sum()
     };
-    let (all, broken) = (of_burn(&|_| true), of_burn(&|stack| stack.class == "broken"));
-    let complete = of_burn(&|stack| {
-        let is_chain = stack.names.iter().map(String::as_str).take(4).eq(["burn", "mid", "outer", "main"]);
-        is_chain && stack.class == "complete"
-    });
-    assert!(all >= 300, "{what}: only {all} samples");
+    let (all, broken) = (samples(&|_| true), samples(&|stack| stack.class == "broken"));
+    let complete = samples(&|stack| stack.class == "complete");
+    let is_burn = |stack: &Stack| stack.names.first().is_some_and(|name| name == "burn");
+    let is_chain = |stack: &Stack| stack.names.iter().map(String::as_str).take(4).eq(["burn", "mid", "outer", "main"]);
+    let (burn, chains) = (samples(&is_burn), samples(&is_chain));
+    assert!(burn >= 300, "{what}: only {burn} samples");
     assert_eq!(broken, 0, "{what}: of {all}: {}", commonest(&found));
     assert!(complete * 1000 >= all * 995, "{what}: {complete} of {all}: {}", commonest(&found));
+    assert!(chains * 1000 >= burn * 995, "{what}: {chains} of {burn}: {}", commonest(&found));
 }
 
 /// Check that a process whose other threads exit, at 10 to 2,000 a second, before, while and after the recorder reads
-/// `/proc`, has complete stacks: launched, attached to, and system-wide, with either collector.
+/// `/proc`, has complete stacks: launched, attached to, and system-wide, with either collector. As often as
+/// `FPPROF_EXITS_ROUNDS` says.
 #[test]
 fn threads_that_exit_leave_the_process_known() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -32,7 +34,10 @@ fn threads_that_exit_leave_the_process_known() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/exiting.c");
     compile("gcc", &["-O1", "-pthread"], &program, &source);
     let file = dir.path().join("recording");
-    for (rate, n, collector) in [(10, 15, "ebpf"), (100, 150, "ebpf"), (2000, 3000, "ebpf"), (100, 150, "perf-event")] {
+    let rounds = std::env::var("FPPROF_EXITS_ROUNDS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    let ebpf = [(10, 15), (100, 150), (1000, 1500), (2000, 3000)].map(|(rate, n)| (rate, n, "ebpf"));
+    let cases = ebpf.into_iter().chain([(100, 150, "perf-event")]);
+    for (rate, n, collector) in std::iter::repeat_n(cases, rounds).flatten() {
         let arguments = [rate, n, 500].map(|number: u32| number.to_string());
         let record = |target: &[&str]| {
             let mut recorder = fpprof();

@@ -175,7 +175,12 @@ fn beyond_limits(table: &Table) -> Vec<String> {
             (wrong > MOST_WRONG, format!("{strategy}: {wrong:.3} % wrong without a flag, more than {MOST_WRONG} %")),
         ]
     });
+    // What the assembler leaves out of .sframe is no fault of a walk.
+    let mut sframe = Counts::new(table.strategies.len(), false);
+    table.rows.iter().filter(|row| row.program != "hand_switch").for_each(|row| sframe.add(&row.counts));
+    let sframe = sframe.percent(table.index(Strategy::Sframe), Verdict::Wrong);
     let checks = [
+        (sframe > MOST_WRONG, format!("sframe: {sframe:.3} % wrong without a flag, more than {MOST_WRONG} %")),
         (
             (real - suspected).abs() > MOST_OFF,
             format!("fp: {real:.2} % not right, but {suspected:.2} % by disagreement: more than {MOST_OFF} apart"),

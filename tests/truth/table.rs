@@ -47,7 +47,7 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (own, other) in [
             (&mut self.n_judged, other.n_judged),
             (&mut self.n_outside, other.n_outside),
@@ -120,7 +120,9 @@ impl Table {
              says so. Flagged: not right, and it says so.\nWrong: not right, and nothing says so. Programs with a `*` \
              have frames that call frame information or the copied bytes do\nnot hold. The column cfi, walks in the \
              kernel, is of other samples, of a recording of its own. \
-             Only gcc was told to write .sframe sections.\n\n",
+             Only gcc was told to write .sframe sections.\nThat a function has no caller (`.cfi_undefined`) the \
+             assembler cannot write there: in hand_switch these stacks go on into the\nfunction that went over to the \
+             other stack.\n\n",
         );
         let titles: Vec<String> = self.strategies.iter().map(ToString::to_string).collect();
         let _ =
