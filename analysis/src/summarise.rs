@@ -106,11 +106,16 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
 }
 
 /// Stacks of which nothing was taken on purpose.
-fn withheld(totals: &Totals) -> Option<String> {
+fn withheld(meta: &Meta, totals: &Totals) -> Option<String> {
+    // The kernel tells a program of ours what may be copied; of perf events, `/proc` does while there is one.
+    let or_ended = match meta.collector {
+        Collector::PerfEvent => ", or that ended before this could be checked",
+        _ => "",
+    };
     (totals.withheld > 0).then(|| {
         format!(
             "{} stacks were not recorded, of setuid and other programs that must not be dumped, or, where fpprof has file \
-             capabilities, of other users; as root, record with --include-privileged to have them",
+             capabilities, of other users{or_ended}; as root, record with --include-privileged to have them",
             totals.withheld
         )
     })
@@ -135,14 +140,13 @@ fn imbalance(cpu: &CpuCounters) -> Option<String> {
 
 fn warnings(meta: &Meta, end: Option<&End>, cpus: &[CpuCounters], totals: &Totals) -> Vec<String> {
     let not_counted = meta.not_counted.iter().map(not_counted).chain(end.into_iter().flat_map(uncounted));
-    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).chain(withheld(totals)).collect()
+    not_counted.chain(cpus.iter().filter_map(imbalance)).chain(shed(totals)).chain(withheld(meta, totals)).collect()
 }
 
 fn uncounted(end: &End) -> Vec<String> {
     let Uncounted { ticks, counter_share_percent } = end.uncounted;
-    let missing = (ticks > 0).then(|| {
-        format!("about {ticks} ticks did not run the sampling program: they are neither recorded nor counted as lost")
-    });
+    let missing = (ticks > 0)
+        .then(|| format!("about {ticks} ticks took no sample: they are neither recorded nor counted as lost"));
     let shared = counter_share_percent
         .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));
     missing.into_iter().chain(shared).collect()

@@ -3,8 +3,9 @@
 use super::plan::Plan;
 use crate::error::Error;
 use crate::proc::threads;
+use crate::session::shared;
 use crate::sideband::SidebandSource;
-use crate::sys::{PerfEvent, PerfRing, StackEvent};
+use crate::sys::{Count, PerfEvent, PerfRing, StackEvent};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -142,6 +143,15 @@ impl Events {
         self.has_threads
     }
 
+    /// The share of the time, per cent, in which the counters counted, if that is not all of it.
+    pub(super) fn counter_share(&self) -> Option<u64> {
+        let counts = self.cpus.iter().filter_map(CpuEvents::count);
+        match self.has_threads {
+            false => shared(counts),
+            true => shared(whole(counts).into_iter()),
+        }
+    }
+
     /// Bytes of each CPU's ring.
     pub(super) fn ring_bytes(&self) -> usize {
         self.cpus.first().map_or(0, |cpu| cpu.ring.data_bytes())
@@ -153,6 +163,25 @@ impl CpuEvents {
     pub(super) fn lost(&self) -> Option<u64> {
         self.events.iter().map(PerfEvent::lost).try_fold(0u64, |sum, lost| Some(sum.saturating_add(lost?)))
     }
+
+    /// What its events have counted together.
+    fn count(&self) -> Option<Count> {
+        self.events.iter().filter_map(PerfEvent::count).reduce(|sum, count| Count {
+            value: sum.value + count.value,
+            enabled_ns: sum.enabled_ns + count.enabled_ns,
+            running_ns: sum.running_ns + count.running_ns,
+        })
+    }
+}
+
+/// One count of the threads that events of every CPU follow. A thread's event waits while the thread runs elsewhere, which is
+/// no sharing: enabled it is all the time, or, if the thread never came to that CPU, in the view of the kernel not at all.
+fn whole(counts: impl Iterator<Item = Count>) -> Option<Count> {
+    counts.reduce(|sum, count| Count {
+        value: sum.value + count.value,
+        enabled_ns: sum.enabled_ns.max(count.enabled_ns),
+        running_ns: sum.running_ns + count.running_ns,
+    })
 }
 
 /// What the kernel means by its refusal.
@@ -164,5 +193,21 @@ fn refused(plan: &Plan, tid: u32, error: io::Error) -> Error {
             missing: "CAP_PERFMON and CAP_SYS_PTRACE",
         },
         _ => plan.event.event.refused(0, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that waiting on CPUs where a thread does not run is no sharing, and that what is missing of all of them is.
+    #[test]
+    fn threads_wait_on_other_cpus() {
+        let count = |enabled_ns, running_ns| Count { value: running_ns, enabled_ns, running_ns };
+        let share = |counts: &[Count]| shared(whole(counts.iter().copied()).into_iter());
+        // As read of four threads on two CPUs.
+        assert_eq!(share(&[count(4_226_640, 2_733_774), count(3_218_590, 1_492_866)]), None);
+        assert_eq!(share(&[count(4_226_640, 1_366_887), count(3_218_590, 746_433)]), Some(50));
+        assert_eq!(share(&[]), None);
     }
 }

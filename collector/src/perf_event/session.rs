@@ -15,7 +15,9 @@ use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
 use fpprof_recording::RecordingWriter;
-use fpprof_recording::model::{CaptureMode, Collector, End, EndReason, Meta, NotCounted, OwnCost, Sideband, Uncounted};
+use fpprof_recording::model::{
+    CaptureMode, Collector, CpuCounters, End, EndReason, Meta, NotCounted, OwnCost, Sideband, Uncounted,
+};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -88,6 +90,7 @@ fn options(request: &Request, plan: &Plan) -> Options {
         has_chain: plan.event.kernel_stacks || request.mode.has_frame_pointers(),
         regs: user_registers(request.mode),
         has_stack: request.mode != CaptureMode::Fp,
+        has_interrupted_sp: plan.event.interrupted_registers() != 0,
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
         return_address_mask: crate::arch::return_address_mask(),
     };
@@ -220,13 +223,14 @@ impl<W: Write> Session<'_, W> {
             own_cost: self.own_cost(before, &at_stop),
             uncounted: Uncounted::default(),
         };
+        end.uncounted = self.uncounted(&end.cpus, stopped_ns);
         if let Err(error) = self.reader.writer.finish(&end) {
             let errno = errno_of(&error);
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
         let sampled_ns = stopped_ns.saturating_sub(self.begun.time_ns);
-        self.add_notes(not_kept, stopped_ns, &end);
+        self.add_notes(not_kept, &end);
         Ok(Outcome {
             collector: Collector::PerfEvent,
             samples: end.cpus.iter().map(|cpu| cpu.recorded).sum(),
@@ -255,13 +259,20 @@ impl<W: Write> Session<'_, W> {
         }
     }
 
-    /// How many ticks there should have been is only known of a timer that fires on whole CPUs.
-    fn add_notes(&mut self, not_kept: Omitted, stopped_ns: u64, end: &End) {
-        let has_rate = self.plan.is_system && self.plan.event.event.is_timer();
-        let missing = if has_rate { self.begun.missing(self.request.sampling, stopped_ns, &end.cpus) } else { 0 };
+    /// What is in no balance. How many ticks there should have been is only known of a timer that fires on whole CPUs.
+    fn uncounted(&self, cpus: &[CpuCounters], stopped_ns: u64) -> Uncounted {
+        let event = &self.plan.event.event;
+        let has_rate = self.plan.is_system && event.is_timer();
+        Uncounted {
+            ticks: if has_rate { self.begun.missing(self.request.sampling, stopped_ns, cpus) } else { 0 },
+            counter_share_percent: if event.is_hardware() { self.reader.events.counter_share() } else { None },
+        }
+    }
+
+    fn add_notes(&mut self, not_kept: Omitted, end: &End) {
         let new_cpus = online_cpus().iter().filter(|cpu| !self.plan.cpus.contains(cpu)).count();
         let counted = [
-            (missing, Note::TicksMissing as fn(u64) -> Note),
+            (end.uncounted.ticks, Note::TicksMissing as fn(u64) -> Note),
             (new_cpus as u64, Note::CpusNotSampled),
             (not_kept.files, Note::FilesNotKept),
             (not_kept.tables, Note::TablesRefused),
@@ -277,6 +288,7 @@ impl<W: Write> Session<'_, W> {
         ];
         let (mappings, samples) = (self.reader.events.sideband.n_untold(), self.reader.resync.n_unclear());
         self.notes.extend(self.existing.note());
+        self.notes.extend(end.uncounted.counter_share_percent.map(Note::CounterShared));
         self.notes.extend((mappings > 0 || samples > 0).then_some(Note::MappingsNotRecorded { mappings, samples }));
         self.notes.extend(counted.into_iter().filter(|&(n, _)| n > 0).map(|(n, note)| note(n)));
     }

@@ -151,7 +151,7 @@ impl<W: Write> Session<'_, W> {
             ticks: if is_timer { self.begun.missing(sampling, stopped_ns, &cpus) } else { 0 },
             occurrences: self.missing_occurrences(counts)?,
             overflows: missing_about(&of_processor, sampling),
-            counter_share: shared(of_processor.iter().map(|(count, _)| count)),
+            counter_share: shared(of_processor.iter().map(|&(count, _)| count)),
         })
     }
 

@@ -43,9 +43,8 @@ pub(super) fn missing_about(counts: &[(Count, Seen)], sampling: Sampling) -> u64
 
 /// The share of the time, per cent, in which the counters counted; `None` if that is all of it. The processor has only so
 /// many, and the kernel lets those who want one take turns.
-pub(super) fn shared<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<u64> {
-    let times =
-        |(enabled, running): (u64, u64), count: &Count| (enabled + count.enabled_ns, running + count.running_ns);
+pub(crate) fn shared(counts: impl Iterator<Item = Count>) -> Option<u64> {
+    let times = |(enabled, running): (u64, u64), count: Count| (enabled + count.enabled_ns, running + count.running_ns);
     let (enabled, running) = counts.fold((0, 0), times);
     let share = running.saturating_mul(100).checked_div(enabled)?;
     (share < LEAST_SHARE).then_some(share)
@@ -80,8 +79,8 @@ mod tests {
     #[test]
     fn shared_counters_are_told() {
         let half = Count { value: 1, enabled_ns: 1_000, running_ns: 400 };
-        assert_eq!(shared([count(1)].iter()), None);
-        assert_eq!(shared([half, count(1)].iter()), Some(70));
-        assert_eq!(shared([].iter()), None);
+        assert_eq!(shared([count(1)].into_iter()), None);
+        assert_eq!(shared([half, count(1)].into_iter()), Some(70));
+        assert_eq!(shared([].into_iter()), None);
     }
 }

@@ -17,6 +17,7 @@ mod ticks;
 mod wait_halves;
 mod waits;
 
+pub(crate) use counted::shared;
 pub(crate) use meta::{events, meta};
 pub(crate) use pace::{DESCRIBE, FLUSH, POLL, SETTLE_NS};
 pub(crate) use reader::{add_start, errno_of, note, write_event};

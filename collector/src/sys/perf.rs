@@ -23,10 +23,7 @@ impl PerfEvent {
     /// Opens the sampling event of a CPU, disabled. A tracepoint's or a probe's program runs on all of them, and from
     /// [`Self::set_bpf`] on.
     pub(crate) fn sampling(cpu: u32, event: &Event, sampling: Sampling) -> io::Result<Self> {
-        let mut attr = Self::sampling_attr(event, sampling);
-        attr.read_format =
-            u64::from(bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING);
-        Self::open(&mut attr, None, cpu)
+        Self::open(&mut Self::sampling_attr(event, sampling), None, cpu)
     }
 
     /// Opens a sampling event of the calling thread on any CPU, disabled. Its interrupts do nothing.
@@ -70,9 +67,9 @@ impl PerfEvent {
 
     /// So that [`Self::lost`] says something, where the kernel counts: Linux 6.0 and later.
     fn open_counting_lost(mut attr: bindings::perf_event_attr, tid: Option<u32>, cpu: u32) -> io::Result<Self> {
-        attr.read_format = u64::from(bindings::PERF_FORMAT_LOST);
+        attr.read_format |= u64::from(bindings::PERF_FORMAT_LOST);
         Self::open(&mut attr, tid, cpu).or_else(|error| {
-            attr.read_format = 0;
+            attr.read_format &= !u64::from(bindings::PERF_FORMAT_LOST);
             if error.raw_os_error() == Some(libc::EINVAL) { Self::open(&mut attr, tid, cpu) } else { Err(error) }
         })
     }
@@ -97,6 +94,8 @@ impl PerfEvent {
         attr.size = u32::try_from(size_of_val(&attr)).unwrap_or(u32::MAX);
         attr.set_disabled(1);
         attr.sample_type = SAMPLE_ID;
+        attr.read_format =
+            u64::from(bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
         attr.clockid = libc::CLOCK_MONOTONIC;
@@ -148,14 +147,27 @@ impl PerfEvent {
         Self::check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// What the event has counted, of one of [`Self::sampling`].
+    /// What the event, and all that inherited it, has counted.
     pub(crate) fn count(&self) -> Option<Count> {
-        let mut words = [0u64; 3];
-        let bytes = size_of_val(&words);
+        self.read().map(|(count, _)| count)
+    }
+
+    /// Its records that found no room. `None` where the kernel does not count them.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        self.read()?.1
+    }
+
+    fn read(&self) -> Option<(Count, Option<u64>)> {
+        let mut words = [0u64; 4];
         // SAFETY: so many writable bytes, and the descriptor is ours.
-        let n = unsafe { libc::read(self.fd.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
-        let [value, enabled_ns, running_ns] = words;
-        (usize::try_from(n) == Ok(bytes)).then_some(Count { value, enabled_ns, running_ns })
+        let n = unsafe { libc::read(self.fd.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(&words)) };
+        let [value, enabled_ns, running_ns, lost] = words;
+        let count = Count { value, enabled_ns, running_ns };
+        match n {
+            24 => Some((count, None)),
+            32 => Some((count, Some(lost))),
+            _ => None,
+        }
     }
 
     fn check(result: i32) -> io::Result<()> {

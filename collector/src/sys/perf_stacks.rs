@@ -1,12 +1,11 @@
 //! Perf events that write samples with stacks into their ring.
 
 use super::PerfEvent;
-use crate::arch::NATIVE;
+use crate::arch::{INTERRUPTED_SP, NATIVE};
 use crate::event::Event;
 use fpprof_recording::model::{Abi, CaptureMode, MAX_REGISTERS, Sampling, UserRegs};
 use perf_event_open_sys::bindings;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 
 /// What a sampling event with stacks is to do.
 #[derive(Debug, Clone)]
@@ -43,6 +42,14 @@ pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
     numbers.filter(|&(&wanted, _)| wanted != 0).fold(0, |bits, (_, number)| bits | 1 << number)
 }
 
+impl StackEvent {
+    /// perf's registers that samples have as the interrupt has found them: what tells whether the user's were saved by then,
+    /// unless the event does not fire in the kernel.
+    pub(crate) fn interrupted_registers(&self) -> u64 {
+        INTERRUPTED_SP.filter(|_| !self.excludes_kernel).map_or(0, |number| 1 << number)
+    }
+}
+
 impl PerfEvent {
     /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
     /// It is disabled.
@@ -69,8 +76,12 @@ impl PerfEvent {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_STACK_USER);
             attr.sample_stack_user = bytes;
         }
+        attr.sample_regs_intr = spec.interrupted_registers();
+        if attr.sample_regs_intr != 0 {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_INTR);
+        }
         if spec.counts_lost {
-            attr.read_format = u64::from(bindings::PERF_FORMAT_LOST);
+            attr.read_format |= u64::from(bindings::PERF_FORMAT_LOST);
         }
         attr.set_inherit(u64::from(tid.is_some()));
         attr.set_enable_on_exec(u64::from(spec.starts_on_exec));
@@ -79,14 +90,5 @@ impl PerfEvent {
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = spec.wakeup_bytes;
         Self::open(&mut attr, tid, cpu)
-    }
-
-    /// Records of this event, and of all that inherited it, that found no room. `None` where the kernel does not count.
-    pub(crate) fn lost(&self) -> Option<u64> {
-        // The event's value, then what was lost.
-        let mut values = [0u64; 2];
-        // SAFETY: sixteen writable bytes, and the descriptor is ours.
-        let n = unsafe { libc::read(self.as_fd().as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
-        (n == 16).then_some(values[1])
     }
 }
