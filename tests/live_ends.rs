@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::stacks::{Stack, commonest, stacks};
-use support::{compile, number, ran, record, report, source, until_enough};
+use support::{compile, fpprof, number, ran, record, report, source, until_enough};
 
 /// A program made in a directory of its own, and its recording.
 struct Recorded {
@@ -61,13 +61,16 @@ fn workload(name: &str) -> PathBuf {
 }
 
 /// Check that a program in assembly with frame pointers, all of it near its entry point and without rows, is whole by
-/// frame pointers and cut off by call frame information.
+/// frame pointers and cut off by call frame information, and that the report does not judge the former by the latter.
 #[test]
 fn code_near_the_entry_point_is_no_root() {
     let flags = &["-nostdlib", "-static"];
     let recorded = Recorded::new(made_from("entry.S", "gcc", flags), &[], "both,8192");
     assert_nearly_all(&recorded.stacks("fp"), &["burn", "mid", "outer", "_start"], "complete", "");
     assert_nearly_all(&recorded.stacks("dwarf"), &["burn"], "truncated", "no_cfi");
+    let told = ran(fpprof().arg("report").arg(&recorded.file));
+    let verdict = told.stdout.lines().next().unwrap();
+    assert!(verdict.contains("No verdict on frame pointers and no chunk size"), "{verdict}");
 }
 
 /// Check that programs of musl, whose start code and signal trampoline have no rows, are unwound to their entry point.
@@ -189,7 +192,21 @@ fn forged_return_addresses_are_told() {
 /// Check that registers that a function has saved in its red zone are found there, by every unwinder.
 #[test]
 fn red_zones_are_unwound() {
-    let recorded = Recorded::new(made_from("red_zone.c", "gcc", &["-O2", "-mtune=k8"]), &[], "dwarf,8192");
+    for option in [&["-O2", "-mtune=k8"], &["-O2", "-march=k8"], &["-O2", "-mtune=x86-64"]] {
+        red_zone_is_unwound(option);
+    }
+}
+
+fn red_zone_is_unwound(options: &'static [&'static str]) {
+    let make = |program: &Path| {
+        made_from("red_zone.c", "gcc", options)(program);
+        let code = ran(Command::new("objdump").arg("-d").arg(program)).stdout;
+        assert!(
+            code.lines().any(|line| line.contains("%rbp,-0x") && line.ends_with("(%rsp)")),
+            "{options:?} saves no frame pointer in the red zone"
+        );
+    };
+    let recorded = Recorded::new(make, &[], "dwarf,8192");
     for strategy in ["dwarf", "elfutils", "libunwind"] {
         let found = recorded.stacks(strategy);
         let is_exact = |stack: &&Stack| {
@@ -198,7 +215,8 @@ fn red_zones_are_unwound() {
         };
         let all: u64 = found.iter().map(|stack| stack.samples).sum();
         let exact: u64 = found.iter().filter(is_exact).map(|stack| stack.samples).sum();
-        assert!(all > 100 && exact * 1000 >= all * 995, "{strategy}: {exact} of {all}: {}", commonest(&found));
+        let counted = format!("{options:?} {strategy}: {exact} of {all}: {}", commonest(&found));
+        assert!(all > 100 && exact * 1000 >= all * 995, "{counted}");
     }
 }
 
