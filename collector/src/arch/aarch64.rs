@@ -1,6 +1,5 @@
 //! 64-bit ARM.
 
-use super::entry::EntryStage;
 use crate::bpf::types;
 use crate::sys;
 use fpprof_recording::model::Arch;
@@ -37,15 +36,4 @@ pub(crate) fn return_address_mask() -> u64 {
 /// Tells the programs which bits of a return address are the address.
 pub(crate) fn configure(rodata: &mut types::rodata) {
     rodata.code_mask = return_address_mask();
-}
-
-/// Nobody needs to ask, see [`entry_stage`].
-pub(crate) const INTERRUPTED_SP: Option<u8> = None;
-
-/// Interrupts of all kinds are masked until the registers are saved.
-///
-/// # Sources
-/// `kernel_entry` in the kernel's `arch/arm64/kernel/entry.S`.
-pub(crate) fn entry_stage(_sp: u64) -> EntryStage {
-    EntryStage::Inside
 }

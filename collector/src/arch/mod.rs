@@ -2,12 +2,10 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
-mod entry;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{INTERRUPTED_SP, NATIVE, configure, entry_stage, is_32, return_address_mask, values};
-pub(crate) use entry::EntryStage;
+pub(crate) use aarch64::{NATIVE, configure, is_32, return_address_mask, values};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{INTERRUPTED_SP, NATIVE, configure, entry_stage, is_32, return_address_mask, values};
+pub(crate) use x86_64::{NATIVE, configure, is_32, return_address_mask, values};

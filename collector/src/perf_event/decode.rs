@@ -1,6 +1,6 @@
 //! Samples of a perf ring.
 
-use crate::arch::{EntryStage, NATIVE, entry_stage};
+use crate::arch::NATIVE;
 use fpprof_recording::model::{Abi, FpEnd, FpFrame, Sample, UserRegs};
 use perf_event_open_sys::bindings;
 
@@ -11,8 +11,6 @@ pub(super) struct SampleLayout {
     /// perf's registers that were asked for, see `sys::perf_stacks`.
     pub(super) regs: u64,
     pub(super) has_stack: bool,
-    /// The stack pointer that the interrupt has found stands at the end.
-    pub(super) has_interrupted_sp: bool,
     /// See `Host::return_address_mask`.
     pub(super) return_address_mask: u64,
     /// Longest chain the kernel walks.
@@ -83,24 +81,7 @@ pub(super) fn decode(record: &[u8], layout: SampleLayout, sample: &mut Sample) -
         }
         place_frames(sample, layout.return_address_mask);
     }
-    if layout.has_interrupted_sp && fields.u64()? != ABI_NONE {
-        let sp = fields.u64()?;
-        leave_unsaved(sample, sp);
-    }
     Ok(())
-}
-
-/// Takes out registers that are not those of this entry into the kernel, and what was copied and walked by them.
-fn leave_unsaved(sample: &mut Sample, interrupted_sp: u64) {
-    let stage = entry_stage(interrupted_sp);
-    let has_none = stage == EntryStage::Before || stage == EntryStage::Saving && sample.user_regs.is_none();
-    sample.entering_kernel = sample.in_kernel && has_none;
-    if sample.entering_kernel {
-        sample.user_regs = None;
-        sample.user_fp.clear();
-        sample.stack.clear();
-        sample.fp_end = FpEnd::Unknown;
-    }
 }
 
 /// Splits a chain at the kernel's marks.
@@ -124,10 +105,9 @@ fn chain(addresses: impl Iterator<Item = u64>, max_frames: u64, sample: &mut Sam
     }
 }
 
-const ABI_NONE: u64 = bindings::PERF_SAMPLE_REGS_ABI_NONE as u64;
-
 /// From the kernel's order, of the registers that were asked for, to DWARF's.
 fn user_regs(fields: &mut Fields<'_>, asked: u64) -> Result<Option<UserRegs>, BadRecord> {
+    const ABI_NONE: u64 = bindings::PERF_SAMPLE_REGS_ABI_NONE as u64;
     const ABI_32: u64 = bindings::PERF_SAMPLE_REGS_ABI_32 as u64;
     let abi = match fields.u64()? {
         ABI_NONE => return Ok(None),

@@ -175,7 +175,8 @@ impl CpuEvents {
 }
 
 /// One count of the threads that events of every CPU follow. A thread's event waits while the thread runs elsewhere, which is
-/// no sharing: enabled it is all the time, or, if the thread never came to that CPU, in the view of the kernel not at all.
+/// no sharing: enabled it is all the time, or, if the thread never came to that CPU, in the view of the kernel not at all. Of
+/// many threads that stay on a CPU each, more is missing than this tells: how long all ran together no event says.
 fn whole(counts: impl Iterator<Item = Count>) -> Option<Count> {
     counts.reduce(|sum, count| Count {
         value: sum.value + count.value,

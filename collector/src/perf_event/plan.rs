@@ -120,10 +120,15 @@ fn check(requested: &Event, event: &StackEvent) -> Result<(), Error> {
 }
 
 /// Tries on this very thread what the kernel knows: what was requested, else cycles, else a timer; and whether it counts
-/// what it loses.
+/// what it loses. Where it fires in the kernel, the timer comes first: it comes between instructions at which interrupts are
+/// on, when the user's registers are saved. The interrupt of a counter comes before that, too, and perf then gives those of the
+/// thread's last entry (`perf_get_regs_user` in `arch/x86/kernel/perf_regs.c`).
 fn choose(mut event: StackEvent, requested: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
     let mut refused = None;
-    let usual = || vec![Event::cycles(), Event::cpu_clock()];
+    let usual = || match event.excludes_kernel {
+        true => vec![Event::cycles(), Event::cpu_clock()],
+        false => vec![Event::cpu_clock(), Event::cycles()],
+    };
     for tried in requested.map_or_else(usual, |requested| vec![requested]) {
         for counts_lost in [true, false] {
             event = StackEvent { event: tried.clone(), counts_lost, ..event };

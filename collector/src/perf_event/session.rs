@@ -90,7 +90,6 @@ fn options(request: &Request, plan: &Plan) -> Options {
         has_chain: plan.event.kernel_stacks || request.mode.has_frame_pointers(),
         regs: user_registers(request.mode),
         has_stack: request.mode != CaptureMode::Fp,
-        has_interrupted_sp: plan.event.interrupted_registers() != 0,
         max_frames: max_frames.and_then(|max| u64::try_from(max).ok()).unwrap_or(127),
         return_address_mask: crate::arch::return_address_mask(),
     };

@@ -1,7 +1,7 @@
 //! Perf events that write samples with stacks into their ring.
 
 use super::PerfEvent;
-use crate::arch::{INTERRUPTED_SP, NATIVE};
+use crate::arch::NATIVE;
 use crate::event::Event;
 use fpprof_recording::model::{Abi, CaptureMode, MAX_REGISTERS, Sampling, UserRegs};
 use perf_event_open_sys::bindings;
@@ -42,14 +42,6 @@ pub(crate) fn user_registers(mode: CaptureMode) -> u64 {
     numbers.filter(|&(&wanted, _)| wanted != 0).fold(0, |bits, (_, number)| bits | 1 << number)
 }
 
-impl StackEvent {
-    /// perf's registers that samples have as the interrupt has found them: what tells whether the user's were saved by then,
-    /// unless the event does not fire in the kernel.
-    pub(crate) fn interrupted_registers(&self) -> u64 {
-        INTERRUPTED_SP.filter(|_| !self.excludes_kernel).map_or(0, |number| 1 << number)
-    }
-}
-
 impl PerfEvent {
     /// Opens an event with stacks for a thread and all that will descend from it, or for all that runs, on one CPU.
     /// It is disabled.
@@ -75,10 +67,6 @@ impl PerfEvent {
         if let Some(bytes) = stack_bytes {
             attr.sample_type |= u64::from(bindings::PERF_SAMPLE_STACK_USER);
             attr.sample_stack_user = bytes;
-        }
-        attr.sample_regs_intr = spec.interrupted_registers();
-        if attr.sample_regs_intr != 0 {
-            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_REGS_INTR);
         }
         if spec.counts_lost {
             attr.read_format |= u64::from(bindings::PERF_FORMAT_LOST);

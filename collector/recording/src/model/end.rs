@@ -21,7 +21,7 @@ pub struct End {
     pub uncounted: Uncounted,
 }
 
-/// What a recorder knows to be missing in the balance, since the sampling program did not run for it.
+/// What a recorder knows to be missing in the balance, since it took no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Uncounted {
     /// Ticks, estimated from what the kernel counted of the event, or from the time that passed.
