@@ -71,6 +71,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             return Err(StopReason::Truncated(TruncatedReason::MaxDepth));
         }
         let result = match code {
+            Ok(code) if self.is_new_thread(&code, position) => Err(StopReason::Complete(Root::ThreadStart)),
             Ok(code) => {
                 let memory = self.memory;
                 let space = self.space;
@@ -88,7 +89,6 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let result = match (result, code) {
             (Err(NO_CFI), Ok(code)) => match self.behind_system_call(&code, position, &mut frame) {
                 Some(caller) => Ok(caller),
-                None if self.is_new_thread(&code, position) => Err(StopReason::Complete(Root::ThreadStart)),
                 None => self.above(&code, position, &mut frame),
             },
             (result, _) => result,
@@ -127,7 +127,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
 
     /// The caller of a frame that is behind a system call and without information: glibc's ends before the system call of
     /// `clone` and `clone3`, since none would be right for the new thread. The code there has pushed nothing, so that what its
-    /// call has left is at the stack pointer. The new thread has what it starts with there, and behind no call.
+    /// call has left is at the stack pointer.
     ///
     /// # Sources
     /// glibc `sysdeps/unix/sysv/linux/x86_64/clone3.S`, "End FDE now".
@@ -140,9 +140,12 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         self.caller_of_leaf(spec, position, frame, is_call_left)
     }
 
-    /// Whether it is the first frame of a thread that `clone` has just made: to it, the system call has given zero.
+    /// Whether it is the first frame of a thread that `clone` has just made: to it, the system call has given zero. Rows there,
+    /// which glibc has on aarch64, and what is left in registers are those of the thread that has made it. That one has its
+    /// number, or while the call lasts what the register held before: an error on x86-64 and i386, on aarch64 the call's first
+    /// argument, which is zero for nobody who makes a thread.
     fn is_new_thread(&self, code: &Code<'_>, position: &Position) -> bool {
-        /// Where x86-64, i386 and aarch64 have what a system call gives, by their DWARF numbers.
+        /// The register of a system call's result: number 0 on x86-64, i386 and aarch64.
         const RESULT: u16 = 0;
         position.flags.is_instruction
             && position.regs.regs.get(RESULT) == Some(0)

@@ -12,17 +12,9 @@ const N_SLOTS: usize = 1 << SLOT_BITS;
 const ADDRESS_BITS: u32 = 47;
 
 /// A table before that which unwinders share, with one place for each rule: a look-up is one comparison.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct NearRules {
-    slots: Box<[Slot; N_SLOTS]>,
-}
-
-impl Default for NearRules {
-    fn default() -> Self {
-        // Not by way of an array, which would be made on the stack.
-        let slots = vec![Slot::EMPTY; N_SLOTS].into_boxed_slice();
-        Self { slots: slots.try_into().unwrap_or_else(|_| Box::new([Slot::EMPTY; N_SLOTS])) }
-    }
+    slots: Option<Box<[Slot; N_SLOTS]>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,16 +47,20 @@ impl NearRules {
     #[inline]
     pub(super) fn find(&self, space: u32, avma: u64) -> Rule {
         let Some(key) = key(space, avma) else { return Rule::EMPTY };
-        match self.slots.get(number(key)) {
+        match self.slots.as_ref().and_then(|slots| slots.get(number(key))) {
             Some(slot) if slot.key == key => slot.rule,
             _ => Rule::EMPTY,
         }
     }
 
-    /// Keeps a rule in the place of another.
+    /// Keeps a rule in the place of another. The first takes the memory.
     pub(super) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
         let Some(key) = key(space, avma) else { return };
-        if let Some(slot) = self.slots.get_mut(number(key)) {
+        if self.slots.is_none() {
+            // By way of a vector: an array would be made on the stack first.
+            self.slots = vec![Slot::EMPTY; N_SLOTS].into_boxed_slice().try_into().ok();
+        }
+        if let Some(slot) = self.slots.as_mut().and_then(|slots| slots.get_mut(number(key))) {
             *slot = Slot { key, rule };
         }
     }
