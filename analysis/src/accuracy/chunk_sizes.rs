@@ -173,13 +173,11 @@ pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> 
     let callees = stack.frames.split_last().map_or(&[][..], |(_, callees)| callees);
     let sp = sample.user_regs?.sp();
     let current = sp..=sample.stack_end.map_or(u64::MAX, |end| end.address);
-    let needed = |frame: &Frame| match &sample.interrupted {
-        _ if frame.cfa == 0 => None,
-        Some(own) if !current.contains(&frame.cfa) => {
-            Some((current.end() - sp).saturating_add(frame.cfa.saturating_sub(own.sp)))
-        }
-        _ if frame.cfa > *current.end() => None,
-        _ => Some(frame.cfa.saturating_sub(sp)),
+    let interrupted = sample.interrupted.as_ref().map(|own| own.sp..=own.stack_end.map_or(u64::MAX, |end| end.address));
+    let needed = |frame: &Frame| match &interrupted {
+        _ if current.contains(&frame.cfa) => Some(frame.cfa - sp),
+        Some(own) if own.contains(&frame.cfa) => Some((current.end() - sp).saturating_add(frame.cfa - own.start())),
+        _ => None,
     };
     let most = callees.iter().try_fold(0, |most, frame| Some(needed(frame)?.max(most)));
     most.map(grain)

@@ -45,10 +45,13 @@ fn both_stacks_count() {
         };
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0)]), Some(0x10));
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, other), (3, other + 0x40), (4, 0)]), Some(0x140));
+        assert_eq!(needed(&sample, &[(1, 0x5010), (2, other + 0x201), (3, 0)]), None);
         sample.interrupted = None;
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x5040), (3, 0)]), Some(0x40));
         // A chain of frame pointers that goes on in a stack which nobody copied.
-        assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x7000_0000), (3, 0)]), None);
+        for elsewhere in [0x4000, 0x7000_0000] {
+            assert_eq!(needed(&sample, &[(1, 0x5010), (2, elsewhere), (3, 0)]), None);
+        }
     }
 }
 
