@@ -107,15 +107,15 @@ fn unaccounted(cpu: &CpuCounters) -> i64 {
 
 /// Stacks of which nothing was taken on purpose.
 fn withheld(meta: &Meta, totals: &Totals) -> Option<String> {
-    // The kernel tells a program of ours what may be copied; of perf events, `/proc` does while there is one.
-    let or_ended = match meta.collector {
-        Collector::PerfEvent => ", or that ended before this could be checked",
+    // What a program of ours may copy, the kernel tells it; of perf events `/proc` does, as long as the process lives.
+    let ended = match meta.collector {
+        Collector::PerfEvent => "; processes that ended before they could be checked are among them",
         _ => "",
     };
     (totals.withheld > 0).then(|| {
         format!(
             "{} stacks were not recorded, of setuid and other programs that must not be dumped, or, where fpprof has file \
-             capabilities, of other users{or_ended}; as root, record with --include-privileged to have them",
+             capabilities, of other users{ended}; as root, record with --include-privileged to have them",
             totals.withheld
         )
     })

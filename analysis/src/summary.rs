@@ -31,7 +31,7 @@ pub struct Summary {
     /// the missing part would have been needed, their stacks are `truncated` with `chunk_end`.
     #[serde(default)]
     pub shed: u64,
-    /// Ticks that are in no balance, as the recorder estimates: its sampling program did not run for them.
+    /// Ticks that are in no balance, as the recorder estimates: they took no sample.
     pub ticks_missing: u64,
     /// Samples of processes that must not be dumped, whose stacks were not copied: by call frame information they are
     /// `truncated` with `chunk_empty`.

@@ -4,6 +4,8 @@
 mod support;
 
 use fpprof_analysis::Analysis;
+use fpprof_analysis::detail::{Mark, NodeKind};
+use fpprof_analysis::folded::Origin;
 use fpprof_reports::{audit, experiment, flags, flamegraph, page};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -366,6 +368,46 @@ fn frame_pointers_alone_are_drawn() {
     page.choose("filter-process", "nbdkit");
     assert!(!page.names("left").contains(&"nbd_send".to_owned()));
     page.assert_quiet();
+}
+
+/// Check that a return address without a call before it has a colour of its own on the page and in the picture, which both say
+/// what it means, and that the page counts the stacks.
+#[test]
+fn returns_without_a_call_are_marked() {
+    let mut analysis = detail::analysis();
+    let stacks = &mut analysis.detail.as_mut().unwrap().stacks;
+    let label = stacks.labels.iter().position(|(name, _)| name == "nbd_send").unwrap();
+    for node in stacks.nodes.iter_mut().filter(|node| node.label as usize == label) {
+        node.kind = NodeKind::Frame { origin: Origin::WithoutCall, mark: Mark::Same };
+    }
+    analysis.summary.no_call_before.insert("dwarf".to_owned(), 1_234);
+    let mut page = Page::open(&analysis);
+    let fill = page.browser.eval(&format!("{}.getAttribute('fill')", frame("left", "nbd_send")));
+    assert!(fill.as_str().unwrap().starts_with("var(--nocall-"), "{fill}");
+    let painted = page.browser.eval(&format!("getComputedStyle({}).fill", frame("left", "nbd_send")));
+    assert!(painted.as_str().unwrap().starts_with("rgb("), "the variable is a colour: {painted}");
+    assert!(page.text("legend").contains("no call before it"));
+    let counted =
+        page.browser.eval("document.body.textContent.includes('(1,234): a return address does not follow a call')");
+    assert_eq!(counted, json!(true));
+    page.assert_quiet();
+
+    let mut folded = profile::dwarf();
+    folded
+        .frames
+        .iter_mut()
+        .filter(|frame| frame.name == "nbd_queue")
+        .for_each(|frame| frame.origin = Origin::WithoutCall);
+    let (event, strategy) = ("cpu-clock".to_owned(), "dwarf".to_owned());
+    let options = flamegraph::Options { title: "a title".to_owned(), event, strategy, width: None };
+    let picture = |folded| {
+        let mut svg = Vec::new();
+        flamegraph::svg(folded, &options, &mut svg).unwrap();
+        String::from_utf8(svg).unwrap()
+    };
+    assert!(
+        picture(&folded).contains("no call before it") && !picture(&profile::dwarf()).contains("no call before it")
+    );
 }
 
 /// A flame graph and a difference, with names that are as long as a name can be.

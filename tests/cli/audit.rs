@@ -143,8 +143,11 @@ fn page_is_written() {
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("class=\"histogram\"") && !page.contains("<script"), "{page}");
     let release = fs::read_to_string("/etc/os-release").unwrap();
-    let distribution = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=\"")?.strip_suffix('"')).unwrap();
-    for said in [distribution, env!("CARGO_PKG_VERSION"), "UTC"] {
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap();
+    for said in [name.trim_matches('"'), env!("CARGO_PKG_VERSION")] {
         assert!(page.contains(said), "{said}: {page}");
     }
+    let (before, _) = page.split_once(" UTC").unwrap();
+    let date = &before[before.len() - "2026-11-26 07:12".len()..];
+    assert!(date.starts_with("20") && date.as_bytes()[4] == b'-' && date.as_bytes()[13] == b':', "{date}");
 }

@@ -2,6 +2,7 @@
 
 use crate::support::stacks::{Stack, commonest, stacks_in};
 use crate::support::{Ended, assert_balance, compile, fpprof, ran, report};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,6 +22,11 @@ fn assert_complete(what: &str, file: &Path) {
     assert!(burn >= 300, "{what}: only {burn} samples");
     assert_eq!(broken, 0, "{what}: of {all}: {}", commonest(&found));
     assert!(complete * 1000 >= all * 995, "{what}: {complete} of {all}: {}", commonest(&found));
+    // Those that begin: some instructions more of them are without rows than the one at which nearly all are sampled.
+    let is_cut =
+        |stack: &Stack| stack.class == "truncated" && stack.names.first().is_some_and(|name| name.contains("clone"));
+    let cut = samples(&is_cut);
+    assert!(cut * 1000 <= all + 1000, "{what}: {cut} of {all} are cut where they begin");
     assert!(chains * 1000 >= burn * 995, "{what}: {chains} of {burn}: {}", commonest(&found));
 }
 
@@ -34,10 +40,11 @@ fn threads_that_exit_leave_the_process_known() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/tests/programs/exiting.c");
     compile("gcc", &["-O1", "-pthread"], &program, &source);
     let file = dir.path().join("recording");
-    let rounds = std::env::var("FPPROF_EXITS_ROUNDS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    let rounds: NonZeroUsize =
+        std::env::var("FPPROF_EXITS_ROUNDS").map_or(NonZeroUsize::MIN, |rounds| rounds.parse().expect("from 1 on"));
     let ebpf = [(10, 15), (100, 150), (1000, 1500), (2000, 3000)].map(|(rate, n)| (rate, n, "ebpf"));
     let cases = ebpf.into_iter().chain([(100, 150, "perf-event")]);
-    for (rate, n, collector) in std::iter::repeat_n(cases, rounds).flatten() {
+    for (rate, n, collector) in std::iter::repeat_n(cases, rounds.get()).flatten() {
         let arguments = [rate, n, 500].map(|number: u32| number.to_string());
         let record = |target: &[&str]| {
             let mut recorder = fpprof();

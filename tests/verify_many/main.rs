@@ -28,9 +28,6 @@ const LEAST_VERDICTS: usize = 10;
 /// Points by which a share of the report may differ from the oracle's.
 const MAX_DIFFERENCE: f64 = 1.0;
 
-/// Per cent of the checked instructions at which a root of Go may be missed.
-const MAX_ROOTS_MISSED: f64 = 0.2;
-
 /// Why ours is wrong where it is: [`is_explained`] knows such places.
 const WHY: &str = "
 Why ours, libdw and libunwind are wrong there: no row can say it.
@@ -94,6 +91,8 @@ struct Checked {
     report: Value,
     /// The report's first line.
     verdict: String,
+    /// Samples of Go's new threads at their beginning whose stack is broken there, by fp and by dwarf.
+    new_threads: [u64; 2],
 }
 
 /// Builds and checks a program.
@@ -118,7 +117,18 @@ fn verify(subject: &Subject) -> Result<Checked, String> {
         run_in(dir.path(), command.args(["report", RECORDING, "--strategies", "fp,dwarf"]).args(options))
     };
     let verdict = report(&[])?.lines().next().unwrap_or_default().to_owned();
-    Ok(Checked { verification, report: json(&report(&["--json"])?)?, verdict })
+    let new_threads = |strategy| -> Result<u64, String> {
+        let mut command = fpprof();
+        let folded = command.args(["export", RECORDING, "--format", "folded", "--strategy", strategy]);
+        let folded = run_in(dir.path(), folded)?;
+        let of_clone = folded.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(stack, _)| {
+            let frames: Vec<&str> = stack.split(';').skip(1).collect();
+            matches!(*frames, [end, leaf] if end.starts_with('[') && leaf.starts_with("runtime.clone"))
+        });
+        Ok(of_clone.filter_map(|(_, n)| n.parse::<u64>().ok()).sum())
+    };
+    let new_threads = [new_threads("fp")?, new_threads("dwarf")?];
+    Ok(Checked { verification, report: json(&report(&["--json"])?)?, verdict, new_threads })
 }
 
 /// Standard output of a command.
@@ -184,9 +194,9 @@ fn differences(row: &Row, checked: &Checked) -> Vec<String> {
     // Go's own table of functions says where its stacks end, in stripped programs too.
     let is_go = matches!(row.name.split(',').next(), Some("go" | "cgo"));
     let missed = ["fp", "dwarf"].map(|strategy| of(strategy, "roots_missed"));
-    // Of a new thread's first instructions only those from where it sets up its stack on are known to be its.
-    let is_many = missed.iter().any(|&missed| percent(missed, row.checked) > MAX_ROOTS_MISSED);
-    let missed = (is_go && is_many).then(|| format!("{}: roots not recognised: {missed:?}", row.name));
+    // Where it sets up its stack, a new thread is known to be one; not yet at the two instructions before.
+    let missed = [missed[0].saturating_sub(checked.new_threads[0]), missed[1].saturating_sub(checked.new_threads[1])];
+    let missed = (is_go && missed != [0, 0]).then(|| format!("{}: roots not recognised: {missed:?}", row.name));
     let mut shares = vec![("complete", complete, complete.clamp(right, right + row.wrong("dwarf")))];
     if has_verdict(checked) {
         let relations = report["agreements"][0]["relations"].as_object().expect("counts");

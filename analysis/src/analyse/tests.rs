@@ -8,8 +8,8 @@ use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
 use fpprof_recording::model::{
-    CaptureMode, Comm, CpuCounters, Fork, FpEnd, FpFrame, LossCause, Mmap, NO_PROCESS, Sample, Sideband, StackEnd,
-    StackEndSource,
+    CaptureMode, Comm, CpuCounters, End, Fork, FpEnd, FpFrame, LossCause, Mmap, NO_PROCESS, Sample, Sideband, StackEnd,
+    StackEndSource, Uncounted,
 };
 use fpprof_recording::{Recording, RecordingWriter};
 use std::collections::BTreeMap;
@@ -144,6 +144,22 @@ fn samples_become_named_stacks() {
         summary.hottest.iter().map(|hot| (hot.name.as_str(), hot.self_samples, hot.total_samples)).collect();
     assert_eq!(hot, [("leaf", 10, 10), ("_start", 0, 10), ("middle", 0, 10)]);
     assert_eq!(summary.volume.stack_bytes, 480);
+}
+
+/// Check that what a recording could not count is said, and is in the summary that gates judge.
+#[test]
+fn what_was_not_counted_is_said() {
+    let program = Program::new();
+    let mut writer = RecordingWriter::new(Vec::new(), &meta(CaptureMode::Dwarf { stack_bytes: 64 })).unwrap();
+    program.sideband(1, "prog").iter().for_each(|event| writer.sideband(event).unwrap());
+    writer.sample(&program.sample(1, 0), None).unwrap();
+    let cpu = CpuCounters { cpu: 0, fired: 1, recorded: 1, ..CpuCounters::default() };
+    let uncounted = Uncounted { ticks: 41, counter_share_percent: Some(73) };
+    writer.finish(&End { uncounted, ..end(vec![cpu]) }).unwrap();
+    let summary = run(&writer.into_inner(), &["dwarf"]).summary;
+    assert_eq!(summary.ticks_missing, 41);
+    let said = |words: &str| summary.warnings.iter().any(|warning| warning.contains(words));
+    assert!(said("about 41 ticks took no sample") && said("on for 73 % of the time"), "{:?}", summary.warnings);
 }
 
 /// Check that a chain of one address without registers, as perf may take it, is cut off: no return address was wrong.

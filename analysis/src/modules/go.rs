@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Most bytes of the symbol table or its strings.
 const MAX_TABLE_BYTES: u64 = 512 << 20;
-/// Most functions in which stacks end; there are nine.
+/// Most functions in which stacks end; there are eight.
 const MAX_ENDS: usize = 64;
 /// Most bytes of a function that is looked into; real ones have some 200.
 const MAX_FUNCTION_BYTES: u64 = 4096;
@@ -31,11 +31,12 @@ enum End {
 ///
 /// A goroutine returns to `goexit`, which nothing called; a thread's own stack begins at `mstart`, that of the first in
 /// `rt0_go`. `mcall`, `systemstack` and `morestack` go over to that stack somewhere below its top, and what lies above
-/// there has nothing to do with the call. So does `asmcgocall` for C. In `clone` a new thread sets up its stack and goes on to
-/// `mstart`.
+/// there has nothing to do with the call. So does `asmcgocall` for C. In `clone` of amd64 a new thread sets up its stack and goes
+/// on to `mstart`; 386 has no instruction for that, and its new threads are known from `mstart` on.
 ///
 /// # Sources
-/// Go 1.26 `src/runtime/{asm,sys_linux}_{amd64,386}.s`; `src/runtime/traceback.go`, which stops at the same functions.
+/// Go 1.26 `src/runtime/asm_{amd64,386}.s`, `src/runtime/sys_linux_amd64.s`; `src/runtime/traceback.go`, which stops at the same
+/// functions.
 pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> Vec<(Range<u64>, Root)> {
     let is_go = sections.iter().any(|section| section.name == b".go.buildinfo");
     if !is_go {

@@ -62,7 +62,7 @@ struct Nodes {
     /// Number of the caller's node, -1 for none.
     parent: Vec<i64>,
     label: Vec<u32>,
-    /// Origin + 8 × mark; 6 for the end of truncated stacks, 7 for that of broken ones.
+    /// Origin + 16 × mark; 7 for the end of truncated stacks, 8 for that of broken ones.
     kind: Vec<u8>,
 }
 
