@@ -29,7 +29,7 @@ fn programs_in_namespaces() {
     let directory = directory();
     let program = build("burn", &[], directory.path());
     for flags in ["-p -f", "-p -f -m --mount-proc", "-U -r", "-U -r -p -f -m"] {
-        let taken = take(&shell(&format!("exec unshare {flags} {} 200", program.display())));
+        let taken = take(&shell(&format!("exec unshare {flags} {} 800", program.display())));
         assert_most(n_in(&taken, "/burn", |_| true), taken.samples.len(), flags);
         assert!(taken.samples.iter().all(|sample| sample.pid > 1), "{flags}: numbers of the namespace");
     }
