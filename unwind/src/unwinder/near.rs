@@ -11,10 +11,19 @@ const N_SLOTS: usize = 1 << SLOT_BITS;
 /// Bits of an address of user space.
 const ADDRESS_BITS: u32 = 47;
 
-/// A table before that which unwinders share, with one place for each rule: a look-up is one comparison.
-#[derive(Debug, Default)]
+/// A table before that which unwinders share, with one place for each rule: a look-up is one comparison. It is there from the
+/// beginning: to ask each time whether it is takes two per cent of a pass.
+#[derive(Debug)]
 pub(super) struct NearRules {
-    slots: Option<Box<[Slot; N_SLOTS]>>,
+    slots: Box<[Slot; N_SLOTS]>,
+}
+
+impl Default for NearRules {
+    fn default() -> Self {
+        // By way of a vector: an array would be made on the stack first. As many slots as the type says are always right.
+        let slots = vec![Slot::EMPTY; N_SLOTS].into_boxed_slice();
+        Self { slots: slots.try_into().unwrap_or_else(|_| Box::new([Slot::EMPTY; N_SLOTS])) }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,20 +56,16 @@ impl NearRules {
     #[inline]
     pub(super) fn find(&self, space: u32, avma: u64) -> Rule {
         let Some(key) = key(space, avma) else { return Rule::EMPTY };
-        match self.slots.as_ref().and_then(|slots| slots.get(number(key))) {
+        match self.slots.get(number(key)) {
             Some(slot) if slot.key == key => slot.rule,
             _ => Rule::EMPTY,
         }
     }
 
-    /// Keeps a rule in the place of another. The first takes the memory.
+    /// Keeps a rule in the place of another.
     pub(super) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
         let Some(key) = key(space, avma) else { return };
-        if self.slots.is_none() {
-            // By way of a vector: an array would be made on the stack first.
-            self.slots = vec![Slot::EMPTY; N_SLOTS].into_boxed_slice().try_into().ok();
-        }
-        if let Some(slot) = self.slots.as_mut().and_then(|slots| slots.get_mut(number(key))) {
+        if let Some(slot) = self.slots.get_mut(number(key)) {
             *slot = Slot { key, rule };
         }
     }
