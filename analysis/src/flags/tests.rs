@@ -4,7 +4,7 @@ use super::{
     Arm, ArmResult, FileSizes, FlagSet, FlagsEnvironment, FlagsMethod, FlagsQuality, Raw, RawProgram, StrategyQuality,
     Times,
 };
-use super::{FlagsVerdict, NoEstimate, effect, evaluate, holm, over_programs};
+use super::{FlagsVerdict, NoEstimate, change, effect, evaluate, holm, over_programs};
 use std::collections::BTreeMap;
 
 /// Deviations as a machine shows them, the same in every run: a normal deviate from uniform ones.
@@ -182,6 +182,7 @@ fn verdicts_follow_the_rule() {
     let verdict = |slower, complete| evaluate(&raw(slower, complete)).results[1].verdict.clone().unwrap();
     assert!(matches!(verdict([0.0, 0.002, 0.001], 990), FlagsVerdict::Adopt { .. }));
     assert!(matches!(verdict([0.0, 0.002, 0.001], 499), FlagsVerdict::Reject { .. }));
+    assert_eq!([0.008, -0.012, -0.000_01].map(change), ["+0.80", "−1.19", "+0.00"]);
     assert!(matches!(verdict([0.0, 0.002, 0.001], 900), FlagsVerdict::Inconclusive { .. }));
     assert!(matches!(verdict([0.10, 0.11, 0.12], 990), FlagsVerdict::Reject { .. }));
     assert!(matches!(verdict([0.0, 0.002, 0.05], 990), FlagsVerdict::Inconclusive { .. }));

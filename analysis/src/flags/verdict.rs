@@ -20,14 +20,24 @@ pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or bel
     flags, libc first. A program clearly costs more than 5 % if its interval begins above 5 % and its p, adjusted by \
     Holm's method, is below 0.05.";
 
+/// A change on the log scale in per cent: `+0.81`.
+#[must_use]
+pub fn change(log_ratio: f64) -> String {
+    let percent = 100.0 * log_ratio.exp_m1();
+    if !percent.is_finite() {
+        return "–".to_owned();
+    }
+    let text = format!("{percent:+.2}");
+    if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
+}
+
 /// Applies [`RULE`].
 pub(super) fn verdict(result: &FlagSetResult) -> FlagsVerdict {
     let Some(mean) = &result.mean else {
         return FlagsVerdict::Inconclusive { because: "fewer than two programs were timed".to_owned() };
     };
-    let percent = |log: f64| format!("{:+.2} %", 100.0 * log.exp_m1()).replace('-', "−");
-    let cost =
-        format!("mean {} [{}, {}]", percent(mean.log_ratio), percent(mean.interval.low), percent(mean.interval.high));
+    let [at, low, high] = [mean.log_ratio, mean.interval.low, mean.interval.high].map(change);
+    let cost = format!("mean {at} % [{low} %, {high} %]");
     let Some(reach) = reach(&result.programs) else {
         return FlagsVerdict::Inconclusive { because: format!("{cost}; no recordings say whether stacks reach main") };
     };

@@ -2,6 +2,7 @@
 
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
+pub(super) use fpprof_analysis::flags::change;
 use fpprof_analysis::flags::{
     ArmResult, Effect, Evaluation, FlagSetResult, FlagsQuality, FlagsVerdict, ProgramResult, StrategyQuality,
 };
@@ -9,16 +10,6 @@ use std::collections::BTreeMap;
 
 /// How signs are to be read.
 pub(super) const SIGN: &str = "Above zero is slower or larger than the baseline, below zero faster or smaller.";
-
-/// A change on the log scale in per cent: `+0.81`.
-pub(super) fn change(log_ratio: f64) -> String {
-    let percent = 100.0 * log_ratio.exp_m1();
-    if !percent.is_finite() {
-        return "–".to_owned();
-    }
-    let text = format!("{percent:+.2}");
-    if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
-}
 
 /// An effect with its interval: `+0.81 [+0.25, +1.37]`.
 pub(super) fn effect(effect: &Effect) -> String {
