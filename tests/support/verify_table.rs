@@ -33,7 +33,7 @@ impl Row {
     }
 
     /// Stacks that end, and say so, at a frame that no call frame information covers.
-    fn without_cfi(&self) -> u64 {
+    pub(crate) fn without_cfi(&self) -> u64 {
         self.verdicts("dwarf")["truncated"]["no_cfi"].as_u64().unwrap_or(0)
     }
 }
