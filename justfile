@@ -51,7 +51,7 @@ balance:
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test live -- --nocapture a_stopped_recorder
     FPPROF_BALANCE_ROUNDS=100 cargo test --release --workspace --features {{features}} --test host -- --nocapture every_tick
 
-# Processes whose threads exit while they are recorded: ten recordings of each kind, three minutes.
+# Processes whose threads exit while they are recorded: ten recordings of each kind, some ten minutes.
 exits:
     FPPROF_EXITS_ROUNDS=10 cargo test --release --workspace --features {{features}} --test live -- --nocapture threads_that_exit
 

@@ -59,8 +59,7 @@ pub(crate) struct Blame {
 }
 
 impl Blame {
-    /// Lays `n` samples at the door of a function and of its file. That the other goes on where the reference ended is
-    /// nobody's fault.
+    /// Counts `n` samples for a function and its file, unless the other only goes further than the reference.
     pub(crate) fn add(&mut self, name: String, module: String, relation: Relation, n: u64) {
         if !relation.is_worse() {
             return;

@@ -127,8 +127,8 @@ pub(super) fn unwind(
     unwound
 }
 
-/// Says which return addresses no call can have left, as [`crate::fold::WithoutCall`] does: the root of a stack is none, which
-/// there is so for every stack that goes through its place.
+/// Marks return addresses that no call can have left, but for the root of each stack. Unlike [`crate::fold::WithoutCall`], what is
+/// a root of one stack is marked in others.
 fn tell_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &ModuleTable<'_>) {
     let returns = stacks.iter().flat_map(|walked| {
         let n_judged = match walked.stop {

@@ -60,11 +60,10 @@ pub(super) fn go_roots(elf: &ElfFile, sections: &[SectionInfo], arch: Arch) -> V
         match (end, arch) {
             (End::All(root), _) => roots.push((range, root)),
             (End::Switched, Arch::X86_64 | Arch::I386) => {
-                let switched = switches(elf, &range).map(|[_, behind, back]| behind..back);
-                roots.extend(switched.map(|range| (range, Root::G0)));
+                roots.extend(stack_switch(elf, &range).map(|switch| (switch.end..switch.back, Root::G0)));
             }
             (End::NewThread, Arch::X86_64 | Arch::I386) => {
-                roots.extend(switches(elf, &range).map(|[at, ..]| (at..range.end, Root::G0)));
+                roots.extend(stack_switch(elf, &range).map(|switch| (switch.start..range.end, Root::G0)));
             }
             (End::Switched | End::NewThread, Arch::Aarch64) => {}
         }
@@ -105,9 +104,16 @@ fn by_symbols<E: FileHeader<Endian = Endianness>>(
     Some(found.take(MAX_ENDS).collect())
 }
 
-/// Where a function's instruction that sets the stack pointer is, where the next one is, and where that is which sets it
-/// back has ended: the function's end if there is none.
-fn switches(elf: &ElfFile, function: &Range<u64>) -> Option<[u64; 3]> {
+/// A function's way to another stack, as addresses.
+struct StackSwitch {
+    /// Start and end of the instruction that sets the stack pointer.
+    start: u64,
+    end: u64,
+    /// End of the instruction that sets it back, or of the function.
+    back: u64,
+}
+
+fn stack_switch(elf: &ElfFile, function: &Range<u64>) -> Option<StackSwitch> {
     let offset = elf.image().file_offset(function.start)?;
     let bytes = elf.read_range(offset, function.end.checked_sub(function.start)?, MAX_FUNCTION_BYTES)?;
     let decoder = Decoder::with_ip(if elf.is_64() { 64 } else { 32 }, &bytes, function.start, DecoderOptions::NONE);
@@ -117,5 +123,6 @@ fn switches(elf: &ElfFile, function: &Range<u64>) -> Option<[u64; 3]> {
             && matches!(instruction.op0_register(), Register::RSP | Register::ESP)
     });
     let first = switches.next()?;
-    Some([first.ip(), first.next_ip(), switches.next().map_or(function.end, |second| second.next_ip())])
+    let back = switches.next().map_or(function.end, |second| second.next_ip());
+    Some(StackSwitch { start: first.ip(), end: first.next_ip(), back })
 }

@@ -165,7 +165,7 @@ impl<'a> ModuleTable<'a> {
         debug_file::by_build_id(self.resolver, build_id)
     }
 
-    /// Opens the file that a module of ours shares parts of its own debug information with.
+    /// Opens the file with what a module shares of the debug information in itself.
     pub(crate) fn open_supplementary(&self, ix: FileIx, module: &ElfFile) -> Option<ElfFile> {
         let path = match self.location(ix).ok()? {
             Location::Path(path) => path,

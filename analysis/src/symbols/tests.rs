@@ -6,7 +6,7 @@ use crate::test_support::{TestDir, executable, identity, meta, symbols};
 use fpprof_recording::model::{CaptureMode, FileIdentity, KernelSymbol, Meta, Sideband};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const SOURCE: &str = r"
 volatile int sink;
@@ -119,6 +119,14 @@ fn debug_files_are_found_by_build_id() {
     assert!(unnamed.iter().all(Vec::is_empty), "{unnamed:?}");
 }
 
+/// Two programs of the same source, `program` and `second`, with debug information that dwz finds to be shared.
+fn two_programs() -> (TestDir, PathBuf) {
+    let dir = TestDir::new();
+    let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+    dir.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+    (dir, path)
+}
+
 /// Check that what debug files share is found by its build id, which stands in its sections alone, and by the path that
 /// the debug file names: an absolute one, and one relative to its own; and that another file of that path is not taken.
 #[test]
@@ -127,9 +135,7 @@ fn common_debug_files_are_found() {
     let paths: [&dyn Fn(&TestDir) -> String; 3] =
         [&|_| "elsewhere".to_owned(), &absolute, &|_| "../../../common".to_owned()];
     for (case, path_of) in paths.iter().enumerate() {
-        let dir = TestDir::new();
-        let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
-        dir.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        let (dir, path) = two_programs();
         let outer = addresses(&path, "outer");
         let expected = names(&path, &outer);
         dir.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
@@ -163,9 +169,7 @@ fn programs_find_what_they_share() {
     let absolute = |dir: &TestDir| dir.path("shared").to_str().unwrap().to_owned();
     let paths: [&dyn Fn(&TestDir) -> String; 2] = [&absolute, &|_| "shared".to_owned()];
     for (case, path_of) in paths.iter().enumerate() {
-        let dir = TestDir::new();
-        let path = dir.compile("program", "a.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
-        dir.compile("second", "b.c", SOURCE, &["-O2", "-g", "-Wl,--build-id=sha1"]);
+        let (dir, path) = two_programs();
         let outer = addresses(&path, "outer");
         let expected = names(&path, &outer);
         dir.run("dwz", &["-m", "shared", "-M", &path_of(&dir), "program", "second"]);

@@ -148,7 +148,7 @@ impl Events {
         let counts = self.cpus.iter().filter_map(CpuEvents::count);
         match self.has_threads {
             false => shared(counts),
-            true => shared(whole(counts).into_iter()),
+            true => shared(of_threads(counts).into_iter()),
         }
     }
 
@@ -174,10 +174,11 @@ impl CpuEvents {
     }
 }
 
-/// One count of the threads that events of every CPU follow. A thread's event waits while the thread runs elsewhere, which is
-/// no sharing: enabled it is all the time, or, if the thread never came to that CPU, in the view of the kernel not at all. Of
-/// many threads that stay on a CPU each, more is missing than this tells: how long all ran together no event says.
-fn whole(counts: impl Iterator<Item = Count>) -> Option<Count> {
+/// One count from the counts of all CPUs, of events that follow threads. Such an event is enabled while its thread runs on any
+/// CPU, and counts on its own CPU only. So the times of counting add up, and the time enabled is the same for all; the largest is
+/// taken, since the kernel leaves out threads that never came to a CPU. With many threads that each stay on one CPU that is
+/// still too little, and sharing goes unnoticed.
+fn of_threads(counts: impl Iterator<Item = Count>) -> Option<Count> {
     counts.reduce(|sum, count| Count {
         value: sum.value + count.value,
         enabled_ns: sum.enabled_ns.max(count.enabled_ns),
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn threads_wait_on_other_cpus() {
         let count = |enabled_ns, running_ns| Count { value: running_ns, enabled_ns, running_ns };
-        let share = |counts: &[Count]| shared(whole(counts.iter().copied()).into_iter());
+        let share = |counts: &[Count]| shared(of_threads(counts.iter().copied()).into_iter());
         // As read of four threads on two CPUs.
         assert_eq!(share(&[count(4_226_640, 2_733_774), count(3_218_590, 1_492_866)]), None);
         assert_eq!(share(&[count(4_226_640, 1_366_887), count(3_218_590, 746_433)]), Some(50));

@@ -120,9 +120,11 @@ fn check(requested: &Event, event: &StackEvent) -> Result<(), Error> {
 }
 
 /// Tries on this very thread what the kernel knows: what was requested, else cycles, else a timer; and whether it counts
-/// what it loses. Where it fires in the kernel, the timer comes first: it comes between instructions at which interrupts are
-/// on, when the user's registers are saved. The interrupt of a counter comes before that, too, and perf then gives those of the
-/// thread's last entry (`perf_get_regs_user` in `arch/x86/kernel/perf_regs.c`).
+/// what it loses.
+///
+/// Where the kernel is sampled, the timer is tried first. It only fires where interrupts are on, and the kernel has saved the
+/// user's registers by then. A counter's interrupt can come before; perf then gives the registers of the thread's previous
+/// entry (`perf_get_regs_user` in `arch/x86/kernel/perf_regs.c`).
 fn choose(mut event: StackEvent, requested: Option<Event>, cpu: u32) -> Result<StackEvent, Error> {
     let mut refused = None;
     let usual = || match event.excludes_kernel {

@@ -167,8 +167,8 @@ impl<'m> Code<'m> {
         before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
     }
 
-    /// Whether the code from the instruction at the address on is where a C library's `clone` starts a thread: the root of
-    /// one is not far behind it.
+    /// Whether a thread that continues at the address comes to the call with which a C library's `clone` starts it: that call
+    /// is within the next 64 bytes.
     pub(super) fn goes_on_to_start_thread<M: Modules + ?Sized>(&self, modules: &M) -> bool {
         const BYTES: usize = 2 * START_CODE_BYTES;
         let spec = self.module.arch().spec();

@@ -140,10 +140,11 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         self.caller_of_leaf(spec, position, frame, is_call_left)
     }
 
-    /// Whether it is the first frame of a thread that `clone` has just made: to it, the system call has given zero. Rows there,
-    /// which glibc has on aarch64, and what is left in registers are those of the thread that has made it. That one has its
-    /// number, or while the call lasts what the register held before: an error on x86-64 and i386, on aarch64 the call's first
-    /// argument, which is zero for nobody who makes a thread.
+    /// Whether this is a thread that `clone` has just made and that has not run an instruction yet: the system call returns zero
+    /// to it. Its stack holds nothing, and the rows here, which glibc has on aarch64, are true for the thread that called.
+    ///
+    /// The thread that called gets the new one's number. While its call lasts, the register holds an error on x86-64 and i386,
+    /// and on aarch64 the first argument: flags or a pointer, neither of them zero for a new thread.
     fn is_new_thread(&self, code: &Code<'_>, position: &Position) -> bool {
         /// The register of a system call's result: number 0 on x86-64, i386 and aarch64.
         const RESULT: u16 = 0;
