@@ -149,6 +149,29 @@ fn frame_pointers_are_taken_beside_walks() {
     assert!(folded.stdout.contains(";main;turn "), "{}", folded.stdout);
 }
 
+/// Check that of a program that must not be copied walks are whole samples: a walk that is to be verified has its frames
+/// and its frame pointers as any other, and nothing is called withheld.
+#[test]
+fn walks_of_closed_programs_are_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, program) = (dir.path().join("closed.fpprof"), dir.path().join("closed"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/closed.c");
+    compile("gcc", &["-O1"], &program, &source);
+    let (program, made) = (program.to_string_lossy(), dir.path().join("made").to_string_lossy().into_owned());
+    let found = until_enough("walks", |seconds| {
+        // It runs until it is killed.
+        let command = ["sh", "-c", "timeout $0 $1 $2; true", &seconds.to_string(), &program, &made];
+        record(&file, &["-F", "999", "--call-graph", "cfi,verify=1,fp"], &command);
+        let found = report(&file, &[]);
+        (number(walks(&found), "complete") >= 200).then_some(found)
+    });
+    let samples = |strategy: &str| number(&found["strategies"][strategy], "samples");
+    assert_eq!(samples("fp"), samples("cfi"), "{found}");
+    let misses: u64 = walks(&found)["misses"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
+    assert!(number(walks(&found), "complete") + misses >= samples("cfi") * 9 / 10, "{found}");
+    assert!(number(&found, "withheld") <= misses, "{found}");
+}
+
 /// The source of a program that is in one loop, called by `main`, all the time: its frames are there but for an instruction
 /// or two.
 fn program_of_one_loop(dir: &Path) -> PathBuf {
