@@ -322,7 +322,10 @@ struct cfi_miss {
  */
 struct rule_set {
 	__u64 keys[RULE_WAYS];
-	__u64 used[RULE_WAYS];
+	/* Whether a walk has used the way; the sequence is raised before and after its rows are written. */
+	struct {
+		__u32 used, sequence;
+	} ways[RULE_WAYS];
 	/* Where in its granule each row starts. */
 	__u8 starts[RULE_WAYS * GRANULE_ROWS];
 	/* The place of its rule in the map of rules; 0 for none. */

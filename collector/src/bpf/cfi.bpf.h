@@ -8,8 +8,9 @@
  *   number, granule of the file -> set and way       rule_sets, by a key of both
  *   byte of the granule -> row -> place of a rule    rules
  *
- * User space replaces a way by writing its key last, and 0 before anything else: who finds the same key before and after
- * reading has read what belongs to it.
+ * User space replaces a way by writing 0 for its key first, and the key last; and it raises the way's sequence before and
+ * after it writes the rows. If key and sequence are the same before and after reading, what was read belongs to the key. The
+ * key alone does not tell: the rows of the same key may be written again.
  */
 #ifndef FPPROF_CFI_H
 #define FPPROF_CFI_H
@@ -31,7 +32,7 @@
 /* The place of a byte's rule in the granule of this key, 0 for none. */
 static __always_inline __u32 find_place(__u64 key, __u64 byte)
 {
-	__u32 number = KEY_HASH(key) & rule_set_mask, place, way = RULE_WAYS;
+	__u32 number = KEY_HASH(key) & rule_set_mask, place, sequence, way = RULE_WAYS;
 	struct rule_set *set = bpf_map_lookup_elem(&rule_sets, &number);
 	__u64 before, row = 0;
 	int i;
@@ -46,6 +47,7 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 		return 0;
 	barrier_var(way);
 	way &= RULE_WAYS - 1;
+	sequence = *(volatile __u32 *)&set->ways[way].sequence;
 	/* verifier: without branches, of which it would follow all */
 #pragma unroll
 	for (i = 0; i < GRANULE_ROWS; i++) {
@@ -60,10 +62,10 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	barrier_var(row);
 	row &= RULE_WAYS * GRANULE_ROWS - 1;
 	place = *(volatile __u16 *)&set->places[row];
-	if (*(volatile __u64 *)&set->keys[way] != key)
+	if (*(volatile __u64 *)&set->keys[way] != key || *(volatile __u32 *)&set->ways[way].sequence != sequence)
 		return 0;
-	if (!set->used[way])
-		set->used[way] = 1;
+	if (!set->ways[way].used)
+		set->ways[way].used = 1;
 	return place;
 }
 

@@ -25,6 +25,9 @@ const IN_PARTS: u16 = u16::MAX;
 const _: () = assert!(limit::PLACE_IN_PARTS.0 == IN_PARTS as u32);
 /// A bit of the key of a part.
 const IS_PART: u64 = 1 << 39;
+/// The two halves of a way's state as one word.
+const USED: u64 = u32::MAX as u64;
+const ONE_WRITE: u64 = 1 << 32;
 /// As in `cfi.bpf.h`.
 const KEY_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The rule of a frame that needs other registers: the walk is given up, and nothing is missed that could be loaded.
@@ -59,8 +62,29 @@ impl RuleTable {
 
     /// Whether code of a file has a rule.
     pub(crate) fn has(&self, number: u32, offset: u64) -> bool {
-        let at = usize::try_from(offset % GRANULE as u64).unwrap_or(0);
-        self.read(number, offset / GRANULE as u64).get(at).is_some_and(|&place| place != 0)
+        self.place_of(number, offset).is_some()
+    }
+
+    /// The place of the rule of a byte, looked up as the BPF programs do.
+    fn place_of(&self, number: u32, offset: u64) -> Option<u16> {
+        let (granule, byte) = (offset / GRANULE as u64, offset % GRANULE as u64);
+        let (part, byte_of_part) = (byte / PART as u64, byte % PART as u64);
+        match self.place_in(key(number, granule), byte)? {
+            IN_PARTS => self.place_in(part_key(number, granule, part), byte_of_part),
+            place => Some(place),
+        }
+    }
+
+    fn place_in(&self, key: u64, byte: u64) -> Option<u16> {
+        let (set, way) = self.find(key)?;
+        let row = (0..ROWS).rev().find(|&row| u64::from(self.start(set, way, row)) <= byte)?;
+        Some(self.row_place(set, way, row)).filter(|&place| place != 0)
+    }
+
+    /// The set and the way of a key.
+    fn find(&self, key: u64) -> Option<(usize, usize)> {
+        let set = set_of(key);
+        (0..WAYS).find(|&way| self.key(set, way) == key).map(|way| (set, way))
     }
 
     /// Adds the rules of a file, which ascend.
@@ -127,8 +151,7 @@ impl RuleTable {
 
     /// Fills `places` with what rows say, and gives the last of them; `None` where there are none.
     fn read_rows(&self, key: u64, places: &mut [u16]) -> Option<u16> {
-        let set = set_of(key);
-        let way = (0..WAYS).find(|&way| self.key(set, way) == key)?;
+        let (set, way) = self.find(key)?;
         let mut last = None;
         for row in 0..ROWS {
             let (start, place) = (self.start(set, way, row), self.row_place(set, way, row));
@@ -150,12 +173,14 @@ impl RuleTable {
         self.write_rows(key(number, granule), [(0, IN_PARTS); ROWS]);
     }
 
-    /// Whoever reads meanwhile finds nothing: the key is written last, and none before anything else.
+    /// Whoever reads meanwhile finds nothing: the key is written last, and none before anything else. That even who began to
+    /// read before and ends after finds nothing, the sequence is for.
     fn write_rows(&mut self, key: u64, rows: [(u8, u16); ROWS]) {
         let set = set_of(key);
-        let known = (0..WAYS).find(|&way| self.key(set, way) == key);
+        let known = self.find(key).map(|(_, way)| way);
         let Some(way) = known.or_else(|| self.way_for(set)) else { return };
         self.set_key(set, way, 0);
+        self.raise_sequence(set, way);
         let (starts, _) = rows.as_chunks::<8>();
         for (n, rows) in starts.iter().enumerate() {
             let word = u64::from_le_bytes(rows.map(|(start, _)| start));
@@ -166,6 +191,7 @@ impl RuleTable {
             let word = rows.iter().rev().fold(0, |word, &(_, place)| word << 16 | u64::from(place));
             self.cell(set, places_at(way) + n * 8).into_iter().for_each(|cell| cell.store(word, Ordering::Release));
         }
+        self.raise_sequence(set, way);
         self.set_key(set, way, key);
     }
 
@@ -174,12 +200,26 @@ impl RuleTable {
         if let Some(free) = (0..WAYS).find(|&way| self.key(set, way) == 0) {
             return Some(free);
         }
-        let used = |way: usize| self.cell(set, offset_of!(rule_set, used) + way * 8);
-        let unused = (0..WAYS).find(|&way| used(way).is_some_and(|used| used.load(Ordering::Relaxed) == 0));
+        let state = |way: usize| self.state(set, way);
+        let unused = (0..WAYS).find(|&way| state(way).is_some_and(|state| state.load(Ordering::Relaxed) & USED == 0));
         unused.or_else(|| {
-            (0..WAYS).filter_map(used).for_each(|used| used.store(0, Ordering::Relaxed));
+            (0..WAYS).filter_map(state).for_each(|state| {
+                state.fetch_and(!USED, Ordering::Relaxed);
+            });
             Some(0)
         })
+    }
+
+    /// There is one writer of the upper half; the BPF programs write the lower.
+    fn raise_sequence(&self, set: usize, way: usize) {
+        if let Some(state) = self.state(set, way) {
+            state.fetch_add(ONE_WRITE, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a way is used, and the sequence of its writes.
+    fn state(&self, set: usize, way: usize) -> Option<&AtomicU64> {
+        self.cell(set, offset_of!(rule_set, ways) + way * 8)
     }
 
     fn key(&self, set: usize, way: usize) -> u64 {
@@ -242,13 +282,13 @@ fn rows(places: &[u16]) -> Option<[(u8, u16); ROWS]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::AsFd as _;
 
     /// A table in memory that no BPF program sees.
-    fn table() -> RuleTable {
+    pub(in crate::rules) fn table() -> RuleTable {
         let map = |bytes: usize| {
             let file = memfd_create("rules", MemfdFlags::CLOEXEC).expect("a file in memory");
             ftruncate(&file, bytes as u64).expect("room");
@@ -257,16 +297,9 @@ mod tests {
         RuleTable::new(map(SETS_BYTES), map(RULES_BYTES))
     }
 
-    /// The rule of a byte, as the BPF programs look it up.
+    /// The rule of a byte.
     fn rule(table: &RuleTable, number: u32, offset: u64) -> Option<u64> {
-        let at = |key: u64, byte: u64| {
-            let set = set_of(key);
-            let way = (0..WAYS).find(|&way| table.key(set, way) == key)?;
-            let row = (0..ROWS).rev().find(|&row| u64::from(table.start(set, way, row)) <= byte)?;
-            Some(table.row_place(set, way, row)).filter(|&place| place != 0)
-        };
-        let place = at(key(number, offset / 256), offset % 256)?;
-        let place = if place == IN_PARTS { at(part_key(number, 0, offset / 32), offset % 32)? } else { place };
+        let place = table.place_of(number, offset)?;
         table.rules.word(usize::from(place) * 8).map(|rule| rule.load(Ordering::Relaxed))
     }
 
@@ -330,8 +363,10 @@ mod tests {
         for &granule in others {
             table.add(1, &[range(granule * 256, granule * 256 + 256, 20)]);
         }
-        let used = |way: usize| table.cell(set_of(key(1, 0)), offset_of!(rule_set, used) + way * 8).unwrap();
-        (0..WAYS).filter(|&way| way != 2).for_each(|way| used(way).store(1, Ordering::Relaxed));
+        let state = |way: usize| table.state(set_of(key(1, 0)), way).unwrap();
+        (0..WAYS).filter(|&way| way != 2).for_each(|way| {
+            state(way).fetch_or(1, Ordering::Relaxed);
+        });
         let unused = table.key(set_of(key(1, 0)), 2);
         table.add(1, &[range(last * 256, last * 256 + 256, 21)]);
         for &granule in others {
@@ -341,5 +376,17 @@ mod tests {
         assert!(!table.is_full_for(60_000) && table.is_full_for(65_533));
         table.clear();
         assert!(same_set.iter().all(|granule| rule(&table, 1, granule * 256).is_none()));
+    }
+    /// Check that rows that are written again for the same key raise the sequence before and after, and leave it whether a
+    /// walk has used them: a reader that was stopped in between must not take rows of both.
+    #[test]
+    fn writing_raises_the_sequence() {
+        let mut table = table();
+        table.add(1, &[range(0, 100, 20)]);
+        let state = |table: &RuleTable| table.state(set_of(key(1, 0)), 0).unwrap().load(Ordering::Relaxed);
+        assert_eq!(state(&table), 2 * ONE_WRITE);
+        table.state(set_of(key(1, 0)), 0).unwrap().fetch_or(1, Ordering::Relaxed);
+        table.add(1, &[range(100, 200, 21)]);
+        assert_eq!(state(&table), (4 * ONE_WRITE) | 1);
     }
 }
