@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Misses that wait; of more, those that come again are taken.
 const MAX_WAITING: usize = 4096;
@@ -28,6 +29,9 @@ const SINGLE_FUNCTIONS: u64 = 64;
 const BLOCK_BYTES: u64 = 16 << 10;
 /// Parts of a file that are asked for at once: a question has to fit into a message.
 const MAX_PARTS: usize = 256;
+/// How long a file that gave no rules is left alone the first time, and at most; the time doubles each time.
+const FIRST_REFUSAL: Duration = Duration::from_millis(50);
+const LONGEST_REFUSAL: Duration = Duration::from_secs(10);
 
 /// Code that a walk had no rule for, and what else of the same mapping the stack may return to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +96,8 @@ pub(crate) struct RuleLoader {
     misses: Option<SyncSender<Missed>>,
     thread: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
+    /// Whether the last misses led to rules.
+    finds_rules: Arc<AtomicBool>,
     /// Where files were mapped from, by device and inode: a process may be gone before its files are opened.
     paths: FxHashMap<(u32, u32, u64), Vec<u8>>,
 }
@@ -101,7 +107,7 @@ impl RuleLoader {
     /// If there can be no more threads.
     pub(crate) fn start(table: RuleTable, files: MapHandle, parser: Arc<dyn FileParser>) -> io::Result<Self> {
         let (misses, received) = sync_channel(MAX_WAITING);
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (is_over, finds_rules) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
         let loader = Loader {
             table,
             files,
@@ -109,11 +115,13 @@ impl RuleLoader {
             numbers: FxHashMap::default(),
             next_number: 1,
             blocks: FxHashMap::default(),
+            refused: FxHashMap::default(),
             calls: BlockingCalls::default(),
             is_over: Arc::clone(&is_over),
+            finds_rules: Arc::clone(&finds_rules),
         };
         let thread = std::thread::Builder::new().name("fpprof-rules".into()).spawn(move || loader.run(&received))?;
-        Ok(Self { misses: Some(misses), thread: Some(thread), is_over, paths: FxHashMap::default() })
+        Ok(Self { misses: Some(misses), thread: Some(thread), is_over, finds_rules, paths: FxHashMap::default() })
     }
 
     /// Takes note of where a file was mapped from.
@@ -126,6 +134,11 @@ impl RuleLoader {
             self.paths.clear();
         }
         self.paths.entry((dev_major, dev_minor, inode)).or_insert_with(|| mmap.path.clone());
+    }
+
+    /// Whether it is worth while to hand over misses soon: the last ones led to rules.
+    pub(crate) fn finds_rules(&self) -> bool {
+        self.finds_rules.load(Ordering::Relaxed)
     }
 
     /// Takes note of a miss. One too many is forgotten: it will come again.
@@ -167,8 +180,18 @@ struct Loader {
     numbers: FxHashMap<FileKey, u32>,
     next_number: u32,
     blocks: FxHashMap<FileKey, Blocks>,
+    /// Files that gave no rules: they could not be opened, as those of processes that have ended, or are none with rules.
+    refused: FxHashMap<FileKey, Refused>,
     calls: BlockingCalls,
     is_over: Arc<AtomicBool>,
+    finds_rules: Arc<AtomicBool>,
+}
+
+/// Until when a file is left alone, and for how long.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    until: Instant,
+    pause: Duration,
 }
 
 impl Loader {
@@ -179,37 +202,59 @@ impl Loader {
                 let known = by_file.entry(missed.file).or_insert_with(|| (missed.clone(), FxHashSet::default()));
                 known.1.extend(missed.offsets);
             }
+            let mut finds_rules = false;
             for (key, (missed, offsets)) in by_file {
                 if self.is_over.load(Ordering::Relaxed) {
                     return;
                 }
                 let mut offsets: Vec<u64> = offsets.into_iter().collect();
                 offsets.sort_unstable();
-                self.load(key, &missed, &offsets);
+                finds_rules |= self.look_at(key, &missed, &offsets, Instant::now());
             }
+            self.finds_rules.store(finds_rules, Ordering::Relaxed);
         }
     }
 
-    fn load(&mut self, key: FileKey, missed: &Missed, offsets: &[u64]) {
+    /// Loads what was missed of a file, unless it gave nothing a moment ago; gives whether there are rules now.
+    fn look_at(&mut self, key: FileKey, missed: &Missed, offsets: &[u64], now: Instant) -> bool {
+        let known = self.refused.get(&key).copied();
+        if known.is_some_and(|refused| now < refused.until) {
+            return false;
+        }
+        if self.load(key, missed, offsets).is_some() {
+            self.refused.remove(&key);
+            return true;
+        }
+        if self.refused.len() >= MAX_FILES as usize {
+            self.refused.clear();
+        }
+        let pause = known.map_or(FIRST_REFUSAL, |refused| (refused.pause * 2).min(LONGEST_REFUSAL));
+        self.refused.insert(key, Refused { until: now + pause, pause });
+        false
+    }
+
+    /// `None` where the file gives no rules.
+    fn load(&mut self, key: FileKey, missed: &Missed, offsets: &[u64]) -> Option<()> {
         let all = self.parts(key, offsets);
-        let Some((file, user)) = (if all.is_empty() { None } else { self.open(key, missed) }) else { return };
+        if all.is_empty() {
+            return Some(());
+        }
+        let (file, user) = self.open(key, missed)?;
         for parts in all.chunks(MAX_PARTS) {
             let task = ParseTask::Rules { parts: parts.to_vec() };
-            let Some(parsed) = self.parser.parse(&file, user, task).filter(|parsed| parsed.found == Found::Bytes)
-            else {
-                return;
-            };
+            let parsed = self.parser.parse(&file, user, task).filter(|parsed| parsed.found == Found::Bytes)?;
             let ranges: Vec<RuleRange> = RuleRange::decode(&parsed.bytes).collect();
             let rules: FxHashSet<u64> = ranges.iter().map(|range| range.rule).collect();
             if self.table.is_full_for(rules.len()) {
                 self.forget_all();
             }
-            let Some(number) = self.number(key) else { return };
+            let number = self.number(key)?;
             self.table.add(number, &ranges);
             let blocks = parts.iter().filter(|part| part.end - part.start == BLOCK_BYTES);
             let loaded = blocks.map(|part| part.start / BLOCK_BYTES);
             self.blocks.entry(key).or_default().loaded.extend(loaded);
         }
+        Some(())
     }
 
     /// Starts anew: what is needed will be missed again.
@@ -292,5 +337,112 @@ impl Loader {
         self.next_number += 1;
         self.numbers.insert(key, number);
         Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::ParsedFile;
+    use crate::rules::table::tests::table;
+    use libbpf_rs::MapType;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Gives every part so many rules that are no other part's, or nothing.
+    #[derive(Debug, Default)]
+    struct Parser {
+        rules_per_part: u64,
+        asked: AtomicUsize,
+    }
+
+    impl FileParser for Parser {
+        fn parse(&self, _: &File, _: u32, task: ParseTask) -> Option<ParsedFile> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let ParseTask::Rules { parts } = task else { return None };
+            let of_part = |part: &Range<u64>| {
+                (0..self.rules_per_part).map(move |n| part.start + n).collect::<Vec<_>>().into_iter()
+            };
+            let rule = |at: u64| RuleRange { start: at, end: at + 1, rule: at << 8 };
+            let ranges: Vec<RuleRange> = parts.iter().flat_map(of_part).map(rule).collect();
+            let found = if ranges.is_empty() { Found::Nothing } else { Found::Bytes };
+            Some(ParsedFile { found, bytes: RuleRange::encode(&ranges) })
+        }
+    }
+
+    fn loader(parser: &Arc<Parser>) -> Loader {
+        let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as u64,
+            ..Default::default()
+        };
+        let files = MapHandle::create(MapType::Hash, Some("files"), 24, 4, MAX_FILES, &options).expect("a map");
+        Loader {
+            table: table(),
+            files,
+            parser: Arc::clone(parser) as Arc<dyn FileParser>,
+            numbers: FxHashMap::default(),
+            next_number: 1,
+            blocks: FxHashMap::default(),
+            refused: FxHashMap::default(),
+            calls: BlockingCalls::default(),
+            is_over: Arc::default(),
+            finds_rules: Arc::default(),
+        }
+    }
+
+    /// The vDSO, which is no file that must be found, as if it were several.
+    fn missed(n: u64) -> (FileKey, Missed) {
+        let file = FileKey { inode: 0, ctime_sec: n, ctime_nsec: 0, device: 0 };
+        (file, Missed { pid: 0, file, offsets: Vec::new(), mapping: (0, 0), path: Vec::new() })
+    }
+
+    /// Check that where there are too many rules all are forgotten: no program finds a file of before, a number is never
+    /// given again, and what is missed later is loaded again.
+    #[test]
+    fn too_many_rules_are_forgotten_all_together() {
+        let parser = Arc::new(Parser { rules_per_part: 200, ..Parser::default() });
+        let mut loader = loader(&parser);
+        let ((first, missed_first), (second, missed_second)) = (missed(1), missed(2));
+        let number = |loader: &Loader, key: FileKey| {
+            let value = loader.files.lookup(&key.bytes(), MapFlags::ANY).expect("a look at the map");
+            value.map(|bytes| u32::from_ne_bytes(bytes.try_into().expect("a number")))
+        };
+        assert_eq!(loader.load(first, &missed_first, &[0]), Some(()));
+        let given = number(&loader, first).expect("the first file has a number");
+        assert!(loader.table.has(given, 0) && loader.table.has(given, 199) && !loader.table.has(given, 200));
+
+        // 256 parts of 200 rules each fit beside them, and 512 do not.
+        let offsets: Vec<u64> = (1..=512).map(|n| n * BLOCK_BYTES).collect();
+        assert_eq!(loader.load(second, &missed_second, &offsets), Some(()));
+        assert_eq!(number(&loader, first), None, "the first file is forgotten");
+        assert!(!loader.table.has(given, 0));
+        let of_second = number(&loader, second).expect("the second file has a number");
+        assert!(loader.table.has(of_second, 512 * BLOCK_BYTES), "what was loaded last is there");
+
+        assert_eq!(loader.load(first, &missed_first, &[0]), Some(()));
+        let again = number(&loader, first).expect("the first file has a number again");
+        assert!(again > of_second && of_second > given, "{given}, {of_second}, {again}");
+        assert!(loader.table.has(again, 0) && !loader.table.has(given, 0));
+    }
+
+    /// Check that a file that gives no rules is left alone, for longer each time, and no other file is.
+    #[test]
+    fn files_without_rules_are_left_alone() {
+        let parser = Arc::new(Parser::default());
+        let mut loader = loader(&parser);
+        let ((file, of_file), (other, of_other)) = (missed(1), missed(2));
+        let begun = Instant::now();
+        let n_asked = |loader: &mut Loader, key, missed: &Missed, after: Duration| {
+            let before = parser.asked.load(Ordering::Relaxed);
+            assert!(!loader.look_at(key, missed, &[0], begun + after));
+            parser.asked.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(n_asked(&mut loader, file, &of_file, Duration::ZERO), 1);
+        assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL / 2), 0);
+        assert_eq!(n_asked(&mut loader, other, &of_other, FIRST_REFUSAL / 2), 1);
+        assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL), 1);
+        assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 2), 0);
+        assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 3), 1);
+        let in_an_hour = (1..360).map(|n| n_asked(&mut loader, file, &of_file, LONGEST_REFUSAL * n)).sum::<usize>();
+        assert!((300..360).contains(&in_an_hour), "{in_an_hour}");
     }
 }

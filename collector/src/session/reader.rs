@@ -102,9 +102,10 @@ impl<W: Write> Reader<W> {
         }
     }
 
-    /// Whether walks by call frame information missed rules lately.
+    /// Whether walks by call frame information missed rules lately, and there are some to be found.
     pub(super) fn misses_rules(&self, now: Instant) -> bool {
-        self.rule_loader.is_some() && now.saturating_duration_since(self.missed) < MISSED_LATELY
+        let finds_rules = self.rule_loader.as_ref().is_some_and(RuleLoader::finds_rules);
+        finds_rules && now.saturating_duration_since(self.missed) < MISSED_LATELY
     }
 
     /// Reads what happened up to `cut_ns`.
