@@ -1,8 +1,8 @@
-//! `/proc/self/io`: what this process wrote.
+//! `/proc/thread-self/io`: what the calling thread wrote.
 
 use std::fs;
 
-/// Bytes this process has written so far.
+/// Bytes a thread has written so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Written {
     /// Handed to `write` and its like, wherever to.
@@ -11,12 +11,14 @@ pub(crate) struct Written {
     pub(crate) to_disk_bytes: u64,
 }
 
-/// What this process has written so far; `None` where the kernel does not count it (`CONFIG_TASK_IO_ACCOUNTING`).
+/// What the calling thread has written so far; `None` where the kernel does not count it (`CONFIG_TASK_IO_ACCOUNTING`).
+///
+/// The counters of the process would include those of its children that have ended, such as the command that is recorded.
 ///
 /// # Sources
 /// `wchar` and `write_bytes` of proc(5).
 pub(crate) fn written() -> Option<Written> {
-    parse(&fs::read_to_string("/proc/self/io").ok()?)
+    parse(&fs::read_to_string("/proc/thread-self/io").ok()?)
 }
 
 fn parse(text: &str) -> Option<Written> {
@@ -35,6 +37,15 @@ mod tests {
             "rchar: 1\nwchar: 20\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
         assert_eq!(parse(text), Some(Written { bytes: 20, to_disk_bytes: 4096 }));
         assert_eq!(parse("wchar: 20\ncancelled_write_bytes: 7\n"), None);
-        assert!(written().is_some());
+    }
+
+    /// Check that what a child wrote is not counted.
+    #[test]
+    fn children_are_not_counted() {
+        let before = written().expect("a kernel that counts");
+        let zeros = std::process::Command::new("head").args(["-c", "50000000", "/dev/zero"]).output();
+        let n_zeros = zeros.expect("head").stdout.len() as u64;
+        let wrote = written().expect("a kernel that counts").bytes - before.bytes;
+        assert!(n_zeros == 50_000_000 && wrote < n_zeros / 10, "{wrote} bytes");
     }
 }
