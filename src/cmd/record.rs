@@ -2,10 +2,11 @@
 
 mod args;
 mod file;
+mod plan;
 mod rotation;
 
 use crate::exit::DONE;
-use crate::output::{Patient, say};
+use crate::output::Patient;
 use crate::worker;
 use anyhow::Context as _;
 pub(crate) use args::Args;
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         fpprof_collector::print_libbpf_messages();
     }
     if args.dry_run {
-        say(&format!("{request:#?}"));
+        plan::print(&request, &args.output)?;
         return Ok(DONE);
     }
     let stop = StopFlag::on_signals().context("watching for signals")?;

@@ -1,0 +1,73 @@
+//! `record --dry-run`: what would be recorded.
+
+use crate::values::mode_name;
+use fpprof_collector::{CollectorKind, Request, Target};
+use fpprof_recording::model::Sampling;
+use fpprof_reports::escape::visible;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Prints the request in five lines.
+///
+/// # Errors
+/// Those of stdout.
+pub(super) fn print(request: &Request, output: &Path) -> io::Result<()> {
+    let lines = [
+        ("target", target(&request.target)),
+        ("event", event(request)),
+        ("stacks", stacks(request)),
+        ("output", output.display().to_string()),
+        ("collector", collector(request.collector).to_owned()),
+    ];
+    let mut stdout = io::stdout().lock();
+    lines.iter().try_for_each(|(name, words)| writeln!(stdout, "{name:<10}{}", visible(words)))
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Command { argv } => format!("command {}", command(argv)),
+        Target::SystemWhile { argv } => format!("the whole system, while the command {} runs", command(argv)),
+        Target::System => "the whole system".to_owned(),
+        Target::Pids(pids) => format!("processes {}", list(pids)),
+        Target::Threads(tids) => format!("threads {}", list(tids)),
+        Target::Cgroup { path, argv: None } => format!("cgroup {}", path.display()),
+        Target::Cgroup { path, argv: Some(argv) } => {
+            format!("cgroup {}, while the command {} runs", path.display(), command(argv))
+        }
+    }
+}
+
+fn command(argv: &[OsString]) -> String {
+    argv.iter().map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn list(numbers: &[impl Display]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn event(request: &Request) -> String {
+    let rate = match request.sampling {
+        Sampling::FrequencyHz(hz) => format!("{hz} Hz on each CPU"),
+        Sampling::Period(1) => "each".to_owned(),
+        Sampling::Period(n) => format!("one in {n}"),
+    };
+    let waits = request.off_cpu.map_or_else(String::new, |least| format!("; waits of {least:?} or longer"));
+    let duration = request.duration.map_or_else(String::new, |duration| format!("; for {duration:?}"));
+    format!("{}, {rate}{waits}{duration}", request.event)
+}
+
+fn stacks(request: &Request) -> String {
+    let or = request.else_mode.map_or_else(String::new, |mode| format!(" if possible, else {}", mode_name(mode)));
+    let kernel = if request.kernel_stacks { "with" } else { "without" };
+    format!("{}{or}, {kernel} kernel stacks", mode_name(request.mode))
+}
+
+fn collector(kind: CollectorKind) -> &'static str {
+    match kind {
+        CollectorKind::Auto => "eBPF if possible, else perf events",
+        CollectorKind::Ebpf => "eBPF",
+        CollectorKind::PerfEvent => "perf events",
+    }
+}
