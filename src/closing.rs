@@ -20,7 +20,7 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -
     let lost = lost_by_cause(cpus.iter().copied());
     let total = |count: fn(&CpuCounters) -> u64| cpus.iter().map(|cpu| count(cpu)).sum::<u64>();
     let recorded = total(|cpu| cpu.recorded);
-    let duration_s = outcome.sampled_for.as_secs_f64();
+    let duration_s = outcome.duration.as_secs_f64();
     let (fired, skipped) = (total(|cpu| cpu.fired), total(|cpu| cpu.skipped));
     let setting = Setting { cpus: u32::try_from(cpus.len()).unwrap_or(u32::MAX), tick_s, duration_s };
     let cost = Cost::new(&end.own_cost, Ticks { fired, skipped }, setting);

@@ -28,7 +28,7 @@ enum FallbackArg {
     None,
     /// Follow the frame pointer in JIT-compiled code only, and mark the frame (`fp_in_jit`)
     Jit,
-    /// Follow the frame pointer wherever there is none, and mark the frame (`fp_fallback`): `_[fp]` in folded stacks, its own colour in flame graphs
+    /// Follow the frame pointer wherever call frame information is missing, and mark the frame (`fp_fallback`): `_[fp]` in folded stacks, its own colour in flame graphs
     Fp,
 }
 

@@ -224,7 +224,7 @@ fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Optio
 /// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.
 fn around_chunks(summary: &Summary) -> Around {
     let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
-    let other_bytes_per_sample = (summary.volume.ring_bytes_per_sample - copied).max(0.0);
+    let other_bytes_per_sample = summary.volume.ring_bytes_per_sample.map_or(0.0, |bytes| (bytes - copied).max(0.0));
     Around { other_bytes_per_sample, duration_s: summary.shown_duration_s() }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     let all = balance(end, checkpoint, &totals.tally);
     let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
     let in_file = all.iter().fold(0, |sum: u64, cpu| sum.saturating_add(cpu.recorded));
-    let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map_or(0, |end| end.own_cost.ring_bytes);
+    let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map(|end| end.own_cost.ring_bytes);
     let cpus: Vec<CpuCounters> = all.into_iter().filter(|cpu| selection.has(cpu.event)).collect();
     let damage = recording.damage();
     let duration_ns = end_ns(recording).max(totals.last_ns).saturating_sub(meta.start_ns);
@@ -46,7 +46,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
         sideband_lost: sideband_lost.map_or(0, |lost| lost.events).saturating_add(damage.lost_sideband),
         file_bytes: recording.file_bytes(),
         duration_s,
-        ended: end.map_or("ends early: the recorder was killed, or the file is truncated".to_string(), ended),
+        ended: end.map_or("early: the recorder was killed, or the file is truncated".to_string(), ended),
         ended_in_order: end.is_some_and(|end| !matches!(end.reason, EndReason::WriteFailed(_))),
         damage: damage.lines(),
         environment: environment(meta, selection),
@@ -146,7 +146,7 @@ fn warnings(meta: &Meta, end: Option<&End>, cpus: &[CpuCounters], totals: &Total
 fn uncounted(end: &End) -> Vec<String> {
     let Uncounted { ticks, counter_share_percent } = end.uncounted;
     let missing = (ticks > 0)
-        .then(|| format!("about {ticks} ticks took no sample: they are neither recorded nor counted as lost"));
+        .then(|| format!("about {ticks} ticks came late: they were not recorded, and are not counted as lost"));
     let shared = counter_share_percent
         .map(|share| format!("the processor's counter was on for {share} % of the time, since others use it as well"));
     missing.into_iter().chain(shared).collect()
@@ -178,7 +178,7 @@ fn ended(end: &End) -> String {
         EndReason::Signal(signal) => format!("the recorder was stopped by signal {signal}"),
         EndReason::MaxSize => "reached its size limit (--max-size or --switch-output)".to_string(),
         EndReason::WriteFailed(errno) => {
-            format!("cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))
+            format!("early: cannot write the recording: {}", std::io::Error::from_raw_os_error(errno))
         }
     }
 }
@@ -245,10 +245,10 @@ fn target(target: &Target) -> String {
     }
 }
 
-fn volume(file_bytes: u64, recorded: u64, duration_s: f64, ring_bytes: u64, totals: &Totals) -> Volume {
+fn volume(file_bytes: u64, recorded: u64, duration_s: f64, ring_bytes: Option<u64>, totals: &Totals) -> Volume {
     Volume {
         bytes_per_sample: ratio(file_bytes as f64, recorded as f64),
-        ring_bytes_per_sample: ratio(ring_bytes as f64, recorded as f64),
+        ring_bytes_per_sample: ring_bytes.map(|bytes| ratio(bytes as f64, recorded as f64)),
         stack_bytes: totals.stack_bytes,
         bytes_per_minute: ratio(file_bytes as f64 * 60.0, duration_s),
     }

@@ -207,8 +207,9 @@ pub struct Environment {
 pub struct Volume {
     /// File bytes for each recorded sample of any event, everything included.
     pub bytes_per_sample: f64,
-    /// Bytes the sampling program handed over for each recorded sample, before compression.
-    pub ring_bytes_per_sample: f64,
+    /// Bytes the sampling program handed over for each recorded sample, before compression; `None` if the recording does not
+    /// say.
+    pub ring_bytes_per_sample: Option<f64>,
     /// Bytes of stack copied from the stack pointer up, over all samples.
     pub stack_bytes: u64,
     /// File bytes a minute at this rate.

@@ -97,7 +97,7 @@ impl Note {
             Self::StackEndUnknown(1) => (None, "the end of 1 stack is unknown".into()),
             Self::StackEndUnknown(n) => (None, format!("the ends of {n} stacks are unknown").into()),
             Self::TicksMissing(n) => {
-                (None, format!("about {n} ticks of the timer came late and are not counted").into())
+                (None, format!("about {n} ticks came late: they were not recorded, and are not counted as lost").into())
             }
             Self::OccurrencesMissing(n) => n_words(n, "events did not run the sampling program and are not counted"),
             Self::OverflowsMissing(n) => (

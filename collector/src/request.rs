@@ -219,6 +219,8 @@ pub struct Outcome {
     pub end: End,
     /// How the command ended; `None` for other targets, and when it still runs after SIGTERM.
     pub target_status: Option<TargetStatus>,
+    /// From the start of the recording to the end of sampling, as reports say.
+    pub duration: Duration,
     /// How long samples were taken.
     pub sampled_for: Duration,
     /// Bytes of the recording.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// Longest name shown to a person, in characters. Nothing readable is longer; a name of a megabyte would hide the rest.
 const MAX_SHOWN_CHARS: usize = 1000;
 
-/// `text` with every character that a terminal or a browser obeys instead of showing written as `\u{hex}`: controls
+/// `text` with every character that a terminal or a browser obeys instead of showing written as an escape: controls
 /// (C0, DEL, C1), line and paragraph separators, bidirectional marks, zero-width and other invisible characters, and
 /// code points that are no characters. No line break is left.
 ///
@@ -25,7 +25,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}… ({} more bytes)", visible(head), tail.len()))
 }
 
-/// `text` with every character for which `escape` says so written as `\u{hex}`.
+/// `text` with every character for which `escape` says so written as `\n`, `\r`, `\t` or `\u{hex}`.
 pub(crate) fn replace(text: &str, escape: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&escape) {
         return Cow::Borrowed(text);
@@ -33,7 +33,12 @@ pub(crate) fn replace(text: &str, escape: impl Fn(char) -> bool) -> Cow<'_, str>
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if escape(c) {
-            push_escaped(&mut out, c);
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                _ => push_escaped(&mut out, c),
+            }
         } else {
             out.push(c);
         }
@@ -74,7 +79,7 @@ mod tests {
     #[test]
     fn controls_are_written_out() {
         assert_eq!(visible("a\x1b[31mb"), "a\\u{1b}[31mb");
-        assert_eq!(visible("a\r\n\tb\x7f\u{9b}"), "a\\u{d}\\u{a}\\u{9}b\\u{7f}\\u{9b}");
+        assert_eq!(visible("a\r\n\tb\x7f\u{9b}"), "a\\r\\n\\tb\\u{7f}\\u{9b}");
         assert_eq!(visible("\u{202e}evil\u{2066}\u{200b}\u{feff}"), "\\u{202e}evil\\u{2066}\\u{200b}\\u{feff}");
         assert_eq!(visible("\u{2028}\u{ffff}\u{1fffe}\0"), "\\u{2028}\\u{ffff}\\u{1fffe}\\u{0}");
     }

@@ -69,7 +69,10 @@ pub(crate) fn perf_strategy(mode: PerfMode) -> &'static str {
     }
 }
 
-/// `none`, `none-again`, `fp`, `dwarf:BYTES`, `both:BYTES`, `perf:fp` or `perf:dwarf:BYTES`.
+/// What can be typed: a comma separates modes.
+const MODES: &str = "none, none-again, fp, dwarf:BYTES, both:BYTES, cfi:BYTES, perf:fp or perf:dwarf:BYTES";
+
+/// One of [`MODES`].
 ///
 /// # Errors
 /// What is wrong, and what can be typed instead.
@@ -80,8 +83,10 @@ pub(crate) fn parse(text: &str) -> Result<Mode, String> {
         _ => {}
     }
     let Some(perf) = text.strip_prefix("perf:") else {
-        let expected = |why| format!("{why} (or none, perf:fp, perf:dwarf:BYTES)");
-        return values::call_graph(text).map(Mode::Fpprof).map_err(expected);
+        return values::call_graph(text).map(Mode::Fpprof).map_err(|error| match error.starts_with("expected") {
+            true => format!("unknown mode; expected {MODES}"),
+            false => error,
+        });
     };
     match values::call_graph(perf)? {
         CaptureMode::Fp => Ok(Mode::Perf(PerfMode::Fp)),

@@ -112,7 +112,7 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
         .context("cannot start cargo, which fetches the sources of crates")?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("what cargo metadata printed")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
     let packages = metadata
         .get("packages")
         .and_then(|packages| packages.as_array())

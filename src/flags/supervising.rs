@@ -37,9 +37,9 @@ pub(crate) fn serve() -> anyhow::Result<()> {
 
 fn serve_all(stop: &StopFlag) -> anyhow::Result<()> {
     while let Some(line) = next_line(stop)? {
-        let run: Run = serde_json::from_slice(&line).context("a request")?;
+        let run: Run = serde_json::from_slice(&line).context("parsing a request")?;
         let Some(ended) = one(&run, stop)? else { return Ok(()) };
-        let mut answer = serde_json::to_vec(&ended).context("an answer")?;
+        let mut answer = serde_json::to_vec(&ended).context("encoding a result")?;
         answer.push(b'\n');
         let mut out = std::io::stdout();
         out.write_all(&answer).and_then(|()| out.flush()).context("answering")?;

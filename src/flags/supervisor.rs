@@ -60,7 +60,7 @@ impl Supervisor {
         command.args(["flags", SUBCOMMAND]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("starting the process that runs benchmarks")?;
         let to = child.stdin.take();
-        let from = BufReader::new(child.stdout.take().context("a pipe")?);
+        let from = BufReader::new(child.stdout.take().context("opening a pipe")?);
         Ok(Self { child, to, from, limit })
     }
 
@@ -72,12 +72,12 @@ impl Supervisor {
         let run = Run { limit_ms: u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX), ..run.clone() };
         let mut line = serde_json::to_vec(&run).context("the command is not UTF-8")?;
         line.push(b'\n');
-        let to = self.to.as_mut().context("a pipe")?;
-        to.write_all(&line).context("asking for a benchmark")?;
+        let to = self.to.as_mut().context("opening a pipe")?;
+        to.write_all(&line).context("requesting a benchmark")?;
         let mut answer = String::new();
         self.from.read_line(&mut answer).context("waiting for a benchmark")?;
         anyhow::ensure!(!answer.is_empty(), "the process that runs benchmarks was ended");
-        let ended: Ended = serde_json::from_str(&answer).context("what became of a benchmark")?;
+        let ended: Ended = serde_json::from_str(&answer).context("parsing the result of a benchmark")?;
         match ended.fault {
             Some(fault) => anyhow::bail!(fault),
             None => Ok(ended),

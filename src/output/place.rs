@@ -28,7 +28,7 @@ impl Place {
     /// If it is a link of another user, who can have it lead anywhere; if there is none; if `path` names no file.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
-        let name = name.with_context(|| format!("{} is no name of a file", path.display()))?.to_owned();
+        let name = name.with_context(|| format!("{} is not a file name", path.display()))?.to_owned();
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let is_others = |link: Stat| {

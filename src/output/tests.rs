@@ -108,7 +108,7 @@ fn links_of_others_to_directories_are_refused() {
     assert!(refused.iter().all(|words| words.contains("is a link of another user")), "{refused:?}");
     assert_eq!(fs::read_dir(&real).unwrap().count(), 1);
     for name in ["", "/", "real/"] {
-        assert!(write_report(&dir.path().join(name)).is_err(), "{name} is no name of a file");
+        assert!(write_report(&dir.path().join(name)).is_err(), "{name} is not a file name");
     }
 }
 
@@ -172,6 +172,6 @@ fn what_was_kept_aside_stays() {
 fn words_are_escaped() {
     assert_eq!(
         lines("no such file: \u{1b}[2Ja\rb\nfpprof: done", "\n  "),
-        "no such file: \\u{1b}[2Ja\\u{d}b\n  fpprof: done"
+        "no such file: \\u{1b}[2Ja\\rb\n  fpprof: done"
     );
 }

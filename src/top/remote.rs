@@ -46,7 +46,7 @@ impl Remote {
             scope.spawn(|| {
                 let mut parts = || {
                     let file = feed.next()?.into_file();
-                    file.inspect_err(|error| failed(format!("cannot hand over a second: {error}"))).ok()
+                    file.inspect_err(|error| failed(format!("cannot send an update: {error}"))).ok()
                 };
                 if let Err(error) = worker::serve(&socket, &Files::default(), &mut parts) {
                     failed(format!("cannot answer the process that parses files: {error}"));

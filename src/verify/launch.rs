@@ -33,10 +33,10 @@ pub(crate) fn become_stepped(command: &[OsString]) -> anyhow::Error {
 }
 
 fn try_become(command: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
-    let (program, arguments) = command.split_first().context("no command")?;
+    let (program, arguments) = command.split_first().context("the command is empty")?;
     let persona = personality::get().context("reading the personality")?;
     personality::set(persona | Persona::ADDR_NO_RANDOMIZE).context("switching address randomisation off")?;
-    ptrace::traceme().context("asking to be traced")?;
+    ptrace::traceme().context("PTRACE_TRACEME")?;
     raise(Signal::SIGSTOP).context("stopping for the tracer")?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
@@ -46,8 +46,8 @@ fn try_become(command: &[OsString]) -> anyhow::Result<std::convert::Infallible> 
 /// each stop takes several times as long as the stop.
 fn share_a_cpu() -> anyhow::Result<()> {
     let mut cpu = CpuSet::new();
-    cpu.set(sched_getcpu().context("asking for the CPU")?).context("a CPU of too high a number")?;
-    sched_setaffinity(Pid::from_raw(0), &cpu).context("staying on one CPU")
+    cpu.set(sched_getcpu().context("sched_getcpu")?).context("CPU number out of range")?;
+    sched_setaffinity(Pid::from_raw(0), &cpu).context("pinning to one CPU")
 }
 
 /// Starts `command`, stopped before its first instruction. Its standard output goes to our standard error if

@@ -369,7 +369,7 @@ impl Stepper {
         .into_iter()
         .any(is)
         {
-            let message = ptrace::getevent(tid).context("asking for the new process")?;
+            let message = ptrace::getevent(tid).context("reading the new process's id")?;
             let new = Pid::from_raw(i32::try_from(message).context("the new process's id")?);
             if !self.is_thread(new) {
                 self.spare(tid, new, event)?;
@@ -402,7 +402,7 @@ impl Stepper {
         }
         match ptrace::detach(pid, None) {
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(error).context("letting a new process go"),
+            Err(error) => Err(error).context("detaching from a child"),
         }
     }
 

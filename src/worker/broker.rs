@@ -95,6 +95,6 @@ fn input(path: &Path, files: &Files) -> io::Result<OwnedFd> {
 }
 
 fn output(path: PathBuf, files: &Files) -> anyhow::Result<PathBuf> {
-    anyhow::ensure!(files.outputs.contains(&path), "{} is not to be written", path.display());
+    anyhow::ensure!(files.outputs.contains(&path), "{} may not be written", path.display());
     Ok(path)
 }

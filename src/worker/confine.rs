@@ -139,7 +139,7 @@ pub(crate) fn confine(reads: bool) -> anyhow::Result<()> {
     // ps and top show this name; without it they would show `exe`.
     rustix::thread::set_name(c"fpprof-worker").context("cannot name the process")?;
     // Ends with the first process, which hands over the files and waits for the result.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot ask to end with the first process")?;
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot set the parent-death signal")?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("cannot drop capabilities")?;

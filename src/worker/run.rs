@@ -20,7 +20,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
     if is_worker() {
         let stdin = rustix::fs::fstat(std::io::stdin()).context("cannot examine standard input")?;
         let is_ours = FileType::from_raw_mode(stdin.st_mode) == FileType::Socket;
-        anyhow::ensure!(is_ours, "{WORKER} is set, which only fpprof itself may do: unset it");
+        anyhow::ensure!(is_ours, "{WORKER} is reserved for fpprof itself: unset it");
         connect();
         limit(Resource::As, max_address_space())?;
         if !files.goes_on {

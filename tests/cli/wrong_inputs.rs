@@ -256,7 +256,7 @@ fn names_in_errors_are_escaped() {
     ];
     for args in cases {
         let refused = ran(fpprof().args(args));
-        assert_refused(&refused, 2, &["\\u{a}fpprof: all is well"]);
+        assert_refused(&refused, 2, &["\\nfpprof: all is well"]);
         assert!(!refused.stderr.lines().any(|line| line.starts_with("fpprof: all is well")), "{}", refused.stderr);
     }
     // The same on a terminal.

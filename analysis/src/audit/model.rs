@@ -102,7 +102,7 @@ pub enum Refusal {
     #[error("big-endian ELF")]
     BigEndian,
     /// Code of an architecture that is not judged, with its `e_machine`.
-    #[error("code for machine {0}, which is not judged")]
+    #[error("unsupported machine {0}")]
     Machine(u16),
     /// An object file or kernel module: its unwind information has no addresses before it is linked.
     #[error("an object file that is not linked")]

@@ -44,7 +44,7 @@ impl Missing {
         match self {
             Self::NotFound => "not found",
             Self::NotRegular => "not a regular file",
-            Self::OfKernel => "a file of the kernel's own, as in /proc or /sys, which is not opened",
+            Self::OfKernel => "a /proc or /sys file, which is not opened",
             Self::Unreadable => "unreadable",
             Self::NotElf => "not a valid ELF file",
             Self::Replaced => "replaced during or after the recording",

@@ -49,7 +49,8 @@ pub(crate) fn record<W: Write>(
     // Before `/proc` is read, so that nothing falls between.
     events.sideband.enable()?;
     // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
-    let writer = RecordingWriter::new(sink, &description(request, &plan, &running))?;
+    let meta = description(request, &plan, &running);
+    let writer = RecordingWriter::new(sink, &meta)?;
     privileges::prepare_thread(request)?;
     let mut session = Session {
         request,
@@ -63,6 +64,7 @@ pub(crate) fn record<W: Write>(
         plan: &plan,
         running,
         stop,
+        start_ns: meta.start_ns,
         begun: TicksBegun::default(),
         cpu_ns_at_start: 0,
         existing: Existing::default(),
@@ -122,6 +124,8 @@ struct Session<'a, W> {
     reader: Reader<W>,
     running: Running,
     stop: &'a StopFlag,
+    /// When the recording was begun.
+    start_ns: u64,
     begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     cpu_ns_at_start: u64,
@@ -228,7 +232,6 @@ impl<W: Write> Session<'_, W> {
             end.reason = EndReason::WriteFailed(errno);
             self.notes.push(Note::EndNotWritten(errno));
         }
-        let sampled_ns = stopped_ns.saturating_sub(self.begun.time_ns);
         self.add_notes(not_kept, &end);
         Ok(Outcome {
             collector: Collector::PerfEvent,
@@ -237,7 +240,8 @@ impl<W: Write> Session<'_, W> {
             blocked_ns: 0,
             end,
             target_status: self.running.status(),
-            sampled_for: Duration::from_nanos(sampled_ns),
+            duration: Duration::from_nanos(stopped_ns.saturating_sub(self.start_ns)),
+            sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.begun.time_ns)),
             bytes_written: self.reader.writer.bytes_written(),
             notes: self.notes,
         })

@@ -88,6 +88,7 @@ impl<W: Write> Session<'_, W> {
             blocked_ns: self.reader.blocked_ns,
             end,
             target_status: self.running.status(),
+            duration: Duration::from_nanos(stopped_ns.saturating_sub(self.start_ns)),
             sampled_for: Duration::from_nanos(stopped_ns.saturating_sub(self.begun.time_ns)),
             bytes_written: self.reader.writer.bytes_written(),
             notes: self.notes,

@@ -80,7 +80,8 @@ impl Loaded<'_> {
         let refused_statistics = request.statistics && self.statistics.is_none();
         let running = hold_target(request, &plan, &self.open_files, &programs)?;
         // Makes the file: root needs CAP_DAC_OVERRIDE for that in a directory of another user, and drops it next.
-        let writer = RecordingWriter::new(sink, &meta(request, &plan.event, &running))?;
+        let meta = meta(request, &plan.event, &running);
+        let writer = RecordingWriter::new(sink, &meta)?;
         // After the command was forked, which is to keep its own; before there are threads, which are to have the same.
         privileges::prepare_thread(request)?;
         let parts = Parts {
@@ -102,6 +103,7 @@ impl Loaded<'_> {
             reader,
             running,
             stop,
+            start_ns: meta.start_ns,
             begun: TicksBegun::default(),
             cpu_ns_at_start: 0,
             cpus: Cpus::new(&plan.cpus),
@@ -177,6 +179,8 @@ pub(super) struct Session<'a, W> {
     pub(super) reader: Reader<W>,
     pub(super) running: Running,
     pub(super) stop: &'a StopFlag,
+    /// When the recording was begun.
+    pub(super) start_ns: u64,
     pub(super) begun: TicksBegun,
     /// CPU time of this process and its parser when sampling began.
     pub(super) cpu_ns_at_start: u64,

@@ -2,7 +2,6 @@
 
 use super::words::{verdict_name, words};
 use crate::escape::shown;
-use crate::figures::count;
 use crate::terminal::{Paragraph, Style, Tone};
 use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownFrame, ShownStack};
 use std::io::{self, Write};
@@ -10,7 +9,9 @@ use std::io::{self, Write};
 pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Result<()> {
     for reason in &report.reasons {
         for example in &reason.examples {
-            let title = format!("{}: thread {} at {} ns", words(reason.relation), example.tid, count(example.time_ns));
+            // As `perf script` writes times.
+            let (s, ns) = (example.time_ns / 1_000_000_000, example.time_ns % 1_000_000_000);
+            let title = format!("{}: thread {} at {s}.{ns:09} s", words(reason.relation), example.tid);
             style.heading(&title, out)?;
             one(report, example, style, out)?;
         }

@@ -80,7 +80,7 @@ Functions whose caller they disagree on
   function       file  samples  share  wrong
   leaf\\u{202e}x  prog        3  0.3 %      3
 
-wrong frame: thread 8 at 1,234,567 ns
+wrong frame: thread 8 at 0.001234567 s
   at    leaf\\u{1b}[31m prog+0x10 frame 0
   row   CFA=rsp+8, ra=c-8
   rule  CFA=rbp+16, rbp=c-16, ra=c-8 (fp)

@@ -34,7 +34,7 @@ pub(super) fn short(relation: Relation) -> &'static str {
         Relation::ExtraFrame => "extra",
         Relation::LeafCallerMissing => "leaf's caller",
         Relation::FrameMissing => "missing",
-        Relation::Prefix => "prefix",
+        Relation::Prefix => "ends early",
         Relation::Longer => "goes on",
         Relation::Same => "same",
     }

@@ -53,7 +53,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 fn text_says_the_shares() {
     let listing = Listing { rows: 40, functions: false };
     let got = written(|out| text(&survey(), listing, &Style::default(), out));
-    assert!(got.starts_with("audited   3 ELF files among 7 files · 210 functions · 3.00 kB of code\n"), "{got}");
+    assert!(got.starts_with("audited   3 ELF files in 7 files · 210 functions · 3.00 kB of code\n"), "{got}");
     // 114 of 180 functions that call; 1,800 of 2,700 bytes that rows cover.
     assert!(got.contains("63.3 %  keep a frame pointer"), "{got}");
     let walks = "walks     a frame-pointer walk is known to be right in 60.0 % of all code: in 66.7 % of the 90.0 % that unwind";

@@ -6,7 +6,7 @@ use super::figures::{
 use super::lists::{FpUsage, Listing, outliers, packages_with};
 use super::weight::weight;
 use crate::escape::shown;
-use crate::figures::{byte_count, count, share};
+use crate::figures::{byte_count, count, plural, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::audit::{CodeTally, FileRow, FunctionKind, Survey, SurveyMetric};
 use std::io::{self, Write};
@@ -47,8 +47,9 @@ pub fn text(survey: &Survey, listing: Listing, style: &Style, out: &mut impl Wri
 fn audited(survey: &Survey, style: &Style, out: &mut impl Write) -> io::Result<()> {
     let mut line = Paragraph::new("audited", INDENT);
     let files = survey.files.len() as u64;
-    line.part(Tone::Strong, format!("{} ELF files", count(files)))
-        .part(Tone::Plain, format!("among {} files", count(survey.looked_at)))
+    let looked_at = survey.looked_at;
+    line.part(Tone::Strong, format!("{} ELF file{}", count(files), plural(files)))
+        .part(Tone::Plain, format!("in {} file{}", count(looked_at), plural(looked_at)))
         .part(Tone::Plain, format!("· {} functions", count(survey.total.functions.total)))
         .part(Tone::Plain, format!("· {} of code", byte_count(survey.total.code.executable)));
     if survey.other_names > 0 {

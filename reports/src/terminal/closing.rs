@@ -55,8 +55,9 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
             file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
-            ring_bytes_per_sample: (summary.recorded > 0 && summary.blocked_ns.is_none() && !is_imported)
-                .then_some(summary.volume.ring_bytes_per_sample),
+            ring_bytes_per_sample: summary.volume.ring_bytes_per_sample.filter(|_| {
+                summary.recorded > 0 && summary.blocked_ns.is_none() && !is_imported
+            }),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
             is_imported,
@@ -90,17 +91,14 @@ pub fn waits_line(waits: &Waits, style: &Style, out: &mut impl Write) -> io::Res
         line.part(Tone::Plain, format!("({} {})", shown(cause), count(n)));
     }
     let not_sampled = waits.not_sampled;
+    let in_all = match not_sampled.short {
+        0 => String::new(),
+        _ => format!(", {} in all", blocked(not_sampled.short_ns)),
+    };
+    let threshold = blocked(waits.threshold_ns);
     line.part(Tone::Plain, format!("+ skipped {}", count(waits.skipped)))
-        .part(
-            Tone::Plain,
-            format!(
-                "(shorter than {}: {}, together {};",
-                blocked(waits.threshold_ns),
-                count(not_sampled.short),
-                blocked(not_sampled.short_ns)
-            ),
-        )
-        .part(Tone::Plain, format!("preempted {})", count(not_sampled.preempted)))
+        .part(Tone::Plain, format!("({} shorter than {threshold}{in_all};", count(not_sampled.short)))
+        .part(Tone::Plain, format!("{} preempted)", count(not_sampled.preempted)))
         .part(if waits.dropped > 0 { Tone::Warn } else { Tone::Plain }, format!("+ dropped {}", count(waits.dropped)));
     let rest = unaccounted_of(waits.fired, [waits.recorded, n_lost, waits.skipped, waits.dropped]);
     if rest != 0 {

@@ -58,12 +58,12 @@ fn parts(overhead: &Overhead) -> Paragraph {
         let share = if percent > 100.0 {
             format!("· more than the target's {all}")
         } else {
-            format!("· {least}{percent:.1} % of the target's {all}")
+            format!("· {least}{percent:.2} % of the target's {all}")
         };
         line.part(Tone::Strong, share);
     }
     if let Some(percent) = overhead.on_target_percent {
-        line.part(Tone::Plain, format!("({percent:.1} % on the target itself)"));
+        line.part(Tone::Plain, format!("({percent:.2} % on the target itself)"));
     }
     line
 }
@@ -96,7 +96,7 @@ mod tests {
         assert!(moment.ends_with("· more than the machine's 0.02 s · more than the target's 0.01 s"), "{moment}");
         let longer = words(2.0, 4.0);
         assert!(
-            longer.ends_with("· at least 2.00 % of the machine · at least 4.0 % of the target's 0.01 s"),
+            longer.ends_with("· at least 2.00 % of the machine · at least 4.00 % of the target's 0.01 s"),
             "{longer}"
         );
     }

@@ -64,8 +64,8 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
 /// How much was recorded, in what it is counted in.
 fn amount(summary: &Summary) -> String {
     match summary.blocked_ns {
-        None => format!("{} samples", count(summary.recorded)),
-        Some(ns) => format!("{} waits, blocked for {}", count(summary.recorded), blocked(ns)),
+        None => format!("{} sample{}", count(summary.recorded), plural(summary.recorded)),
+        Some(ns) => format!("{} wait{}, blocked for {}", count(summary.recorded), plural(summary.recorded), blocked(ns)),
     }
 }
 

@@ -227,11 +227,12 @@ pub(crate) fn advice(case: &Case<'_>) -> Option<Finding> {
 fn cost(case: &Case<'_>) -> Finding {
     let summary = &case.analysis.summary;
     let volume = &summary.volume;
+    let before = volume.ring_bytes_per_sample;
+    let before = before.map_or_else(String::new, |n| format!(" ({} per sample before compression)", bytes(n)));
     let finding = Finding::new(Judgement::Neutral).words(format!(
-        "This recording took {} per sample and {} per minute ({} per sample before compression)",
+        "This recording took {} per sample and {} per minute{before}",
         bytes(volume.bytes_per_sample),
         bytes(volume.bytes_per_minute),
-        bytes(volume.ring_bytes_per_sample)
     ));
     let Some(cost) = &summary.cost else { return finding.words("; its CPU cost is unknown.") };
     let maps = cost.map_bytes.map_or_else(String::new, |bytes| format!(" and {} of BPF maps", byte_count(bytes)));
@@ -254,6 +255,6 @@ fn losses(case: &Case<'_>) -> Finding {
     let finding = Finding::new(if is_good { Judgement::Good } else { Judgement::Bad });
     let causes: Vec<String> = summary.lost.iter().map(|(cause, &n)| format!("{cause} {}", count(n))).collect();
     let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
-    let end = if summary.ended_in_order { String::new() } else { format!(" The recording {}.", summary.ended) };
+    let end = if summary.ended_in_order { String::new() } else { format!(" The recording ended {}.", summary.ended) };
     finding.words(format!("{} of {} samples were lost{causes}; {balance}.{end}", count(lost), count(all)))
 }

@@ -195,7 +195,7 @@ fn hot(name: &str, module: &str, self_samples: u64, total_samples: u64) -> HotFu
 fn volume() -> Volume {
     Volume {
         bytes_per_sample: 388.0,
-        ring_bytes_per_sample: 33_480.0,
+        ring_bytes_per_sample: Some(33_480.0),
         stack_bytes: 405_933_000,
         bytes_per_minute: 35_706_643.0,
     }

@@ -89,9 +89,9 @@ pub(crate) struct Args {
     count: Option<u64>,
     /// Also sample waits: how long threads block, and their stacks; only waits of TIME or longer (50us, 1ms, 0 for all)
     ///
-    /// Show them with --event off-cpu of report, flamegraph and export. Shorter waits and preempted threads are counted,
-    /// but not sampled. TIME is 50us if not given, and includes the wait for a CPU after the wake-up, as in perf and bcc.
-    /// Needs eBPF. Costs more before Linux 6.15, where the stacks of short waits are copied, too.
+    /// Show waits with `--event off-cpu` (report, flamegraph, export). Shorter waits and preemptions are only counted. The
+    /// default TIME is 50us; it includes the wait for a CPU after the wake-up, as in perf and bcc. Needs eBPF. Costs more
+    /// before Linux 6.15, which cannot skip copying the stacks of short waits.
     #[arg(
         long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait,
         help_heading = SAMPLING
@@ -100,11 +100,10 @@ pub(crate) struct Args {
     /// How to take stacks: fp, dwarf[,BYTES], both[,BYTES], cfi[,BYTES][,verify=N][,fp] or auto; BYTES may end in K or M and
     /// exceed 64K
     ///
-    /// fp takes frame pointers, dwarf copies BYTES of stack to be unwound later, both does both in each sample. cfi walks the stack
-    /// in the kernel, by rules from the call frame information of what runs: complete stacks for little more than frame pointers cost.
-    /// Where it has no rule yet, or none is possible, it copies the stack as dwarf does. Of one walk in N (default 100) it
-    /// copies the stack as well, and `report` says whether both give the same frames. With fp it takes the frame pointers,
-    /// too. cfi needs eBPF, x86-64 and Linux 6.1. auto is cfi where that is possible, else both; it takes the options of cfi.
+    /// fp: frame pointers. dwarf: copies BYTES of stack, unwound later. both: both in every sample. cfi: walks the stack in the
+    /// kernel using call frame information; if a rule is missing, it copies the stack as dwarf does. verify=N also copies the
+    /// stack of one walk in N (default 100, 0 for none), and `report` compares the two; `,fp` adds frame pointers. cfi needs
+    /// eBPF, x86-64 and Linux 6.1. auto: cfi if possible, else both; takes the options of cfi.
     #[arg(
         long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph,
         help_heading = STACKS
@@ -127,13 +126,13 @@ pub(crate) struct Args {
     pub(super) duration: Option<Duration>,
     /// Stop when the recording has BYTES; a command that still runs gets SIGTERM
     ///
-    /// Names of files and of compiled code that are written at the end come on top.
+    /// The file can exceed BYTES by the file and symbol names that are written at the end.
     #[arg(long, value_name = "BYTES", value_parser = values::size, help_heading = OUTPUT)]
     max_size: Option<u64>,
     /// Continue in a new file each TIME (30s, 10min, 1h, 1d) or SIZE (100M): FILE.20261125T103000Z, with the time in UTC
     ///
-    /// With -a and -G, and not with --stats or probes. Each file is a recording of its own. Between two files, nothing is
-    /// sampled for some tenths of a second.
+    /// Only with -a or -G; not with --stats or probes. Each file is a complete recording. Sampling pauses for a few tenths
+    /// of a second between files.
     #[arg(
         long, value_name = "TIME|SIZE", value_parser = values::switch,
         conflicts_with_all = ["max_size", "pid", "tid", "command", "stats"], help_heading = OUTPUT
@@ -145,13 +144,13 @@ pub(crate) struct Args {
     /// Size of each CPU's ring buffer
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = values::size, help_heading = SAMPLING)]
     ring_size: Option<u64>,
-    /// Record all stack words; by default, words that are no addresses are zeroed, as they can hold secrets
+    /// Record all stack words; by default, words that are not addresses are zeroed, as they can hold secrets
     #[arg(long, help_heading = STACKS)]
     keep_raw_stacks: bool,
-    /// Also copy stacks of setuid programs and of others that must not be dumped, which may hold secrets
+    /// Also copy the stacks of setuid and other undumpable programs, which may hold secrets
     ///
-    /// Without it, their stacks are recorded by frame pointers only. A program must not be dumped after it was executed with
-    /// other rights than its caller's, has changed its user, or has asked for it (PR_SET_DUMPABLE in prctl(2)).
+    /// By default, only their frame-pointer chains are recorded. These are programs that run with other rights than their
+    /// caller's, changed their user, or set PR_SET_DUMPABLE (prctl(2)).
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(long, help_heading = STACKS)]
     include_privileged: bool,
@@ -160,12 +159,12 @@ pub(crate) struct Args {
     /// The kernel then measures every BPF program of the machine until the recording ends, which slows them down a little.
     #[arg(long, help_heading = SAMPLING)]
     stats: bool,
-    /// Fail if more than PERCENT of the samples were lost, dropped or, as far as is known, never taken
+    /// Fail if more than PERCENT of the samples were lost, dropped or missed
     #[arg(long, value_name = "PERCENT", value_parser = crate::gate::percent, help_heading = OUTPUT)]
     pub(super) max_lost: Option<f64>,
-    /// Run with real-time priority PRIO (SCHED_FIFO), so that busy programs do not keep fpprof from reading samples
+    /// Run fpprof with real-time priority PRIO (SCHED_FIFO), so that it can read samples in time
     ///
-    /// Without it, samples are lost, and counted, where many programs compute. The command does not get it.
+    /// Without it, samples are lost (and counted) when other programs keep all CPUs busy. Does not apply to the command.
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(
         short = 'r', long, value_name = "PRIO", value_parser = clap::value_parser!(u8).range(1..=99),
