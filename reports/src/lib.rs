@@ -21,6 +21,7 @@ mod kernel_walks;
 pub mod oracle;
 pub mod page;
 pub mod profile;
+mod shell;
 pub mod terminal;
 pub mod unwinding;
 mod verdict;

@@ -9,12 +9,10 @@ use super::marks::{bar, histogram};
 use super::weight;
 use crate::escape::shown;
 use crate::figures::{byte_count, count, share};
+use crate::shell::{self, BASE, Head, POLICY};
 use fpprof_analysis::audit::{CodeTally, FileRow, Histogram, Survey, SurveyMetric};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use std::io::{self, Write};
-
-/// What the page may load: nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Most rows of a list of files; packages are all shown.
 const MAX_ROWS: usize = 200;
@@ -36,40 +34,28 @@ pub struct Audited {
 /// Those of the writer.
 pub fn html(survey: &Survey, audited: &Audited, out: &mut impl Write) -> io::Result<()> {
     let title = &audited.what;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="no-referrer";
-                title { "fpprof audit: " (shown(title)) }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                header {
-                    p.over { "fpprof audit" }
-                    h1 { "Frame pointers and unwind information of ELF files" }
-                    p.command { code { (shown(title)) } }
-                    p.soft { (shown(&made(audited))) }
-                }
-                main {
-                    (verdict(survey))
-                    (weighed(survey))
-                    (code(&survey.total))
-                    (distribution(survey))
-                    (packages(survey))
-                    (outlier_tables(survey))
-                    (sections(survey))
-                    (flags(survey))
-                    (method())
-                }
-            }
+    let body = html! {
+        header {
+            p.over { "fpprof audit" }
+            h1 { "Frame pointers and unwind information of ELF files" }
+            p.command { code { (shown(title)) } }
+            p.soft { (shown(&made(audited))) }
+        }
+        main {
+            (verdict(survey))
+            (weighed(survey))
+            (code(&survey.total))
+            (distribution(survey))
+            (packages(survey))
+            (outlier_tables(survey))
+            (sections(survey))
+            (flags(survey))
+            (method())
         }
     };
-    out.write_all(page.into_string().as_bytes())?;
-    writeln!(out)
+    let head =
+        Head { title: &format!("fpprof audit: {title}"), policy: POLICY, styles: &[BASE, include_str!("style.css")] };
+    shell::write(&head, &body, out)
 }
 
 fn made(audited: &Audited) -> String {

@@ -10,16 +10,16 @@ use crate::escape::shown;
 use crate::figures::share;
 use crate::finding::{Finding, class, sentence, text};
 use crate::page;
+use crate::shell::{self, BASE, Head, POLICY};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fpprof_analysis::experiment::Experiment;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What the page may load: nothing. Styles are its own; `data:` is for pictures within the page.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+/// What the page may load beside what all pages may: pictures within it.
+const PICTURES: &str = "img-src data:";
 
 /// Flame graphs to set into the page: SVG by the name of its file.
 pub type Pictures = BTreeMap<String, Vec<u8>>;
@@ -48,43 +48,35 @@ pub fn html_with(
     let sheet = Sheet::new(experiment);
     let findings = findings(experiment);
     let command = experiment.command.join(" ");
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy(recording.is_some()));
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="no-referrer";
-                title { "fpprof: " (shown(&command)) }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                header {
-                    p.over { "fpprof compare" }
-                    h1 { "What each mode costs and gets wrong" }
-                    p.command { code { (shown(&command)) } }
-                }
-                main {
-                    (first_screen(experiment, &findings))
-                    h2 { "Cost and stacks" }
-                    (table(experiment, &sheet))
-                    (key())
-                    (notes(&sheet, experiment))
-                    (figures(experiment, pictures))
-                    @if let Some(page) = recording { (stacks(page)) }
-                }
-                footer { "results.json has the raw values of every run." }
-            }
+    let body = html! {
+        header {
+            p.over { "fpprof compare" }
+            h1 { "What each mode costs and gets wrong" }
+            p.command { code { (shown(&command)) } }
         }
+        main {
+            (first_screen(experiment, &findings))
+            h2 { "Cost and stacks" }
+            (table(experiment, &sheet))
+            (key())
+            (notes(&sheet, experiment))
+            (figures(experiment, pictures))
+            @if let Some(page) = recording { (stacks(page)) }
+        }
+        footer { "results.json has the raw values of every run." }
     };
-    out.write_all(page.into_string().as_bytes())?;
-    writeln!(out)
+    let head = Head {
+        title: &format!("fpprof: {command}"),
+        policy: &policy(recording.is_some()),
+        styles: &[BASE, include_str!("style.css")],
+    };
+    shell::write(&head, &body, out)
 }
 
 /// What the page may load and run. A page within inherits what this one may do.
 fn policy(has_recording: bool) -> String {
-    if has_recording { format!("{POLICY}; {}", page::script_policy()) } else { POLICY.to_owned() }
+    let script = if has_recording { format!("; {}", page::script_policy()) } else { String::new() };
+    format!("{POLICY}; {PICTURES}{script}")
 }
 
 /// The page of a recording, in a frame of its own: it inherits what this page may do, which is to run that one script.

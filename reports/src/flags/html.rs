@@ -7,46 +7,35 @@ use super::figures::{
 use super::marks::{band, bytes, curves, interval, reach, scatter};
 use crate::escape::shown;
 use crate::figures::{count, share};
+use crate::shell::{self, BASE, Head, POLICY};
 use fpprof_analysis::flags::{Evaluation, FlagSetResult, RULE};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use std::io::{self, Write};
-
-/// What the page may load: nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Writes the page.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn html(evaluation: &Evaluation, out: &mut impl Write) -> io::Result<()> {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="no-referrer";
-                title { "fpprof flags" }
-                style { (PreEscaped(include_str!("../audit/style.css"))) (PreEscaped(include_str!("style.css"))) }
-            }
-            body {
-                header { p.over { "fpprof flags" } h1 { "Cost and benefit of build flags" } }
-                main {
-                    (verdicts(evaluation))
-                    (decisions(evaluation))
-                    (how(evaluation))
-                    @for result in &evaluation.results { (programs(evaluation, result)) }
-                    (gains(evaluation))
-                    @for result in evaluation.results.iter().filter(|result| !result.arm.again) { (details(result)) }
-                    h2 { "To repeat" }
-                    p { code { (shown(&evaluation.method.repeat)) } }
-                }
-            }
+    let body = html! {
+        header { p.over { "fpprof flags" } h1 { "Cost and benefit of build flags" } }
+        main {
+            (verdicts(evaluation))
+            (decisions(evaluation))
+            (how(evaluation))
+            @for result in &evaluation.results { (programs(evaluation, result)) }
+            (gains(evaluation))
+            @for result in evaluation.results.iter().filter(|result| !result.arm.again) { (details(result)) }
+            h2 { "To repeat" }
+            p { code { (shown(&evaluation.method.repeat)) } }
         }
     };
-    out.write_all(page.into_string().as_bytes())?;
-    writeln!(out)
+    let head = Head {
+        title: "fpprof flags",
+        policy: POLICY,
+        styles: &[BASE, include_str!("../audit/style.css"), include_str!("style.css")],
+    };
+    shell::write(&head, &body, out)
 }
 
 fn verdicts(evaluation: &Evaluation) -> Markup {

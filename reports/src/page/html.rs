@@ -9,9 +9,10 @@ use crate::escape::shown;
 use crate::figures::count;
 use crate::finding::text;
 use crate::json::for_page;
+use crate::shell::{self, Head};
 use crate::verdict::{Case, names, strategy_words};
 use fpprof_analysis::Analysis;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 use std::io::{self, Write};
 
 /// The analysis was made without what a page shows.
@@ -30,35 +31,26 @@ pub fn html(analysis: &Analysis, out: &mut impl Write) -> io::Result<()> {
     let data = data(analysis, detail, &all, &names);
     let case = Case::new(analysis, detail, &all, &names);
     let json = for_page(&data)?;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy());
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="no-referrer";
-                title { "fpprof: " (shown(&analysis.summary.environment.target)) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                header {
-                    p.over { "fpprof report" }
-                    h1 { "Quality and cost of stacks" }
-                    p.command { code { (shown(&analysis.summary.environment.target)) } }
-                    @if let Some(filtered) = &analysis.summary.filtered {
-                        p.command { "only " code { (shown(&filtered.filter)) } }
-                    }
-                }
-                main { (body(&case, &data)) }
-                (footer())
-                script #data type="application/json" { (PreEscaped(json)) }
-                script { (PreEscaped(SCRIPT)) }
+    let body = html! {
+        header {
+            p.over { "fpprof report" }
+            h1 { "Quality and cost of stacks" }
+            p.command { code { (shown(&analysis.summary.environment.target)) } }
+            @if let Some(filtered) = &analysis.summary.filtered {
+                p.command { "only " code { (shown(&filtered.filter)) } }
             }
         }
+        main { (body(&case, &data)) }
+        (footer())
+        script #data type="application/json" { (PreEscaped(json)) }
+        script { (PreEscaped(SCRIPT)) }
     };
-    out.write_all(page.into_string().as_bytes())?;
-    writeln!(out)
+    let head = Head {
+        title: &format!("fpprof: {}", analysis.summary.environment.target),
+        policy: &policy(),
+        styles: &[STYLE],
+    };
+    shell::write(&head, &body, out)
 }
 
 fn body(case: &Case<'_>, data: &Data) -> Markup {

@@ -55,9 +55,10 @@ impl<'a> From<&'a Summary> for Closing<'a> {
             sideband_lost: summary.sideband_lost,
             file_bytes: summary.file_bytes,
             file_bytes_per_sample: (summary.recorded > 0).then_some(summary.volume.bytes_per_sample),
-            ring_bytes_per_sample: summary.volume.ring_bytes_per_sample.filter(|_| {
-                summary.recorded > 0 && summary.blocked_ns.is_none() && !is_imported
-            }),
+            ring_bytes_per_sample: summary
+                .volume
+                .ring_bytes_per_sample
+                .filter(|_| summary.recorded > 0 && summary.blocked_ns.is_none() && !is_imported),
             duration_s: summary.duration_s,
             cost: summary.cost.as_ref(),
             is_imported,

@@ -65,7 +65,9 @@ fn recorded(summary: &Summary, style: &Style, out: &mut impl Write) -> io::Resul
 fn amount(summary: &Summary) -> String {
     match summary.blocked_ns {
         None => format!("{} sample{}", count(summary.recorded), plural(summary.recorded)),
-        Some(ns) => format!("{} wait{}, blocked for {}", count(summary.recorded), plural(summary.recorded), blocked(ns)),
+        Some(ns) => {
+            format!("{} wait{}, blocked for {}", count(summary.recorded), plural(summary.recorded), blocked(ns))
+        }
     }
 }
 
