@@ -1,10 +1,11 @@
-//! Compiles the BPF programs and generates their skeleton into `OUT_DIR`.
+//! Compiles the BPF programs and generates their skeleton into `OUT_DIR`; and compiles the walk by call frame information as
+//! ordinary C.
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "abi.h",
     "arch_arm64.bpf.h",
     "arch_x86.bpf.h",
@@ -15,6 +16,7 @@ const SOURCES: [&str; 20] = [
     "code_mapping.bpf.h",
     "compat.bpf.h",
     "fpprof.bpf.c",
+    "host_walk.c",
     "interrupted.bpf.h",
     "maps.bpf.h",
     "memory.bpf.h",
@@ -37,6 +39,7 @@ fn main() {
         .clang_args(arguments)
         .build_and_generate(&out)
         .unwrap_or_else(|error| panic!("building the BPF programs (clang with the bpf target is needed): {error:?}"));
+    cc::Build::new().file("src/bpf/host_walk.c").flag("-Wno-unused-parameter").compile("fpprof_host_walk");
     for source in SOURCES {
         println!("cargo::rerun-if-changed=src/bpf/{source}");
     }

@@ -86,7 +86,7 @@ pub(crate) fn decode(
     let words = words(frames);
     sample.user_fp.extend(pairs(words).map(|(address, frame_address)| FpFrame { address, frame_address }));
     sample.fp_end = fp_end(head.fp_end);
-    sample.cfi_end = cfi_end(head.cfi_end);
+    sample.cfi_end = cfi_end(types::cfi_end(u32::from(head.cfi_end)));
     sample.cfi_frames.clear();
     sample.cfi_frames.extend(pairs(self::words(walked)).map(|(address, cfa)| CfiFrame { address, cfa }));
     if !sample.cfi_frames.is_empty() && chunk.is_empty() {
@@ -163,8 +163,8 @@ fn fp_end(end: u8) -> FpEnd {
     }
 }
 
-fn cfi_end(end: u8) -> Option<CfiEnd> {
-    Some(match types::cfi_end(u32::from(end)) {
+pub(crate) fn cfi_end(end: types::cfi_end) -> Option<CfiEnd> {
+    Some(match end {
         types::cfi_end::CFI_END_UNDEFINED_RA => CfiEnd::UndefinedRa,
         types::cfi_end::CFI_END_START => CfiEnd::Start,
         types::cfi_end::CFI_END_THREAD_START => CfiEnd::ThreadStart,

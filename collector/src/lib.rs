@@ -51,6 +51,7 @@ mod sys;
 #[cfg(test)]
 mod test_support;
 mod vdso;
+mod walk;
 
 pub use bpf::print_libbpf_messages;
 pub use choice::record;
@@ -66,6 +67,7 @@ pub use request::{
     Update,
 };
 pub use sys::StopFlag;
+pub use walk::walk_copied_stack;
 
 /// Most bytes of stack that can be copied for one sample.
 pub const MAX_STACK_BYTES: u64 = bpf::MAX_CHUNK_BYTES;

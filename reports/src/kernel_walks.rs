@@ -3,11 +3,14 @@
 use crate::figures::{count, share};
 use fpprof_analysis::kernel_walks::KernelWalks;
 
-/// How many walks were complete, why others were not, and whether copied stacks say the same.
-pub(crate) fn words(walks: &KernelWalks) -> Vec<String> {
+/// Those of a recording.
+pub(crate) const IN_KERNEL: &str = "walks in the kernel";
+
+/// How many walks were complete, why others were not, and whether copied stacks say the same. `what` they are, in the plural.
+pub(crate) fn lines(walks: &KernelWalks, what: &str) -> Vec<String> {
     let KernelWalks { complete, verified, different, ref misses } = *walks;
     let all = walks.n_walks();
-    let mut lines = vec![format!("{} of {} walks in the kernel complete", share(complete, all), count(all))];
+    let mut lines = vec![format!("{} of {} {what} complete", share(complete, all), count(all))];
     if !misses.is_empty() {
         let mut reasons: Vec<(&String, u64)> = misses.iter().map(|(reason, &n)| (reason, n)).collect();
         reasons.sort_by_key(|&(reason, n)| (std::cmp::Reverse(n), reason));
@@ -23,7 +26,7 @@ pub(crate) fn words(walks: &KernelWalks) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::{IN_KERNEL, lines};
     use fpprof_analysis::kernel_walks::KernelWalks;
 
     /// Check that reasons come by their number, and that nothing is said of what there is none of.
@@ -36,8 +39,8 @@ mod tests {
             "stack copied and unwound later: abi32 1.4 %, no_rule 0.6 %",
             "same frames by the copied stack in 8 of 9 checked",
         ];
-        assert_eq!(words(&walks), told);
+        assert_eq!(lines(&walks, IN_KERNEL), told);
         let perfect = KernelWalks { complete: 5, ..KernelWalks::default() };
-        assert_eq!(words(&perfect), ["100 % of 5 walks in the kernel complete"]);
+        assert_eq!(lines(&perfect, IN_KERNEL), ["100 % of 5 walks in the kernel complete"]);
     }
 }

@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
   fpprof verify --recording checked.fpprof -- ./program && fpprof flamegraph checked.fpprof
   fpprof verify --min-exact 99.8 --max-wrong 0.05 -- ./program")]
 pub(crate) struct Args {
-    /// Strategies to check: fp, dwarf, dwarf@BYTES, sframe, elfutils, libunwind [default: all in this build but sframe]
+    /// Strategies to check: fp, dwarf, dwarf@BYTES, cfi (walks by the code that runs in the kernel), sframe, elfutils,
+    /// libunwind [default: all in this build but sframe]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strategies: Vec<Strategy>,
     /// Check one in N instructions, chosen at random
@@ -156,7 +157,7 @@ fn gate(args: &Args, verification: &Verification) -> u8 {
     if let Some(least) = args.min_exact
         && (verification.checked == 0 || share(verdicts.exact) < least)
     {
-        output::say(&format!(
+        output::print_message(&format!(
             "fpprof: {own}: {:.3} % of the stacks are exact (required: {least} %)",
             share(verdicts.exact)
         ));
@@ -165,7 +166,7 @@ fn gate(args: &Args, verification: &Verification) -> u8 {
     if let Some(most) = args.max_wrong
         && (verification.checked == 0 || share(wrong) > most)
     {
-        output::say(&format!(
+        output::print_message(&format!(
             "fpprof: {own}: {:.3} % of the stacks are wrong without a flag (allowed: {most} %)",
             share(wrong)
         ));

@@ -56,7 +56,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Verification> {
         let (timeline, meta) = (stepper.history.timeline(), stepper.history.meta());
         let modules = ModuleTable::new(&timeline, &meta, &resolver);
         let mut checker = Checker::new(&timeline, &modules, stepper.history.pid(), &options.strategies);
-        match stepper.run(&mut checker, &mut tally)? {
+        let pause = stepper.run(&mut checker, &mut tally)?;
+        tally.add_walks(checker.take_kernel_walks());
+        match pause {
             Pause::Mappings => {}
             Pause::Ended(ended) => {
                 stepper.finish_samples()?;

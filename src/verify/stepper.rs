@@ -13,7 +13,8 @@ use super::thread::{Thread, UnderWay};
 use super::tracee::{self, Registers};
 use anyhow::Context as _;
 use fpprof_analysis::oracle::{Checker, Flow, History, ShadowStack, Tally};
-use fpprof_collector::StopFlag;
+use fpprof_analysis::strategy::Strategy;
+use fpprof_collector::{StopFlag, walk_copied_stack};
 use fpprof_recording::model::{Sample, StackEnd, StackEndSource};
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -219,6 +220,8 @@ impl Stepper {
         let Self { samples: Some(samples), sample, threads, maps, history, .. } = self else { return Ok(()) };
         let kept = maps.code_files_and(threads.values().map(|thread| thread.before.sp()));
         let time_ns = history.sampled(elapsed_ns);
+        // The recording is one of copied stacks.
+        (sample.cfi_end, sample.cfi_frames) = (None, Vec::new());
         samples.add(sample, tid, time_ns, history, &kept)
     }
 
@@ -246,6 +249,9 @@ impl Stepper {
                     let Self { threads, sample, maps, start_stack, pid, .. } = self;
                     let Some(thread) = threads.get(&tid) else { return Ok(false) };
                     fill(sample, &thread.before, &thread.shadow, *pid, maps, *start_stack);
+                    if tally.strategies().contains(&Strategy::Cfi) {
+                        walk_copied_stack(sample, |address| checker.rule(address));
+                    }
                     if checker.check(n_before, sample, &thread.shadow, tally) {
                         self.record_sample(tid)?;
                     }

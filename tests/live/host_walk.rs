@@ -1,41 +1,41 @@
 //! The kernel's walk by call frame information, compiled for the host, over the copied stacks of recordings: the very stacks
 //! of the unwinder, or none.
 
-use crate::support::{compile, record, source, until_enough};
+use crate::support::{compile, record, until_enough};
 use fpprof_analysis::modules::{FileModules, ModuleTable, RuleFiles};
 use fpprof_analysis::replay::{Collect, PlacedModule, Recorded, Seen};
 use fpprof_analysis::strategy::Strategy;
+use fpprof_collector::walk_copied_stack;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Abi;
-use fpprof_unwind::{Options, Root, StopReason};
+use fpprof_unwind::{Options, StopReason};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-/// A walk to be made, and what the unwinder says of the same stack.
-struct Expected {
-    frames: Vec<(u64, u64)>,
-    root: Option<Root>,
+/// What came of walks.
+#[derive(Debug, Default)]
+struct Walked {
+    same: usize,
+    missed: BTreeMap<&'static str, usize>,
+    different: Vec<String>,
 }
 
-/// Collects the stacks of a recording as walks for the program.
+/// Walks the stacks of a recording, and compares them with the unwinder's.
 struct Walks<'a> {
     modules: &'a ModuleTable<'a>,
     rule_files: RuleFiles,
     /// Rules by file and address in the file.
     rules: HashMap<(u32, u64), Option<u64>>,
-    input: Vec<u64>,
-    expected: Vec<Expected>,
+    walked: Walked,
 }
 
 impl Walks<'_> {
     fn new<'a>(modules: &'a ModuleTable<'a>) -> Walks<'a> {
         let (rule_files, rules) = (RuleFiles::default(), HashMap::new());
-        Walks { modules, rule_files, rules, input: Vec::new(), expected: Vec::new() }
+        Walks { modules, rule_files, rules, walked: Walked::default() }
     }
 
     /// The rule of an address of a module, as user space would put it into the maps.
@@ -67,87 +67,51 @@ impl Collect for Walks<'_> {
         if stack.frames.is_empty() || regs.abi != Abi::Bits64 {
             return;
         }
-        let looked_up = stack.frames.iter().map(|frame| frame.address - u64::from(!frame.flags.is_instruction));
-        let rules: Vec<(u64, u64)> = looked_up
-            .filter_map(|address| {
-                let module = seen.space.modules.iter().find(|module| (module.start..module.end).contains(&address))?;
-                Some((address, self.rule(module, address)?))
-            })
-            .collect();
-        let copy = &seen.sample.stack;
-        self.input.extend([regs.ip(), regs.sp(), regs.fp(), seen.sample.stack_start(), copy.len() as u64]);
-        self.input.push(rules.len() as u64);
-        self.input.extend(rules.iter().flat_map(|&(address, rule)| [address, rule]));
-        self.input.extend(copy.chunks(8).map(|word| {
-            let mut whole = [0; 8];
-            whole.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
-            u64::from_ne_bytes(whole)
-        }));
+        let mut sample = seen.sample.clone();
+        walk_copied_stack(&mut sample, |address| {
+            let module = seen.space.modules.iter().find(|module| (module.start..module.end).contains(&address))?;
+            self.rule(module, address)
+        });
+        let end = sample.cfi_end.expect("each walk ends");
+        if !end.is_complete() {
+            *self.walked.missed.entry(end.name()).or_default() += 1;
+            return;
+        }
         let root = match stack.stop {
-            StopReason::Complete(root) => Some(root),
+            // A few names begin with underscores there.
+            StopReason::Complete(root) => Some(root.name().trim_start_matches('_')),
             _ => None,
         };
-        let frames = stack.frames.iter().map(|frame| (frame.address, frame.cfa)).collect();
-        self.expected.push(Expected { frames, root });
+        let expected: Vec<_> = stack.frames.iter().map(|frame| (frame.address, frame.cfa)).collect();
+        let frames: Vec<_> = sample.cfi_frames.iter().map(|frame| (frame.address, frame.cfa)).collect();
+        if root == Some(end.name()) && frames == expected {
+            self.walked.same += 1;
+        } else {
+            self.walked.different.push(format!("{end:?}, {frames:x?} and not {root:?}, {expected:x?}"));
+        }
     }
 
     fn merge(&mut self, other: Self) {
-        self.input.extend(other.input);
-        self.expected.extend(other.expected);
+        self.walked.add(other.walked);
     }
 }
 
-/// What came of walks.
-#[derive(Debug, Default)]
-struct Walked {
-    same: usize,
-    missed: BTreeMap<u64, usize>,
-    different: Vec<String>,
+impl Walked {
+    fn add(&mut self, other: Self) {
+        self.same += other.same;
+        other.missed.into_iter().for_each(|(end, n)| *self.missed.entry(end).or_default() += n);
+        self.different.extend(other.different);
+    }
 }
 
-/// Walks all stacks of a recording with the program, and adds what came of them.
-fn walk(program: &Path, file: &Path, walked: &mut Walked) {
+/// Walks all stacks of a recording.
+fn walk(file: &Path) -> Walked {
     let mut recording = Recording::open(File::open(file).expect("a recording")).expect("a recording");
     let recorded = Recorded::read(&mut recording, None).expect("a whole recording");
     let resolver = FileModules::new();
     let modules = recorded.modules(&resolver);
     let replay = recorded.replay(&modules, &[Strategy::Dwarf], Options::default());
-    let replayed = replay.run(&mut recording, NonZeroUsize::MIN, || Walks::new(&modules)).expect("samples");
-    let Walks { input, expected, .. } = replayed.collected;
-    let input: Vec<u8> = input.into_iter().flat_map(u64::to_ne_bytes).collect();
-    let mut walker =
-        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the walk starts");
-    let mut stdin = walker.stdin.take().expect("a pipe");
-    let feeder = std::thread::spawn(move || stdin.write_all(&input));
-    let output = walker.wait_with_output().expect("the walk ends");
-    feeder.join().expect("no panic").expect("all walks are taken");
-    assert!(output.status.success(), "{:?}", output.status);
-    let mut words = output.stdout.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-    for expected in &expected {
-        let (end, n_frames) = words.next().zip(words.next()).expect("a result of each walk");
-        let frames: Vec<(u64, u64)> = (0..n_frames).filter_map(|_| words.next().zip(words.next())).collect();
-        walked.add(end, &frames, expected);
-    }
-    assert_eq!(words.next(), None, "no more results than walks");
-}
-
-/// Outermost frames by their numbers in `enum cfi_end`, from 1 on.
-const ROOTS: [Root; 6] =
-    [Root::UndefinedRa, Root::Start, Root::ThreadStart, Root::StartContext, Root::Goexit, Root::G0];
-
-impl Walked {
-    fn add(&mut self, end: u64, frames: &[(u64, u64)], expected: &Expected) {
-        let number = usize::try_from(end).ok().and_then(|end| end.checked_sub(1));
-        let Some(root) = number.and_then(|number| ROOTS.get(number)) else {
-            *self.missed.entry(end).or_default() += 1;
-            return;
-        };
-        if expected.root == Some(*root) && expected.frames == frames {
-            self.same += 1;
-        } else {
-            self.different.push(format!("{end}, {frames:x?} and not {:?}, {:x?}", expected.root, expected.frames));
-        }
-    }
+    replay.run(&mut recording, NonZeroUsize::MIN, || Walks::new(&modules)).expect("samples").collected.walked
 }
 
 fn built(dir: &Path, name: &str, compiler: &str, flags: &[&str]) -> String {
@@ -162,9 +126,6 @@ fn built(dir: &Path, name: &str, compiler: &str, flags: &[&str]) -> String {
 #[test]
 fn walks_on_the_host_are_those_of_the_unwinder() {
     let dir = tempfile::tempdir().unwrap();
-    let walker = dir.path().join("walk");
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/collector/src/bpf");
-    compile("gcc", &["-O2", "-Wno-unused-parameter", include], &walker, &source("host_walk.c"));
     let path = |name: &str, text: &str| -> String {
         let path: PathBuf = dir.path().join(name);
         std::fs::write(&path, text).expect("a temporary file is written");
@@ -202,7 +163,7 @@ fn walks_on_the_host_are_those_of_the_unwinder() {
         let mut walked = Walked::default();
         until_enough("stacks", |_| {
             record(&file, &["-F", "1999", "--call-graph", "dwarf,1M"], &command);
-            walk(&walker, &file, &mut walked);
+            walked.add(walk(&file));
             let n = if is_missed { walked.missed.values().sum() } else { walked.same };
             (n >= 100).then_some(())
         });

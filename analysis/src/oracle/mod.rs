@@ -16,6 +16,7 @@ mod summarise;
 mod tally;
 mod turn;
 mod verdict;
+mod walk_rules;
 
 pub use crate::shown_frame::ShownFrame;
 pub use checker::{Checker, available_strategies, check_strategy};

@@ -1,5 +1,6 @@
 //! The model behind `fpprof verify`. Field names are the keys of `verify --json`.
 
+use crate::kernel_walks::KernelWalks;
 use crate::shown_frame::ShownFrame;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,9 @@ pub struct Verification {
     pub excluded: BTreeMap<String, u64>,
     /// Each strategy over all checked instructions, in the order they were asked for.
     pub strategies: Vec<StrategyVerdicts>,
+    /// How the walks by the kernel's code ended, and whether the copied stacks say the same; `None` without the strategy `cfi`.
+    #[serde(default)]
+    pub kernel_walks: Option<KernelWalks>,
     /// By function: most checked instructions first.
     pub functions: Vec<Group>,
     /// By file.

@@ -2,7 +2,7 @@
 
 use super::model::{Group, JudgedStack, Mismatch, StrategyVerdicts, Verdicts, Verification, VerifiedRun};
 use super::producers::Producers;
-use super::tally::{Classes, KeptDisagreement, Shown, Site, Tally};
+use super::tally::{Classes, Shown, Site, StoredDisagreement, Tally};
 use super::verdict::Verdict;
 use crate::address_space::FileIx;
 use crate::modules::ModuleTable;
@@ -51,6 +51,7 @@ pub fn summarise(run: VerifiedRun, tally: &Tally, modules: &ModuleTable<'_>, n_t
         partly_judged: tally.partly_judged,
         excluded: tally.unknown.iter().map(|(why, &n)| (why.name().to_owned(), n)).collect(),
         strategies: (0..n).filter_map(|index| strategy(tally, index)).collect(),
+        kernel_walks: (tally.walks.n_walks() > 0).then(|| tally.walks.clone()),
         functions: functions.finish(),
         files: files.finish(),
         compilers: compilers.finish(),
@@ -101,7 +102,7 @@ fn strategy(tally: &Tally, index: usize) -> Option<StrategyVerdicts> {
     Some(verdicts)
 }
 
-fn disagreement(kept: &KeptDisagreement, tally: &Tally, names: &Namer<'_>) -> Mismatch {
+fn disagreement(kept: &StoredDisagreement, tally: &Tally, names: &Namer<'_>) -> Mismatch {
     let name = |index: usize| tally.strategies.get(index).map(ToString::to_string).unwrap_or_default();
     let stacks = kept.stacks.iter().enumerate().map(|(index, (verdict, frames))| JudgedStack {
         strategy: name(index),

@@ -5,6 +5,7 @@ use super::shadow::Unknown;
 use super::verdict::{Verdict, is_caller_of_leaf_missing};
 use super::{Match, TrueFrame, verdict};
 use crate::address_space::FileIx;
+use crate::kernel_walks::KernelWalks;
 use crate::strategy::Strategy;
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -36,7 +37,7 @@ pub(super) struct Shown {
 
 /// A disagreement that is kept to be shown.
 #[derive(Debug, Clone)]
-pub(super) struct KeptDisagreement {
+pub(super) struct StoredDisagreement {
     pub(super) strategy: usize,
     pub(super) instruction: u64,
     pub(super) site: Site,
@@ -73,6 +74,7 @@ pub struct Tally {
     pub(super) checked: u64,
     /// Those of them whose stacks were judged up to a root of the program's own.
     pub(super) partly_judged: u64,
+    pub(super) walks: KernelWalks,
     pub(super) unknown: BTreeMap<Unknown, u64>,
     pub(super) totals: Vec<BTreeMap<Verdict, u64>>,
     pub(super) leaf_skips: Vec<LeafSkips>,
@@ -82,7 +84,7 @@ pub struct Tally {
     pub(super) culprits: FxHashMap<Site, Box<[Classes]>>,
     pub(super) n_unsited: u64,
     pub(super) wanted: Wanted,
-    pub(super) kept: Vec<KeptDisagreement>,
+    pub(super) kept: Vec<StoredDisagreement>,
     kept_sites: FxHashSet<(Site, Verdict)>,
 }
 
@@ -94,6 +96,7 @@ impl Tally {
             strategies: strategies.to_vec(),
             checked: 0,
             partly_judged: 0,
+            walks: KernelWalks::default(),
             unknown: BTreeMap::new(),
             totals: strategies.iter().map(|_| BTreeMap::new()).collect(),
             roots_missed: vec![0; strategies.len()],
@@ -111,6 +114,11 @@ impl Tally {
     #[must_use]
     pub fn strategies(&self) -> &[Strategy] {
         &self.strategies
+    }
+
+    /// Walks by call frame information that a checker has judged.
+    pub fn add_walks(&mut self, walks: KernelWalks) {
+        self.walks.merge(walks);
     }
 
     /// An instruction whose true stack is not known.
@@ -198,7 +206,7 @@ impl Tally {
         truth: &[TrueFrame],
         stacks: &[StackRef<'_>],
         place: impl Fn(u64) -> Site,
-    ) -> KeptDisagreement {
+    ) -> StoredDisagreement {
         let lookup = |index: usize, address: u64| if index == 0 { address } else { address.wrapping_sub(1) };
         let truth = truth.iter().enumerate().map(|(index, frame)| Shown {
             address: frame.address,
@@ -217,7 +225,7 @@ impl Tally {
             (verdict(stack, &true_frames, self.by(index)), frames.collect())
         });
         let stacks = stacks.collect();
-        KeptDisagreement { strategy, instruction, site, culprit, row, truth, stacks }
+        StoredDisagreement { strategy, instruction, site, culprit, row, truth, stacks }
     }
 }
 

@@ -1,8 +1,12 @@
 //! The system calls: the only place beside `bpf` with `unsafe` code. Everything above is safe Rust.
+//!
+//! Over `libc`, not `rustix`: most of them (`perf_event_open`, `bpf`, `fork` with a held child, signal handlers, rings that
+//! the kernel writes) are not in it or need `unsafe` all the same, and what is left is some twenty lines each.
 
 mod bpf;
 mod child;
 mod epoll;
+mod host_walk;
 mod perf;
 mod perf_ring;
 mod perf_stacks;
@@ -18,6 +22,7 @@ pub(crate) use bpf::{
 };
 pub(crate) use child::{ChildError, HeldChild};
 pub(crate) use epoll::Poller;
+pub(crate) use host_walk::host_walk;
 pub(crate) use perf::{Count, PerfEvent};
 pub(crate) use perf_ring::PerfRing;
 pub(crate) use perf_stacks::{StackEvent, user_registers};

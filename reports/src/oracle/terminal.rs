@@ -3,6 +3,7 @@
 use super::disagreements::disagreements;
 use crate::escape::shown;
 use crate::figures::{count, fine_share};
+use crate::kernel_walks;
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
 use fpprof_analysis::oracle::{Group, StrategyVerdicts, Verdicts, Verification};
 use std::collections::BTreeMap;
@@ -94,6 +95,13 @@ fn strategies(verification: &Verification, style: &Style, out: &mut impl Write) 
             Cell::new(tone, fine_share(wrong, checked)),
         ]);
         reasons(verdicts, checked).into_iter().for_each(|note| table.note(note));
+        if let Some(walks) = verification.kernel_walks.as_ref().filter(|_| verdicts.name == "cfi") {
+            for line in kernel_walks::lines(walks, "walks by the kernel's code") {
+                let mut note = Paragraph::new("", 4);
+                note.words(Tone::Dim, &line);
+                table.note(note);
+            }
+        }
     }
     table.write(style, out)?;
     let mut legend = Paragraph::new("", 2);

@@ -51,6 +51,7 @@ fn verification() -> Verification {
             wrong: counts(&[("wrong_frame", 1)]),
             leaf_skips: LeafSkips { real: 1, flagged: 2, both: 1 },
         }],
+        kernel_walks: None,
         functions: vec![group("main", "prog", 900, 0), group("</script>", "libevil.so", 97, 1)],
         files: vec![group("/bin/prog", "", 900, 0)],
         compilers: vec![group("GNU C17 12.2.0", "", 997, 1)],

@@ -60,7 +60,7 @@ pub(super) fn strategies(case: &Case<'_>) -> Markup {
             }
         }
         @if let Some(walks) = &case.analysis.summary.kernel_walks {
-            p.lead { (text(&format!("cfi: {}.", kernel_walks::words(walks).join("; ")))) }
+            p.lead { (text(&format!("cfi: {}.", kernel_walks::lines(walks, kernel_walks::IN_KERNEL).join("; ")))) }
         }
         @for (strategy, &n) in &case.analysis.summary.no_call_before {
             @let samples = case.all.ends.get(strategy).map_or(0, |ends| ends.samples);

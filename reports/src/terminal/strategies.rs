@@ -151,7 +151,7 @@ fn no_call_before(n: u64, samples: u64) -> Paragraph {
 
 /// How the kernel's own walks went; frames that differ are a defect.
 fn kernel_walks(walks: &KernelWalks) -> Vec<Paragraph> {
-    let lines = crate::kernel_walks::words(walks);
+    let lines = crate::kernel_walks::lines(walks, crate::kernel_walks::IN_KERNEL);
     let tone = if walks.different == 0 { Tone::Dim } else { Tone::Bad };
     let note = |words: &String| {
         let mut note = Paragraph::new("", 4);

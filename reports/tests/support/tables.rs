@@ -81,6 +81,7 @@ pub(crate) fn verification(name: &str) -> Verification {
             wrong: some(),
             leaf_skips: LeafSkips::default(),
         }],
+        kernel_walks: None,
         functions: vec![group()],
         files: vec![group()],
         compilers: vec![group()],

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The walk by call frame information that runs in the kernel, as ordinary C: over a copied stack, with rules from a callback.
+ * Called by sys/host_walk.rs.
+ */
+#include <linux/types.h>
+#include <string.h>
+
+#define ARCH_RED_ZONE_BYTES 128
+struct user_regs {
+	__u64 ip;
+};
+#include "abi.h"
+
+/* As in sys/host_walk.rs. */
+struct host_walk {
+	__u32 (*find_rule)(void *context, __u64 address, __u64 *rule);
+	void *context;
+	const __u8 *copy;
+	/* The address of the copy's first byte, and the bytes there are. */
+	__u64 start;
+	__u64 bytes;
+};
+
+static __u32 find_host_rule(struct host_walk *input, __u64 address, __u64 *rule)
+{
+	return input->find_rule(input->context, address, rule);
+}
+
+static int read_copy(struct host_walk *input, __u64 pair[2], __u64 address)
+{
+	__u64 offset = address - input->start;
+
+	if (address + 8 == input->start && input->bytes >= 8) {
+		/* The page below was never touched and is not in the copy; its word is of no use to anybody. */
+		pair[0] = 0;
+		memcpy(&pair[1], input->copy, 8);
+		return 0;
+	}
+	if (offset >= input->bytes || input->bytes - offset < 16)
+		return -1;
+	memcpy(pair, input->copy + offset, 16);
+	return 0;
+}
+
+#define FIND_RULE(reader, address, rule) find_host_rule(reader, address, rule)
+#define READ_PAIR(reader, pair, address) read_copy(reader, pair, address)
+#include "cfi_walk.bpf.h"
+
+/*
+ * Walks from these registers (ip, sp, fp), and returns how the walk ended (enum cfi_end). There is room for MAX_FRAMES frames, of
+ * which *n_frames are written: all of a complete walk, or none.
+ */
+__u32 fpprof_host_walk(struct host_walk *input, const __u64 registers[3], struct cfi_frame *frames,
+		       __u32 *n_frames)
+{
+	struct cfi_walk walk = { .ip = registers[0], .sp = registers[1], .fp = registers[2] };
+	__u32 end = CFI_END_NONE, n = 0;
+
+	*n_frames = 0;
+	while (end == CFI_END_NONE && n < MAX_FRAMES) {
+		end = cfi_step(&walk, input);
+		if (end < CFI_MISS_NO_RULE)
+			frames[n++] = walk.frame;
+	}
+	if (end == CFI_END_NONE)
+		return CFI_MISS_MAX_DEPTH;
+	if (end < CFI_MISS_NO_RULE)
+		*n_frames = n;
+	return end;
+}

@@ -1,0 +1,70 @@
+//! The kernel's walk by call frame information, compiled for this machine.
+
+use crate::bpf::types::{cfi_end, cfi_frame, limit};
+use fpprof_recording::model::CfiFrame;
+use std::ffi::c_void;
+
+/// As in `bpf/host_walk.c`.
+#[repr(C)]
+struct HostWalk {
+    find_rule: unsafe extern "C" fn(*mut c_void, u64, *mut u64) -> u32,
+    context: *mut c_void,
+    copy: *const u8,
+    start: u64,
+    bytes: u64,
+}
+
+unsafe extern "C" {
+    fn fpprof_host_walk(
+        input: *mut HostWalk,
+        registers: *const [u64; 3],
+        frames: *mut cfi_frame,
+        n_frames: *mut u32,
+    ) -> u32;
+}
+
+const MAX_FRAMES: usize = limit::MAX_FRAMES.0 as usize;
+
+/// Walks from these registers (ip, sp, fp) over the bytes of a stack from `start` up, and gives `enum cfi_end` and the frames: all
+/// of a complete walk, or none. `rule` gives the rule of the code at an address.
+pub(crate) fn host_walk<R: FnMut(u64) -> Option<u64>>(
+    registers: [u64; 3],
+    copy: &[u8],
+    start: u64,
+    rule: &mut R,
+) -> (cfi_end, Vec<CfiFrame>) {
+    let mut frames = [cfi_frame { address: 0, cfa: 0 }; MAX_FRAMES];
+    let mut n_frames = 0;
+    let context: *mut R = rule;
+    let mut input = HostWalk {
+        find_rule: find_rule::<R>,
+        context: context.cast(),
+        copy: copy.as_ptr(),
+        start,
+        bytes: copy.len() as u64,
+    };
+    // SAFETY: all pointers are those of values that live until the call returns; the C code writes at most MAX_FRAMES frames,
+    //         reads at most `bytes` of `copy`, and calls `find_rule` with `context` alone.
+    let end = unsafe { fpprof_host_walk(&raw mut input, &raw const registers, frames.as_mut_ptr(), &raw mut n_frames) };
+    let frames = frames.iter().take(n_frames as usize);
+    (cfi_end(end), frames.map(|frame| CfiFrame { address: frame.address, cfa: frame.cfa }).collect())
+}
+
+/// # Safety
+/// `context` is the closure that [`host_walk`] was given, and `rule` can be written.
+unsafe extern "C" fn find_rule<R: FnMut(u64) -> Option<u64>>(
+    context: *mut c_void,
+    address: u64,
+    rule: *mut u64,
+) -> u32 {
+    // SAFETY: as above; nobody else uses the closure during the call.
+    let find = unsafe { &mut *context.cast::<R>() };
+    match find(address) {
+        Some(found) => {
+            // SAFETY: as above.
+            unsafe { *rule = found };
+            cfi_end::CFI_END_NONE.0
+        }
+        None => cfi_end::CFI_MISS_NO_RULE.0,
+    }
+}
