@@ -77,10 +77,16 @@ check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
     cargo fmt --manifest-path tests/outside/Cargo.toml --check
+    clang-format --dry-run -Werror collector/src/bpf/*.c collector/src/bpf/*.h
     shellcheck --severity=warning dev .ci/run fuzz/*.sh packaging/*.sh tests/*.sh workloads/*.sh
     cargo check --quiet --manifest-path fuzz/Cargo.toml --workspace --target-dir target/fuzz-check
     cargo clippy --quiet --release --workspace --all-targets --features {{features}} -- -D warnings
+    RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --no-deps -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten --test viewers -- -D warnings
+
+# Package the crates that others can use, and build what is in the packages.
+crates:
+    cargo package --quiet --allow-dirty -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
 
 # The structure in figures: lines by crate, cycles between files, copies of ten lines and more, the longest files.
 shape:

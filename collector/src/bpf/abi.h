@@ -71,24 +71,24 @@ enum limit {
 /*
  * What a CPU counts. `fired` + `lost_nested` = `recorded` + all `lost_*` + all `skipped_*`.
  */
-#define FPPROF_COUNTERS(X)              \
-	X(COUNT_FIRED, 0)               \
-	X(COUNT_RECORDED, 1)            \
-	X(COUNT_LOST_RING_FULL, 2)      \
-	X(COUNT_LOST_TABLE_FULL, 3)     \
-	X(COUNT_SKIPPED_IDLE, 4)        \
-	X(COUNT_SKIPPED_SELF, 5)        \
-	X(COUNT_SKIPPED_UNTRACKED, 6)   \
-	/* Not part of the balance: */  \
+#define FPPROF_COUNTERS(X) \
+	X(COUNT_FIRED, 0) \
+	X(COUNT_RECORDED, 1) \
+	X(COUNT_LOST_RING_FULL, 2) \
+	X(COUNT_LOST_TABLE_FULL, 3) \
+	X(COUNT_SKIPPED_IDLE, 4) \
+	X(COUNT_SKIPPED_SELF, 5) \
+	X(COUNT_SKIPPED_UNTRACKED, 6) \
+	/* Not part of the balance: */ \
 	X(COUNT_KERNEL_CHAIN_FAILED, 7) \
-	X(COUNT_STACK_END_UNKNOWN, 8)   \
-	X(COUNT_TRACKED_FULL, 9)        \
-	X(COUNT_BYTES, 10)              \
-	X(COUNT_SHED, 11)               \
+	X(COUNT_STACK_END_UNKNOWN, 8) \
+	X(COUNT_TRACKED_FULL, 9) \
+	X(COUNT_BYTES, 10) \
+	X(COUNT_SHED, 11) \
 	/* Not in COUNT_FIRED, see take_probe: */ \
-	X(COUNT_LOST_NESTED, 12)     \
+	X(COUNT_LOST_NESTED, 12) \
 	/* Of waits (off_cpu.bpf.h), in their own control blocks: */ \
-	X(COUNT_SKIPPED_SHORT, 13)   \
+	X(COUNT_SKIPPED_SHORT, 13) \
 	X(COUNT_SKIPPED_PREEMPTED, 14) \
 	/* Not part of the balance, nanoseconds: */ \
 	X(COUNT_SHORT_NS, 15) \
@@ -98,17 +98,17 @@ enum limit {
 	X(COUNT_PERIODS, 17)
 
 /* Why samples are lost: what gaps are told by. */
-#define FPPROF_GAP_CAUSES(X)  \
-	X(GAP_RING_FULL, 0)   \
-	X(GAP_TABLE_FULL, 1)  \
+#define FPPROF_GAP_CAUSES(X) \
+	X(GAP_RING_FULL, 0) \
+	X(GAP_TABLE_FULL, 1) \
 	X(GAP_NO_RING, 2)
 
 /* Why a frame-pointer chain ended. */
-#define FPPROF_FP_ENDS(X)                \
-	X(FP_END_NONE, 0)                \
-	X(FP_END_ZERO, 1)                \
-	X(FP_END_UNREADABLE, 2)          \
-	X(FP_END_NOT_ASCENDING, 3)       \
+#define FPPROF_FP_ENDS(X) \
+	X(FP_END_NONE, 0) \
+	X(FP_END_ZERO, 1) \
+	X(FP_END_UNREADABLE, 2) \
+	X(FP_END_NOT_ASCENDING, 3) \
 	X(FP_END_ZERO_RETURN_ADDRESS, 4) \
 	X(FP_END_MAX_DEPTH, 5)
 
@@ -116,43 +116,43 @@ enum limit {
  * How a walk by call frame information ended (cfi_walk.bpf.h). Below CFI_MISS_NO_RULE it has come to the outermost frame: the
  * number is the code in the rule that says so, and one more.
  */
-#define FPPROF_CFI_ENDS(X)          \
-	X(CFI_END_NONE, 0)          \
-	X(CFI_END_UNDEFINED_RA, 1)  \
-	X(CFI_END_START, 2)         \
-	X(CFI_END_THREAD_START, 3)  \
+#define FPPROF_CFI_ENDS(X) \
+	X(CFI_END_NONE, 0) \
+	X(CFI_END_UNDEFINED_RA, 1) \
+	X(CFI_END_START, 2) \
+	X(CFI_END_THREAD_START, 3) \
 	X(CFI_END_START_CONTEXT, 4) \
-	X(CFI_END_GOEXIT, 5)        \
-	X(CFI_END_G0, 6)            \
+	X(CFI_END_GOEXIT, 5) \
+	X(CFI_END_G0, 6) \
 	/* No rule for the address is in the maps. */ \
-	X(CFI_MISS_NO_RULE, 16)     \
+	X(CFI_MISS_NO_RULE, 16) \
 	/* Executable memory of no file. */ \
-	X(CFI_MISS_NO_FILE, 17)     \
+	X(CFI_MISS_NO_FILE, 17) \
 	/* No executable mapping holds the address, or it could not be found. */ \
-	X(CFI_MISS_NO_MAPPING, 18)  \
+	X(CFI_MISS_NO_MAPPING, 18) \
 	/* A rule of eight bytes cannot say how to go on. */ \
 	X(CFI_MISS_OTHER_REGISTERS, 19) \
-	X(CFI_MISS_UNREADABLE, 20)  \
+	X(CFI_MISS_UNREADABLE, 20) \
 	/* The canonical frame address is not above sp, or not aligned. */ \
 	X(CFI_MISS_NOT_ASCENDING, 21) \
 	/* fp was saved below sp, and is lost. */ \
-	X(CFI_MISS_RED_ZONE, 22)    \
-	X(CFI_MISS_MAX_DEPTH, 23)   \
+	X(CFI_MISS_RED_ZONE, 22) \
+	X(CFI_MISS_MAX_DEPTH, 23) \
 	X(CFI_MISS_ABI32, 24)
 
 /* How the end of a stack is known. */
-#define FPPROF_STACK_ENDS(X)        \
-	X(STACK_END_UNKNOWN, 0)     \
+#define FPPROF_STACK_ENDS(X) \
+	X(STACK_END_UNKNOWN, 0) \
 	X(STACK_END_START_STACK, 1) \
 	X(STACK_END_THREAD_BASE, 2) \
-	X(STACK_END_ALT_STACK, 3)   \
+	X(STACK_END_ALT_STACK, 3) \
 	X(STACK_END_MAPPING, 4)
 
 /* Facts about a sample, as bits. */
 #define FPPROF_SAMPLE_FLAGS(X) \
 	X(SAMPLE_IN_KERNEL, 1) \
-	X(SAMPLE_HAS_USER, 2)  \
-	X(SAMPLE_ABI32, 4)     \
+	X(SAMPLE_HAS_USER, 2) \
+	X(SAMPLE_ABI32, 4) \
 	X(SAMPLE_KERNEL_CHAIN_FAILED, 8) \
 	/* Not with SAMPLE_HAS_USER: between two programs, see is_between_programs. */ \
 	X(SAMPLE_IN_EXEC, 16) \
@@ -172,21 +172,21 @@ enum limit {
 	X(SAMPLE_HAS_MISS, 2048)
 
 /* Whose samples a ring holds. */
-#define FPPROF_EVENTS(X)     \
-	X(EVENT_SAMPLED, 0)  \
+#define FPPROF_EVENTS(X) \
+	X(EVENT_SAMPLED, 0) \
 	X(EVENT_WAITS, 1)
 
 /* What is collected of the user stack, as bits of the configuration. */
 #define FPPROF_COLLECT_FLAGS(X) \
-	X(COLLECT_CHUNK, 1)     \
-	X(COLLECT_FRAMES, 2)    \
-	X(COLLECT_KERNEL, 4)    \
+	X(COLLECT_CHUNK, 1) \
+	X(COLLECT_FRAMES, 2) \
+	X(COLLECT_KERNEL, 4) \
 	/* The frames of a walk by call frame information, and where it fails a chunk. */ \
 	X(COLLECT_CFI, 8)
 
 /* Whom to sample. */
-#define FPPROF_FILTERS(X)    \
-	X(FILTER_SYSTEM, 1)  \
+#define FPPROF_FILTERS(X) \
+	X(FILTER_SYSTEM, 1) \
 	X(FILTER_TRACKED, 2) \
 	X(FILTER_THREADS, 3) \
 	X(FILTER_CGROUP, 4)

@@ -47,7 +47,7 @@ struct thread_struct {
  */
 #define SIGNAL_FRAME_STEP 16
 #define SIGNAL_FRAME_PLACES 1024
-#define FIRST_UC_STACK(end) ((((end) - 16) & ~15ULL) - 4688 + 144)
+#define FIRST_UC_STACK(end) ((~15ULL & (-16 + (end))) - 4688 + 144)
 /* From uc_stack to uc_mcontext's sp. */
 #define UC_STACK_TO_SP 416
 
@@ -56,6 +56,6 @@ struct thread_struct {
 
 /* The bits of a return address that are the address: the others hold a tag and a signature (pointer authentication). */
 const volatile __u64 code_mask = 0x0000ffffffffffff;
-#define CODE_ADDRESS(word) ((word) & code_mask)
+#define CODE_ADDRESS(word) (code_mask & (word))
 
 #endif

@@ -36,8 +36,8 @@ static long walk_iteration(__u32 iteration, void *data)
 }
 
 /* Appends the chain, the sampled instruction first, and returns the bytes. */
-static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head,
-					   __u64 at, __u64 chunk_at, __u64 chunk_bytes)
+static __always_inline __u64 append_frames(struct loop_context *context, struct sample_head *head, __u64 at,
+					   __u64 chunk_at, __u64 chunk_bytes)
 {
 	struct fp_walk *walk = &context->control->walk;
 	struct fp_frame leaf = { .address = REGS_IP(head->regs) };
@@ -84,7 +84,8 @@ static __always_inline __u64 next_line(__u64 at)
 /* Whether the stack of a process may be copied. */
 static __always_inline bool may_copy(struct task_struct *task, struct mm_struct *mm)
 {
-	return (includes_privileged || is_dumpable(task, mm)) && (!has_only_user || is_of_user(task, only_user));
+	return (includes_privileged || is_dumpable(task, mm)) &&
+	       (!has_only_user || is_of_user(task, only_user));
 }
 
 /*
@@ -117,8 +118,8 @@ static __always_inline __u64 walk_by_cfi(struct loop_context *context, struct sa
 }
 
 /* Collects the user side behind the head, if the thread has one now, and returns the bytes. */
-static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head,
-					 __u64 pos, struct task_struct *task, struct mm_struct *mm)
+static __always_inline __u64 append_user(struct loop_context *context, struct sample_head *head, __u64 pos,
+					 struct task_struct *task, struct mm_struct *mm)
 {
 	bool keeps_chunk = collect & (COLLECT_CHUNK | COLLECT_CFI);
 	__u64 at = pos + sizeof(*head), copy_at = next_line(at), chunk_at, used = 0;
@@ -221,7 +222,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 			used += head->n_hole_words * 8;
 		}
 		used = any_number(context->control, used);
-		if (head->stack_end_source == STACK_END_ALT_STACK && !(head->flags & (SAMPLE_ABI32 | SAMPLE_WITHHELD)))
+		if (head->stack_end_source == STACK_END_ALT_STACK &&
+		    !(head->flags & (SAMPLE_ABI32 | SAMPLE_WITHHELD)))
 			used += append_interrupted(context, head, at + used, task, mm, asked, bytes);
 	}
 	if (collect & COLLECT_FRAMES)
@@ -232,8 +234,8 @@ static __always_inline __u64 append_user(struct loop_context *context, struct sa
 }
 
 /* `ctx` is the running program's own. */
-static __always_inline __u64 append_kernel(void *ctx, struct loop_context *context,
-					   struct sample_head *head, __u64 at)
+static __always_inline __u64 append_kernel(void *ctx, struct loop_context *context, struct sample_head *head,
+					   __u64 at)
 {
 	long bytes;
 
@@ -266,13 +268,12 @@ static __always_inline void begin_record(struct cpu_control *control, struct sam
 	/* What a probe lost inside another one's program is counted there alone, see take_probe. */
 	nested = *(volatile __u64 *)&control->counters[COUNT_LOST_NESTED];
 	head->cpu_fired = control->counters[COUNT_FIRED] + nested;
-	head->cpu_lost = control->counters[COUNT_LOST_RING_FULL] +
-			 control->counters[COUNT_LOST_TABLE_FULL] + nested;
+	head->cpu_lost =
+		control->counters[COUNT_LOST_RING_FULL] + control->counters[COUNT_LOST_TABLE_FULL] + nested;
 }
 
 /* Counts a sample that is lost, and notes when. */
-static __always_inline void lose(struct cpu_control *control, enum counter counter,
-				 enum gap_cause cause)
+static __always_inline void lose(struct cpu_control *control, enum counter counter, enum gap_cause cause)
 {
 	struct gap *gap = &control->gaps[cause];
 
@@ -283,8 +284,7 @@ static __always_inline void lose(struct cpu_control *control, enum counter count
 }
 
 /* Appends what was lost since the last sample, if anything was, and returns the bytes. */
-static __always_inline __u64 append_gaps(struct loop_context *context, struct sample_head *head,
-					 __u64 at)
+static __always_inline __u64 append_gaps(struct loop_context *context, struct sample_head *head, __u64 at)
 {
 	struct cpu_control *control = context->control;
 

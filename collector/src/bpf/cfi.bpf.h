@@ -62,7 +62,8 @@ static __always_inline __u32 find_place(__u64 key, __u64 byte)
 	barrier_var(row);
 	row &= RULE_WAYS * GRANULE_ROWS - 1;
 	place = *(volatile __u16 *)&set->places[row];
-	if (*(volatile __u64 *)&set->keys[way] != key || *(volatile __u32 *)&set->ways[way].sequence != sequence)
+	if (*(volatile __u64 *)&set->keys[way] != key ||
+	    *(volatile __u32 *)&set->ways[way].sequence != sequence)
 		return 0;
 	if (!set->ways[way].used)
 		set->ways[way].used = 1;
@@ -174,8 +175,8 @@ static long cfi_iteration(__u32 iteration, void *data)
  * Walks the stack of the current thread with the frames at `at`, and returns their bytes: all frames, or none where one is
  * missed. Of the stack `copy_bytes` from `below` under sp up lie at `copy_at`.
  */
-static __always_inline __u64 append_cfi_frames(struct loop_context *context, struct sample_head *head, __u64 at,
-					       __u64 copy_at, __u64 copy_bytes, __u64 below,
+static __always_inline __u64 append_cfi_frames(struct loop_context *context, struct sample_head *head,
+					       __u64 at, __u64 copy_at, __u64 copy_bytes, __u64 below,
 					       struct task_struct *task, struct mm_struct *mm)
 {
 	struct cfi_walk *walk = &context->control->cfi_walk;

@@ -24,7 +24,7 @@
 #ifndef FPPROF_CFI_WALK_H
 #define FPPROF_CFI_WALK_H
 
-#define RULE_KIND(rule) ((rule) & 15)
+#define RULE_KIND(rule) (15 & (rule))
 #define RULE_BY_FP 1
 #define RULE_PLT 1
 #define RULE_STOP 3

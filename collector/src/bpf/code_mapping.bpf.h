@@ -23,7 +23,7 @@
 #define MAPLE_LEAF_64 1
 #define MAPLE_RANGE_64 2
 #define MAPLE_ARANGE_64 3
-#define MAPLE_IS_ROOT(entry) (((entry) & 3) == 2 && (entry) > 4096)
+#define MAPLE_IS_ROOT(entry) ((3 & (entry)) == 2 && (entry) > 4096)
 #define MAPLE_NODE(entry) ((entry) & ~255ULL)
 #define MAPLE_TYPE(entry) (((entry) >> 3) & 15)
 #define RANGE_PIVOTS 15
@@ -45,7 +45,8 @@ static long maple_iteration(__u32 iteration, void *data)
 	struct loop_context *context = data;
 	struct cfi_walk *walk = &context->control->cfi_walk;
 	__u64 entry = walk->maple_entry, page = walk->maple_address / PAGE_BYTES;
-	__u64 type = MAPLE_TYPE(entry), n_pivots = type == MAPLE_ARANGE_64 ? ARANGE_PIVOTS : RANGE_PIVOTS, below = 0, last;
+	__u64 type = MAPLE_TYPE(entry), n_pivots = type == MAPLE_ARANGE_64 ? ARANGE_PIVOTS : RANGE_PIVOTS,
+	      below = 0, last;
 	__u64 pivot_less_page, place_less_last;
 	int i;
 
@@ -95,11 +96,12 @@ static __always_inline struct vm_area_struct *find_mapping(struct loop_context *
 }
 
 /* A field of a structure whose first bytes were copied to walk->node: one copy costs what one field costs. */
-#define COPIED(walk, type, field)                                                                \
-	({                                                                                       \
-		__u64 offset_ = bpf_core_field_offset(((struct type *)0)->field);                \
-		offset_ <= sizeof((walk)->node) - sizeof(((struct type *)0)->field) ?            \
-			*(typeof(((struct type *)0)->field) *)((void *)(walk)->node + offset_) : 0; \
+#define COPIED(walk, type, field) \
+	({ \
+		__u64 offset_ = bpf_core_field_offset(((struct type *)0)->field); \
+		offset_ <= sizeof((walk)->node) - sizeof(((struct type *)0)->field) \
+			? *(typeof(((struct type *)0)->field) *)((void *)(walk)->node + offset_) \
+			: 0; \
 	})
 
 /* The inode that /proc shows of a mapping: of overlayfs its own, and not that of the file below (file_user_inode). */
@@ -176,7 +178,8 @@ static __always_inline void read_mapping(struct loop_context *context, struct co
  * Forgets the mappings of another address space, and of this one once anything was mapped in it since: each such change
  * has a number of its own (mm_lock_seq, since 6.4). Without that they are forgotten each time.
  */
-static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_struct *task, struct mm_struct *mm)
+static __always_inline void begin_mappings(struct cfi_walk *walk, struct task_struct *task,
+					   struct mm_struct *mm)
 {
 	bool has_sequence = bpf_core_field_exists(mm->mm_lock_seq);
 	__u32 sequence = has_sequence ? mm->mm_lock_seq : 0;

@@ -29,7 +29,8 @@ int take_sample(struct bpf_perf_event_data *ctx)
 	if (!find_memory(&context, cpu, EVENT_SAMPLED))
 		return 0;
 	if (REGS_IN_KERNEL(ctx->regs))
-		flags = ARE_REGS_UNSAVED(sp, saved) ? SAMPLE_IN_KERNEL | SAMPLE_ENTERING_KERNEL : SAMPLE_IN_KERNEL;
+		flags = ARE_REGS_UNSAVED(sp, saved) ? SAMPLE_IN_KERNEL | SAMPLE_ENTERING_KERNEL
+						    : SAMPLE_IN_KERNEL;
 	context.control->counters[COUNT_PERIODS] += ctx->sample_period;
 	take(ctx, &context, cpu, flags, ctx->sample_period);
 	return 0;
@@ -115,8 +116,7 @@ int BPF_PROG(follow_free, struct task_struct *task)
 	if (filter != FILTER_THREADS && task->pid != task->tgid)
 		return 0;
 	process = bpf_map_lookup_elem(&tracked, &pid);
-	if (process &&
-	    (!process->start_boottime || process->start_boottime == task->start_boottime))
+	if (process && (!process->start_boottime || process->start_boottime == task->start_boottime))
 		bpf_map_delete_elem(&tracked, &pid);
 	return 0;
 }

@@ -27,7 +27,8 @@ static long signal_frame_iteration(__u32 iteration, void *data)
 	struct signal_frame *search = &context->control->signal_frame;
 	__u64 at = search->first - iteration * SIGNAL_FRAME_STEP, uc_stack[3];
 
-	if (at < search->sp || at > search->first || bpf_probe_read_user(uc_stack, sizeof(uc_stack), (void *)at))
+	if (at < search->sp || at > search->first ||
+	    bpf_probe_read_user(uc_stack, sizeof(uc_stack), (void *)at))
 		return 1;
 	if (uc_stack[0] != search->stack || uc_stack[2] != search->bytes)
 		return 0;
@@ -55,9 +56,9 @@ static __always_inline __u64 interrupted_sp(struct loop_context *context, struct
  * them copied: both stacks together have no more than max_chunk_bytes, and than there is room for. Returns the bytes. Page
  * by page, since the verifier does not see that two chunks fit.
  */
-static __always_inline __u64 append_interrupted(struct loop_context *context, struct sample_head *head, __u64 at,
-						struct task_struct *task, struct mm_struct *mm, __u64 asked,
-						__u64 bytes)
+static __always_inline __u64 append_interrupted(struct loop_context *context, struct sample_head *head,
+						__u64 at, struct task_struct *task, struct mm_struct *mm,
+						__u64 asked, __u64 bytes)
 {
 	__u64 sp = interrupted_sp(context, task, REGS_SP(head->regs)), room = context->control->slot.room;
 	__u64 end, wanted, chunk_bytes = 0, n_hole_words = 0;

@@ -32,8 +32,8 @@ static __always_inline __u64 any_number(struct cpu_control *control, __u64 numbe
 }
 
 /* Two words of the program, from a copy of its stack in the segment if they are in it; 0 when they could be read. */
-static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address, __u64 copy_start,
-				       __u64 copy_bytes, __u64 copy_at)
+static __always_inline int read_copied(struct loop_context *context, __u64 pair[2], __u64 address,
+				       __u64 copy_start, __u64 copy_bytes, __u64 copy_at)
 {
 	__u64 offset = address - copy_start;
 	__u64 at = copy_at + offset;
@@ -97,8 +97,8 @@ static long page_iteration(__u32 iteration, void *data)
  * Copies what can be read, page by page, and notes the holes. Returns the bytes up to the last
  * thing of use.
  */
-static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes,
-					__u64 at, bool end_known)
+static __always_inline __u64 copy_pages(struct loop_context *context, __u64 start, __u64 bytes, __u64 at,
+					bool end_known)
 {
 	struct page_copy *copy = &context->control->copy;
 	__u64 n_pages = ((start & (PAGE_BYTES - 1)) + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
@@ -119,8 +119,8 @@ static __always_inline __u64 copy_pages(struct loop_context *context, __u64 star
 static __always_inline __u64 append_holes(struct loop_context *context, __u64 at, __u64 chunk_bytes)
 {
 	struct page_copy *copy = &context->control->copy;
-	__u64 n_words = ((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) /
-			(PAGE_BYTES * 64);
+	__u64 n_words =
+		((copy->start & (PAGE_BYTES - 1)) + chunk_bytes + PAGE_BYTES * 64 - 1) / (PAGE_BYTES * 64);
 
 	if (n_words > HOLE_WORDS)
 		n_words = HOLE_WORDS;

@@ -47,7 +47,8 @@ static __always_inline bool find_wait_memory(struct loop_context *context, __u32
 }
 
 /* A profiled thread leaves its CPU. Kernel threads wait for work all their time, and have no user stack. */
-static __always_inline void begin_wait(void *ctx, bool preempt, struct task_struct *prev, unsigned int prev_state)
+static __always_inline void begin_wait(void *ctx, bool preempt, struct task_struct *prev,
+				       unsigned int prev_state)
 {
 	struct wait *wait, new_wait = {};
 	struct loop_context context;
@@ -171,8 +172,8 @@ int BPF_PROG(switch_waits, bool preempt, struct task_struct *prev, struct task_s
 		blocked_ns = end_wait(wait, context.control);
 		if (blocked_ns) {
 			context.control->counters[COUNT_FIRED]++;
-			count_sample(&context, wait->has_stacks &&
-				     write_wait_end(&context, next, cpu, since_ns, blocked_ns));
+			count_sample(&context, wait->has_stacks && write_wait_end(&context, next, cpu,
+										  since_ns, blocked_ns));
 		}
 	}
 	begin_wait(ctx, preempt, prev, prev_state);
@@ -201,8 +202,7 @@ int begin_waits(struct bpf_iter__task *ctx)
 	/* User space reads them. */
 	wait.has_stacks = true;
 	/* It may have blocked anew meanwhile, which is noted already. */
-	if (bpf_map_update_elem(&waits, &tid, &wait, BPF_NOEXIST) &&
-	    !bpf_map_lookup_elem(&waits, &tid))
+	if (bpf_map_update_elem(&waits, &tid, &wait, BPF_NOEXIST) && !bpf_map_lookup_elem(&waits, &tid))
 		bpf_seq_write(ctx->meta->seq, &tid, sizeof(tid));
 	return 0;
 }

@@ -127,8 +127,8 @@ static __always_inline void publish(struct cpu_control *control, __u8 *segment, 
 	__u64 left = segment_bytes - slot->filled, grown = bytes < left ? bytes : left;
 	__u64 end = slot->filled + bytes;
 
-	if (slot->filled + grown >= hot_bytes && grown < left && slot->free &&
-	    slot->used < ring_bytes / 4 && end <= segment_room) {
+	if (slot->filled + grown >= hot_bytes && grown < left && slot->free && slot->used < ring_bytes / 4 &&
+	    end <= segment_room) {
 		/*
 		 * Tells the reader that no other record comes here. It looks only below the head it
 		 * saw, which passes this word and the rest behind it in one step, after they are

@@ -43,8 +43,7 @@ static __always_inline bool read_hint(struct task_struct *task, struct stack_map
  * CPU by itself (5-8 us), so it is made once for each thread and stack. Not in task storage: its
  * allocation was not safe in an NMI before 6.4.
  */
-static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task,
-					 __u64 sp)
+static __always_inline __u64 mapping_end(struct cpu_control *control, struct task_struct *task, __u64 sp)
 {
 	struct stack_mapping *known = mapping_of(control, task->pid), found = {};
 
@@ -69,8 +68,7 @@ static __always_inline __u64 mapping_end(struct cpu_control *control, struct tas
 static __always_inline __u64 find_stack_end(struct cpu_control *control, struct task_struct *task,
 					    struct mm_struct *mm, __u64 sp, __u8 *source, bool is_recorded)
 {
-	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base,
-	      end;
+	__u64 alt = task->sas_ss_sp, alt_bytes = task->sas_ss_size, start = mm->start_stack, base, end;
 
 	if (alt_bytes && sp - alt < alt_bytes) {
 		*source = STACK_END_ALT_STACK;

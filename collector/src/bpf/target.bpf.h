@@ -13,8 +13,8 @@
  */
 static __always_inline bool is_tracked(struct tracked *process, struct task_struct *task)
 {
-	__u64 start_boottime = filter == FILTER_THREADS ? task->start_boottime :
-							  task->group_leader->start_boottime;
+	__u64 start_boottime =
+		filter == FILTER_THREADS ? task->start_boottime : task->group_leader->start_boottime;
 
 	if (!process || process->state != TRACKED_ACTIVE)
 		return false;
