@@ -1,6 +1,6 @@
 //! The words a recording closes with.
 
-use crate::output::{say, say_drawn, stderr_style};
+use crate::output::{print_drawn, print_message, stderr_style};
 use fpprof_analysis::overhead::{Setting, Ticks};
 use fpprof_analysis::summary::{Cost, Waits, lost_by_cause};
 use fpprof_collector::Outcome;
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// If stderr cannot be written.
-pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn print_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -> anyhow::Result<()> {
     let end = &outcome.end;
     let of_event = |event| end.cpus.iter().filter(move |cpu| cpu.event == event);
     let cpus: Vec<&CpuCounters> = of_event(0).collect();
@@ -45,12 +45,12 @@ pub(crate) fn say_outcome(outcome: &Outcome, tick_s: Option<f64>, file: &Path) -
     if let Some(waits) = Waits::new(&outcome.events, &end.cpus, outcome.blocked_ns) {
         waits_line(&waits, &stderr_style(), &mut text)?;
     }
-    say_drawn(String::from_utf8_lossy(&text).trim_end());
+    print_drawn(String::from_utf8_lossy(&text).trim_end());
     for note in &outcome.notes {
-        say(&format!("note      {note}"));
+        print_message(&format!("note      {note}"));
     }
     if file != Path::new("-") {
-        say(&format!("recorded  {0} (fpprof report {0}; fpprof flamegraph {0})", file.display()));
+        print_message(&format!("recorded  {0} (fpprof report {0}; fpprof flamegraph {0})", file.display()));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Exit statuses, and how an error is told.
 
-use crate::output::{lines, say, say_drawn};
+use crate::output::{lines, print_drawn, print_message};
 use clap::error::ContextValue;
 use fpprof_reports::escape::visible;
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ pub(crate) fn refuse_terminal(path: &Path) -> Result<(), Usage> {
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let is_obeyed = |argument: OsString| visible(&argument.to_string_lossy()) != argument.to_string_lossy();
     if std::env::args_os().any(is_obeyed) {
-        say_drawn(lines(&with_visible_values(error), "\n").trim_end());
+        print_drawn(lines(&with_visible_values(error), "\n").trim_end());
     } else {
         // A closed stdout or stderr leaves nobody to tell.
         let _ = error.print();
@@ -75,12 +75,12 @@ pub(crate) fn code(result: anyhow::Result<u8>) -> ExitCode {
         // Whoever read our output had enough of it.
         return ExitCode::from(DONE);
     }
-    say(&format!("fpprof: {}", told(&error)));
+    print_message(&format!("fpprof: {}", error_chain(&error)));
     ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
 }
 
 /// An error and its causes in one line. Some libraries repeat a cause in the message above it; it is told once.
-pub(crate) fn told(error: &anyhow::Error) -> String {
+pub(crate) fn error_chain(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |mut line, cause| {
         let words = cause.to_string();
         if !line.contains(&words) {
@@ -105,6 +105,6 @@ mod tests {
     #[test]
     fn causes_are_told_once() {
         let error = Err::<(), _>(io::Error::other("disk on fire")).context("writing a: disk on fire").context("saving");
-        assert_eq!(told(&error.unwrap_err()), "saving: writing a: disk on fire");
+        assert_eq!(error_chain(&error.unwrap_err()), "saving: writing a: disk on fire");
     }
 }

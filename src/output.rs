@@ -23,13 +23,13 @@ pub(crate) use patient::Patient;
 ///
 /// What a terminal would obey is written out: names of files, processes and events are in many of these words. A line
 /// break stays one, but what follows it is set in, so that no name can begin a line that looks like another message.
-pub(crate) fn say(words: &str) {
+pub(crate) fn print_message(words: &str) {
     // A closed stderr leaves nobody to tell.
     let _ = writeln!(io::stderr().lock(), "{}", lines(words, "\n  "));
 }
 
 /// Tells what was written for a terminal already, with its names escaped and its colours.
-pub(crate) fn say_drawn(text: &str) {
+pub(crate) fn print_drawn(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -99,7 +99,9 @@ impl Undo {
             let path = place.path().display();
             let older =
                 if *made == Made::InPlaceOfOlder { format!("; the older one is {path}{OLD}") } else { String::new() };
-            say(&format!("fpprof: cannot remove the recording {path}, which holds no samples: {error}{older}"));
+            print_message(&format!(
+                "fpprof: cannot remove the recording {path}, which holds no samples: {error}{older}"
+            ));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One line on the terminal while a recording runs.
 
-use crate::output::say;
+use crate::output::print_message;
 use crate::values::mode_name;
 use fpprof_collector::{ModeChoice, Progress, Update};
 use std::io::{self, IsTerminal as _, Write};
@@ -25,10 +25,10 @@ impl Line {
     }
 
     /// Shows what is heard of a recording.
-    pub(crate) fn hear(&mut self, update: Update<'_>) {
+    pub(crate) fn update(&mut self, update: Update<'_>) {
         match update {
-            Update::Fallback(fallback) => say(&format!("fpprof: {fallback}")),
-            Update::Mode(choice) if !self.is_quiet => say(&format!("fpprof: {}", mode_choice(choice))),
+            Update::Fallback(fallback) => print_message(&format!("fpprof: {fallback}")),
+            Update::Mode(choice) if !self.is_quiet => print_message(&format!("fpprof: {}", mode_choice(choice))),
             Update::Mode(_) => {}
             Update::Progress(now) => self.show(now),
         }

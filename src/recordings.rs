@@ -1,7 +1,7 @@
 //! Opening and analysing a recording: what every subcommand that reads one shares.
 
 use crate::exit::Usage;
-use crate::output::say;
+use crate::output::print_message;
 use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
@@ -199,10 +199,10 @@ impl Source {
 /// Says what was damaged or missing, for commands that write something else than the summary.
 pub(crate) fn say_warnings(summary: &Summary) {
     for damage in &summary.damage {
-        say(&format!("damaged  {damage}"));
+        print_message(&format!("damaged  {damage}"));
     }
     for warning in &summary.warnings {
-        say(&format!("warning  {warning}"));
+        print_message(&format!("warning  {warning}"));
     }
 }
 

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: core CORE [PROGRAM]")?;
     let program = std::env::args().nth(2);
     let files = FileModules::new();
-    let open = || files.open(Path::new(&path)).map_err(|missing| missing.words());
+    let open = || files.open(Path::new(&path)).map_err(|missing| missing.text());
     let core = Core::read(open()?)?;
     let unwinding = fpprof_unwind::Options::default();
     let options = CoreOptions { resolver: &files, executable: program.as_ref().map(Path::new), root: None, unwinding };

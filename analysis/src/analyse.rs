@@ -11,7 +11,7 @@ use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::listed::Listed;
 use crate::modules::Resolver;
-use crate::profile::{Profile, Rows, Times};
+use crate::profile::{Grouping, Profile, Rows};
 use crate::quality::QualityCounter;
 use crate::replay::{Collect, Recorded, Replay, Seen};
 use crate::strategy::Strategy;
@@ -50,7 +50,7 @@ pub struct Options<'a> {
     /// Also make what a page shows ([`Analysis::detail`]).
     pub page: bool,
     /// Also make a profile of the default strategy ([`Analysis::profile`]).
-    pub profile: Option<Times>,
+    pub profile: Option<Grouping>,
     /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.

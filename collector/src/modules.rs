@@ -111,7 +111,7 @@ impl Modules {
         }
         if vdso::name_32_bits(mmap) && !self.has_vdso32 {
             self.has_vdso32 = true;
-            vdso::of_32_bits().into_iter().for_each(|module| self.saver.tell(Job::Bytes(module)));
+            vdso::of_32_bits().into_iter().for_each(|module| self.saver.send(Job::Bytes(module)));
         }
         if is_code_of_no_file(mmap) {
             self.note_table(mmap.pid);
@@ -136,7 +136,7 @@ impl Modules {
         }
         self.files.insert(key, mmap.identity.build_id);
         let (path, identity) = (mmap.path.clone(), mmap.identity);
-        self.saver.tell(Job::File(WatchedFile { opened, path, identity, place }));
+        self.saver.send(Job::File(WatchedFile { opened, path, identity, place }));
     }
 
     fn open(&mut self, place: Place, mmap: &Mmap) -> Option<Opened> {
@@ -166,7 +166,7 @@ impl Modules {
         }
         self.tables.insert(pid, Some(place.user()));
         let directory = self.calls.call(place, move || Directory::of(pid)).flatten();
-        self.saver.tell(Job::Table(pid, place, directory));
+        self.saver.send(Job::Table(pid, place, directory));
     }
 
     fn build_id(&mut self, place: Place, file: &File) -> Option<BuildId> {
@@ -192,7 +192,7 @@ impl Modules {
             self.dumps.insert(key);
             let dump = mmap.clone();
             let file = self.calls.call(place, move || jit_dumps::open(&dump)).flatten();
-            self.saver.tell(Job::Dump(JitDump::of(mmap, place.user(), file)));
+            self.saver.send(Job::Dump(JitDump::of(mmap, place.user(), file)));
         } else {
             self.n_over.tables_over += 1;
         }
@@ -203,7 +203,7 @@ impl Modules {
     pub(crate) fn look(&mut self) {
         self.give_back_done();
         self.forget_deleted(Instant::now());
-        self.saver.tell(Job::Look);
+        self.saver.send(Job::Look);
     }
 
     /// Gives back what was taken for what the saver does not need any more.
@@ -249,7 +249,7 @@ impl Modules {
     /// recording yet; says of how many that was impossible.
     pub(crate) fn finish(&mut self, emit: impl FnMut(PackedModule)) -> Omitted {
         if let Some(names) = std::mem::take(&mut self.kernel).finish() {
-            self.saver.tell(Job::Bytes(names));
+            self.saver.send(Job::Bytes(names));
         }
         let found = self.saver.finish(emit);
         let Omitted { files_over, tables_over, .. } = self.n_over;

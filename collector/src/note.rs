@@ -90,7 +90,7 @@ pub enum Note {
 
 impl Note {
     /// Of how many it speaks, and what it says of them.
-    fn words(&self) -> (Option<u64>, Cow<'static, str>) {
+    fn text(&self) -> (Option<u64>, Cow<'static, str>) {
         let n_words = |n: &u64, words: &'static str| (Some(*n), Cow::from(words));
         match self {
             Self::KernelStacksMissing(n) => n_words(n, "samples in the kernel have no kernel stack"),
@@ -188,7 +188,7 @@ const STATISTICS_REFUSED: &str = "BPF run time was not measured (--stats): that 
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.words() {
+        match self.text() {
             (Some(n), words) => write!(f, "{n} {words}"),
             (None, words) => f.write_str(&words),
         }

@@ -50,7 +50,7 @@ impl Existing {
                 continue;
             }
             if let Ok(description) = synthesize(pid, time_ns) {
-                description.tell(reader, pid);
+                description.write_to(reader, pid);
             } else {
                 let seen = undescribed(pid);
                 // All its events count: it may have executed a program and ended since the recording began.
@@ -232,7 +232,7 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
         }
     }
     let n = description.events.len();
-    description.tell(reader, pid);
+    description.write_to(reader, pid);
     Some(n)
 }
 
@@ -244,7 +244,7 @@ struct Description {
 }
 
 impl Description {
-    fn tell(self, reader: &mut impl Follows, pid: u32) {
+    fn write_to(self, reader: &mut impl Follows, pid: u32) {
         reader.add(pid, &self.seen);
         self.events.into_iter().for_each(|event| reader.write_event(event));
     }

@@ -1,7 +1,7 @@
 //! `fpprof archive`: a recording with all files that reading it needs.
 
 use crate::exit::{DONE, refuse_terminal};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::recordings::{Source, say_warnings};
 use crate::worker::{Files, open_input};
 use anyhow::Context as _;
@@ -70,10 +70,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let files = opened.packed();
     let mut changed = Vec::new();
     output::write_whole(&output, |out| write(args, &modules, &files, &mut changed, out))?;
-    changed.iter().for_each(|path| say(&format!("warning  {}: changed meanwhile; left out", path.display())));
+    changed.iter().for_each(|path| print_message(&format!("warning  {}: changed meanwhile; left out", path.display())));
     if output != Path::new("-") {
         let n_files = files.len().saturating_sub(changed.len());
-        say(&format!("{}: the recording and {n_files} programs, libraries and debug files", output.display()));
+        print_message(&format!(
+            "{}: the recording and {n_files} programs, libraries and debug files",
+            output.display()
+        ));
     }
     Ok(DONE)
 }

@@ -7,7 +7,7 @@ mod scan;
 mod walk;
 
 use crate::exit::{DONE, FAILED, Usage};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::recordings::Source;
 use crate::worker::{Files, confine};
 use anyhow::Context as _;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         None => Vec::new(),
     };
     if let Some(words) = gate::not_judged(&survey.total).filter(|_| args.fail_under.is_some() && !args.quiet) {
-        say(&format!("fpprof: --fail-under: {words}"));
+        print_message(&format!("fpprof: --fail-under: {words}"));
     }
     // A package may well have none, and its name is right all the same.
     if survey.files.is_empty() && !args.paths.is_empty() {
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         failures.push(format!("no ELF file to check among {} files{refused}", survey.looked_at));
     }
     for failure in &failures {
-        say(&format!("fpprof: {failure}"));
+        print_message(&format!("fpprof: {failure}"));
     }
     Ok(if failures.is_empty() { DONE } else { FAILED })
 }

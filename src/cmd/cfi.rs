@@ -1,7 +1,7 @@
 //! `fpprof cfi`: one row of call frame information.
 
 use crate::exit::{DONE, FAILED, Usage};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::worker::{Files, Modules};
 use anyhow::Context as _;
 use fpprof_analysis::cfi::{explain, what_there_is};
@@ -43,7 +43,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let context = || args.elf.display().to_string();
     let file = LoneModule::open(&Modules(FileModules::new()), &args.elf);
-    let file = file.map_err(|missing| anyhow::anyhow!(missing.words())).with_context(context)?;
+    let file = file.map_err(|missing| anyhow::anyhow!(missing.text())).with_context(context)?;
     let file = file.context("unsupported architecture; supported: x86-64, i386, aarch64").with_context(context)?;
     let svma = address(&file, &args.pc).with_context(context)?;
     match explain(&file, svma) {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         }
         Err(error) => {
             let more = if let Error::NoRow(_) = error { format!(": {}", what_there_is(&file)) } else { String::new() };
-            say(&format!("fpprof: {}: {error}{more}", args.elf.display()));
+            print_message(&format!("fpprof: {}: {error}{more}", args.elf.display()));
             Ok(FAILED)
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::gate::{Gate, percent};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::recordings::Source;
 use crate::worker::Files;
 use anyhow::Context as _;
@@ -200,7 +200,7 @@ fn strategies(args: &Args) -> anyhow::Result<u8> {
         draw(args, (&reference, view(&reference)?), (&other, view(&other)?), true)?;
     }
     for failure in &failures {
-        say(&format!("fpprof: {failure}"));
+        print_message(&format!("fpprof: {failure}"));
     }
     Ok(if failures.is_empty() { DONE } else { FAILED })
 }
@@ -212,7 +212,7 @@ fn draw(args: &Args, before: (&str, &Folded), after: (&str, &Folded), same_sampl
         flamegraph::svg_difference(side(before), side(after), same_samples, &mut out).map_err(io::Error::other)
     })?;
     if path != Path::new("-") {
-        say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", path.display()));
+        print_message(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", path.display()));
     }
     Ok(())
 }

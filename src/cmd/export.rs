@@ -2,13 +2,13 @@
 
 use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::positioned::Positioned;
 use crate::recordings::{Source, say_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::import::perf_events;
-use fpprof_analysis::profile::Times;
+use fpprof_analysis::profile::Grouping;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
@@ -101,11 +101,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 impl Format {
     /// What of the samples it has; `None` for folded stacks, which know neither threads nor times.
-    fn times(self) -> Option<Times> {
+    fn times(self) -> Option<Grouping> {
         match self {
             Self::Folded => None,
-            Self::Pprof => Some(Times::Summed),
-            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Times::Each),
+            Self::Pprof => Some(Grouping::Summed),
+            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Grouping::Each),
         }
     }
 
@@ -135,6 +135,6 @@ fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> any
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
     import::say_imported(&stacks.imported);
-    stacks.warnings.iter().for_each(|warning| say(&format!("warning  {warning}")));
+    stacks.warnings.iter().for_each(|warning| print_message(&format!("warning  {warning}")));
     Ok(stacks)
 }

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED, Usage};
 use crate::flags::{Manifest, SUPERVISE, Store, TEMPLATE, collect, run as run_evaluation, serve};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use clap::Subcommand;
 use fpprof_analysis::flags::{Evaluation, evaluate};
 use fpprof_reports::flags;
@@ -69,8 +69,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
             let faults = run_evaluation(manifest, &read, &Store::create(output)?)?;
             report(output, false)?;
             if !faults.is_empty() {
-                faults.iter().for_each(|fault| say(&format!("fpprof: {fault}")));
-                say("fpprof: run the same command again to continue");
+                faults.iter().for_each(|fault| print_message(&format!("fpprof: {fault}")));
+                print_message("fpprof: run the same command again to continue");
                 return Ok(FAILED);
             }
         }
@@ -88,7 +88,7 @@ fn init(path: &Path) -> anyhow::Result<()> {
         .map_err(|error| std::io::Error::from(error.kind()))
         .and_then(|file| file.write_all(TEMPLATE.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))?;
-    say(&format!("wrote {}; edit it, then run `fpprof flags run {}`", path.display(), path.display()));
+    print_message(&format!("wrote {}; edit it, then run `fpprof flags run {}`", path.display(), path.display()));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `fpprof flamegraph`: the stacks of a recording as an SVG.
 
 use crate::exit::DONE;
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::recordings::{Source, say_warnings};
 use crate::worker::Files;
 use anyhow::Context as _;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     draw(&analysis, &analysis.default_strategy, &subject, &output)?;
     if output != Path::new("-") {
-        say(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", output.display()));
+        print_message(&format!("{} (open it in a browser: click to zoom, Ctrl-F to search)", output.display()));
     }
     Ok(DONE)
 }

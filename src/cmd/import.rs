@@ -1,7 +1,7 @@
 //! `fpprof import`: another profiler's file as a recording.
 
 use crate::exit::DONE;
-use crate::output::{RecordingFile, say};
+use crate::output::{RecordingFile, print_message};
 use crate::worker::{Files, open_input, standard_input};
 use anyhow::Context as _;
 use fpprof_analysis::import::{self, Imported};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         import::perf_pipe(BufReader::new(open(&args.file)?), output)
     };
     say_imported(&imported.with_context(|| args.file.display().to_string())?);
-    say(&format!("recorded  {}", args.output.display()));
+    print_message(&format!("recorded  {}", args.output.display()));
     Ok(DONE)
 }
 
@@ -80,15 +80,15 @@ pub(super) fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
 /// Says what was taken of a file and what was not.
 pub(super) fn say_imported(imported: &Imported) {
     let Imported { samples, lost_records, lost_samples, left_out, damage, warnings } = imported;
-    say(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
+    print_message(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
     let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();
     if !left_out.is_empty() {
-        say(&format!("left out  {}", left_out.join(", ")));
+        print_message(&format!("left out  {}", left_out.join(", ")));
     }
     for damage in damage {
-        say(&format!("damaged  {damage}"));
+        print_message(&format!("damaged  {damage}"));
     }
     for warning in warnings {
-        say(&format!("warning  {warning}"));
+        print_message(&format!("warning  {warning}"));
     }
 }

@@ -35,9 +35,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     request.parser = worker::parser(request.mode)?;
     let recorded = if args.output == Path::new("-") {
         let stdout = Patient::stdout(stop).context("writing to stdout")?;
-        fpprof_collector::record(&request, stdout, stop, &mut |update| line.hear(update))
+        fpprof_collector::record(&request, stdout, stop, &mut |update| line.update(update))
     } else {
-        record_file(&request, &args.output, stop, &mut |update| line.hear(update))
+        record_file(&request, &args.output, stop, &mut |update| line.update(update))
     };
     line.clear();
     match recorded {

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, FAILED};
 use crate::gate::Gate;
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::recordings::{Source, say_warnings};
 use crate::worker::Files;
 use anyhow::Context as _;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         })?;
     }
     for failure in &failures {
-        say(&format!("fpprof: {failure}"));
+        print_message(&format!("fpprof: {failure}"));
     }
     Ok(if failures.is_empty() { DONE } else { FAILED })
 }
@@ -120,7 +120,7 @@ fn write_page(analysis: &Analysis, path: &Path) -> anyhow::Result<()> {
     output::write_whole(path, |mut out| page::html(analysis, &mut out))?;
     if path != Path::new("-") {
         let bytes = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
-        say(&format!("wrote {} ({} kB)", path.display(), bytes.div_ceil(1000)));
+        print_message(&format!("wrote {} ({} kB)", path.display(), bytes.div_ceil(1000)));
     }
     Ok(())
 }

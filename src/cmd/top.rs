@@ -1,7 +1,7 @@
 //! `fpprof top`: the hottest functions, live.
 
-use crate::exit::{DONE, FAILED, Usage, told};
-use crate::output::say;
+use crate::exit::{DONE, FAILED, Usage, error_chain};
+use crate::output::print_message;
 use crate::top::{self, ViewConfig};
 use crate::values;
 use crate::worker::{self, Files};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         return worker::run(&Files { goes_on: true, ..Files::default() }, top::run_worker);
     }
     if !std::io::stdout().is_terminal() {
-        say("fpprof: `top` requires a terminal; without one, use `fpprof record` and `fpprof report`");
+        print_message("fpprof: `top` requires a terminal; without one, use `fpprof record` and `fpprof report`");
         return Ok(FAILED);
     }
     let (target, words) = target(args)?;
@@ -76,18 +76,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let window_seconds = usize::from(args.window);
     let config = ViewConfig { request, target: words, window_seconds, output: args.output.as_deref() };
     let (recorded, choices) = top::run(&config, stop)?;
-    choices.iter().for_each(|choice| say(&format!("fpprof: {choice}")));
+    choices.iter().for_each(|choice| print_message(&format!("fpprof: {choice}")));
     match recorded {
         Ok(outcome) => {
             if let Some(file) = &args.output {
                 let tick_s = Some(1.0 / f64::from(u32::try_from(args.freq).unwrap_or(u32::MAX)));
-                crate::closing::say_outcome(&outcome, tick_s, file)?;
+                crate::closing::print_outcome(&outcome, tick_s, file)?;
             }
             Ok(DONE)
         }
         Err(error) => {
             let status = error.exit_status();
-            say(&format!("fpprof: {}", told(&error.into())));
+            print_message(&format!("fpprof: {}", error_chain(&error.into())));
             Ok(status)
         }
     }

@@ -162,10 +162,10 @@ fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 fn open(files: &Modules, path: &Path) -> anyhow::Result<Opened> {
-    files.open(path).map_err(|missing: Missing| anyhow::anyhow!(missing.words()))
+    files.open(path).map_err(|missing: Missing| anyhow::anyhow!(missing.text()))
 }
 
 fn open_elf(files: &Modules, path: &Path) -> anyhow::Result<ElfFile> {
     let opened = open(files, path).with_context(|| path.display().to_string())?;
-    ElfFile::new(opened).map_err(|missing| anyhow::anyhow!("{}: {}", path.display(), missing.words()))
+    ElfFile::new(opened).map_err(|missing| anyhow::anyhow!("{}: {}", path.display(), missing.text()))
 }

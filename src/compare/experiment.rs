@@ -4,7 +4,7 @@ use super::config::RunConfig;
 use super::mode::{Mode, PerfMode};
 use super::run;
 use super::{environment, order};
-use crate::output::say;
+use crate::output::print_message;
 use fpprof_analysis::experiment::{
     BetterWhen, Experiment, ExperimentEnvironment, ExperimentMethod, ExperimentRow, Metric, Run, SCHEMA, Tool,
 };
@@ -35,12 +35,12 @@ pub(crate) fn run(config: &RunConfig, plan: &Plan) -> anyhow::Result<Experiment>
         for index in order::shuffled(modes.len(), plan.seed, u64::from(repeat)) {
             let (Some(&mode), Some(runs)) = (modes.get(index), runs.get_mut(index)) else { continue };
             ran.push(mode.to_string());
-            say(&format!("[{}/{all}] {mode}", ran.len()));
+            print_message(&format!("[{}/{all}] {mode}", ran.len()));
             match run::run(config, mode, repeat) {
                 Ok(run) => runs.push(run),
                 Err(error) => {
                     let note = format!("{mode}, round {}: failed: {error:#}", repeat + 1);
-                    say(&note);
+                    print_message(&note);
                     notes.push(note);
                 }
             }

@@ -21,7 +21,7 @@ pub(crate) fn write(results: &Experiment, dir: &Path) -> anyhow::Result<()> {
     let page = dir.join("report.html");
     output::write_whole(&page, |mut out| experiment::html_with(results, &pictures, recording.as_deref(), &mut out))?;
     output::write_whole(Path::new("-"), |mut out| experiment::terminal(results, &output::style(), &mut out))?;
-    output::say(&format!(
+    output::print_message(&format!(
         "\nreport: {}\nopen it with: xdg-open {0}  (or any browser; it needs no network)",
         page.display()
     ));

@@ -187,7 +187,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_analysis::accuracy::Function;
+    use fpprof_analysis::accuracy::DisputedFunction;
 
     /// Check that a stack counts if it holds `main` or what a thread began with, or ended in order, and by its samples.
     #[test]
@@ -205,7 +205,7 @@ mod tests {
     /// right.
     #[test]
     fn a_few_right_frames_are_not_exact() {
-        let after = |name: &str, prefix| Function {
+        let after = |name: &str, prefix| DisputedFunction {
             name: name.to_owned(),
             module: "bin-00".to_owned(),
             samples: prefix,
@@ -226,7 +226,7 @@ mod tests {
     /// at `main`'s caller did not break.
     #[test]
     fn files_that_break_chains_are_named() {
-        let behind = |name: &str, module: &str, samples, prefix| Function {
+        let behind = |name: &str, module: &str, samples, prefix| DisputedFunction {
             name: name.to_owned(),
             module: module.to_owned(),
             samples,

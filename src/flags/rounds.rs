@@ -4,7 +4,7 @@ use super::build::binary_name;
 use super::manifest::{EXE, Manifest, Program};
 use super::store::Store;
 use super::supervisor::{Run, Supervisor};
-use crate::output::say;
+use crate::output::print_message;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, Times};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub(super) fn round(
         }
     }
     if n_left > 0 {
-        say(&format!("flags: {}: killed {n_left} processes that the benchmark left running", program.name));
+        print_message(&format!("flags: {}: killed {n_left} processes that the benchmark left running", program.name));
     }
     let times = Times { round, cpu_s };
     Ok(Line { program: program.name.clone(), arms: arms.to_vec(), made: Some(made.to_owned()), times })

@@ -11,7 +11,7 @@ use super::sources::{prepare, sources};
 use super::store::Store;
 use super::supervisor::Supervisor;
 use super::{instructions, recordings};
-use crate::output::say;
+use crate::output::print_message;
 use anyhow::Context as _;
 use fpprof_analysis::flags::{Arm, ArmResult, FlagSet};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn run(manifest_path: &Path, manifest: &Manifest, store: &Store) -> anyhow::Result<Vec<String>> {
     let earlier: Option<Plan> = Store::read(&store.path("manifest.json"));
     let mut plan = plan(manifest_path, manifest, store);
-    plan.missing.iter().for_each(|what| say(&format!("flags: not available: {what}")));
+    plan.missing.iter().for_each(|what| print_message(&format!("flags: not available: {what}")));
     anyhow::ensure!(!plan.flag_sets.is_empty(), "no compiler of the manifest is installed");
     let layout = if plan.layout == LLD { LLD } else { OBJECTS };
     let builder = Builder { store, manifest, layout };
@@ -124,7 +124,7 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
             anyhow::Ok(is_old)
         })();
         if let Ok(true) = built {
-            say(&format!(
+            print_message(&format!(
                 "flags: {}: its builds do not list their files; assuming that they are unchanged",
                 program.name
             ));
@@ -132,7 +132,7 @@ fn build(builder: &Builder<'_>, plan: &mut Plan) -> anyhow::Result<()> {
         match built {
             Ok(_) => plan.programs.push(program.name.clone()),
             Err(error) => {
-                say(&format!("flags: skipping {}, which does not build: {error:#}", program.name));
+                print_message(&format!("flags: skipping {}, which does not build: {error:#}", program.name));
                 plan.missing.push(format!("program {}: {error:#}", program.name));
             }
         }
@@ -176,7 +176,7 @@ fn facts(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
                 continue;
             }
             let (result, missing) = fact(manifest, program, &arm, &dir, supervisor)?;
-            missing.iter().for_each(|what| say(&format!("flags: {} {}: {what}", program.name, arm.flags)));
+            missing.iter().for_each(|what| print_message(&format!("flags: {} {}: {what}", program.name, arm.flags)));
             store.append(Fact::FILE, &Fact { program: program.name.clone(), arm, key, result, missing })?;
         }
     }
@@ -218,7 +218,7 @@ fn fact(
 fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Result<Vec<String>> {
     let left = rounds_left(store, plan)?;
     if !left.is_empty() && !raise_session() {
-        say("flags: other sessions share the CPU; for less noise, run as root with `setsid -w`");
+        print_message("flags: other sessions share the CPU; for less noise, run as root with `setsid -w`");
     }
     let mut progress = Progress::new("rounds", left.len());
     let (mut left_out, mut faults) = (BTreeSet::new(), Vec::new());
@@ -232,7 +232,7 @@ fn times(store: &Store, plan: &Plan, supervisor: &mut Supervisor) -> anyhow::Res
             Ok(line) => store.append(rounds::FILE, &line)?,
             Err(error) => {
                 let words = format!("{error:#}; {} has no rounds from round {} on", program.name, n.saturating_add(1));
-                say(&format!("flags: {words}"));
+                print_message(&format!("flags: {words}"));
                 left_out.insert(program.name.clone());
                 faults.push(words);
             }
@@ -285,7 +285,7 @@ impl Progress {
         self.last = Instant::now();
         let each = self.start.elapsed() / u32::try_from(self.done).unwrap_or(u32::MAX);
         let left = each.saturating_mul(u32::try_from(self.n.saturating_sub(self.done)).unwrap_or(u32::MAX)).as_secs();
-        say(&format!(
+        print_message(&format!(
             "flags: {} {} of {} ({what}), about {} min {} s left",
             self.stage,
             self.done,

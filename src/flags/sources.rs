@@ -4,7 +4,7 @@ use super::identity::files_of_commands;
 use super::manifest::{Flags, Program};
 use super::shell::{quoted, shell};
 use super::store::Store;
-use crate::output::{private_directory, say};
+use crate::output::{print_message, private_directory};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -46,7 +46,11 @@ pub(super) fn prepare(store: &Store, here: &Path, flags: &Flags) -> anyhow::Resu
     let commands = format!("{}\n# of files {digest}", flags.fill(commands, here));
     let dir = store.path("prepared").join(&flags.name);
     if !is_done(&dir, &commands) {
-        say(&format!("flags: preparing {}; what is printed goes to {}", flags.name, dir.join("prepare.log").display()));
+        print_message(&format!(
+            "flags: preparing {}; what is printed goes to {}",
+            flags.name,
+            dir.join("prepare.log").display()
+        ));
     }
     run_once(&dir, "prepare", &commands).context("preparing").map(drop)
 }
@@ -112,7 +116,8 @@ fn crates(store: &Store, program: &Program) -> anyhow::Result<Vec<PathBuf>> {
         .context("cannot start cargo, which fetches the sources of crates")?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "cargo metadata: {}", said.trim());
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
     let packages = metadata
         .get("packages")
         .and_then(|packages| packages.as_array())

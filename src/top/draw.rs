@@ -145,7 +145,7 @@ mod tests {
         let ends = Ends { samples: 200, complete: 150, truncated: 40, broken: 10 };
         let counts = Counts { rows: vec![(key, Count { own: 100, total: 180 })], ends };
         let by_strategy = BTreeMap::from([("dwarf".to_owned(), counts)]);
-        view.hear(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both,65536".to_owned() });
+        view.update(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both,65536".to_owned() });
         view
     }
 

@@ -116,7 +116,7 @@ fn show(
     while !is_over() {
         let mut is_new = drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EVERY);
         while let Ok(one) = updates.try_recv() {
-            view.hear(one);
+            view.update(one);
             is_new = true;
         }
         if is_new {

@@ -66,7 +66,7 @@ impl View {
     }
 
     /// Takes in a second.
-    pub(crate) fn hear(&mut self, update: ViewUpdate) {
+    pub(crate) fn update(&mut self, update: ViewUpdate) {
         match update {
             ViewUpdate::Counted { by_strategy, left_out, how } => {
                 self.strategies = by_strategy.keys().cloned().collect();
@@ -180,7 +180,7 @@ mod tests {
             ("dwarf".to_owned(), counts(&[("main", 1, 100), ("hot", 90, 90), ("warm", 9, 95)])),
             ("fp".to_owned(), counts(&[("hot", 100, 100)])),
         ]);
-        view.hear(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both".to_owned() });
+        view.update(ViewUpdate::Counted { by_strategy, left_out: 0, how: "both".to_owned() });
         view
     }
 
@@ -238,10 +238,10 @@ mod tests {
         assert!(view.rows().is_empty());
         view.press(key(KeyCode::Char('f')));
         assert!(view.strategy.is_empty());
-        view.hear(ViewUpdate::Failed("broken".to_owned()));
+        view.update(ViewUpdate::Failed("broken".to_owned()));
         assert_eq!(view.failure.as_deref(), Some("broken"));
         let by_strategy = BTreeMap::from([("fp".to_owned(), counts(&[("a", 1, 1)]))]);
-        view.hear(ViewUpdate::Counted { by_strategy, left_out: 2, how: String::new() });
+        view.update(ViewUpdate::Counted { by_strategy, left_out: 2, how: String::new() });
         assert_eq!((view.strategy.as_str(), view.left_out, view.failure.as_deref()), ("fp", 2, None));
     }
 }

@@ -6,7 +6,7 @@ use super::confine::{MAX_CPU, confine, is_privileged, limit, limit_cpu, max_addr
 use super::files::Files;
 use super::process::{WORKER, is_worker, start};
 use crate::exit::FAILED;
-use crate::output::say;
+use crate::output::print_message;
 use anyhow::Context as _;
 use rustix::fs::FileType;
 use rustix::process::{Resource, Signal};
@@ -43,7 +43,7 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(FAILED)),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            say(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
+            print_message(&format!("fpprof: the process that parses files {}", end_in_words(signal)));
             Ok(u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(FAILED))
         }
     }

@@ -4,6 +4,7 @@ use crate::stack::{StopReason, TruncatedReason};
 
 /// Why a word of stack memory cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ReadFault {
     /// Above the copied bytes, and still below the end of this stack.
     AboveChunk,

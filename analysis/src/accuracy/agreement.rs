@@ -33,14 +33,14 @@ pub struct Agreement {
     pub frames: Difference,
     /// Functions behind which they differ first: those whose caller they disagree on. Most samples first. Samples in which
     /// the other only goes on where the reference ended are not among them.
-    pub functions: Vec<Function>,
+    pub functions: Vec<DisputedFunction>,
     /// The same by file; names are empty.
-    pub modules: Vec<Function>,
+    pub modules: Vec<DisputedFunction>,
 }
 
 /// A function whose caller two strategies disagree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Function {
+pub struct DisputedFunction {
     /// Its name; `[no symbol]` for all code of a file that has no names.
     pub name: String,
     /// Base name of its file.
@@ -54,8 +54,8 @@ pub struct Function {
 /// Functions and files by what is laid at their doors.
 #[derive(Debug, Default)]
 pub(crate) struct Blame {
-    functions: BTreeMap<(String, String), Function>,
-    modules: BTreeMap<(String, String), Function>,
+    functions: BTreeMap<(String, String), DisputedFunction>,
+    modules: BTreeMap<(String, String), DisputedFunction>,
 }
 
 impl Blame {
@@ -69,9 +69,9 @@ impl Blame {
     }
 
     /// Functions and files, most samples first, then by name.
-    pub(crate) fn ranked(self) -> (Vec<Function>, Vec<Function>) {
-        let ranked = |functions: BTreeMap<_, Function>| {
-            let mut ranked: Vec<Function> = functions.into_values().collect();
+    pub(crate) fn ranked(self) -> (Vec<DisputedFunction>, Vec<DisputedFunction>) {
+        let ranked = |functions: BTreeMap<_, DisputedFunction>| {
+            let mut ranked: Vec<DisputedFunction> = functions.into_values().collect();
             ranked.sort_by_key(|function| std::cmp::Reverse(function.samples));
             ranked.truncate(MAX_FUNCTIONS);
             ranked
@@ -81,13 +81,13 @@ impl Blame {
 }
 
 fn blame(
-    functions: &mut BTreeMap<(String, String), Function>,
+    functions: &mut BTreeMap<(String, String), DisputedFunction>,
     name: String,
     module: String,
     relation: Relation,
     n: u64,
 ) {
-    let function = functions.entry((name, module)).or_insert_with_key(|(name, module)| Function {
+    let function = functions.entry((name, module)).or_insert_with_key(|(name, module)| DisputedFunction {
         name: name.clone(),
         module: module.clone(),
         samples: 0,
@@ -166,7 +166,10 @@ fn rank(strategy: &Strategy) -> (u8, std::cmp::Reverse<u32>) {
     }
 }
 
-fn blamed(places: &FxHashMap<(Where, Relation), u64>, labels: &Labels) -> (Vec<Function>, Vec<Function>) {
+fn blamed(
+    places: &FxHashMap<(Where, Relation), u64>,
+    labels: &Labels,
+) -> (Vec<DisputedFunction>, Vec<DisputedFunction>) {
     let mut blame = Blame::default();
     for (&(place, relation), &n) in places {
         let (name, module) = labels.function(place);

@@ -6,7 +6,7 @@ mod chunk_sizes;
 mod compare;
 
 pub(crate) use agreement::Blame;
-pub use agreement::{Agreement, AgreementCounter, Function};
+pub use agreement::{Agreement, AgreementCounter, DisputedFunction};
 pub use chunk_needs::{Around, chunk_needs};
 pub(crate) use chunk_sizes::needed_bytes;
 pub use chunk_sizes::{ChunkSizeCounter, ChunkSizes, NamedChunkSizes};

@@ -40,7 +40,7 @@ pub(super) type SampleName = (u64, u32, u32);
 
 /// A sample that differs, kept to be shown.
 #[derive(Debug, Clone)]
-pub(super) struct KeptExample {
+pub(super) struct StoredExample {
     pub(super) name: SampleName,
     pub(super) pid: u32,
     /// Index of the last frame both have.
@@ -71,7 +71,7 @@ pub(super) struct Collector {
     pub(super) frames: Difference,
     pub(super) reasons: FxHashMap<ReasonKey, u64>,
     pub(super) splits: FxHashMap<(ReasonKey, Split), u64>,
-    pub(super) kept: FxHashMap<ReasonKey, BTreeMap<SampleName, KeptExample>>,
+    pub(super) kept: FxHashMap<ReasonKey, BTreeMap<SampleName, StoredExample>>,
 }
 
 impl Collector {
@@ -107,7 +107,7 @@ impl Collector {
         if self.is_wanted(reason, name, split.after) {
             let stack = |stack: StackRef<'_>| kept_stack(stack, frame, place);
             let (reference, other) = (stack(reference), stack(other));
-            self.keep(reason, KeptExample { name, pid: seen.sample.pid, frame, split, reference, other });
+            self.keep(reason, StoredExample { name, pid: seen.sample.pid, frame, split, reference, other });
         }
     }
 
@@ -122,7 +122,7 @@ impl Collector {
 
     /// Keeps the earliest sample of each place, and of places those with the earliest samples. A place that was given
     /// up comes back with an earlier sample, so that the order of samples does not matter.
-    fn keep(&mut self, reason: ReasonKey, new: KeptExample) {
+    fn keep(&mut self, reason: ReasonKey, new: StoredExample) {
         if !self.is_wanted(reason, new.name, new.split.after) {
             return;
         }

@@ -1,6 +1,6 @@
 //! From a recording to the disagreement of two strategies, with names.
 
-use super::collector::{Caller, Collector, ExampleStack, KeptExample, ReasonKey, Split};
+use super::collector::{Caller, Collector, ExampleStack, ReasonKey, Split, StoredExample};
 use super::evidence::{CallChecker, Evidence, EvidenceVerdict};
 use super::model::{Disagreement, Example, Reason, ShownStack};
 use crate::Error;
@@ -158,7 +158,7 @@ impl<'a> Report<'a> {
         kept.into_iter().flat_map(BTreeMap::values).map(|kept| self.example(kept)).collect()
     }
 
-    fn example(&self, kept: &KeptExample) -> Example {
+    fn example(&self, kept: &StoredExample) -> Example {
         let (time_ns, _, tid) = kept.name;
         let (reference_evidence, other_evidence) = self.evidence(kept.split);
         Example {

@@ -127,7 +127,7 @@ fn going_on_is_no_break() {
     let (_dir, file) = record_words(&[ON, ON, WITHOUT_MIDDLE], 3);
     let agreement = compare_on(&file, 1, 3).agreement;
     assert_eq!(agreement.relations, BTreeMap::from([(Relation::Longer, 2), (Relation::WrongFrame, 1)]));
-    let behind = |of: &[crate::accuracy::Function]| of.iter().map(|function| function.samples).sum::<u64>();
+    let behind = |of: &[crate::accuracy::DisputedFunction]| of.iter().map(|function| function.samples).sum::<u64>();
     assert_eq!((behind(&agreement.functions), behind(&agreement.modules)), (1, 1));
 }
 

@@ -1,9 +1,9 @@
 use super::{Analysis, Options, analyse};
 use crate::Error;
-use crate::accuracy::{Agreement, Function, Relation};
+use crate::accuracy::{Agreement, DisputedFunction, Relation};
 use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
-use crate::profile::{ProfileSample, Times};
+use crate::profile::{Grouping, ProfileSample};
 use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
@@ -99,7 +99,7 @@ fn run_with(file: &[u8], strategies: &[&str], n_threads: usize) -> Result<Analys
     let files = FileModules::new();
     let strategies = strategies.iter().map(|name| name.parse().unwrap()).collect();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    let profile = Some(Times::Each);
+    let profile = Some(Grouping::Each);
     analyse(&mut recording, &Options { strategies, n_threads, profile, ..Options::new(&files) })
 }
 
@@ -199,7 +199,7 @@ fn strategies_differ_over_the_same_samples() {
         .collect();
     let all = |relation, after: &[&str]| {
         let relations = BTreeMap::from([(relation, 6)]);
-        let function = |name: &&str| Function {
+        let function = |name: &&str| DisputedFunction {
             name: name.to_string(),
             module: "program".to_string(),
             samples: 6,

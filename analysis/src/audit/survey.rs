@@ -1,6 +1,6 @@
 //! Many files: by package, and all together.
 
-use super::model::{CodeTally, Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion, Source};
+use super::model::{CodeTally, Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion};
 use super::weight::Weighed;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -188,18 +188,6 @@ impl Survey {
             *machines.entry(file.audit.machine).or_default() += 1;
         }
         machines
-    }
-
-    /// Files of Go programs.
-    #[must_use]
-    pub fn go_files(&self) -> u64 {
-        self.files.iter().filter(|file| file.audit.go).count() as u64
-    }
-
-    /// Files that have rows in `.debug_frame` only.
-    #[must_use]
-    pub fn debug_frame_only(&self) -> u64 {
-        self.files.iter().filter(|file| file.audit.source == Source::DebugFrame).count() as u64
     }
 
     /// Files with a remark.

@@ -133,12 +133,12 @@ fn weigh_file(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx, sa
 
 fn audit(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx) -> Result<FileAudit, String> {
     let options = AuditOptions { ranges: true, ..AuditOptions::default() };
-    let audited = match modules.location(ix).map_err(|missing| missing.words().to_owned())? {
+    let audited = match modules.location(ix).map_err(|missing| missing.text().to_owned())? {
         Location::Bytes(bytes) => examine(Cursor::new(bytes), options),
         Location::Path(path) => {
             // Opened once to be told if it changed since it was verified.
-            modules.open(ix).map_err(|missing| missing.words().to_owned())?;
-            examine(resolver.open(path).map_err(|missing| missing.words().to_owned())?.reader, options)
+            modules.open(ix).map_err(|missing| missing.text().to_owned())?;
+            examine(resolver.open(path).map_err(|missing| missing.text().to_owned())?.reader, options)
         }
     };
     audited.map_err(|refusal| refusal.to_string())

@@ -8,7 +8,7 @@ use crate::modules::Missing;
 #[non_exhaustive]
 pub enum CoreError {
     /// The file itself.
-    #[error("{}", .0.words())]
+    #[error("{}", .0.text())]
     File(Missing),
     /// An ELF file of another type.
     #[error("not a core dump, but {}", type_name(*.0))]

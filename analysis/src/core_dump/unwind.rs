@@ -208,7 +208,7 @@ fn warning(modules: &ModuleTable<'_>, file: FileIx) -> Option<String> {
     let path = String::from_utf8_lossy(&mapped.path);
     match modules.image(file) {
         Err(Missing::Replaced) => Some(format!("{path}: ignored, as its build id is not the one in the core dump")),
-        Err(missing) => Some(format!("{path}: {}", missing.words())),
+        Err(missing) => Some(format!("{path}: {}", missing.text())),
         Ok(_) if mapped.identity.build_id.is_none() && mapped.path != b"[vdso]" => {
             Some(format!("{path}: cannot check that this is the file that was mapped"))
         }

@@ -182,7 +182,7 @@ fn function_start(modules: &ModuleTable<'_>, file: FileIx, svma: u64) -> u64 {
 
 /// One name for all of a module that is another file now: its offsets would mean nothing in that file.
 fn missing_name(module: &str, svma: u64, missing: Missing) -> String {
-    if missing.is_other_file() { format!("[{module} {}]", missing.words()) } else { format!("[{module}+{svma:#x}]") }
+    if missing.is_other_file() { format!("[{module} {}]", missing.text()) } else { format!("[{module}+{svma:#x}]") }
 }
 
 fn kernel_label(address: u64, symbols: &Symbolizer) -> FrameLabel {

@@ -27,7 +27,7 @@ pub(crate) enum GoMissing {
 
 impl GoMissing {
     /// In words, for a warning.
-    pub(crate) const fn words(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::TooLarge => "Go's table of functions is too large; stripped functions have no names",
             Self::Unreadable => "Go's table of functions cannot be read; stripped functions have no names",

@@ -40,7 +40,7 @@ impl Missing {
 
     /// In words, after the name of the module.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
             Self::NotRegular => "not a regular file",

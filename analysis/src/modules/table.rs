@@ -221,7 +221,7 @@ impl<'a> ModuleTable<'a> {
                 return Some(format!("{path}: too much call frame information; stacks end there"));
             }
             match slot.found.get()? {
-                Err(missing) => Some(format!("{path}: {}; its frames have no function names", missing.words())),
+                Err(missing) => Some(format!("{path}: {}; its frames have no function names", missing.text())),
                 Ok(Found { verified: Verified::NothingToCompare, .. }) => {
                     Some(format!("{path}: cannot check that this is the recorded file; function names may be wrong"))
                 }

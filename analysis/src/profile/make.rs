@@ -2,8 +2,8 @@
 
 use super::rows::{RowKey, Rows};
 use super::{
-    Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileSample, ProfileStack, ProfileThread, Recorded,
-    Weight,
+    Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
+    ProfileThread, Weight,
 };
 use crate::address_space::{CommIx, FileIx, MappedFile};
 use crate::fold::{Amount, Folder, FrameKey, Where, WithoutCall, functions, is_unnamed, ranks, root_name, shown_comm};
@@ -70,9 +70,9 @@ pub(crate) fn make(
     }
 }
 
-fn recorded(meta: &Meta, start_ns: u64) -> Recorded {
+fn recorded(meta: &Meta, start_ns: u64) -> ProfileOrigin {
     let is_own = meta.tool_version.starts_with(|c: char| c.is_ascii_digit());
-    Recorded {
+    ProfileOrigin {
         recorder: if is_own { format!("fpprof {}", meta.tool_version) } else { meta.tool_version.clone() },
         start_ns,
         start_unix_ns: meta.start_unix_ns,

@@ -13,7 +13,7 @@ mod rows;
 pub use fpprof_recording::model::BuildId;
 pub(crate) use make::{Naming, make};
 pub use model::{
-    Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileSample, ProfileStack, ProfileThread, Recorded,
-    Times, Weight,
+    Function, Grouping, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
+    ProfileThread, Weight,
 };
 pub(crate) use rows::Rows;

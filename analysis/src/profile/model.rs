@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Whether samples keep their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Times {
+pub enum Grouping {
     /// Each sample stands alone, with its time and its CPU.
     Each,
     /// Equal stacks of a thread are one.
@@ -20,7 +20,7 @@ pub enum Times {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Where and when it was recorded, and by what.
-    pub recorded: Recorded,
+    pub recorded: ProfileOrigin,
     /// The strategy that its stacks are unwound with.
     pub strategy: String,
     /// The events that its samples are of.
@@ -43,7 +43,7 @@ pub struct Profile {
 
 /// Where and when a profile was recorded, and by what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct ProfileOrigin {
     /// Program and version, such as `fpprof 0.1.0`; perf's where the file is perf's.
     pub recorder: String,
     /// `CLOCK_MONOTONIC` at the start, nanoseconds; of perf's files, which do not tell it, at the first sample.

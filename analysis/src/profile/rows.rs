@@ -1,6 +1,6 @@
 //! Counting stacks by thread, and by time if asked for.
 
-use super::Times;
+use super::Grouping;
 use crate::address_space::CommIx;
 use crate::fold::Amount;
 use crate::listed::Who;
@@ -26,7 +26,7 @@ pub(super) struct RowKey {
 /// The samples of one strategy.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    times: Times,
+    times: Grouping,
     /// Place of the strategy among those that are replayed.
     strategy: usize,
     counts: FxHashMap<RowKey, Amount>,
@@ -35,7 +35,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn new(times: Times, strategy: usize) -> Self {
+    pub(crate) fn new(times: Grouping, strategy: usize) -> Self {
         Self { times, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
     }
 
@@ -45,8 +45,8 @@ impl Rows {
         self.first_ns = self.first_ns.min(seen.sample.time_ns);
         self.last_ns = self.last_ns.max(seen.sample.time_ns);
         let (time_ns, cpu) = match self.times {
-            Times::Each => (seen.sample.time_ns, seen.sample.cpu),
-            Times::Summed => (0, 0),
+            Grouping::Each => (seen.sample.time_ns, seen.sample.cpu),
+            Grouping::Summed => (0, 0),
         };
         let key = RowKey {
             time_ns,

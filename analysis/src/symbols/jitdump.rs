@@ -1,5 +1,7 @@
 //! Names of code that a program compiled while it ran, from the dump it kept for perf, by address and time; and the call
 //! frame information that it gave of it.
+//!
+//! Not by `linux-perf-data`, which reads whole dumps: the recorder leaves the code out, and keeps the records that are needed here.
 
 use super::demangle::demangle;
 use bytes::Bytes;

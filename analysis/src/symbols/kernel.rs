@@ -29,7 +29,7 @@ pub enum KernelMissing {
 impl KernelMissing {
     /// In words, after "kernel frames have no names: ".
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::OtherKernel => "the recording was made on another kernel",
             Self::OtherBoot => {

@@ -139,7 +139,7 @@ impl Symbolizer {
         match done {
             Done::Kernel(kernel) => {
                 if let Err(missing) = &kernel {
-                    self.warnings.push(format!("kernel frames have no function names: {}", missing.words()));
+                    self.warnings.push(format!("kernel frames have no function names: {}", missing.text()));
                 }
                 self.kernel = Some(kernel);
             }
@@ -180,7 +180,7 @@ fn perform(
                     (found.is_without_split, ".dwo files or the .dwp file not found; inlined functions are missing"),
                 ];
                 let missing = missing.into_iter().filter_map(|(is_so, words)| is_so.then_some(words));
-                let missing = missing.chain(found.go_missing.map(GoMissing::words)).collect();
+                let missing = missing.chain(found.go_missing.map(GoMissing::text)).collect();
                 Done::Module(file, Ok(names), missing)
             }
             Err(missing) => Done::Module(file, Err(missing), Vec::new()),

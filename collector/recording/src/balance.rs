@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// What the samples of one CPU and event say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CpuSeen {
     /// Samples read.
     pub samples: u64,
@@ -16,6 +17,7 @@ pub struct CpuSeen {
 
 /// What the samples say, by event and CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Tally {
     /// By event and CPU.
     pub cpus: BTreeMap<(u16, u32), CpuSeen>,

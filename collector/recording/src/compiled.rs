@@ -5,6 +5,7 @@ const JIT_DUMP: &str = "[jitdump ";
 
 /// A module that no mapping has the path of: what a process said of its compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Compiled {
     /// The table of names (`perf-PID.map`) of a process.
     PerfMap(u32),

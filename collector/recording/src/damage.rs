@@ -3,6 +3,7 @@
 /// Damage of a file, as far as it is known. Blocks are known by their numbers, samples and events by theirs, so a gap
 /// has a size even where nothing of a block is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Damage {
     /// Bytes between good blocks that belong to none.
     pub skipped_bytes: u64,
@@ -29,12 +30,6 @@ impl Damage {
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Whether the file ends in a block that is cut or damaged.
-    #[must_use]
-    pub fn has_torn_tail(&self) -> bool {
-        self.torn_tail_bytes > 0
     }
 
     /// The damage in words, one finding a line; empty for none.

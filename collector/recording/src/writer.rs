@@ -20,6 +20,7 @@ const MAX_KEPT_SIDEBAND: usize = 32 << 20;
 
 /// What became of the samples of one CPU and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct WriteTally {
     /// In the sink, as a whole block.
     pub written: u64,

@@ -121,7 +121,7 @@ impl FileSaver {
         Ok(Self { jobs: Some(jobs), ready, done, thread: Some(thread) })
     }
 
-    pub(super) fn tell(&self, job: Job) {
+    pub(super) fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The saver ends before its channel only by a panic, which `finish` hands on.
             let _ = jobs.send(job);
@@ -215,7 +215,7 @@ impl Work {
         let emit = &mut |module| _ = hand_on(emit, module);
         let tables = self.tables.look(calls, parser.as_ref(), emit).into_iter().map(|pid| Done::Table { pid });
         let dumps = self.dumps.look(parser.as_ref(), emit).into_iter().map(Done::Dump);
-        tables.chain(dumps).for_each(|done| tell(&self.done, done));
+        tables.chain(dumps).for_each(|done| send(&self.done, done));
     }
 
     fn look_at(&mut self, place: Place, files: &[Arc<WatchedFile>]) {
@@ -233,7 +233,7 @@ impl Work {
             self.save(file);
             let (identity, was_open) = (file.identity, file.opened.is_some());
             let is_deleted = state == FileState::Deleted;
-            tell(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
+            send(&self.done, Done::File { identity, user: place.user(), was_open, is_deleted });
         }
     }
 
@@ -251,7 +251,7 @@ impl Work {
     }
 }
 
-fn tell(done: &Sender<Done>, what: Done) {
+fn send(done: &Sender<Done>, what: Done) {
     // Nobody wants to know any more if the recording is given up.
     let _ = done.send(what);
 }

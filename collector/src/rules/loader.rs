@@ -142,7 +142,7 @@ impl RuleLoader {
     }
 
     /// Takes note of a miss. One too many is forgotten: it will come again.
-    pub(crate) fn tell(&self, mut missed: Missed) {
+    pub(crate) fn request(&self, mut missed: Missed) {
         let (major, minor) = missed.file.device();
         missed.path = self.paths.get(&(major, minor, missed.file.inode)).cloned().unwrap_or_default();
         if let Some(misses) = &self.misses {

@@ -188,7 +188,7 @@ impl<W: Write> Reader<W> {
             return cursor.skip_all();
         };
         if let (Some(miss), Some(rule_loader)) = (miss, &self.rule_loader) {
-            rule_loader.tell(Missed::new(&self.sample, &miss));
+            rule_loader.request(Missed::new(&self.sample, &miss));
             self.missed = Instant::now();
         }
         self.ring_bytes += record_bytes as u64;

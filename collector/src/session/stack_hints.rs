@@ -47,10 +47,10 @@ impl StackHints {
             hole.len > 0
         });
         sample.stack_end = Some(StackEnd { address: end, source: StackEndSource::Mapping });
-        self.tell([start, end, start_boottime, u64::from(sample.tid)]);
+        self.write([start, end, start_boottime, u64::from(sample.tid)]);
     }
 
-    fn tell(&self, words: [u64; 4]) {
+    fn write(&self, words: [u64; 4]) {
         let slot = usize::try_from(words[3]).unwrap_or(0) % N_HINTS * size_of::<types::stack_hint>();
         let check = words.into_iter().fold(0, |check, word| check ^ word);
         for (i, word) in words.into_iter().chain([check]).enumerate() {

@@ -1,6 +1,6 @@
 //! Disagreements one by one: where, by which rows, and what both saw.
 
-use super::words::{verdict_name, words};
+use super::words::{name, verdict_name};
 use crate::escape::shown;
 use crate::terminal::{Paragraph, Style, Tone};
 use fpprof_analysis::agreement::{Disagreement, Evidence, Example, ShownFrame, ShownStack};
@@ -11,7 +11,7 @@ pub(super) fn examples(report: &Disagreement, style: &Style, out: &mut impl Writ
         for example in &reason.examples {
             // As `perf script` writes times.
             let (s, ns) = (example.time_ns / 1_000_000_000, example.time_ns % 1_000_000_000);
-            let title = format!("{}: thread {} at {s}.{ns:09} s", words(reason.relation), example.tid);
+            let title = format!("{}: thread {} at {s}.{ns:09} s", name(reason.relation), example.tid);
             style.heading(&title, out)?;
             one(report, example, style, out)?;
         }

@@ -1,11 +1,11 @@
 //! The text of `fpprof diff`.
 
 use super::examples::examples;
-use super::words::{short, tone, verdict_name, words};
+use super::words::{name, short, tone, verdict_name};
 use crate::escape::shown;
 use crate::figures::{count, share};
 use crate::terminal::{Cell, Column, Paragraph, Style, Table, Tone};
-use fpprof_analysis::accuracy::{Agreement, Function, Relation};
+use fpprof_analysis::accuracy::{Agreement, DisputedFunction, Relation};
 use fpprof_analysis::agreement::{Disagreement, EvidenceVerdict};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -81,7 +81,7 @@ fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Re
     ]);
     for reason in &report.reasons {
         table.row(vec![
-            Cell::new(tone(reason.relation), words(reason.relation)),
+            Cell::new(tone(reason.relation), name(reason.relation)),
             shown(&reason.reference_end).into(),
             shown(&reason.other_end).into(),
             count(reason.samples).into(),
@@ -95,7 +95,7 @@ fn reasons(report: &Disagreement, style: &Style, out: &mut impl Write) -> io::Re
 /// Writes functions, or files where no function is named, by what is laid at their doors.
 pub(super) fn functions(
     title: &str,
-    list: &[Function],
+    list: &[DisputedFunction],
     samples: u64,
     max: usize,
     style: &Style,

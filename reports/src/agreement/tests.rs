@@ -1,7 +1,7 @@
 use super::terminal;
 use crate::json;
 use crate::terminal::Style;
-use fpprof_analysis::accuracy::{Agreement, Difference, Function, Relation};
+use fpprof_analysis::accuracy::{Agreement, Difference, DisputedFunction, Relation};
 use fpprof_analysis::agreement::{Disagreement, Evidence, EvidenceVerdict, Example, Reason, ShownFrame, ShownStack};
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn report() -> Disagreement {
         examples,
     };
     let relations = BTreeMap::from([(Relation::WrongFrame, 3)]);
-    let function = |name: &str| Function {
+    let function = |name: &str| DisputedFunction {
         name: name.to_owned(),
         module: "prog".to_owned(),
         samples: 3,

@@ -15,7 +15,7 @@ pub(super) fn verdict_name(verdict: EvidenceVerdict, report: &Disagreement) -> S
 }
 
 /// A relation in words, of the other's stack.
-pub(super) fn words(relation: Relation) -> &'static str {
+pub(super) fn name(relation: Relation) -> &'static str {
     match relation {
         Relation::WrongFrame => "wrong frame",
         Relation::ExtraFrame => "extra frame",

@@ -9,7 +9,7 @@
 
 use super::dictionary::Dictionary;
 use super::{COUNT, row, value_type};
-use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileSample, Recorded};
+use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileOrigin, ProfileSample};
 use fpprof_unwind::{Root, StopReason};
 use libdeflater::{CompressionLvl, Compressor};
 use prost::Message as _;
@@ -72,7 +72,7 @@ impl Encoder<'_> {
     }
 
     fn comments(&mut self) -> Vec<i64> {
-        let Profile { recorded: Recorded { recorder, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
+        let Profile { recorded: ProfileOrigin { recorder, kernel, arch, cpu_model, .. }, strategy, .. } = self.profile;
         let comments = [
             format!("recorded by {recorder}"),
             format!("stacks unwound with {strategy}"),

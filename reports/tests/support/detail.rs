@@ -2,7 +2,7 @@
 
 use super::profile;
 use fpprof_analysis::Analysis;
-use fpprof_analysis::accuracy::{Agreement, ChunkSizes, Function, NamedChunkSizes, Relation};
+use fpprof_analysis::accuracy::{Agreement, ChunkSizes, DisputedFunction, NamedChunkSizes, Relation};
 use fpprof_analysis::detail::{
     Details, Gap, Mark, Node, NodeKind, OverTime, PairRow, PairedStacks, Process, Slice, Thread,
 };
@@ -120,7 +120,7 @@ pub(crate) fn analysis_with(fio: &str, function: &str) -> Analysis {
         other: "fp".to_owned(),
         samples: 12_300,
         relations: BTreeMap::from([(Relation::Prefix, 11_000), (Relation::Same, 1_300)]),
-        functions: vec![Function {
+        functions: vec![DisputedFunction {
             name: function.to_owned(),
             module: "fio".to_owned(),
             samples: 9_000,

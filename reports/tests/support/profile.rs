@@ -1,6 +1,6 @@
 //! A summary and folded stacks, made by hand after a recording of nbdkit + fio.
 
-use fpprof_analysis::accuracy::{Agreement, Difference, Function, Relation};
+use fpprof_analysis::accuracy::{Agreement, Difference, DisputedFunction, Relation};
 use fpprof_analysis::folded::{Folded, FoldedStack, FrameLabel, Origin};
 use fpprof_analysis::overhead::Overhead;
 use fpprof_analysis::spread::Spread;
@@ -85,7 +85,7 @@ fn point(chunk_bytes: u64, complete: u64, mean_copied_bytes: f64) -> ChunkPoint 
 
 /// How `fp` and `dwarf@8192` compare with `dwarf`.
 fn agreements() -> Vec<Agreement> {
-    let function = |name: &str, module: &str, relation, samples| Function {
+    let function = |name: &str, module: &str, relation, samples| DisputedFunction {
         name: name.to_owned(),
         module: module.to_owned(),
         samples,

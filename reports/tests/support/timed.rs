@@ -2,15 +2,15 @@
 
 use fpprof_analysis::folded::{Origin, Unit};
 use fpprof_analysis::profile::{
-    BuildId, Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileSample, ProfileStack, ProfileThread,
-    Recorded, Weight,
+    BuildId, Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
+    ProfileThread, Weight,
 };
 use fpprof_analysis::symbols::SourceLine;
 use fpprof_unwind::{Root, StopReason, TruncatedReason};
 use std::time::Duration;
 
-fn recorded(name: &str) -> Recorded {
-    Recorded {
+fn recorded(name: &str) -> ProfileOrigin {
+    ProfileOrigin {
         recorder: "fpprof 0.1.0".to_owned(),
         start_ns: 5_000_000_000,
         start_unix_ns: 1_700_000_000_000_000_000,

@@ -1,9 +1,9 @@
 //! One file of a recording: how it is made, and what is said at its end.
 
 use super::args::Args;
-use crate::closing::say_outcome;
-use crate::exit::{DONE, FAILED, told};
-use crate::output::{RecordingFile, say};
+use crate::closing::print_outcome;
+use crate::exit::{DONE, FAILED, error_chain};
+use crate::output::{RecordingFile, print_message};
 use fpprof_collector::{Error, Outcome, Request, StopFlag, TargetStatus, Update};
 use fpprof_recording::model::{CpuCounters, EndReason};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn record_file(
 /// Says why nothing was recorded. Gives the exit status, which for a command that did not start is that of a shell.
 pub(super) fn refused(error: Error) -> u8 {
     let status = error.exit_status();
-    say(&format!("fpprof: {}", told(&error.into())));
+    print_message(&format!("fpprof: {}", error_chain(&error.into())));
     status
 }
 
@@ -36,12 +36,12 @@ pub(super) fn refused(error: Error) -> u8 {
 /// If that cannot be said.
 pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
     if !args.quiet {
-        say_outcome(outcome, args.tick_s(), file)?;
+        print_outcome(outcome, args.tick_s(), file)?;
     }
     if let EndReason::WriteFailed(errno) = outcome.end.reason {
         let error = std::io::Error::from_raw_os_error(errno);
         let dropped: u64 = outcome.end.cpus.iter().map(|cpu| cpu.dropped).sum();
-        say(&format!(
+        print_message(&format!(
             "fpprof: {}: {error}; {dropped} samples were dropped; the recording up to there can be read",
             file.display()
         ));
@@ -59,7 +59,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
         return Ok(status.max(FAILED));
     }
     if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
-        say(&format!("fpprof: {failure}"));
+        print_message(&format!("fpprof: {failure}"));
         return Ok(status.max(FAILED));
     }
     Ok(status)
@@ -67,7 +67,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
 
 /// Says why there may be no samples: an empty profile must not look like a good one.
 pub(super) fn say_no_samples(args: &Args, reason: EndReason) {
-    say(if reason == EndReason::MaxSize {
+    print_message(if reason == EndReason::MaxSize {
         "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
     } else if args.counts_occurrences() {
         "fpprof: no samples: the event did not happen in the target, or fewer times than -c N"

@@ -2,9 +2,9 @@
 
 use super::args::Args;
 use super::file::{closed, record_file, refused, say_no_samples};
-use crate::closing::say_outcome;
-use crate::exit::{DONE, FAILED, told};
-use crate::output::{remove_recording, say};
+use crate::closing::print_outcome;
+use crate::exit::{DONE, FAILED, error_chain};
+use crate::output::{print_message, remove_recording};
 use crate::progress::Line;
 use crate::values::Switch;
 use crate::worker;
@@ -52,7 +52,7 @@ pub(super) fn run(
             // It is the same for all files.
             Update::Fallback(_) if std::mem::replace(&mut has_fallen_back, true) => {}
             Update::Mode(_) if std::mem::replace(&mut has_chosen, true) => {}
-            update => line.hear(update),
+            update => line.update(update),
         });
         line.clear();
         let outcome = match recorded {
@@ -63,7 +63,10 @@ pub(super) fn run(
             Err(error @ Error::Recording(_)) if !files.complete.is_empty() => {
                 status = FAILED;
                 if !std::mem::replace(&mut is_waiting, true) {
-                    say(&format!("fpprof: {}; not recording, trying again every second", told(&error.into())));
+                    print_message(&format!(
+                        "fpprof: {}; not recording, trying again every second",
+                        error_chain(&error.into())
+                    ));
                 }
                 pause(stop)?;
                 if is_over() {
@@ -78,7 +81,9 @@ pub(super) fn run(
         status = status.max(close(args, &outcome, &file)?);
         files.add(file);
         if outcome.samples == 0 && outcome.end.reason == EndReason::MaxSize {
-            say("fpprof: no samples: a file reached --switch-output before the first sample; pass a larger size");
+            print_message(
+                "fpprof: no samples: a file reached --switch-output before the first sample; pass a larger size",
+            );
             return Ok(FAILED);
         }
         let is_target_gone = outcome.end.reason == EndReason::TargetsGone;
@@ -109,7 +114,7 @@ fn close(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Result<u8> {
         return closed(args, outcome, file);
     }
     if !args.quiet {
-        say_outcome(outcome, args.tick_s(), file)?;
+        print_outcome(outcome, args.tick_s(), file)?;
     }
     Ok(DONE)
 }
@@ -145,7 +150,7 @@ impl Files<'_> {
             && let Some(oldest) = self.complete.pop_front()
         {
             if let Err(error) = remove_recording(&oldest) {
-                say(&format!("fpprof: cannot remove the oldest recording {}: {error:#}", oldest.display()));
+                print_message(&format!("fpprof: cannot remove the oldest recording {}: {error:#}", oldest.display()));
             }
         }
     }

@@ -46,6 +46,7 @@ pub struct ChainEntry {
 
 /// Why a recorded chain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ChainEnd {
     /// Not known.
     #[default]

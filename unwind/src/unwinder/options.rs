@@ -4,6 +4,7 @@ use crate::arch::Spec;
 
 /// What to do at an instruction without call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Fallback {
     /// Stop, and say so.
     #[default]

@@ -1,4 +1,17 @@
 //! What is inside a block's payload.
+//!
+//! A block of samples is a set of columns, one for each kind of value, and zstd compresses them one after the other.
+//! Writer and reader start a block with the same empty state and keep it equal, so that the columns hold only what differs
+//! from what the state predicts:
+//!
+//! ```text
+//! sample ─┬─ thread, CPU, time, registers ─▶ state: the last sample of that thread, of that CPU ─▶ differences ─┐
+//!         ├─ stack bytes ─▶ memory: an image of the pages, by process and address ─▶ words that differ ─▶ words  │
+//!         │                                              (numbers of distinct words, the last ones first) ◀──┘   ├─▶ columns
+//!         └─ chains ─▶ chains: the number of a known chain, or the frames it does not share with the last one ───┘
+//! ```
+//!
+//! No state outlives a block, so each can be read without the others. FORMAT.md has the columns one by one.
 
 mod cfi;
 mod chains;

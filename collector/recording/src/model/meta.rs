@@ -142,6 +142,7 @@ pub struct Event {
 /// What shares of samples are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Measure {
     /// One sample is as good as another.
     #[default]

@@ -362,6 +362,7 @@ pub struct StackEnd {
 
 /// How the end of a stack is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StackEndSource {
     /// `mm->start_stack`: nothing above it but arguments, environment and auxiliary vector.
     StartStack,
