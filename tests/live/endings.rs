@@ -220,7 +220,7 @@ fn reports_open_files_only() {
     let kernel = || std::os::unix::fs::symlink("/proc/execdomains", at("other")).unwrap();
     let copy = || assert!(fs::copy("/bin/dash", at("other")).is_ok());
     let others: [(&dyn Fn(), &str); 3] =
-        [(&pipe, "not a regular file"), (&kernel, "a file of the kernel's own"), (&copy, "replaced")];
+        [(&pipe, "not a regular file"), (&kernel, "a /proc or /sys file"), (&copy, "replaced")];
     for (make, words) in others {
         make();
         fs::rename(at("other"), &program).unwrap();

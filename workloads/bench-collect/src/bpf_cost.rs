@@ -31,7 +31,7 @@ pub(crate) struct BpfCost {
 }
 
 /// What is measured.
-pub(crate) const MODES: [&str; 3] = ["fp", "dwarf,262144", "both,262144"];
+pub(crate) const MODES: [&str; 4] = ["fp", "cfi,262144,verify=0", "dwarf,262144", "both,262144"];
 
 /// Frames of the test program's recursion; with what surrounds it a chain of 23.
 const FRAMES: u32 = 20;

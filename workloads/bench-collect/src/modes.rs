@@ -61,6 +61,16 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
+    /// The same tool by frame pointers; `None` for that itself, and for tools that have no other way.
+    pub(crate) fn by_frame_pointers(self) -> Option<Self> {
+        let fp = match self {
+            Self::Ours { collector, .. } => Self::Ours { collector, call_graph: CallGraph::Fp },
+            Self::Perf { zips, .. } => Self::Perf { call_graph: CallGraph::Fp, zips },
+            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply => return None,
+        };
+        (fp != self).then_some(fp)
+    }
+
     /// The strategy its stacks are judged by; `None` where there is nothing our unwinder could judge.
     pub(crate) fn strategy(self) -> Option<&'static str> {
         match self {

@@ -9,7 +9,7 @@ use crate::modes::{CallGraph, Collector, Mode, PERF_LARGEST, is_installed};
 use crate::report::figure;
 use crate::run::{self, Run};
 use crate::say::say;
-use crate::summary::{Row, rows, slow_down_words};
+use crate::summary::{Row, points_words, rows, slow_down_words};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -155,7 +155,8 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
     let mut text = format!(
         "# What profilers take from a program that computes\n\n{}, {} CPUs, Linux {}; {rounds} interleaved rounds.\n\n\
          Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
-         interval; the profiler's own processes are not in it, CPU s is theirs. Complete: of the program's stacks in the \
+         interval; the profiler's own processes are not in it, CPU s is theirs. Over fp: the CPU time beyond that with the same \
+         tool's frame pointers in the same round, in per cent of that without a profiler, with its 95 % interval. Complete: of the program's stacks in the \
          first round, unwound by fpprof. Start: CPU before the first sample, by our own account. –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
@@ -168,17 +169,18 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
                 rate = Some(row.rate);
                 write!(
                     text,
-                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | B/sample | complete | CPU s | start s | RSS MB | maps MB |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|\n",
+                    "\n## {} KiB of stack, {} frames, {} Hz\n\n| | slow-down | over fp, points | B/sample | complete | CPU s | start s | RSS MB | maps MB |\n\
+                     |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
                     shape.kib, shape.frames, row.rate
                 )?;
             }
             let rss_mb = row.cpu_s.map(|_| row.max_rss_bytes as f64 / 1e6);
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.mode,
                 row.slow_down.map_or("–".to_owned(), slow_down_words),
+                row.over_fp.map_or("–".to_owned(), points_words),
                 figure(row.bytes_per_sample, 1),
                 row.complete_percent.map_or("–".to_owned(), |percent| format!("{percent:.1} %")),
                 figure(row.cpu_s.map(|cpu| cpu.mean), 2),

@@ -126,7 +126,7 @@ impl Report {
             text,
             "\n## Our BPF program: ns for a sample\n\nA chain of 23 frames above so many bytes of stack, 4999 Hz, medians of \
              the rounds. memcpy: as many bytes from the caches into 64 MiB in turn, and (hot) into the same place.\n\n\
-             | stack | {} | bytes in the ring | memcpy | memcpy, hot |\n|--:|--:|--:|--:|--:|--:|--:|\n",
+             | stack | {} | bytes in the ring | memcpy | memcpy, hot |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n",
             MODES.join(" | ")
         );
         for cost in &self.bpf {

@@ -23,6 +23,9 @@ pub(crate) struct Row {
     pub(crate) cpu_s: Option<Estimate>,
     /// IOPS without a profiler in the same round, to IOPS with it: 1.05 is 5 % slower.
     pub(crate) slow_down: Option<RatioEstimate>,
+    /// CPU time or wall time beyond that of the same tool's frame pointers in the same round, in per cent of the run without a
+    /// profiler.
+    pub(crate) over_fp: Option<Estimate>,
     pub(crate) max_rss_bytes: u64,
     /// Medians.
     pub(crate) start_s: Option<f64>,
@@ -44,7 +47,11 @@ pub(crate) fn rows(runs: &[Run], rate: u64) -> Vec<Row> {
     }
     let of_mode = |mode: Mode| of_rate.iter().copied().filter(|run| run.key == mode).collect::<Vec<_>>();
     let none = of_mode(Mode::None);
-    modes.into_iter().map(|mode| row(mode, rate, &of_mode(mode), &none)).collect()
+    let with_fp = |mode: Mode| Row {
+        over_fp: mode.by_frame_pointers().and_then(|fp| over_fp(&of_mode(mode), &of_mode(fp), &none)),
+        ..row(mode, rate, &of_mode(mode), &none)
+    };
+    modes.into_iter().map(with_fp).collect()
 }
 
 fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
@@ -68,6 +75,7 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         stacks_judged: stacks,
         cpu_s: if mode == Mode::None { None } else { mean(&cpu).ok() },
         slow_down: if mode == Mode::None { None } else { slow_down(runs, none) },
+        over_fp: None,
         max_rss_bytes: figures.iter().map(|one| one.max_rss_bytes).max().unwrap_or(0),
         start_s: median_of(|one| Some(one.start_s)),
         stop_s: median_of(|one| Some(one.stop_s)),
@@ -76,6 +84,18 @@ fn row(mode: Mode, rate: u64, runs: &[&Run], none: &[&Run]) -> Row {
         start_cpu_s: median_of(|one| one.judged.start_cpu_s),
         map_bytes: median_of(|one| one.judged.map_bytes),
     }
+}
+
+/// Within rounds, and so better known than the difference of two slow-downs.
+fn over_fp(runs: &[&Run], fp: &[&Run], none: &[&Run]) -> Option<Estimate> {
+    // Times of the same work are as the inverse of what is done in a second.
+    let time_s = |run: &Run| run.figures.as_ref().map(|figures| 1.0 / figures.iops);
+    let in_round = |of: &[&Run], round| of.iter().find(|run| run.round == round).and_then(|run| time_s(run));
+    let points = runs.iter().filter_map(|run| {
+        let (fp_s, none_s) = (in_round(fp, run.round)?, in_round(none, run.round)?);
+        Some((time_s(run)? - fp_s) / none_s * 100.0)
+    });
+    mean(&points.collect::<Vec<_>>()).ok()
 }
 
 /// Within rounds, so that what changes from round to round cancels out.
@@ -110,6 +130,13 @@ pub(crate) fn slow_down_words(ratio: RatioEstimate) -> String {
     }
 }
 
+pub(crate) fn points_words(points: Estimate) -> String {
+    match points.interval {
+        Some(interval) => format!("{:+.2} ({:+.2} to {:+.2})", points.mean, interval.low, interval.high),
+        None => format!("{:+.2} (one run)", points.mean),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +153,25 @@ mod tests {
         };
         let figures = Some(Figures { iops, bytes, cpu_s: 0.5, judged, ..Figures::default() });
         Run { key, mode: key.to_string(), rate: 999, round, figures, error: None }
+    }
+
+    /// Check that the difference to frame pointers is taken within rounds, in per cent of the run without a profiler.
+    #[test]
+    fn what_is_above_frame_pointers() {
+        let perf = |call_graph| Mode::Perf { call_graph, zips: false };
+        let at = |mode, round, time_s: f64| run(mode, round, 1.0 / time_s, 0, 0, 0);
+        let (fp, dwarf) = (perf(CallGraph::Fp), perf(CallGraph::Dwarf(8)));
+        let runs = [
+            at(Mode::None, 0, 2.0),
+            at(fp, 0, 2.2),
+            at(dwarf, 0, 2.3),
+            at(Mode::None, 1, 4.0),
+            at(fp, 1, 4.0),
+            at(dwarf, 1, 4.6),
+        ];
+        let rows = rows(&runs, 999);
+        let over = rows.iter().find_map(|row| row.over_fp).expect("of one row");
+        assert!((over.mean - 10.0).abs() < 1e-9 && over.n == 2, "{over:?}: 5 and 15");
     }
 
     /// Check that sums are over rounds, shares over what was judged, and slow-downs within a round.
@@ -145,6 +191,7 @@ mod tests {
         assert_eq!((perf.bytes_per_sample, perf.complete_percent), (Some(40.0), Some(50.0)));
         assert_eq!((perf.lost, perf.stacks_judged, perf.runs, perf.errors.len()), (Some(10), Some(90), 2, 1));
         assert!((perf.slow_down.expect("pairs").ratio - 2.0).abs() < 1e-9);
+        assert_eq!(perf.over_fp, None, "it is the one by frame pointers");
         assert!((perf.lost_percent.expect("a share") - 100.0 * 10.0 / 210.0).abs() < 1e-9);
     }
 
