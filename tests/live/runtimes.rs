@@ -3,6 +3,7 @@
 
 use crate::support::{assert_balance, fpprof, number, ran, record, report, until_enough};
 use std::path::Path;
+use std::process::Command;
 
 /// Says its own stack once, and then spends its time in the same place.
 const PROGRAM: &str = "
@@ -20,43 +21,105 @@ const end = Date.now() + Number(process.argv[2]);
 while (Date.now() < end) outer(1e6, false);
 ";
 
+/// The same for `OpenJDK`.
+const JAVA_PROGRAM: &str = "
+public class Busy {
+    static int inner(int n, boolean tells) {
+        if (tells) for (StackTraceElement e : new Throwable().getStackTrace()) System.out.println(\"at \" + e.getMethodName());
+        int sum = 0;
+        for (int i = 0; i < n; i++) sum = sum * 31 + i;
+        return sum;
+    }
+    static int middle(int n, boolean tells) { return inner(n, tells) + 1; }
+    static int outer(int n, boolean tells) { return middle(n, tells) + 1; }
+    public static void main(String[] args) {
+        System.out.println(\"process \" + ProcessHandle.current().pid());
+        int sum = outer(1, true);
+        long end = System.currentTimeMillis() + Long.parseLong(args[0]);
+        while (System.currentTimeMillis() < end) sum += outer(1000000, false);
+        System.out.println(sum);
+    }
+}
+";
+
+/// Compiles each method when it is first called, by itself and with frame pointers, and names all in a perf map at the end.
+const JAVA: [&str; 7] = [
+    "java",
+    "-Xcomp",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-Inline",
+    "-XX:+PreserveFramePointer",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:+DumpPerfMapAtExit",
+];
+
+/// The functions of the programs, leaf first.
+const FUNCTIONS: [&str; 3] = ["inner", "middle", "outer"];
+
 /// Compiles each function by itself, when it is first called, and names it in a perf map.
 const NODE: [&str; 4] = ["node", "--perf-basic-prof", "--always-sparkplug", "--no-opt"];
 
-/// The functions of the program, leaf first, by the lines of V8's `Error.stack`.
+/// The functions of the program, leaf first, by the lines of its library's stack dump.
 fn told(stdout: &str) -> Vec<String> {
     let functions = stdout.lines().filter_map(|line| line.trim_start().strip_prefix("at ")?.split(' ').next());
-    functions.filter(|name| ["inner", "middle", "outer"].contains(name)).map(str::to_owned).collect()
+    functions.filter(|name| FUNCTIONS.contains(name)).map(str::to_owned).collect()
 }
 
 /// The same of a folded stack: V8 names a function by its kind, a mark of its compiler, its name and its file.
-fn recorded(folded: &str) -> Vec<String> {
-    let function = |frame: &str| {
-        let (kind, rest) = frame.split_once(':')?;
-        let is_function = ["JS", "LazyCompile", "Function"].contains(&kind);
-        rest.get(1..)?.split(' ').next().filter(|_| is_function).map(str::to_owned)
-    };
-    let functions = folded.split(';').rev().filter_map(function);
-    functions.filter(|name| ["inner", "middle", "outer"].contains(&name.as_str())).collect()
+fn by_v8(frame: &str) -> Option<&str> {
+    let (kind, rest) = frame.split_once(':')?;
+    let is_function = ["JS", "LazyCompile", "Function"].contains(&kind);
+    rest.get(1..)?.split(' ').next().filter(|_| is_function)
 }
 
-/// Samples in `inner`, and those of them whose stacks reach their root with the functions that V8 has told of.
-fn in_inner(file: &Path, options: &[&str], told: &[String]) -> (u64, u64) {
-    let folded = ran(fpprof().args(["export", "--format", "folded"]).arg(file).args(options)).stdout;
+/// As `OpenJDK` names a method: by its result, its class, its name and its arguments.
+fn by_java(frame: &str) -> Option<&str> {
+    frame.split_once(" Busy.")?.1.split('(').next()
+}
+
+/// The functions of the program in a folded stack, leaf first.
+fn recorded<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> Vec<&'a str> {
+    folded.split(';').rev().filter_map(name).filter(|name| FUNCTIONS.contains(name)).collect()
+}
+
+/// Samples in `inner`, and those of them whose stacks reach their root with all functions.
+fn in_inner<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> (u64, u64) {
     let (mut all, mut right) = (0, 0);
     for (stack, n) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
-        let (functions, n) = (recorded(stack), n.parse::<u64>().expect("a number of samples"));
-        if functions.first().is_some_and(|leaf| leaf == "inner") {
+        let (functions, n) = (recorded(stack, name), n.parse::<u64>().expect("a number of samples"));
+        if functions.first().is_some_and(|leaf| *leaf == "inner") {
             all += n;
-            right +=
-                if functions == told && !stack.contains("[truncated") && !stack.contains("[broken") { n } else { 0 };
+            let is_whole = !stack.contains("[truncated") && !stack.contains("[broken");
+            right += if functions == FUNCTIONS && is_whole { n } else { 0 };
         }
     }
     (all, right)
 }
 
-/// Check that stacks of node reach their root through V8's code, with the functions that V8 itself says are there, that
-/// they are counted, and that without the frame pointers of that code they do not.
+/// Records a program for `seconds`, and checks that its stacks reach their root with the functions that the library itself says
+/// are there, that they are counted, and that without the frame pointers of compiled code they do not. The number of samples
+/// in `inner`, if they are enough.
+fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Option<()> {
+    let ran = record(file, &["-F", "999", "--call-graph", "dwarf,64K"], command);
+    let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
+    std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
+    assert_eq!(told(&ran.stdout), FUNCTIONS);
+    let folded = |options: &[&str]| ran_export(file, options);
+    let (with, without) = (folded(&[]), folded(&["--fallback", "none"]));
+    let ((all, right), (_, right_without)) = (in_inner(&with, name), in_inner(&without, name));
+    assert!(right * 100 >= all * 99 && right_without == 0, "{right} of {all}, {right_without} without frame pointers");
+    let report = report(file, &[]);
+    assert_balance(&report);
+    let dwarf = report.pointer("/strategies/dwarf").expect("the strategy of such recordings");
+    assert!(number(dwarf, "fp_in_jit") >= right, "{dwarf}");
+    (all >= 200).then_some(())
+}
+
+fn ran_export(file: &Path, options: &[&str]) -> String {
+    ran(fpprof().args(["export", "--format", "folded"]).arg(file).args(options)).stdout
+}
+
+/// Check that stacks go through the code that V8 compiles.
 #[test]
 fn stacks_go_through_v8_as_v8_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -64,21 +127,23 @@ fn stacks_go_through_v8_as_v8_says() {
     std::fs::write(&program, PROGRAM).unwrap();
     let program = program.to_str().expect("a path in UTF-8");
     let log = format!("--logfile={}", dir.path().join("v8.log").display());
-    let right = until_enough("samples of a function", |seconds| {
+    until_enough("samples of a function", |seconds| {
         let milliseconds = (2000 * seconds).to_string();
-        let command = [&NODE[..], &[&log, program, &milliseconds]].concat();
-        let ran = record(&file, &["-F", "999", "--call-graph", "dwarf,64K"], &command);
-        let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");
-        std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("the table is there");
-        let own = told(&ran.stdout);
-        assert_eq!(own, ["inner", "middle", "outer"]);
-        let (all, right) = in_inner(&file, &[], &own);
-        let (_, without) = in_inner(&file, &["--fallback", "none"], &own);
-        assert!(right * 100 >= all * 99 && without == 0, "{right} of {all}, {without} without frame pointers");
-        (all >= 200).then_some(right)
+        check(&file, &[&NODE[..], &[&log, program, &milliseconds]].concat(), by_v8)
     });
-    let report = report(&file, &[]);
-    assert_balance(&report);
-    let dwarf = &report["strategies"]["dwarf"];
-    assert!(number(dwarf, "fp_in_jit") >= right, "{dwarf}");
+}
+
+/// Check that stacks go through the code that `OpenJDK` compiles.
+#[test]
+fn stacks_go_through_java_as_java_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file) = (dir.path().join("Busy.java"), dir.path().join("java.fpprof"));
+    std::fs::write(&program, JAVA_PROGRAM).unwrap();
+    let compiled = ran(Command::new("javac").arg("-d").args([dir.path(), &program]));
+    assert_eq!(compiled.status, 0, "{}", compiled.stderr);
+    let classes = dir.path().to_str().expect("a path in UTF-8");
+    until_enough("samples of a function", |seconds| {
+        let milliseconds = (2000 * seconds).to_string();
+        check(&file, &[&JAVA[..], &["-cp", classes, "Busy", &milliseconds]].concat(), by_java)
+    });
 }
