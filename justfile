@@ -72,7 +72,7 @@ leftovers:
     cargo test --release --workspace --features {{features}} --no-run
     sh workloads/leftovers.sh cargo test --quiet --release --workspace --features {{features}} --test live --test host --test leftovers --test clean_world
 
-# Formatting and lints, warnings are errors.
+# Formatting, lints and the documentation of the published crates; warnings are errors.
 check:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --all --check
@@ -84,7 +84,7 @@ check:
     RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --no-deps -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
     cargo clippy --quiet --release --workspace --features {{features}} --test crash --test host --test truth --test verify_many --test verify_ten --test viewers -- -D warnings
 
-# Package the crates that others can use, and build what is in the packages.
+# Package the crates that others can use, and build what is in the packages; wants cargo 1.90 or newer.
 crates:
     cargo package --quiet --allow-dirty -p fpprof-prefetch -p fpprof-unwind -p fpprof-recording
 

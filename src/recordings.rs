@@ -197,7 +197,7 @@ impl Source {
 }
 
 /// Says what was damaged or missing, for commands that write something else than the summary.
-pub(crate) fn say_warnings(summary: &Summary) {
+pub(crate) fn print_warnings(summary: &Summary) {
     for damage in &summary.damage {
         print_message(&format!("damaged  {damage}"));
     }

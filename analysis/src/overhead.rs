@@ -39,7 +39,7 @@ pub struct Overhead {
     pub percent_of_target: Option<f64>,
     /// Interrupts in the target and programs only, in per cent of the target's CPU time; `None` too where either is not known.
     pub on_target_percent: Option<f64>,
-    /// Bytes the collector wrote, wherever to.
+    /// Bytes the collector's writing thread wrote, wherever to.
     pub written_bytes: Option<u64>,
     /// Part of them that goes to a disk, by whole pages.
     pub to_disk_bytes: Option<u64>,

@@ -15,7 +15,7 @@ pub(crate) fn lines(walks: &KernelWalks, what: &str) -> Vec<String> {
         let mut reasons: Vec<(&String, u64)> = misses.iter().map(|(reason, &n)| (reason, n)).collect();
         reasons.sort_by_key(|&(reason, n)| (std::cmp::Reverse(n), reason));
         let reasons: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {}", share(*n, all))).collect();
-        lines.push(format!("stack copied and unwound later: {}", reasons.join(", ")));
+        lines.push(format!("others by the copied stack: {}", reasons.join(", ")));
     }
     if verified > 0 {
         let same = verified.saturating_sub(different);
@@ -36,7 +36,7 @@ mod tests {
         let walks = KernelWalks { complete: 980, misses, verified: 9, different: 1 };
         let told = [
             "98.0 % of 1,000 walks in the kernel complete",
-            "stack copied and unwound later: abi32 1.4 %, no_rule 0.6 %",
+            "others by the copied stack: abi32 1.4 %, no_rule 0.6 %",
             "same frames by the copied stack in 8 of 9 checked",
         ];
         assert_eq!(lines(&walks, IN_KERNEL), told);

@@ -2,7 +2,7 @@
 
 use crate::exit::{DONE, refuse_terminal};
 use crate::output::{self, print_message};
-use crate::recordings::{Source, say_warnings};
+use crate::recordings::{Source, print_warnings};
 use crate::worker::{Files, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::address_space::MappedFile;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let mut options = source.options(&opened, recording.meta());
     options.detail = Detail::Lines;
     let analysis = analyse(&mut recording, &options).with_context(|| args.file.display().to_string())?;
-    say_warnings(&analysis.summary);
+    print_warnings(&analysis.summary);
     let files = opened.packed();
     let mut changed = Vec::new();
     output::write_whole(&output, |out| write(args, &modules, &files, &mut changed, out))?;

@@ -4,7 +4,7 @@ use super::import;
 use crate::exit::{DONE, Usage, refuse_terminal};
 use crate::output::{self, print_message};
 use crate::positioned::Positioned;
-use crate::recordings::{Source, say_warnings};
+use crate::recordings::{Source, print_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::import::perf_events;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         (stacks.folded, stacks.profile)
     } else {
         let mut analysis = args.source.analyse_for(&wanted, |options| options.profile = args.format.times())?;
-        say_warnings(&analysis.summary);
+        print_warnings(&analysis.summary);
         let folded = analysis.folded.remove(&analysis.default_strategy).context("the strategy was analysed")?;
         (folded, analysis.profile)
     };
@@ -134,7 +134,7 @@ fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> any
     options.profile = format.times();
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
-    import::say_imported(&stacks.imported);
+    import::print_imported(&stacks.imported);
     stacks.warnings.iter().for_each(|warning| print_message(&format!("warning  {warning}")));
     Ok(stacks)
 }

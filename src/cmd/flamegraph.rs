@@ -2,7 +2,7 @@
 
 use crate::exit::DONE;
 use crate::output::{self, print_message};
-use crate::recordings::{Source, say_warnings};
+use crate::recordings::{Source, print_warnings};
 use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::Analysis;
@@ -49,7 +49,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
     let analysis = args.source.analyse(&wanted)?;
-    say_warnings(&analysis.summary);
+    print_warnings(&analysis.summary);
     let output = args.output();
     let mut subject = args.source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(filtered) = &analysis.summary.filtered {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     } else {
         import::perf_pipe(BufReader::new(open(&args.file)?), output)
     };
-    say_imported(&imported.with_context(|| args.file.display().to_string())?);
+    print_imported(&imported.with_context(|| args.file.display().to_string())?);
     print_message(&format!("recorded  {}", args.output.display()));
     Ok(DONE)
 }
@@ -78,7 +78,7 @@ pub(super) fn is_file_mode(path: &Path) -> anyhow::Result<bool> {
 }
 
 /// Says what was taken of a file and what was not.
-pub(super) fn say_imported(imported: &Imported) {
+pub(super) fn print_imported(imported: &Imported) {
     let Imported { samples, lost_records, lost_samples, left_out, damage, warnings } = imported;
     print_message(&format!("imported  {samples} samples; perf lost {lost_samples} samples in {lost_records} chunks"));
     let left_out: Vec<_> = left_out.iter().map(|(name, n)| format!("{n} {name}")).collect();

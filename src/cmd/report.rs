@@ -3,7 +3,7 @@
 use crate::exit::{DONE, FAILED};
 use crate::gate::Gate;
 use crate::output::{self, print_message};
-use crate::recordings::{Source, say_warnings};
+use crate::recordings::{Source, print_warnings};
 use crate::worker::Files;
 use anyhow::Context as _;
 use fpprof_analysis::strategy::Strategy;
@@ -101,7 +101,7 @@ fn around(args: &Args, function: &str) -> anyhow::Result<u8> {
     /// Names that are suggested.
     const MAX_NAMES: usize = 10;
     let analysis = args.source.analyse(&args.strategies)?;
-    say_warnings(&analysis.summary);
+    print_warnings(&analysis.summary);
     let folded = analysis.folded.get(&analysis.default_strategy).context("the strategy was analysed")?;
     let Some(found) = callers::calls(folded, function) else {
         let like = callers::names_with(folded, function, MAX_NAMES);

@@ -83,12 +83,9 @@ pub(crate) fn parse(text: &str) -> Result<Mode, String> {
         _ => {}
     }
     let Some(perf) = text.strip_prefix("perf:") else {
-        return values::call_graph(text).map(Mode::Fpprof).map_err(|error| match error.starts_with("expected") {
-            true => format!("unknown mode; expected {MODES}"),
-            false => error,
-        });
+        return call_graph(text).map(Mode::Fpprof);
     };
-    match values::call_graph(perf)? {
+    match call_graph(perf)? {
         CaptureMode::Fp => Ok(Mode::Perf(PerfMode::Fp)),
         CaptureMode::Dwarf { stack_bytes: 65_536 } => Ok(Mode::Perf(PerfMode::Dwarf(PERF_MAX_STACK_BYTES))),
         CaptureMode::Dwarf { stack_bytes } if stack_bytes <= PERF_MAX_STACK_BYTES => {
@@ -102,9 +99,27 @@ pub(crate) fn parse(text: &str) -> Result<Mode, String> {
     }
 }
 
+/// As `record` takes it, but what is expected of an unknown name are modes.
+fn call_graph(text: &str) -> Result<CaptureMode, String> {
+    let unknown = |error: String| match error.starts_with("expected") {
+        true => format!("unknown mode; expected {MODES}"),
+        false => error,
+    };
+    values::call_graph(text).map_err(unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that an unknown mode is told which there are, and a bad size what is wrong with it.
+    #[test]
+    fn unknown_modes_are_told_all() {
+        for text in ["zz", "perf:zz"] {
+            assert_eq!(parse(text), Err(format!("unknown mode; expected {MODES}")));
+        }
+        assert!(parse("dwarf:1").is_err_and(|error| error.contains("cannot copy 1 bytes")));
+    }
 
     /// Check that every spelling gives its mode, and that a mode's name is what `--call-graph` takes.
     #[test]

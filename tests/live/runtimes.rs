@@ -96,9 +96,8 @@ fn in_inner<'a>(folded: &'a str, name: fn(&'a str) -> Option<&'a str>) -> (u64, 
     (all, right)
 }
 
-/// Records a program for `seconds`, and checks that its stacks reach their root with the functions that the library itself says
-/// are there, that they are counted, and that without the frame pointers of compiled code they do not. The number of samples
-/// in `inner`, if they are enough.
+/// Records a program, and checks that its stacks reach their root with the functions that the library itself says are there,
+/// that they are counted, and that without the frame pointers of compiled code they do not. `None` if there were too few samples.
 fn check(file: &Path, command: &[&str], name: fn(&str) -> Option<&str>) -> Option<()> {
     let ran = record(file, &["-F", "999", "--call-graph", "dwarf,64K"], command);
     let pid = ran.stdout.lines().find_map(|line| line.strip_prefix("process ")).expect("its number");

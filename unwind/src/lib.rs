@@ -1,4 +1,4 @@
-//! The unwinder: registers, a memory reader and section bytes in; frames, each with its origin, and one stop reason out.
+//! Offline stack unwinding by call frame information (`.eh_frame`, `.debug_frame`), `SFrame` or frame pointers.
 //!
 //! You provide
 //! - the unwind sections of the modules ([`Module`]), decompressed, or with the feature `object` whole ELF files
@@ -6,16 +6,15 @@
 //! - which of them is mapped where in the sampled process at the time of the sample ([`Space`]), executable or not;
 //! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`], or a
 //!   closure: [`ReadWith`]);
-//! - the code of modules, if you have it ([`Modules::code`]): where a walk ends it tells what it has ended in.
+//! - the code of modules, if you have it ([`Modules::code`]): it tells what a walk has ended in.
 //!
-//! In turn you get a [`Stack`]: its frames, leaf first, each saying how it was found, and exactly one [`StopReason`].
-//! Everything that can go wrong is a stop reason; nothing panics, nothing is guessed unless [`Options`] say so, and
-//! what was guessed is flagged. Sections and stacks are taken for hostile: programs, expressions, depth and memory
-//! have limits.
+//! You get a [`Stack`]: its frames, leaf first, each with how it was found, and exactly one [`StopReason`]. Everything
+//! that can go wrong is a stop reason. Nothing panics; nothing is guessed unless [`Options`] ask for it, and then it is
+//! flagged. Sections and stacks are not trusted: programs, expressions, depth and memory have limits.
 //!
-//! - [`Unwinder::unwind`] takes one sample, [`Unwinder::unwind_batch`] many, faster: some dozens of walks take
-//!   turns, so that they wait for memory together. Either gives the same stacks, in any order, in any batch, on any number of threads
-//!   with an unwinder each; [`Unwinder::with_rules`] spares them making the same rules twice.
+//! - [`Unwinder::unwind`] takes one sample. [`Unwinder::unwind_batch`] takes many and is faster: some dozens of walks
+//!   take turns, so that they wait for memory together. Both give the same stacks, in any order and batch, and on any number of
+//!   threads with an unwinder each; [`Unwinder::with_rules`] lets these share their rules.
 //! - [`Unwinder::walk_frame_pointers`] gives what a frame-pointer profiler would have seen, and
 //!   [`Unwinder::judge_chain`] judges what one has recorded.
 //! - [`row_at`] gives the row of call frame information that covers an address, in words.
@@ -24,12 +23,12 @@
 //!
 //! # How it works
 //!
-//! An address is looked up in the space, then in the module: by `.eh_frame_hdr` where that is right, else by a scan of
-//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, where that is given. The row that covers it is
-//! compiled to eight bytes that say how ip, sp and fp of the caller are found, without the parser where the entry is as compilers write them. A walk that needs more than these
-//! three (a signal frame, a realigned stack, an expression, another architecture) starts anew with all registers and the
-//! rows themselves. Rules are remembered by space and address, three to a cache line of 64 bytes, in a table that several
-//! unwinders may share without locks ([`SharedRules`]).
+//! An address is looked up in the space, then in the module: by `.eh_frame_hdr` if that is valid, else by a scan of
+//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, if that is given. The row that covers it is compiled to a rule
+//! of eight bytes: how ip, sp and fp of the caller are found. Entries that compilers commonly write are compiled without the
+//! general parser. A walk that needs more than these three registers (a signal frame, a realigned stack, an expression,
+//! another architecture) starts again with all registers and the rows themselves. Rules are cached by space and address,
+//! three to a cache line of 64 bytes, in a table that several unwinders may share without locks ([`SharedRules`]).
 //!
 //! # Example
 //!

@@ -387,6 +387,7 @@ fn cut_recordings_balance() {
         let accounted = summary.recorded + summary.lost.values().sum::<u64>() + summary.skipped + summary.dropped;
         assert_eq!((summary.unaccounted, accounted), (0, summary.fired), "cut at {len}");
         assert!(!summary.ended_in_order);
+        assert_eq!(summary.volume.ring_bytes_per_sample, None, "only the end says it");
         let dwarf = &summary.strategies["dwarf"];
         assert_eq!(dwarf.samples, summary.recorded);
         if summary.recorded == 100 {

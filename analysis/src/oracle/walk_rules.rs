@@ -1,4 +1,5 @@
-//! The rules of functions, as walks in the kernel get them.
+//! The rules of functions, as walks in the kernel get them; also of rows that only a debug file has, which the recorder does not
+//! look for.
 
 use fpprof_unwind::{ModuleId, Modules, Unwinder};
 use rustc_hash::FxHashMap;

@@ -44,7 +44,7 @@ pub struct Profile {
 /// Where and when a profile was recorded, and by what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileOrigin {
-    /// Program and version, such as `fpprof 0.1.0`; perf's where the file is perf's.
+    /// Program and version, such as `fpprof 0.2.0`; perf's where the file is perf's.
     pub recorder: String,
     /// `CLOCK_MONOTONIC` at the start, nanoseconds; of perf's files, which do not tell it, at the first sample.
     pub start_ns: u64,

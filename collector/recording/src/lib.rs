@@ -1,22 +1,22 @@
 //! The sample model and the recording format.
 //!
-//! [`model`] says what a recording holds: what was asked for ([`model::Meta`]), what the processes did
-//! ([`model::Sideband`]), what was sampled ([`model::Sample`]), and how it ended ([`model::End`]).
-//! [`RecordingWriter`] puts it into a file, [`Recording`] takes it out again; `FORMAT.md` specifies the bytes.
+//! [`model`] describes what a recording holds: how it was made ([`model::Meta`]), process events ([`model::Sideband`]),
+//! samples ([`model::Sample`]), and how it ended ([`model::End`]). [`RecordingWriter`] writes it, [`Recording`] reads it;
+//! `FORMAT.md` specifies the bytes.
 //!
-//! What you give: a sink (the file itself), the values, and the mappings that words of a stack may point into. In turn a
-//! flush puts everything so far into the sink, a recording that was killed, cut or damaged gives all its intact blocks and
-//! says what is missing ([`Damage`]), and a stack costs about as much as what changed in it.
+//! You provide a sink (the file itself), the values, and the mappings that words of a stack may point into. A flush writes
+//! everything so far. From a recording that was killed, cut or damaged you get all intact blocks and what is missing
+//! ([`Damage`]). A stack takes about as many bytes as changed in it.
 //!
-//! It knows nothing of eBPF, of files' names or of unwinding, so that a recording can be analysed on any machine.
-//! It is no archive: the files that were mapped are named, not kept.
+//! The crate knows nothing of eBPF, file names or unwinding, so a recording can be analysed on any machine. It is not an
+//! archive: mapped files are named, not contained.
 //!
 //! ```
 //! use fpprof_recording::model::{CaptureMode, Collector, Host, Meta, Sample, Target};
 //! use fpprof_recording::{Recording, RecordingWriter, Tally, balance};
 //!
 //! # let host = Host { arch: "x86_64".into(), cpus_online: 1, ..Host::default() };
-//! # let meta = Meta { tool_version: "0.1.0".into(), start_ns: 0, start_unix_ns: 0, host, collector: Collector::Ebpf,
+//! # let meta = Meta { tool_version: "0.2.0".into(), start_ns: 0, start_unix_ns: 0, host, collector: Collector::Ebpf,
 //! #     events: Vec::new(), mode: CaptureMode::Fp, kernel_stacks: true, scrubbed: true, target: Target::System,
 //! #     not_counted: Vec::new() };
 //! let mut writer = RecordingWriter::new(Vec::new(), &meta)?;

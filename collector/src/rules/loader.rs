@@ -180,8 +180,9 @@ struct Loader {
     numbers: FxHashMap<FileKey, u32>,
     next_number: u32,
     blocks: FxHashMap<FileKey, Blocks>,
-    /// Files that gave no rules: they could not be opened, as those of processes that have ended, or are none with rules.
-    refused: FxHashMap<FileKey, Refused>,
+    /// Files that gave no rules, and whose mapping was asked for: they could not be opened, as those of processes that have ended,
+    /// or are none with rules.
+    refused: FxHashMap<(FileKey, u32), Refused>,
     calls: BlockingCalls,
     is_over: Arc<AtomicBool>,
     finds_rules: Arc<AtomicBool>,
@@ -217,19 +218,22 @@ impl Loader {
 
     /// Loads what was missed of a file, unless it gave nothing a moment ago; gives whether there are rules now.
     fn look_at(&mut self, key: FileKey, missed: &Missed, offsets: &[u64], now: Instant) -> bool {
-        let known = self.refused.get(&key).copied();
+        // What one process cannot open another may be able to.
+        let whose = (key, missed.pid);
+        let known = self.refused.get(&whose).copied();
         if known.is_some_and(|refused| now < refused.until) {
             return false;
         }
         if self.load(key, missed, offsets).is_some() {
-            self.refused.remove(&key);
+            self.refused.remove(&whose);
             return true;
         }
         if self.refused.len() >= MAX_FILES as usize {
             self.refused.clear();
         }
-        let pause = known.map_or(FIRST_REFUSAL, |refused| (refused.pause * 2).min(LONGEST_REFUSAL));
-        self.refused.insert(key, Refused { until: now + pause, pause });
+        let lately = known.filter(|refused| now < refused.until + LONGEST_REFUSAL);
+        let pause = lately.map_or(FIRST_REFUSAL, |refused| (refused.pause * 2).min(LONGEST_REFUSAL));
+        self.refused.insert(whose, Refused { until: now + pause, pause });
         false
     }
 
@@ -442,7 +446,13 @@ mod tests {
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL), 1);
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 2), 0);
         assert_eq!(n_asked(&mut loader, file, &of_file, FIRST_REFUSAL * 3), 1);
-        let in_an_hour = (1..360).map(|n| n_asked(&mut loader, file, &of_file, LONGEST_REFUSAL * n)).sum::<usize>();
-        assert!((300..360).contains(&in_an_hour), "{in_an_hour}");
+        // In the end it is asked each 10 s, and no sooner.
+        let each_second = |n| LONGEST_REFUSAL + Duration::from_secs(n);
+        let in_an_hour = (1..3600).map(|n| n_asked(&mut loader, file, &of_file, each_second(n))).sum::<usize>();
+        assert!((355..=368).contains(&in_an_hour), "{in_an_hour}");
+        // After a rest it begins anew.
+        let later = Duration::from_secs(7200);
+        assert_eq!(n_asked(&mut loader, file, &of_file, later), 1);
+        assert_eq!(n_asked(&mut loader, file, &of_file, later + FIRST_REFUSAL), 1);
     }
 }

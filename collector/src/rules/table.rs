@@ -173,8 +173,8 @@ impl RuleTable {
         self.write_rows(key(number, granule), [(0, IN_PARTS); ROWS]);
     }
 
-    /// Whoever reads meanwhile finds nothing: the key is written last, and none before anything else. That even who began to
-    /// read before and ends after finds nothing, the sequence is for.
+    /// Whoever reads meanwhile finds nothing: the key is written last, and none before anything else. The sequence makes a reader
+    /// that began before and ends after find nothing, too.
     fn write_rows(&mut self, key: u64, rows: [(u8, u16); ROWS]) {
         let set = set_of(key);
         let known = self.find(key).map(|(_, way)| way);
@@ -377,6 +377,7 @@ pub(super) mod tests {
         table.clear();
         assert!(same_set.iter().all(|granule| rule(&table, 1, granule * 256).is_none()));
     }
+
     /// Check that rows that are written again for the same key raise the sequence before and after, and leave it whether a
     /// walk has used them: a reader that was stopped in between must not take rows of both.
     #[test]

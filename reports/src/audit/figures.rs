@@ -4,16 +4,6 @@ use crate::figures::{count, plural, share};
 use fpprof_analysis::audit::{CodeTally, Producer, Remark, SframeVersion, Survey, SurveyMetric};
 use std::collections::BTreeMap;
 
-/// What every metric is called.
-pub(super) fn metric_name(metric: SurveyMetric) -> &'static str {
-    match metric {
-        SurveyMetric::NonLeaf => "functions that call and keep a frame pointer",
-        SurveyMetric::Functions => "functions that keep a frame pointer",
-        SurveyMetric::Bytes => "bytes of code where a frame-pointer walk is right",
-        SurveyMetric::Covered => "bytes of code that unwind information covers",
-    }
-}
-
 /// A metric in per cent, as text.
 pub(super) fn metric(metric: SurveyMetric, tally: &CodeTally) -> String {
     let (part, whole) = metric.of(tally);

@@ -1,8 +1,7 @@
 //! The survey as one page that opens offline: no script, no request, every name escaped by the template.
 
 use super::figures::{
-    against_text, code_rows, function_rows, leaf_share, metric, metric_name, producers, remark, right_words,
-    sframe_words, size_rows,
+    against_text, code_rows, function_rows, leaf_share, metric, producers, remark, right_words, sframe_words, size_rows,
 };
 use super::lists::{FpUsage, outliers, packages_with};
 use super::marks::{bar, histogram};
@@ -69,8 +68,8 @@ fn verdict(survey: &Survey) -> Markup {
     html! {
         section.card {
             p.headline {
-                b { (metric(SurveyMetric::NonLeaf, total)) } " of the " (metric_name(SurveyMetric::NonLeaf).replace(" and keep", ", keep"))
-                "; " (right_words(total)) "."
+                b { (metric(SurveyMetric::NonLeaf, total)) } " of the functions that make calls keep a frame pointer; "
+                 (right_words(total)) "."
             }
             p.soft {
                 (count(survey.files.len() as u64)) " ELF files of " (count(survey.looked_at)) " files, "

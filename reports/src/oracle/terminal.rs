@@ -98,7 +98,8 @@ fn strategies(verification: &Verification, style: &Style, out: &mut impl Write) 
         if let Some(walks) = verification.kernel_walks.as_ref().filter(|_| verdicts.name == "cfi") {
             for line in kernel_walks::lines(walks, "walks by the kernel's code") {
                 let mut note = Paragraph::new("", 4);
-                note.words(Tone::Dim, &line);
+                let tone = if walks.different > 0 { Tone::Bad } else { Tone::Dim };
+                note.words(tone, &line);
                 table.note(note);
             }
         }

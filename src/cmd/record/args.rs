@@ -91,7 +91,7 @@ pub(crate) struct Args {
     ///
     /// Show waits with `--event off-cpu` (report, flamegraph, export). Shorter waits and preemptions are only counted. The
     /// default TIME is 50us; it includes the wait for a CPU after the wake-up, as in perf and bcc. Needs eBPF. Costs more
-    /// before Linux 6.15, which cannot skip copying the stacks of short waits.
+    /// before Linux 6.15: there the stacks of short waits are copied, too.
     #[arg(
         long, value_name = "TIME", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = values::wait,
         help_heading = SAMPLING
@@ -103,7 +103,7 @@ pub(crate) struct Args {
     /// fp: frame pointers. dwarf: copies BYTES of stack, unwound later. both: both in every sample. cfi: walks the stack in the
     /// kernel using call frame information; if a rule is missing, it copies the stack as dwarf does. verify=N also copies the
     /// stack of one walk in N (default 100, 0 for none), and `report` compares the two; `,fp` adds frame pointers. cfi needs
-    /// eBPF, x86-64 and Linux 6.1. auto: cfi if possible, else both; takes the options of cfi.
+    /// eBPF, x86-64 and Linux 6.1 or newer. auto: cfi if possible, else both; takes the options of cfi.
     #[arg(
         long, value_name = "MODE", default_value = "both", value_parser = values::sized_call_graph,
         help_heading = STACKS
@@ -150,7 +150,7 @@ pub(crate) struct Args {
     /// Also copy the stacks of setuid and other undumpable programs, which may hold secrets
     ///
     /// By default, only their frame-pointer chains are recorded. These are programs that run with other rights than their
-    /// caller's, changed their user, or set PR_SET_DUMPABLE (prctl(2)).
+    /// caller's, changed their user, or made themselves undumpable (PR_SET_DUMPABLE in prctl(2)).
     #[expect(clippy::doc_markdown, reason = "the help shows it as it is to be typed")]
     #[arg(long, help_heading = STACKS)]
     include_privileged: bool,

@@ -55,7 +55,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
         None => DONE,
     };
     if outcome.samples == 0 {
-        say_no_samples(args, outcome.end.reason);
+        print_no_samples(args, outcome.end.reason);
         return Ok(status.max(FAILED));
     }
     if let Some(failure) = args.max_lost.and_then(|max| lost_failure(outcome, max)) {
@@ -66,7 +66,7 @@ pub(super) fn closed(args: &Args, outcome: &Outcome, file: &Path) -> anyhow::Res
 }
 
 /// Says why there may be no samples: an empty profile must not look like a good one.
-pub(super) fn say_no_samples(args: &Args, reason: EndReason) {
+pub(super) fn print_no_samples(args: &Args, reason: EndReason) {
     print_message(if reason == EndReason::MaxSize {
         "fpprof: no samples: the recording reached --max-size before the first sample; pass a larger size"
     } else if args.counts_occurrences() {

@@ -14,15 +14,18 @@ use std::path::Path;
 /// # Errors
 /// Those of stdout.
 pub(super) fn print(request: &Request, output: &Path) -> io::Result<()> {
-    let lines = [
+    let mut stdout = io::stdout().lock();
+    lines(request, output).iter().try_for_each(|(name, text)| writeln!(stdout, "{name:<10}{}", visible(text)))
+}
+
+fn lines(request: &Request, output: &Path) -> [(&'static str, String); 5] {
+    [
         ("target", target(&request.target)),
         ("event", event(request)),
         ("stacks", stacks(request)),
         ("output", output.display().to_string()),
         ("collector", collector(request.collector).to_owned()),
-    ];
-    let mut stdout = io::stdout().lock();
-    lines.iter().try_for_each(|(name, words)| writeln!(stdout, "{name:<10}{}", visible(words)))
+    ]
 }
 
 fn target(target: &Target) -> String {
@@ -69,5 +72,37 @@ fn collector(kind: CollectorKind) -> &'static str {
         CollectorKind::Auto => "eBPF if possible, else perf events",
         CollectorKind::Ebpf => "eBPF",
         CollectorKind::PerfEvent => "perf events",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpprof_recording::model::CaptureMode;
+    use std::time::Duration;
+
+    /// Check that all that was asked for is in the lines.
+    #[test]
+    fn requests_are_described() {
+        let request = Request {
+            sampling: Sampling::FrequencyHz(199),
+            mode: CaptureMode::Cfi { stack_bytes: 65_536, verify: 100, frame_pointers: true },
+            else_mode: Some(CaptureMode::Both { stack_bytes: 65_536 }),
+            kernel_stacks: false,
+            off_cpu: Some(Duration::from_micros(50)),
+            duration: Some(Duration::from_secs(10)),
+            ..Request::new(Target::SystemWhile { argv: vec!["sleep".into(), "1".into()] })
+        };
+        let texts = lines(&request, Path::new("out.fpprof")).map(|(_, text)| text);
+        assert_eq!(
+            texts,
+            [
+                "the whole system, while the command sleep 1 runs",
+                "cycles or cpu-clock, 199 Hz on each CPU; waits of 50µs or longer; for 10s",
+                "cfi,65536,verify=100,fp if possible, else both,65536, without kernel stacks",
+                "out.fpprof",
+                "eBPF if possible, else perf events",
+            ]
+        );
     }
 }

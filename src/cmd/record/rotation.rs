@@ -1,7 +1,7 @@
 //! `--switch-output`: one recording after another, each a file of its own.
 
 use super::args::Args;
-use super::file::{closed, record_file, refused, say_no_samples};
+use super::file::{closed, print_no_samples, record_file, refused};
 use crate::closing::print_outcome;
 use crate::exit::{DONE, FAILED, error_chain};
 use crate::output::{print_message, remove_recording};
@@ -92,7 +92,7 @@ pub(super) fn run(
         }
     }
     if samples == 0 {
-        say_no_samples(args, EndReason::Duration);
+        print_no_samples(args, EndReason::Duration);
         return Ok(status.max(FAILED));
     }
     Ok(status)

@@ -18,6 +18,8 @@ pub(crate) enum Mode {
     Bpftrace,
     /// `samply record`.
     Samply,
+    /// `lightswitch` for the whole machine: a walk by call frame information in the kernel, by tables made beforehand.
+    Lightswitch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,6 +58,7 @@ impl fmt::Display for Mode {
             Self::Perf { call_graph, zips: true } => write!(f, "perf -z {call_graph}"),
             Self::Bpftrace => f.write_str("bpftrace ustack"),
             Self::Samply => f.write_str("samply"),
+            Self::Lightswitch => f.write_str("lightswitch"),
         }
     }
 }
@@ -66,7 +69,7 @@ impl Mode {
         let fp = match self {
             Self::Ours { collector, .. } => Self::Ours { collector, call_graph: CallGraph::Fp },
             Self::Perf { zips, .. } => Self::Perf { call_graph: CallGraph::Fp, zips },
-            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply => return None,
+            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply | Self::Lightswitch => return None,
         };
         (fp != self).then_some(fp)
     }
@@ -79,7 +82,7 @@ impl Mode {
                 CallGraph::Dwarf(_) | CallGraph::Both(_) => "dwarf",
                 CallGraph::Cfi => "cfi",
             }),
-            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply => None,
+            Self::None | Self::NoneAgain | Self::Bpftrace | Self::Samply | Self::Lightswitch => None,
         }
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Shapes of the stack: KiB and frames
     #[arg(long, value_delimiter = ',', default_values_t = ["20:16".to_owned(), "59:50".to_owned(), "600:200".to_owned()])]
     shapes: Vec<String>,
+    /// Work of a run: the program's own unit, some tenths of a second
+    #[arg(long, default_value_t = 8)]
+    work: u64,
     /// Rounds go on until every interval is as narrow as this, in points to either side, or the time is over
     #[arg(long, default_value_t = 1.0)]
     points: f64,
@@ -56,8 +59,8 @@ struct OfShape {
     rows: Vec<Row>,
 }
 
-/// Every mode that is compared.
-fn modes() -> Vec<Mode> {
+/// Every mode that is compared at a rate.
+fn modes(rate: u64) -> Vec<Mode> {
     let ours = |call_graph| Mode::Ours { collector: Collector::Ebpf, call_graph };
     let perf = |call_graph| Mode::Perf { call_graph, zips: false };
     let large = 1 << 20;
@@ -65,6 +68,10 @@ fn modes() -> Vec<Mode> {
     modes.extend([CallGraph::Fp, CallGraph::Cfi, CallGraph::Dwarf(large), CallGraph::Both(large)].map(ours));
     if is_installed("perf") {
         modes.extend([CallGraph::Fp, CallGraph::Dwarf(PERF_LARGEST)].map(perf));
+    }
+    // It wants tracefs, and takes no more than 1001 samples a second.
+    if rate == 999 && is_installed("lightswitch") {
+        modes.push(Mode::Lightswitch);
     }
     modes
 }
@@ -104,7 +111,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let dir = dir.join(text.replace(':', "-"));
         let workload = shape.build(&dir)?;
         let names = &["frames"];
-        subjects.push((shape, RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: 1, draws: false, names }));
+        subjects.push((
+            shape,
+            RunConfig { fpprof: fpprof.clone(), workload, dir, seconds: args.work, draws: false, names },
+        ));
     }
     let (started, mut round_began, mut round) = (Instant::now(), std::time::Duration::ZERO, 0);
     let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
@@ -129,10 +139,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn one_round(config: &RunConfig, rates: &[u64], round: u32) -> Vec<Run> {
-    let modes = modes();
-    let turn = round as usize % modes.len();
-    let in_turn = || modes.iter().cycle().skip(turn).take(modes.len());
-    rates.iter().flat_map(|&rate| in_turn().map(move |&mode| run::run(config, mode, rate, round, round == 0))).collect()
+    let of_rate = |&rate: &u64| {
+        let modes = modes(rate);
+        let (n, turn) = (modes.len(), round as usize % modes.len());
+        let in_turn = modes.into_iter().cycle().skip(turn).take(n);
+        in_turn.map(move |mode| run::run(config, mode, rate, round, round == 0))
+    };
+    rates.iter().flat_map(of_rate).collect()
 }
 
 fn tables(subjects: &[(Shape, RunConfig)], runs: &[Vec<Run>], rates: &[u64]) -> Vec<OfShape> {
@@ -157,7 +170,7 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
          Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
          interval; the profiler's own processes are not in it, CPU s is theirs. Over fp: the CPU time beyond that with the same \
          tool's frame pointers in the same round, in per cent of that without a profiler, with its 95 % interval. Complete: of the program's stacks in the \
-         first round, unwound by fpprof. Start: CPU before the first sample, by our own account. –: not known.\n",
+         first round, unwound by fpprof; of lightswitch, which walks in the kernel at 997 Hz, of all its samples by its own account. Start: CPU before the first sample, by our own account. –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
         std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim()

@@ -85,7 +85,10 @@ fn figures(config: &RunConfig, mode: Mode, rate: u64, is_thorough: bool) -> anyh
         max_rss_bytes: watched.max_rss_bytes,
         ..Figures::default()
     };
-    if !matches!(mode, Mode::None | Mode::NoneAgain) {
+    if mode == Mode::Lightswitch {
+        figures.judged = judge::lightswitch(&printed);
+        std::fs::remove_file(config.dir.join("lightswitch")).ok();
+    } else if !matches!(mode, Mode::None | Mode::NoneAgain) {
         figures.bytes = std::fs::metadata(&file)?.len();
         figures.judged = judge::judge(config, mode, &file, is_thorough)?;
         // Of perf's largest files, perf script alone takes minutes.
@@ -120,6 +123,7 @@ fn command(config: &RunConfig, mode: Mode, rate: u64, file: &Path, times: &Path)
             command
         }
         Mode::Bpftrace => return Ok(bpftrace(config, &rate, file, &this, times)),
+        Mode::Lightswitch => return Ok(lightswitch(config, &this, times)),
     };
     command.arg("target").arg(times).arg("--").arg(&config.workload).arg(config.seconds.to_string());
     Ok(command)
@@ -134,6 +138,16 @@ fn bpftrace(config: &RunConfig, rate: &str, file: &Path, this: &Path, times: &Pa
         format!("{} target {} -- {} {}", this.display(), times.display(), config.workload.display(), config.seconds);
     let mut command = Command::new("bpftrace");
     command.arg("-o").arg(file).args(["-e", &script, "-c", &target]);
+    command
+}
+
+/// It has no command to run, and its rates are prime numbers, at most 997. The command waits until its tables are made, and ends it.
+fn lightswitch(config: &RunConfig, this: &Path, times: &Path) -> Command {
+    const SCRIPT: &str = "dir=$1; shift; (sleep 6; \"$@\"; kill -INT $$) & exec lightswitch --sample-freq 997 \
+                          --logging info --profile-format pprof --profile-path \"$dir\" --profile-name lightswitch";
+    let mut command = Command::new("sh");
+    command.args(["-c", SCRIPT, "sh"]).arg(&config.dir).arg(this).arg("target").arg(times).arg("--");
+    command.arg(&config.workload).arg(config.seconds.to_string());
     command
 }
 

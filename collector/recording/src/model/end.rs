@@ -205,7 +205,7 @@ pub struct OwnCost {
     /// up to 100 on the recorded machine right before; `None` when it could not be seen, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_ns: Option<u64>,
-    /// Bytes the collector wrote, this block not counted; `None` when the kernel does not say, and in older recordings.
+    /// Bytes the collector's writing thread wrote, this block not counted; `None` when the kernel does not say, and in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_bytes: Option<u64>,
     /// Part of them that the kernel brings to a disk, by whole pages; `None` likewise. 0 for a file in memory.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The first block of every recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Version of the program that wrote the recording, such as `0.1.0`.
+    /// Version of the program that wrote the recording, such as `0.2.0`.
     pub tool_version: String,
     /// `CLOCK_MONOTONIC` at the start of the recording, nanoseconds.
     pub start_ns: u64,
