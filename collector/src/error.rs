@@ -219,13 +219,13 @@ pub enum Error {
     },
     /// The file has no such place.
     #[error(
-        "{} has no code at {place}; list its functions with `nm {}` or `nm -D`, or pass an address as \
+        "{} has no {place}; list its functions with `nm {}` or `nm -D`, or pass an address as \
          0xADDRESS", .file.display(), .file.display()
     )]
     NoSuchPlace {
         /// The file.
         file: PathBuf,
-        /// Symbol and offset, or address.
+        /// In words: a function, or code at a symbol and offset or at an address.
         place: String,
     },
     /// A rate of an event that has none.

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     // A package may well have none, and its name is right all the same.
     if survey.files.is_empty() && !args.paths.is_empty() {
         let refused: String = survey.refused.iter().map(|(why, n)| format!("; {why}: {n}")).collect();
-        failures.push(format!("no ELF file to check among {} files{refused}", survey.looked_at));
+        failures.push(format!("no ELF file to check{refused}"));
     }
     for failure in &failures {
         print_message(&format!("fpprof: {failure}"));

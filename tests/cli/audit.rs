@@ -79,7 +79,7 @@ fn nothing_to_judge_fails() {
     for args in [&[path(&text)][..], &[path(dir.path())], &["--fail-under", "95", path(&text)]] {
         let got = audit(args);
         assert_eq!(got.status, 1, "{args:?}: {}", got.stdout);
-        assert!(got.stderr.contains("no ELF file to check among 1 files"), "{}", got.stderr);
+        assert!(got.stderr.contains("no ELF file to check"), "{}", got.stderr);
     }
 }
 

@@ -242,7 +242,7 @@ fn wrong_events() {
     refused("on", &["-e", "nonsense"], 2, &["page-faults", "GROUP:NAME", "uprobe:/PATH:SYMBOL"]);
     refused("on", &["-e", "cycles:u"], 2, &["modifier"]);
     refused("on", &["-e", "cycles,page-faults"], 2, &["one after the other"]);
-    refused("on", &["-e", "uprobe:/bin/sh:no_such_function"], 1, &["no code at no_such_function", "nm /bin/sh"]);
+    refused("on", &["-e", "uprobe:/bin/sh:no_such_function"], 1, &["no function `no_such_function`", "nm /bin/sh"]);
     refused("on", &["-e", "uprobe:/etc/passwd:main"], 1, &["cannot probe /etc/passwd"]);
     refused("on", &["-e", "uprobe:/no/such/file:main"], 1, &["cannot probe /no/such/file"]);
     refused("on", &["-e", "page-faults", "-c", "0"], 2, &["--count", "1 or more"]);

@@ -28,7 +28,11 @@ pub(super) fn file_offset(
         Some(Found::Offset(at)) => Ok(at),
         Some(Found::Nothing) => Err(Error::NoSuchPlace {
             file: path.to_owned(),
-            place: symbol.map_or_else(|| format!("{offset:#x}"), |symbol| format!("{symbol}+{offset}")),
+            place: match (symbol, offset) {
+                (None, _) => format!("code at {offset:#x}"),
+                (Some(symbol), 0) => format!("function `{symbol}`"),
+                (Some(symbol), _) => format!("code at {symbol}+{offset}"),
+            },
         }),
         _ => Err(no_program(io::ErrorKind::InvalidData)),
     }
