@@ -56,17 +56,6 @@ pub(crate) fn judge(config: &RunConfig, mode: Mode, file: &Path, judges_stacks: 
     }
 }
 
-/// By its own account at the end: of all its samples, and of all processes.
-pub(crate) fn lightswitch(printed: &str) -> Judged {
-    let stats = printed.lines().rfind(|line| line.contains("unwinder_stats_t {")).unwrap_or_default();
-    let number = |name: &str| {
-        let (_, rest) = stats.split_once(&format!(" {name}: "))?;
-        rest.split([',', ' ']).next()?.parse().ok()
-    };
-    let (stacks, complete) = (number("total"), number("success_dwarf"));
-    Judged { recorded: stacks, stacks, complete, ..Judged::default() }
-}
-
 pub(crate) fn report(config: &RunConfig, file: &Path, strategy: &str) -> anyhow::Result<Value> {
     let mut command = Command::new(&config.fpprof);
     command.arg("report").arg(file).args(["--json", "--strategy", strategy]);
@@ -182,16 +171,6 @@ pub(crate) fn svg() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that of lightswitch's own account the last one counts.
-    #[test]
-    fn lightswitchs_account() {
-        let text = "INFO stats: unwinder_stats_t { total: 9, success_dwarf: 1, error_truncated: 8 }\n\
-                    WARN stats: unwinder_stats_t { total: 209, success_dwarf: 108, error_truncated: 0 }\n33.5 IOPS\n";
-        let judged = lightswitch(text);
-        assert_eq!((judged.recorded, judged.stacks, judged.complete), (Some(209), Some(209), Some(108)));
-        assert_eq!(lightswitch("nothing").stacks, None);
-    }
 
     /// Check that bpftrace's stacks are judged by their outermost function, and counted as often as they were seen.
     #[test]

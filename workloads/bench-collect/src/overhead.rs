@@ -170,7 +170,7 @@ fn markdown(tables: &[OfShape], rounds: u32) -> anyhow::Result<String> {
          Slow-down: CPU time of the same work with the profiler to that without in the same round, with its 95 % \
          interval; the profiler's own processes are not in it, CPU s is theirs. Over fp: the CPU time beyond that with the same \
          tool's frame pointers in the same round, in per cent of that without a profiler, with its 95 % interval. Complete: of the program's stacks in the \
-         first round, unwound by fpprof; of lightswitch, which walks in the kernel at 997 Hz, of all its samples by its own account. Start: CPU before the first sample, by our own account. –: not known.\n",
+         first round, unwound by fpprof. lightswitch walks in the kernel, at 997 Hz. Start: CPU before the first sample, by our own account. –: not known.\n",
         model.trim_start_matches(['\t', ' ', ':']),
         std::thread::available_parallelism()?,
         std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim()
