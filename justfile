@@ -104,7 +104,7 @@ unwind-rows +PATHS:
 miri:
     cargo +nightly miri test -p fpprof-prefetch
 
-# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply) or `overhead` (beside perf).
+# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply) or `overhead` (beside perf, lightswitch).
 bench WHAT *ARGS: build
     cargo run --quiet --release {{ if WHAT =~ "collect|overhead" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 

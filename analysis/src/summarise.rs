@@ -23,7 +23,7 @@ pub(crate) fn summarise<R: Read + Seek>(recording: &Recording<R>, totals: &Total
     let all = balance(end, checkpoint, &totals.tally);
     let waits = Waits::new(&meta.events, &all, totals.blocked_ns);
     let in_file = all.iter().fold(0, |sum: u64, cpu| sum.saturating_add(cpu.recorded));
-    // Of recordings that were made of something else, nothing was handed over.
+    // No BPF program or perf event handed over what `import` and `verify --recording` write.
     let ring_bytes = end.filter(|_| selection.unit() == Unit::Samples).map(|end| end.own_cost.ring_bytes);
     let ring_bytes = ring_bytes.filter(|&bytes| bytes > 0);
     let cpus: Vec<CpuCounters> = all.into_iter().filter(|cpu| selection.has(cpu.event)).collect();

@@ -2,13 +2,17 @@
 
 use crate::decode::cfi_end;
 use crate::sys::host_walk;
-use fpprof_recording::model::Sample;
+use fpprof_recording::model::{Abi, CfiEnd, Sample};
 
 /// Walks the copied stack of an x86-64 sample by call frame information with the code that runs in the kernel, and puts the frames
-/// and the end of the walk into the sample, as if the kernel had made it. `rule` gives the rule of the code at an address, as
+/// and the end of the walk into the sample, as if the kernel had made it: 32-bit code is not walked. `rule` gives the rule of the code at an address, as
 /// `fpprof_unwind::Unwinder::function_rules` makes them.
 pub fn walk_copied_stack(sample: &mut Sample, mut rule: impl FnMut(u64) -> Option<u64>) {
     let Some(regs) = &sample.user_regs else { return };
+    if regs.abi != Abi::Bits64 {
+        (sample.cfi_end, sample.cfi_frames) = (Some(CfiEnd::Abi32), Vec::new());
+        return;
+    }
     let start = sample.stack_start();
     let (end, frames) = host_walk([regs.ip(), regs.sp(), regs.fp()], &sample.stack, start, &mut rule);
     (sample.cfi_end, sample.cfi_frames) = (cfi_end(end), frames);

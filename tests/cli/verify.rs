@@ -3,6 +3,7 @@
 mod go;
 mod pace;
 mod stacks;
+mod walks;
 
 use crate::support::{Ran, number, until_enough};
 use serde_json::Value;
@@ -589,23 +590,4 @@ int main(void) { int sum = 0; for (int i = 0; i < 50; i++) sum += leaf(i); retur
     let relations = &report["agreements"][0]["relations"];
     let (exact, truncated) = (number(strategy(&verified, "fp"), "exact"), number(&verified, "checked") - recognised);
     assert!((exact..=exact + truncated).contains(&number(relations, "same")), "{exact}, {truncated}: {relations}");
-}
-
-/// Check that the walk of the kernel's code gives the true stack at every instruction, or is given up; and that most walks of
-/// such a program are not.
-#[test]
-fn walks_by_the_kernels_code_are_never_wrong() {
-    // Static: of the dynamic loader the copied stack tells where it ends, and the walk is given up.
-    let program = Program::compile("gcc", &["-O1", "-g", "-static", "-fomit-frame-pointer"], "c", RECURSION);
-    let path = program.path();
-    let ran = verify(&["--strategies", "cfi,dwarf"], &[path.to_str().expect("a path of plain characters")]);
-    assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let report = json(&ran);
-    assert_eq!(total(&strategy(&report, "cfi")["wrong"]), 0, "{report}");
-    assert_eq!(strategy(&report, "cfi")["exact"], strategy(&report, "dwarf")["exact"]);
-    let walks = &report["kernel_walks"];
-    assert_eq!(number(walks, "different"), 0, "{walks}");
-    let (complete, missed) = (number(walks, "complete"), total(&walks["misses"]));
-    assert_eq!(complete + missed, number(&report, "checked"), "{report}");
-    assert!(complete > missed && number(walks, "verified") > 0, "{walks}");
 }

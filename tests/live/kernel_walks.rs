@@ -149,8 +149,8 @@ fn frame_pointers_are_taken_beside_walks() {
     assert!(folded.stdout.contains(";main;turn "), "{}", folded.stdout);
 }
 
-/// Check that of a program that must not be copied walks are whole samples: a walk that is to be verified has its frames
-/// and its frame pointers as any other, and nothing is called withheld.
+/// Check that the walks of an undumpable program are whole samples: one that was chosen for verification has its frames and
+/// its frame pointers, and is not called withheld.
 #[test]
 fn walks_of_closed_programs_are_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn walks_of_closed_programs_are_whole() {
     let samples = |strategy: &str| number(&found["strategies"][strategy], "samples");
     assert_eq!(samples("fp"), samples("cfi"), "{found}");
     let misses: u64 = walks(&found)["misses"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
-    assert!(number(walks(&found), "complete") + misses >= samples("cfi") * 9 / 10, "{found}");
+    assert!(number(walks(&found), "complete") + misses >= samples("cfi"), "{found}");
     assert!(number(&found, "withheld") <= misses, "{found}");
 }
 

@@ -47,7 +47,10 @@ struct thread_struct {
  */
 #define SIGNAL_FRAME_STEP 16
 #define SIGNAL_FRAME_PLACES 1024
-#define FIRST_UC_STACK(end) ((~15ULL & (-16 + (end))) - 4688 + 144)
+/* clang-format would take (end) for a cast. */
+/* clang-format off */
+#define FIRST_UC_STACK(end) ((((end) - 16) & ~15ULL) - 4688 + 144)
+/* clang-format on */
 /* From uc_stack to uc_mcontext's sp. */
 #define UC_STACK_TO_SP 416
 

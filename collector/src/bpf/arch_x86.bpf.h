@@ -55,9 +55,12 @@ struct thread_struct {
  * from which they are copied (error_entry, sync_regs). perf asks for the second only (perf_get_regs_user). On the way out
  * the kernel goes through the same places with registers that are still right: these few are given up, too.
  */
+/* clang-format would take (sp) for a cast. */
+/* clang-format off */
 #define ARE_REGS_UNSAVED(sp, saved) \
 	((__s64)(sp) >= 0 || ((sp) > (saved) && (sp) <= (saved) + sizeof(struct user_regs)) || \
-	 -CPU_ENTRY_AREA + (sp) < CPU_ENTRY_AREA_BYTES)
+	 (sp) - CPU_ENTRY_AREA < CPU_ENTRY_AREA_BYTES)
+/* clang-format on */
 
 /* Where the C library has a thread's control block; its stack ends below. */
 #define THREAD_BASE(task) ((task)->thread.fsbase)

@@ -180,8 +180,8 @@ struct Loader {
     numbers: FxHashMap<FileKey, u32>,
     next_number: u32,
     blocks: FxHashMap<FileKey, Blocks>,
-    /// Files that gave no rules, and whose mapping was asked for: they could not be opened, as those of processes that have ended,
-    /// or are none with rules.
+    /// Files that gave no rules, with the process through whose mapping they were to be opened: it has ended, say, or the file
+    /// has no rules.
     refused: FxHashMap<(FileKey, u32), Refused>,
     calls: BlockingCalls,
     is_over: Arc<AtomicBool>,
