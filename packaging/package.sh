@@ -41,7 +41,9 @@ stage() { # ARCH STAGE DEBUG: what goes below /usr, and what goes below /usr/lib
     "$objcopy" --strip-all "$built" "$2/bin/fpprof"
     cargo run --quiet --release --example manual -- "$2/share"
     gzip -9n "$2"/share/man/man1/*
-    cp README.md LICENSE-APACHE LICENSE-MIT collector/src/bpf/LICENSE.* "$2/share/doc/fpprof"
+    mkdir -p "$2/lib/systemd/system"
+    cp packaging/fpprof-agent.service "$2/lib/systemd/system"
+    cp packaging/agent.toml README.md LICENSE-APACHE LICENSE-MIT collector/src/bpf/LICENSE.* "$2/share/doc/fpprof"
     cargo run --quiet --release --example notices -- "$1-unknown-linux-gnu" > "$2/share/doc/fpprof/THIRD-PARTY"
     chmod 644 "$debug"/*
     chmod -R u=rwX,go=rX "$2" "$3"

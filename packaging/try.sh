@@ -33,6 +33,8 @@ prefix=/usr
 [ -e $prefix/share/fish/vendor_completions.d/fpprof.fish ]
 [ -e $prefix/share/zsh/site-functions/_fpprof ] || [ -e $prefix/share/zsh/vendor-completions/_fpprof ]
 ls $prefix/share/doc/fpprof | grep -q LICENSE.GPL-2.0
+[ -e $prefix/lib/systemd/system/fpprof-agent.service ]
+fpprof agent --check --config $prefix/share/doc/fpprof/agent.toml 2> /dev/null
 . /etc/os-release
 ms=$(((ended - begun) / 1000000))
 printf "%-22s %-8s %4s ms to a flame graph\n" "$PRETTY_NAME" "$install" $ms

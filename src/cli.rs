@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Flamegraph(cmd::flamegraph::Args),
     #[command(display_order = 0)]
     Top(cmd::top::Args),
+    #[command(display_order = 0)]
+    Agent(cmd::agent::Args),
     #[command(display_order = 1)]
     Compare(cmd::compare::Args),
     #[command(display_order = 1)]

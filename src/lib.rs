@@ -1,6 +1,7 @@
 //! The `fpprof` command: parse, plan, run, exit code.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod cli;
 mod closing;
 mod cmd;
@@ -8,6 +9,7 @@ mod compare;
 mod exit;
 mod flags;
 mod gate;
+mod live;
 mod output;
 mod positioned;
 mod progress;
@@ -48,6 +50,7 @@ pub fn run() -> ExitCode {
         cli::Command::Archive(args) => worker::run(&args.files(), || cmd::archive::run(&args)),
         cli::Command::Import(args) => worker::run(&args.files(), || cmd::import::run(&args)),
         cli::Command::Top(args) => cmd::top::run(&args),
+        cli::Command::Agent(args) => cmd::agent::run(&args),
         cli::Command::Doctor(args) => cmd::doctor::run(&args),
     };
     exit::code(result)

@@ -184,10 +184,7 @@ pub(crate) enum Switch {
 /// What is wrong.
 pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     let wrong = || format!("`{text}` is neither a time (30s, 10min, 1h, 1d) nor a size (100M)");
-    let mut units = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
-    let seconds = units.find_map(|(unit, of_s)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * of_s));
-    if let Some(seconds) = seconds {
-        let time = std::time::Duration::try_from_secs_f64(seconds).map_err(|_error| wrong())?;
+    if let Some(time) = time(text) {
         let is_long = time.as_secs() > 0;
         return is_long
             .then_some(Switch::After(time))
@@ -200,6 +197,13 @@ pub(crate) fn switch(text: &str) -> Result<Switch, String> {
     let bytes = size(text).map_err(|_error| wrong())?;
     let is_large = bytes >= MIN_FILE_BYTES;
     is_large.then_some(Switch::AtBytes(bytes)).ok_or_else(|| format!("`{text}` is too small; choose 1M or more"))
+}
+
+/// A time with its unit: `30s`, `10min`, `1h` or `7d`.
+pub(crate) fn time(text: &str) -> Option<std::time::Duration> {
+    let mut units = [("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0)].into_iter();
+    let seconds = units.find_map(|(unit, of_s)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * of_s));
+    std::time::Duration::try_from_secs_f64(seconds?).ok()
 }
 
 /// How a mode is written back.

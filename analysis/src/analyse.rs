@@ -11,7 +11,7 @@ use crate::folded::Folded;
 use crate::hottest::hottest;
 use crate::listed::Listed;
 use crate::modules::Resolver;
-use crate::profile::{Grouping, Profile, Rows};
+use crate::profile::{Profile, Profiles};
 use crate::quality::QualityCounter;
 use crate::replay::{Collect, Recorded, Replay, Seen};
 use crate::strategy::Strategy;
@@ -49,8 +49,8 @@ pub struct Options<'a> {
     pub detail: Detail,
     /// Also make what a page shows ([`Analysis::detail`]).
     pub page: bool,
-    /// Also make a profile of the default strategy ([`Analysis::profile`]).
-    pub profile: Option<Grouping>,
+    /// Also make profiles ([`Analysis::profiles`]).
+    pub profiles: Profiles,
     /// Limits and options of strategies by call frame information.
     pub unwinding: fpprof_unwind::Options,
     /// Threads to work with; the result does not depend on it.
@@ -70,7 +70,7 @@ impl<'a> Options<'a> {
             is_this_machine: true,
             detail: Detail::default(),
             page: false,
-            profile: None,
+            profiles: Profiles::None,
             unwinding: fpprof_unwind::Options { fallback: Fallback::Jit, ..fpprof_unwind::Options::default() },
             n_threads,
         }
@@ -89,8 +89,8 @@ pub struct Analysis {
     /// What chunks of other sizes would have given, over all processes and for each name, most samples first; where `dwarf`
     /// was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<NamedChunkSizes>)>,
-    /// The samples of the default strategy by thread, where [`Options::profile`] asked for them.
-    pub profile: Option<Profile>,
+    /// The samples by thread, as [`Options::profiles`] asked for them; in the order of the strategies.
+    pub profiles: Vec<Profile>,
     /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
     pub detail: Option<detail::Details>,
 }
@@ -116,7 +116,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     let listed = &Listed::read(recording, &recorded)?;
     let replayed = replay.run(recording, options.n_threads, || Collected {
         totals: Totals::new(meta),
-        stacks: Stacks::new(listed, options.profile.map(|times| Rows::new(times, speaks))),
+        stacks: Stacks::new(listed, options.profiles.rows(strategies.len(), speaks)),
         quality: QualityCounter::new(strategies.len(), listed),
         agreement: AgreementCounter::new(strategies),
         chunk_sizes: full.map(|full| ChunkSizeCounter::new(full, timeline)),
@@ -150,7 +150,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.chunk_sizes = chunk_sizes.as_ref().map(|(all, each)| chunk_needs(all, each, around)).unwrap_or_default();
     summary.agreements = agreement.agreements(&names, &labels);
     let duration = Duration::from_secs_f64(summary.shown_duration_s());
-    let profile = stacks.profile((&modules, &symbols, &without_call), &recorded, &default_strategy, duration);
+    let profiles = stacks.profiles((&modules, &symbols, &without_call), &recorded, &names, duration);
     // What a page shows takes as much again.
     drop((stacks, quality, agreement));
     let mut detail = None;
@@ -162,7 +162,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
         let around = detail::Around { processes: &processes, lost: &lost, recorded: &recorded, end_ns };
         detail = Some(detail::Details { stacks, over_time: over_time.over_time(&around) });
     }
-    Ok(Analysis { summary, folded, default_strategy, chunk_sizes, profile, detail })
+    Ok(Analysis { summary, folded, default_strategy, chunk_sizes, profiles, detail })
 }
 
 /// What an analysis makes of the samples.

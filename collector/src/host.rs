@@ -12,6 +12,7 @@ pub fn host() -> Host {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let memory_kib = value(&meminfo, "MemTotal", ':').and_then(|v| v.split(' ').next()?.parse::<u64>().ok());
     Host {
+        name: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
         arch: std::env::consts::ARCH.to_owned(),
         kernel: kernel_release(),
         cpu_model: cpu_model(&cpuinfo),

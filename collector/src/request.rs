@@ -45,6 +45,8 @@ pub struct Request {
     /// Room of one CPU's ring, rounded up to a power of two, at most 256 MiB. `None`: room for 160 of the largest samples, but
     /// 8 to 64 MiB; less on machines where all rings together would take more than 256 MB of memory.
     pub ring_bytes: Option<usize>,
+    /// The rings are read at least so often, and the more often the faster they fill. 100 ms, unless asked for.
+    pub poll: Duration,
     /// Threads that encode samples. `None`: none but the reader itself, and up to a quarter of the CPUs when it cannot keep up.
     pub encoder_threads: Option<usize>,
     /// With [`Target::System`] and [`Target::Cgroup`]: leave this process out. Its ticks are counted as skipped.
@@ -89,6 +91,7 @@ impl Request {
             duration: None,
             max_bytes: None,
             ring_bytes: None,
+            poll: Duration::from_millis(100),
             encoder_threads: None,
             exclude_self: true,
             worker_pid: None,

@@ -20,6 +20,7 @@ pub mod json;
 mod kernel_walks;
 pub mod oracle;
 pub mod page;
+pub mod parquet;
 pub mod profile;
 mod shell;
 pub mod terminal;

@@ -2,11 +2,15 @@
 
 mod support;
 
+use bytes::Bytes;
 use fpprof_analysis::folded::Unit;
-use fpprof_analysis::profile::Weight;
+use fpprof_analysis::profile::{Profile, Weight};
+use fpprof_reports::parquet::{counters, stacks};
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use prost::Message as _;
+use std::time::Duration;
 use support::names::hostile;
 use support::{golden, timed, written};
 
@@ -17,6 +21,31 @@ fn texts_are_those_looked_at() {
     golden("perf-script.txt", &written(|out| perf_script::write(&profile, out)));
     golden("speedscope.json", &written(|out| speedscope::write(&profile, out)));
     golden("firefox.json", &written(|out| firefox::write(&profile, out)));
+}
+
+/// The rows of a table, one in a line, as the `parquet` crate shows them.
+fn rows(table: Vec<u8>) -> String {
+    let reader = SerializedFileReader::new(Bytes::from(table)).expect("Parquet");
+    reader.get_row_iter(None).expect("rows").map(|row| format!("{}\n", row.expect("a row"))).collect()
+}
+
+/// Check the rows of Parquet tables, read again: of two strategies, and of counters.
+#[test]
+fn tables_are_those_looked_at() {
+    let fp = Profile { strategy: "fp".to_owned(), ..timed::profile("nbdkit") };
+    let profiles = [fp, timed::profile("nbdkit")];
+    golden("stacks.parquet.txt", rows(written(|out| stacks::write(&profiles, out))).as_bytes());
+    let counter = |name, cause: &str, value| {
+        let event = if cause.is_empty() { "cpu-clock" } else { "" };
+        counters::Counter { name, event: event.to_owned(), cause: cause.to_owned(), value }
+    };
+    let counted = counters::Counters {
+        start_unix_us: 1_700_000_000_000_000,
+        duration: Duration::from_secs(60),
+        host: "web-1".to_owned(),
+        counters: vec![counter("fired", "", 1140), counter("unread", "", -2), counter("discarded", "no_room", 7)],
+    };
+    golden("counters.parquet.txt", rows(written(|out| counters::write(&counted, out))).as_bytes());
 }
 
 /// Check that OpenTelemetry's own messages give every sample back, with its thread, its stack and how that ends.
@@ -90,5 +119,10 @@ fn names_are_shown_and_not_obeyed() {
         let strings = ProfilesData::decode(encoded.as_slice()).unwrap().dictionary.unwrap().string_table;
         assert!(strings.iter().all(|string| !string.contains(char::is_control)), "{name:?}");
         assert!(written(|out| pprof::write(&profile, out)).starts_with(&[0x1f, 0x8b]));
+        let table = rows(written(|out| stacks::write(&[profile], out)));
+        assert!(
+            table.lines().count() == 2 && !table.contains(|c: char| c.is_control() && c != '\n'),
+            "{name:?}: {table}"
+        );
     }
 }

@@ -8,10 +8,11 @@ use crate::recordings::{Source, print_warnings};
 use crate::worker::Files;
 use anyhow::{Context as _, bail};
 use fpprof_analysis::import::perf_events;
-use fpprof_analysis::profile::Grouping;
+use fpprof_analysis::profile::{Grouping, Profiles};
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::{PerfStacks, fold_perf_data};
 use fpprof_reports::folded;
+use fpprof_reports::parquet;
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
 use std::io::{self, BufReader};
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ const SAMPLE_BYTES: usize = 512;
 #[command(after_help = "Examples:
   fpprof export run.fpprof --format pprof -o run.pb.gz          # go tool pprof -http : run.pb.gz
   fpprof export run.fpprof --format firefox -o run.json         # load it in https://profiler.firefox.com
+  fpprof export run.fpprof --format parquet -o run.parquet      # duckdb -c \"FROM 'run.parquet'\"
   fpprof export run.fpprof --format speedscope -o run.json      # load it in https://www.speedscope.app
   fpprof export run.fpprof --format folded | inferno-flamegraph > run.svg
   fpprof export perf.data --no-inline | inferno-flamegraph > perf.svg
@@ -60,6 +62,8 @@ enum Format {
     PerfScript,
     /// OpenTelemetry profiles (v1development): the message `ProfilesData`
     Otlp,
+    /// For databases and engines such as `DuckDB`: Apache Parquet, a row for each process, stack and strategy
+    Parquet,
 }
 
 impl Args {
@@ -78,39 +82,41 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         refuse_terminal(&args.output)?;
     }
     let wanted: Vec<Strategy> = args.strategy.iter().copied().collect();
-    let (folded, profile) = if import::is_of_perf(&args.source.file)? {
+    let (folded, profiles) = if import::is_of_perf(&args.source.file)? {
         let stacks = of_perf(args, wanted)?;
-        (stacks.folded, stacks.profile)
+        (stacks.folded, stacks.profiles)
     } else {
-        let mut analysis = args.source.analyse_for(&wanted, |options| options.profile = args.format.times())?;
+        let mut analysis = args.source.analyse_for(&wanted, |options| options.profiles = args.format.profiles())?;
         print_warnings(&analysis.summary);
         let folded = analysis.folded.remove(&analysis.default_strategy).context("the strategy was analysed")?;
-        (folded, analysis.profile)
+        (folded, analysis.profiles)
     };
-    output::write_whole(&args.output, |mut out| match (args.format, &profile) {
-        (Format::Pprof, Some(profile)) => pprof::write(profile, &mut out),
-        (Format::Firefox, Some(profile)) => firefox::write(profile, &mut out),
-        (Format::Speedscope, Some(profile)) => speedscope::write(profile, &mut out),
-        (Format::PerfScript, Some(profile)) => perf_script::write(profile, &mut out),
-        (Format::Otlp, Some(profile)) => otlp::write(profile, &mut out),
+    output::write_whole(&args.output, |mut out| match (args.format, profiles.as_slice()) {
+        (Format::Pprof, [profile]) => pprof::write(profile, &mut out),
+        (Format::Firefox, [profile]) => firefox::write(profile, &mut out),
+        (Format::Speedscope, [profile]) => speedscope::write(profile, &mut out),
+        (Format::PerfScript, [profile]) => perf_script::write(profile, &mut out),
+        (Format::Otlp, [profile]) => otlp::write(profile, &mut out),
+        (Format::Parquet, profiles) => parquet::stacks::write(profiles, &mut out),
         (Format::Folded, _) => folded::write(&folded, &mut out),
-        (_, None) => Err(io::Error::other("the analysis made no profile")),
+        (_, _) => Err(io::Error::other("the analysis made no profile")),
     })?;
     Ok(DONE)
 }
 
 impl Format {
-    /// What of the samples it has; `None` for folded stacks, which know neither threads nor times.
-    fn times(self) -> Option<Grouping> {
+    /// What it has of the samples; nothing for folded stacks, which know neither threads nor times.
+    fn profiles(self) -> Profiles {
         match self {
-            Self::Folded => None,
-            Self::Pprof => Some(Grouping::Summed),
-            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Some(Grouping::Each),
+            Self::Folded => Profiles::None,
+            Self::Pprof => Profiles::OfDefault(Grouping::Summed),
+            Self::Firefox | Self::Speedscope | Self::PerfScript | Self::Otlp => Profiles::OfDefault(Grouping::Each),
+            Self::Parquet => Profiles::OfEach(Grouping::Summed),
         }
     }
 
     fn is_binary(self) -> bool {
-        matches!(self, Self::Pprof | Self::Otlp)
+        matches!(self, Self::Pprof | Self::Otlp | Self::Parquet)
     }
 }
 
@@ -131,7 +137,7 @@ fn of_perf(Args { source, format, .. }: &Args, strategies: Vec<Strategy>) -> any
     let modules = source.modules();
     let mut options = source.options(&modules, &events.0);
     options.strategies = strategies;
-    options.profile = format.times();
+    options.profiles = format.profiles();
     let samples = BufReader::with_capacity(SAMPLE_BYTES, positioned()?);
     let stacks = fold_perf_data(events, samples, &options).with_context(context)?;
     import::print_imported(&stacks.imported);

@@ -1,5 +1,6 @@
 //! One file for each subcommand: its arguments and what it does.
 
+pub(crate) mod agent;
 pub(crate) mod archive;
 pub(crate) mod audit;
 pub(crate) mod cfi;

@@ -1,7 +1,7 @@
 //! Makes counts of a second of a recording.
 
-use super::stream::Second;
 use super::table::{Counts, count};
+use crate::live::Part;
 use crate::worker::Modules;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::{Analysis, Options, analyse};
@@ -27,7 +27,7 @@ pub(crate) enum ViewUpdate {
 
 /// Works until there is no next second or `tell` says that nobody listens. One thread: the profiled programs need the other
 /// processors.
-pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMut(ViewUpdate) -> bool) {
+pub(crate) fn work(mut next: impl FnMut() -> Option<Part>, mut tell: impl FnMut(ViewUpdate) -> bool) {
     while let Some(second) = next() {
         let left_out = second.left_out;
         let told = match counted(second) {
@@ -40,7 +40,7 @@ pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMu
     }
 }
 
-fn counted(second: Second) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
+fn counted(second: Part) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
     let mut recording = Recording::open(Cursor::new(second.bytes))?;
     let modules = Modules(FileModules::new());
     let options = Options { n_threads: NonZeroUsize::MIN, ..Options::new(&modules) };

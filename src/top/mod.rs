@@ -1,13 +1,12 @@
 //! The live view: what `fpprof top` shows while it records.
 //!
 //! ```text
-//! collector (its thread) ── blocks ──▶ stream ── a second's samples ──▶ analyst (its thread) ── counts ──▶ view ──▶ draw
+//! collector (its thread) ── blocks ──▶ live::stream ── a second's samples ──▶ analyst (its thread) ── counts ──▶ view ──▶ draw
 //! ```
 //!
-//! The collector writes a recording as always; `stream` is the sink that keeps its process events and hands on its
+//! The collector writes a recording as always; [`live`](crate::live) is the sink that keeps its process events and hands on its
 //! samples, a second's worth at a time, which `analyst` unwinds and names like any recording and then forgets. Memory:
-//! the process events of what is alive ([`stream::MAX_EVENT_BYTES`]), one second of samples
-//! ([`stream::MAX_SAMPLE_BYTES`]), and the counts of the window ([`table::MAX_ROWS`] for each second).
+//! the process events of what is alive, one second of samples (both bounded there), and the counts of the window ([`table::MAX_ROWS`] for each second).
 //!
 //! Started with privileges, `analyst` works in a process without any (`remote`).
 
@@ -16,7 +15,6 @@ mod draw;
 mod remote;
 mod screen;
 mod session;
-mod stream;
 mod table;
 mod view;
 

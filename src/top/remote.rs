@@ -4,7 +4,7 @@
 //! standard output, one JSON line for each second.
 
 use super::analyst::{ViewUpdate, work};
-use super::stream::{Feed, Second};
+use crate::live::{Feed, Part};
 use crate::worker::{self, Files};
 use anyhow::Context as _;
 use rustix::fs::MemfdFlags;
@@ -74,7 +74,7 @@ fn pass_on(lines: ChildStdout, updates: &Sender<ViewUpdate>) -> anyhow::Result<(
     }
 }
 
-impl Second {
+impl Part {
     /// In a file without a name, and the number of blocks left out.
     fn into_file(self) -> io::Result<(File, u64)> {
         let mut file = File::from(rustix::fs::memfd_create("fpprof-second", MemfdFlags::CLOEXEC)?);
@@ -94,7 +94,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
         let (mut file, left_out) = client.part().ok()??;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        Some(Second { bytes, left_out })
+        Some(Part { bytes, left_out, ..Part::default() })
     };
     let mut out = io::stdout().lock();
     let mut line = |update: &ViewUpdate| -> io::Result<()> {

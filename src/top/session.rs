@@ -4,8 +4,8 @@ use super::analyst::{ViewUpdate, work};
 use super::draw::draw;
 use super::remote;
 use super::screen::Screen;
-use super::stream;
 use super::view::{Cost, View, Wanted};
+use crate::live;
 use crate::output::RecordingFile;
 use crate::progress::mode_choice;
 use crate::worker::{self, cpu_time, is_privileged};
@@ -48,7 +48,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<(Result<Outcome, Error>, Vec<String>)> {
     let file = config.output.map(|path| RecordingFile::until(path, stop));
     let undo = file.as_ref().map(RecordingFile::undo);
-    let (mut sink, feed) = stream::pair(file);
+    let (mut sink, feed) = live::pair(file);
     let (tell, updates) = channel();
     let progress = Mutex::new(Progress::default());
     let choices = Mutex::new(Vec::new());

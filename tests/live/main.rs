@@ -2,6 +2,7 @@
 //!
 //! Needs root, and fails without it. Changes nothing of the machine: what needs a mount has a mount namespace of its own.
 
+mod agent;
 mod archive;
 mod curve;
 mod endings;

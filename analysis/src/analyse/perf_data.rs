@@ -8,7 +8,7 @@ use crate::fold::{Labels, WithoutCall, fold, name_roots};
 use crate::folded::Folded;
 use crate::import::{ImportError, Imported, PerfSamples};
 use crate::listed::Listed;
-use crate::profile::{Profile, Rows};
+use crate::profile::Profile;
 use crate::replay::Recorded;
 use crate::strategy::Strategy;
 use fpprof_recording::model::Meta;
@@ -20,8 +20,8 @@ use std::time::Duration;
 pub struct PerfStacks {
     /// The stacks of the strategy that speaks.
     pub folded: Folded,
-    /// The samples by thread, where [`Options::profile`] asked for them.
-    pub profile: Option<Profile>,
+    /// The samples by thread, where [`Options::profiles`] asked for them.
+    pub profiles: Vec<Profile>,
     /// What was taken of the file and what was left out.
     pub imported: Imported,
     /// What is missing of the mappings, and of modules that stacks go through, in words.
@@ -52,7 +52,7 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let replay = recorded.replay(&modules, &strategies, options.unwinding);
     let mut samples = PerfSamples::new(samples)?;
     let listed = Listed::all(timeline);
-    let make = || Stacks::new(&listed, options.profile.map(|times| Rows::new(times, 0)));
+    let make = || Stacks::new(&listed, options.profiles.rows(1, 0));
     let replayed = replay.run_blocks::<_, ImportError, _>(&mut samples, options.n_threads, make)?;
     let imported = samples.finish()?;
     let stacks = replayed.collected;
@@ -61,12 +61,12 @@ pub fn fold_perf_data<R: Read + Seek + Send>(
     let symbols = symbolizer(folder, &replay, meta, options);
     let without_call = WithoutCall::new(folder, &modules);
     let labels = Labels::new(folder, &modules, &symbols, &without_call);
-    let profile = stacks.profile((&modules, &symbols, &without_call), &recorded, &speaks, Duration::ZERO);
+    let profiles = stacks.profiles((&modules, &symbols, &without_call), &recorded, &[speaks], Duration::ZERO);
     let mut folded = fold(folder, &labels, timeline, selection.unit(), 1);
     folded.iter_mut().for_each(name_roots);
     let mut warnings = timeline_warnings(timeline, 0);
     warnings.extend(modules.warnings());
     warnings.extend(symbols.warnings().iter().cloned());
     warnings.extend(replayed.refused.iter().map(|(words, n)| format!("{n} samples: {words}")));
-    Ok(PerfStacks { folded: folded.pop().unwrap_or_default(), profile, imported, warnings })
+    Ok(PerfStacks { folded: folded.pop().unwrap_or_default(), profiles, imported, warnings })
 }

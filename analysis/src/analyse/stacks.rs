@@ -12,39 +12,38 @@ use std::time::Duration;
 pub(super) struct Stacks<'a> {
     listed: &'a Listed<'a>,
     pub(super) folder: Folder,
-    /// Where a profile was asked for.
-    rows: Option<Rows>,
+    /// Of each strategy that a profile was asked for of.
+    rows: Vec<Rows>,
 }
 
 impl<'a> Stacks<'a> {
-    pub(super) fn new(listed: &'a Listed<'a>, rows: Option<Rows>) -> Self {
+    pub(super) fn new(listed: &'a Listed<'a>, rows: Vec<Rows>) -> Self {
         Self { listed, folder: Folder::default(), rows }
     }
 
-    /// The profile that was asked for, of the strategy of this name.
-    pub(super) fn profile(
+    /// The profiles that were asked for; `names` are those of all strategies that were replayed.
+    pub(super) fn profiles(
         &self,
         (modules, symbols, without_call): (&ModuleTable<'_>, &Symbolizer, &WithoutCall),
         recorded: &Recorded,
-        strategy: &str,
+        names: &[String],
         duration: Duration,
-    ) -> Option<Profile> {
+    ) -> Vec<Profile> {
         let naming = Naming { folder: &self.folder, modules, symbols, without_call, listed: self.listed };
-        Some(make(self.rows.as_ref()?, naming, recorded, strategy, duration))
+        let named = self.rows.iter().filter_map(|rows| Some((rows, names.get(rows.strategy())?)));
+        named.map(|(rows, name)| make(rows, naming, recorded, name, duration)).collect()
     }
 }
 
 impl Collect for Stacks<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
         let stacks = self.folder.add_of(self.listed.pid(seen), seen);
-        if let Some(rows) = &mut self.rows {
-            rows.add(seen, stacks);
-        }
+        self.rows.iter_mut().for_each(|rows| rows.add(seen, stacks));
     }
 
     fn merge(&mut self, other: Self) {
         let stacks = self.folder.take_in(other.folder);
-        if let Some((own, other)) = self.rows.as_mut().zip(other.rows) {
+        for (own, other) in self.rows.iter_mut().zip(other.rows) {
             own.merge(other, &stacks);
         }
     }

@@ -3,7 +3,7 @@ use crate::Error;
 use crate::accuracy::{Agreement, DisputedFunction, Relation};
 use crate::folded::{Folded, Origin};
 use crate::modules::FileModules;
-use crate::profile::{Grouping, ProfileSample};
+use crate::profile::{Grouping, Profile, ProfileSample, Profiles};
 use crate::spread::Spread;
 use crate::strategy::{Strategy, StrategyError};
 use crate::test_support::{THREE_FRAMES, TestDir, dwarf_sample, end, executable, identity, meta, symbols};
@@ -99,8 +99,8 @@ fn run_with(file: &[u8], strategies: &[&str], n_threads: usize) -> Result<Analys
     let files = FileModules::new();
     let strategies = strategies.iter().map(|name| name.parse().unwrap()).collect();
     let n_threads = NonZeroUsize::new(n_threads).unwrap();
-    let profile = Some(Grouping::Each);
-    analyse(&mut recording, &Options { strategies, n_threads, profile, ..Options::new(&files) })
+    let profiles = Profiles::OfEach(Grouping::Each);
+    analyse(&mut recording, &Options { strategies, n_threads, profiles, ..Options::new(&files) })
 }
 
 fn run(file: &[u8], strategies: &[&str]) -> Analysis {
@@ -282,7 +282,12 @@ fn profiles_keep_threads_and_times() {
     let cut = |n| Sample { tid: 9, stack: vec![], ..program.sample(1, n) };
     let samples = [program.sample(1, 0), cut(1), program.sample(1, 2)];
     let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 2, true);
-    let profile = run(&file, &["dwarf@8", "dwarf"]).profile.unwrap();
+    let profiles = run(&file, &["dwarf@8", "dwarf"]).profiles;
+    let strategies: Vec<&str> = profiles.iter().map(|profile| &*profile.strategy).collect();
+    assert_eq!(strategies, ["dwarf@8", "dwarf"]);
+    let samples = |profile: &Profile| profile.samples.iter().map(|sample| sample.samples).sum::<u64>();
+    assert_eq!(samples(&profiles[0]), samples(&profiles[1]));
+    let profile = &profiles[1];
     assert_eq!((profile.strategy.as_str(), profile.events.len(), profile.modules.len()), ("dwarf", 1, 1));
     let tid = |sample: &ProfileSample| profile.threads[sample.thread as usize].tid;
     let stack = |sample: &ProfileSample| &profile.stacks[sample.stack as usize];
@@ -319,7 +324,9 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
     }
     let other_blocks = run_with(&record(mode, &events, &samples, 333, true), &strategies, 3).unwrap();
     // Only the size of the file may differ, and when it was recorded.
-    expected.profile.as_mut().unwrap().recorded = other_blocks.profile.as_ref().unwrap().recorded.clone();
+    for (profile, other) in expected.profiles.iter_mut().zip(&other_blocks.profiles) {
+        profile.recorded = other.recorded.clone();
+    }
     expected.summary.file_bytes = other_blocks.summary.file_bytes;
     expected.summary.volume = other_blocks.summary.volume.clone();
     assert_eq!(other_blocks, expected);

@@ -53,6 +53,7 @@ impl Attribute {
 /// What perf noted of the machine and of its run. Everything may be missing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Features {
+    pub(super) host: String,
     pub(super) kernel: String,
     pub(super) perf_version: String,
     pub(super) arch: String,
@@ -74,6 +75,7 @@ pub(super) struct Features {
 /// `tools/perf/util/header.h` (`HEADER_*`); `tools/perf/Documentation/perf.data-file-format.txt`.
 pub(super) mod feature {
     pub(crate) const BUILD_ID: u64 = 2;
+    pub(crate) const HOSTNAME: u64 = 3;
     pub(crate) const OS_RELEASE: u64 = 4;
     pub(crate) const VERSION: u64 = 5;
     pub(crate) const ARCH: u64 = 6;
@@ -83,8 +85,8 @@ pub(super) mod feature {
     pub(crate) const CMDLINE: u64 = 11;
     pub(crate) const EVENT_DESC: u64 = 12;
     /// All of them.
-    pub(crate) const READ: [u64; 9] =
-        [BUILD_ID, OS_RELEASE, VERSION, ARCH, NR_CPUS, CPU_DESC, TOTAL_MEM, CMDLINE, EVENT_DESC];
+    pub(crate) const READ: [u64; 10] =
+        [BUILD_ID, HOSTNAME, OS_RELEASE, VERSION, ARCH, NR_CPUS, CPU_DESC, TOTAL_MEM, CMDLINE, EVENT_DESC];
 }
 
 impl Features {
@@ -93,6 +95,7 @@ impl Features {
         let mut bytes = Bytes(section);
         match number {
             feature::BUILD_ID => self.build_ids = build_ids(bytes),
+            feature::HOSTNAME => self.host = bytes.text().unwrap_or_default(),
             feature::OS_RELEASE => self.kernel = bytes.text().unwrap_or_default(),
             feature::VERSION => self.perf_version = bytes.text().unwrap_or_default(),
             feature::ARCH => self.arch = bytes.text().unwrap_or_default(),

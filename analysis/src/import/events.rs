@@ -126,6 +126,7 @@ impl Events {
             start_ns,
             start_unix_ns: 0,
             host: Host {
+                name: features.host.clone(),
                 arch: features.arch.clone(),
                 kernel: features.kernel.clone(),
                 cpu_model: features.cpu_model.clone(),

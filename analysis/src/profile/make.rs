@@ -76,6 +76,7 @@ fn recorded(meta: &Meta, start_ns: u64) -> ProfileOrigin {
         recorder: if is_own { format!("fpprof {}", meta.tool_version) } else { meta.tool_version.clone() },
         start_ns,
         start_unix_ns: meta.start_unix_ns,
+        host: meta.host.name.clone(),
         kernel: meta.host.kernel.clone(),
         arch: meta.host.arch.clone(),
         cpu_model: meta.host.cpu_model.clone(),

@@ -16,6 +16,18 @@ pub enum Grouping {
     Summed,
 }
 
+/// Which profiles to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profiles {
+    /// None.
+    #[default]
+    None,
+    /// That of the default strategy.
+    OfDefault(Grouping),
+    /// One for each strategy.
+    OfEach(Grouping),
+}
+
 /// All samples of a recording under one strategy. The same recording gives the same profile at any number of threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
@@ -50,6 +62,8 @@ pub struct ProfileOrigin {
     pub start_ns: u64,
     /// Nanoseconds since 1970 at the same moment; 0 if not known.
     pub start_unix_ns: u64,
+    /// Name of the machine; empty if not known.
+    pub host: String,
     /// `uname -r`.
     pub kernel: String,
     /// `uname -m`.

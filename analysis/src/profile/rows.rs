@@ -39,6 +39,11 @@ impl Rows {
         Self { times, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
     }
 
+    /// Place of the strategy among those that are replayed.
+    pub(crate) fn strategy(&self) -> usize {
+        self.strategy
+    }
+
     /// Takes in a sample, whose stacks have these numbers under each strategy.
     pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
         let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };

@@ -46,6 +46,13 @@ pub fn block_kind(bytes: &[u8]) -> Option<Kind> {
     Header::parse(bytes.first_chunk()?).ok().map(|header| header.kind)
 }
 
+/// How many items it holds: samples, for instance. 0 if there is no intact header.
+#[must_use]
+pub fn block_items(bytes: &[u8]) -> u32 {
+    let header = bytes.first_chunk().and_then(|bytes| Header::parse(bytes).ok());
+    header.map_or(0, |header| header.items)
+}
+
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
         let all = [Self::Meta, Self::Sideband, Self::Samples, Self::Checkpoint, Self::End, Self::Gaps];

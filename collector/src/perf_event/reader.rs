@@ -241,6 +241,8 @@ impl<W: Write> Reader<W> {
 
     /// Writes the balance so far, and all that it is about.
     pub(super) fn checkpoint(&mut self, time_ns: u64) {
+        // First, so that it counts the samples of all blocks before its own.
+        self.flush();
         self.modules.look();
         self.events.sideband.count_lost();
         let sideband_lost = self.events.sideband.lost();

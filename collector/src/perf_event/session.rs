@@ -10,7 +10,7 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{DESCRIBE, FLUSH, POLL, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
+use crate::session::{DESCRIBE, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, flush_after, meta};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
@@ -186,13 +186,13 @@ impl<W: Write> Session<'_, W> {
             let pause = match self.reader.is_filling() {
                 _ if !self.existing.is_done() => Duration::ZERO,
                 true => Duration::from_nanos(SETTLE_NS),
-                false => POLL,
+                false => self.request.poll,
             };
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(failed("waiting for samples"))?;
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
             self.reader.read(cut_ns);
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
-            if last_flush.elapsed() >= FLUSH {
+            if last_flush.elapsed() >= flush_after(self.request.poll) {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
             }

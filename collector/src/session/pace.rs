@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The reader looks at the rings at least so often; and the more often the faster they fill.
-pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// The same while walks by call frame information miss rules: each sample until there are some is a copied stack.
 pub(crate) const POLL_FOR_RULES: Duration = Duration::from_millis(5);
 /// For so long since the last miss.
 pub(crate) const MISSED_LATELY: Duration = Duration::from_millis(200);
-/// What was collected is written after so long, and one look later at the latest: a recorder that is killed loses less than a
-/// second.
-pub(crate) const FLUSH: Duration = Duration::from_millis(850);
+/// What was collected is written after so many of the longest times between two looks, and one look later at the latest: a
+/// recorder that looks ten times a second loses less than a second when it is killed.
+const LOOKS_TO_FLUSH: f64 = 8.5;
 /// So long processes that exist already are described between two looks at the rings.
 pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
@@ -22,6 +20,11 @@ const HOT_BYTES: f64 = (512 << 10) as f64;
 /// More often is of no use: what is younger stays in the rings.
 const SHORTEST: Duration = Duration::from_nanos(SETTLE_NS);
 
+/// How long what was collected may wait to be written, by [`Request::poll`](crate::Request::poll).
+pub(crate) fn flush_after(poll: Duration) -> Duration {
+    poll.mul_f64(LOOKS_TO_FLUSH)
+}
+
 /// Knows how fast the rings fill.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -29,11 +32,14 @@ pub(super) struct Pace {
     /// Bytes ever produced, by CPU.
     produced: Vec<u64>,
     pause: Duration,
+    /// The longest that is asked for.
+    poll: Duration,
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self { looked: Instant::now(), produced: Vec::new(), pause: POLL }
+    pub(super) fn new(poll: Duration) -> Self {
+        let poll = poll.max(SHORTEST);
+        Self { looked: Instant::now(), produced: Vec::new(), pause: poll, poll }
     }
 
     /// How long the busiest ring takes to fill so far. `produced` are the bytes that each CPU ever produced.
@@ -50,7 +56,7 @@ impl Pace {
             self.produced.iter().enumerate().map(|(i, now)| now - before.get(i).copied().unwrap_or(0).min(*now));
         let most = grown.max().unwrap_or(0);
         let pause = elapsed.as_secs_f64() * HOT_BYTES / most.max(1) as f64;
-        self.pause = Duration::try_from_secs_f64(pause).unwrap_or(POLL).clamp(SHORTEST, POLL);
+        self.pause = Duration::try_from_secs_f64(pause).unwrap_or(self.poll).clamp(SHORTEST, self.poll);
         self.pause
     }
 }
@@ -63,7 +69,8 @@ mod tests {
     /// after a look says nothing.
     #[test]
     fn faster_rings_are_read_more_often() {
-        let mut pace = Pace::new();
+        const POLL: Duration = Duration::from_millis(100);
+        let mut pace = Pace::new(POLL);
         let start = pace.looked;
         let at = |ms| start + Duration::from_millis(ms);
         let mut pause = |ms, produced: [u64; 2]| pace.pause(at(ms), produced.into_iter());

@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, FLUSH, POLL_FOR_RULES, Pace, SETTLE_NS};
+use super::pace::{DESCRIBE, POLL_FOR_RULES, Pace, SETTLE_NS, flush_after};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -236,7 +236,8 @@ impl<W: Write> Session<'_, W> {
     fn run(&mut self, update: &mut dyn FnMut(Update<'_>)) -> Result<EndReason, Error> {
         let started = Instant::now();
         let mut last_flush = started;
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(self.request.poll);
+        let flush_after = flush_after(self.request.poll);
         let doorbell = doorbell(self.programs)?;
         let poller = self.poller(&doorbell)?;
         loop {
@@ -258,7 +259,7 @@ impl<W: Write> Session<'_, W> {
             self.load.measure(|| self.reader.read(cut_ns));
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller)?;
-            if last_flush.elapsed() >= FLUSH {
+            if last_flush.elapsed() >= flush_after {
                 if self.request.encoder_threads.is_none() && self.load.is_high(last_flush.elapsed()) {
                     self.add_workers(usize::from(self.reader.writer.n_workers() < most_workers()))?;
                 }
@@ -305,6 +306,8 @@ impl<W: Write> Session<'_, W> {
     }
 
     fn checkpoint(&mut self) {
+        // First, so that it counts the samples of all blocks before its own.
+        self.reader.flush();
         self.note_throttling();
         let time_ns = monotonic_ns();
         self.note_nested(time_ns);

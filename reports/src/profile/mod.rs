@@ -27,7 +27,7 @@ const COUNT: &str = "count";
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// A row of one of its tables.
-fn row<T>(table: &[T], number: u32) -> Option<&T> {
+pub(crate) fn row<T>(table: &[T], number: u32) -> Option<&T> {
     table.get(usize::try_from(number).ok()?)
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn analysis_with(fio: &str, function: &str) -> Analysis {
         folded: BTreeMap::new(),
         default_strategy: "dwarf".to_owned(),
         chunk_sizes: Some((all, vec![of(fio, fio_sizes), of("nbdkit", nbdkit)])),
-        profile: None,
+        profiles: Vec::new(),
         detail: Some(Details { stacks, over_time: over_time() }),
     }
 }

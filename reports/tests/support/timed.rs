@@ -14,6 +14,7 @@ fn recorded(name: &str) -> ProfileOrigin {
         recorder: "fpprof 0.1.0".to_owned(),
         start_ns: 5_000_000_000,
         start_unix_ns: 1_700_000_000_000_000_000,
+        host: name.to_owned(),
         kernel: "6.18.0".to_owned(),
         arch: "x86_64".to_owned(),
         cpu_model: name.to_owned(),

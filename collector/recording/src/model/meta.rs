@@ -48,6 +48,9 @@ pub enum NotCounted {
 /// The recorded machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
+    /// `uname -n`; empty when unknown, and in older recordings.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// `uname -m`, such as `x86_64`.
     pub arch: String,
     /// `uname -r`.
@@ -91,6 +94,7 @@ fn is_all_bits(mask: &u64) -> bool {
 impl Default for Host {
     fn default() -> Self {
         Self {
+            name: String::new(),
             arch: String::new(),
             kernel: String::new(),
             cpu_model: String::new(),

@@ -1,7 +1,10 @@
 //! Recordings in memory.
 
 use super::*;
-use fpprof_recording::model::{CaptureMode, Collector, Comm, Exit, FileIdentity, Fork, Host, Mmap, Sample, Target};
+use fpprof_recording::model::{
+    CaptureMode, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Mmap, Sample, SidebandLoss,
+    Target,
+};
 
 fn meta() -> Meta {
     Meta {
@@ -47,8 +50,8 @@ fn exit(pid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns: 1, pid, tid: pid })
 }
 
-fn opened(second: Second) -> (Vec<Sideband>, usize) {
-    let mut recording = Recording::open(Cursor::new(second.bytes)).expect("a second is a recording");
+fn opened(part: Part) -> (Vec<Sideband>, usize) {
+    let mut recording = Recording::open(Cursor::new(part.bytes)).expect("a part is a recording");
     let (mut events, mut samples) = (Vec::new(), 0);
     recording.sideband(|event| events.push(event.clone())).expect("events");
     recording.samples(|_| samples += 1).expect("samples");
@@ -79,6 +82,44 @@ fn seconds_have_their_samples_and_all_events() {
     let mut samples = 0;
     all.samples(|_| samples += 1).expect("samples");
     assert_eq!(samples, 6);
+}
+
+/// Check that a part has exactly the samples that the last balance counts, those behind it come with the next, also when what
+/// is over is taken out in between, and that the part says the balance.
+#[test]
+fn parts_end_with_a_balance() {
+    let (sink, feed) = pair::<Vec<u8>>(None);
+    let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
+    let sample = Sample { user_fp: Vec::new(), kernel: vec![1 << 63], ..Sample::default() };
+    writer.sideband(&mmap(1, 4096)).expect("an event");
+    let mut write = |n: u64, recorded: Option<u64>| {
+        for _ in 0..n {
+            writer.sample(&sample, None).expect("a sample");
+        }
+        writer.flush().expect("a flush");
+        if let Some(recorded) = recorded {
+            let cpus = vec![CpuCounters { recorded, ..CpuCounters::default() }];
+            let checkpoint = Checkpoint { time_ns: 1, cpus, sideband_lost: SidebandLoss::default() };
+            writer.checkpoint(&checkpoint).expect("a checkpoint");
+            writer.flush().expect("a flush");
+        }
+    };
+    let recorded = |part: &Part| {
+        let balance = Recording::open(Cursor::new(&part.balance)).expect("a recording");
+        balance.checkpoint().map(|checkpoint| checkpoint.cpus[0].recorded)
+    };
+    write(3, Some(3));
+    write(2, None);
+    let part = feed.take();
+    assert_eq!((part.samples, recorded(&part)), (3, Some(3)));
+    assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
+    feed.0.lock().compact();
+    // No balance since: those behind the last one wait.
+    assert_eq!(opened(feed.take()).1, 0);
+    write(1, Some(6));
+    let part = feed.take();
+    assert_eq!((part.samples, recorded(&part)), (3, Some(6)));
+    assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
 }
 
 /// Check that samples beyond the room are left out and said to be, and that events are not.
@@ -121,7 +162,7 @@ fn the_dead_are_forgotten() {
     writer.flush().expect("a flush");
     let kept = without_the_dead(writer.into_inner()).expect("it can be read");
     let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
-    let (left, _) = opened(Second { bytes, left_out: 0 });
+    let (left, _) = opened(Part { bytes, ..Part::default() });
     let expected = [fork(1, 3), exec(3), mmap(3, 0x3000), fork(3, 4), exit(3), exec(1), mmap(1, 0x4000)];
     assert_eq!(left, expected);
 }

@@ -1,7 +1,7 @@
-//! A recording under way, in memory: all process events that still matter, and the samples of the last second.
+//! A recording under way, in memory: all process events that still matter, and the samples since the last look.
 
 use fpprof_recording::model::{Meta, Sideband};
-use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
+use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_items, block_kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -38,10 +38,22 @@ struct Blocks {
     sample_bytes: usize,
     event_bytes: usize,
     compact_at: usize,
-    /// Blocks that found no room.
-    left_out: u64,
+    /// Blocks that found no room, and the samples in them: those before the last balance, and those behind it.
+    left_out: LeftOut,
+    left_out_since: LeftOut,
+    /// The last block with the balance.
+    balance: Option<Vec<u8>>,
+    /// Blocks up to the last one with the balance: what came behind it, a later balance counts.
+    n_counted: usize,
     is_ready: bool,
     is_over: bool,
+}
+
+/// What found no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LeftOut {
+    blocks: u64,
+    samples: u64,
 }
 
 /// Both ends; `file` gets a copy of everything.
@@ -50,13 +62,19 @@ pub(crate) fn pair<W: Write>(file: Option<W>) -> (Sink<W>, Feed) {
     (Sink { shared: Arc::clone(&shared), file }, Feed(shared))
 }
 
-/// A second's worth of a recording.
-#[derive(Debug)]
-pub(crate) struct Second {
+/// What came of a recording since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
     /// A recording without an end: opens like any.
     pub(crate) bytes: Vec<u8>,
     /// Blocks of samples or events that were left out, for want of room.
     pub(crate) left_out: u64,
+    /// Samples in it.
+    pub(crate) samples: u64,
+    /// Samples in the blocks that were left out.
+    pub(crate) samples_left_out: u64,
+    /// A recording without samples, that says the balance since the recorder began; empty where nothing said it yet.
+    pub(crate) balance: Vec<u8>,
 }
 
 impl<W: Write> Write for Sink<W> {
@@ -92,8 +110,13 @@ impl Feed {
         self.0.changed.notify_all();
     }
 
-    /// Waits for the next second; `None` at the end.
-    pub(crate) fn next(&self) -> Option<Second> {
+    /// What there is now, and what came since this was called last.
+    pub(crate) fn take(&self) -> Part {
+        self.0.lock().take()
+    }
+
+    /// Waits until a second's worth is there; `None` at the end.
+    pub(crate) fn next(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
         while !blocks.is_ready {
             let waited = self.0.changed.wait_timeout(blocks, Duration::from_secs(1));
@@ -109,27 +132,58 @@ impl Blocks {
         let Some(kind) = block_kind(block) else { return };
         match kind {
             BlockKind::Samples if self.sample_bytes + block.len() > MAX_SAMPLE_BYTES => {
-                self.left_out += 1;
+                self.left_out_since.blocks += 1;
+                self.left_out_since.samples += u64::from(block_items(block));
                 return;
             }
             BlockKind::Samples => self.sample_bytes += block.len(),
             BlockKind::Sideband => self.event_bytes += block.len(),
             BlockKind::Meta => {}
-            BlockKind::Checkpoint | BlockKind::End | BlockKind::Gaps => return,
+            BlockKind::Checkpoint | BlockKind::End => {
+                self.balance = Some(block.to_vec());
+                self.count();
+                return;
+            }
+            BlockKind::Gaps => return,
         }
         self.kept.push((kind, block.to_vec()));
     }
 
-    /// All that is there as one recording; the samples are gone then.
-    fn take(&mut self) -> Second {
-        let bytes = self.kept.iter().flat_map(|(_, block)| block).copied().collect();
-        self.kept.retain(|(kind, _)| *kind != BlockKind::Samples);
-        self.sample_bytes = 0;
+    /// What is there now, the last balance is of.
+    fn count(&mut self) {
+        self.n_counted = self.kept.len();
+        let LeftOut { blocks, samples } = std::mem::take(&mut self.left_out_since);
+        self.left_out.blocks += blocks;
+        self.left_out.samples += samples;
+    }
+
+    /// The samples that the last balance counts, with all process events, as one recording; the samples are gone then.
+    fn take(&mut self) -> Part {
+        if self.balance.is_none() {
+            self.count();
+        }
+        let n_counted = std::mem::take(&mut self.n_counted);
+        let is_sample = |kind: BlockKind| kind == BlockKind::Samples;
+        let (mut bytes, mut samples) = (Vec::new(), 0);
+        for (_, (kind, block)) in (0..).zip(&self.kept).filter(|&(n, (kind, _))| n < n_counted || !is_sample(*kind)) {
+            bytes.extend_from_slice(block);
+            samples += if is_sample(*kind) { u64::from(block_items(block)) } else { 0 };
+        }
+        let meta = self.kept.iter().find(|(kind, _)| *kind == BlockKind::Meta).map(|(_, block)| block);
+        let balance = meta.into_iter().chain(&self.balance).flatten().copied().collect();
+        let mut n = 0;
+        self.kept.retain(|(kind, _)| {
+            n += 1;
+            n > n_counted || !is_sample(*kind)
+        });
+        let rest = self.kept.iter().filter(|(kind, _)| is_sample(*kind));
+        self.sample_bytes = rest.map(|(_, block)| block.len()).sum();
         if self.event_bytes > self.compact_at.max(COMPACT_AT) {
             self.compact();
             self.compact_at = 2 * self.event_bytes;
         }
-        Second { bytes, left_out: std::mem::take(&mut self.left_out) }
+        let left_out = std::mem::take(&mut self.left_out);
+        Part { bytes, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
     }
 
     /// Takes out the events of processes that are over.
@@ -137,7 +191,8 @@ impl Blocks {
         let bytes: Vec<u8> = self.kept.iter().flat_map(|(_, block)| block).copied().collect();
         // What cannot be read stays as it is, up to the limit.
         if let Ok(compacted) = without_the_dead(bytes) {
-            self.kept = compacted.0;
+            let samples = self.kept.drain(..).filter(|(kind, _)| *kind == BlockKind::Samples);
+            self.kept = compacted.0.into_iter().chain(samples).collect();
         }
         let bytes_of = |kept: &[(BlockKind, Vec<u8>)]| -> usize {
             kept.iter().filter(|(kind, _)| *kind == BlockKind::Sideband).map(|(_, block)| block.len()).sum()
@@ -145,7 +200,7 @@ impl Blocks {
         while bytes_of(&self.kept) > MAX_EVENT_BYTES {
             let Some(oldest) = self.kept.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
             self.kept.remove(oldest);
-            self.left_out += 1;
+            self.left_out.blocks += 1;
         }
         self.event_bytes = bytes_of(&self.kept);
     }

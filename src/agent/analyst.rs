@@ -1,0 +1,208 @@
+//! Unwinds and names the samples of an interval, in a process of its own where this one has privileges.
+//!
+//! The process gets the interval over its socket, as a file: what is said of it in a line of JSON, and a recording. It writes to
+//! its standard output, a file as well, what it counted in a line of JSON, and a table of stacks; then it ends.
+
+use crate::live::Part;
+use crate::worker::{self, Files, Modules, is_privileged};
+use anyhow::{Context as _, bail, ensure};
+use fpprof_analysis::modules::FileModules;
+use fpprof_analysis::profile::{Grouping, Profiles};
+use fpprof_analysis::symbols::Detail;
+use fpprof_analysis::{Options, analyse};
+use fpprof_recording::Recording;
+use fpprof_reports::parquet;
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
+use std::num::NonZeroUsize;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long an interval may be worked on: its file systems may be slow.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Most bytes of a table, which a process writes that hostile files may have taken over.
+const MAX_TABLE_BYTES: u64 = 256 << 20;
+
+/// When an interval was, and what is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Span {
+    pub(super) start_unix_us: u64,
+    pub(super) duration: Duration,
+    /// Whether to show inlined functions.
+    pub(super) inlines: bool,
+}
+
+/// What is counted of the stacks of an interval.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Analysed {
+    /// Samples that are in the table under each strategy.
+    pub(super) samples: u64,
+    /// By strategy, how stacks ended, and why.
+    pub(super) stacks: BTreeMap<String, Vec<StackCount>>,
+    /// Walks in the kernel that were given up, by reason.
+    pub(super) misses: BTreeMap<String, u64>,
+}
+
+/// How many stacks ended so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StackCount {
+    /// `complete`, `truncated`, `broken` or `no_stack`.
+    pub(super) stack: String,
+    /// Why; of complete ones their root.
+    pub(super) end: String,
+    pub(super) samples: u64,
+}
+
+/// Works on one interval at a time.
+#[derive(Debug, Default)]
+pub(super) struct Analyst {
+    /// One that took too long, and may still be at it.
+    late: Option<Receiver<Message>>,
+}
+
+/// What a thread says that works with a process.
+enum Message {
+    /// The number of the process.
+    Started(u32),
+    Done(anyhow::Result<(Analysed, Vec<u8>)>),
+}
+
+impl Analyst {
+    /// What is counted, and a table of the stacks as a Parquet file.
+    ///
+    /// # Errors
+    /// If the process crashes or takes too long, or the one before has not ended yet.
+    pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
+        if !is_privileged() {
+            return of_recording(part.bytes, span);
+        }
+        if let Some(late) = self.late.take() {
+            let is_over = late.try_iter().any(|message| matches!(message, Message::Done(_)));
+            if !is_over {
+                self.late = Some(late);
+                bail!("the process that unwinds has not ended the interval before");
+            }
+        }
+        let (say, said) = channel();
+        std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
+            let done = in_process(&part, span, &say);
+            // Nobody waits any more after the limit.
+            let _ = say.send(Message::Done(done));
+        })?;
+        let mut pid = None;
+        loop {
+            match said.recv_timeout(LIMIT) {
+                Ok(Message::Started(started)) => pid = Some(started),
+                Ok(Message::Done(done)) => return done,
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(pid) = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+                        let _ = kill_process(pid, Signal::KILL);
+                    }
+                    self.late = Some(said);
+                    bail!("the process that unwinds took more than {} s", LIMIT.as_secs());
+                }
+            }
+        }
+    }
+}
+
+/// The same in a process without privileges, which ends with this thread.
+fn in_process(part: &Part, span: Span, say: &Sender<Message>) -> anyhow::Result<(Analysed, Vec<u8>)> {
+    let mut input = memory_file("fpprof-interval")?;
+    serde_json::to_writer(&mut input, &span)?;
+    input.write_all(b"\n")?;
+    input.write_all(&part.bytes)?;
+    input.rewind()?;
+    let output = memory_file("fpprof-table")?;
+    let stdout = output.try_clone().context("handing over a file")?;
+    let (mut child, socket) = worker::start(["agent".into()], |command| {
+        command.stdout(Stdio::from(stdout)).stderr(Stdio::null());
+    })?;
+    let _ = say.send(Message::Started(child.id()));
+    let mut input = Some((input, 0));
+    let served = worker::serve(&socket, &Files::default(), &mut || input.take());
+    drop(socket);
+    let status = child.wait().context("waiting for the process that unwinds")?;
+    served.context("answering the process that unwinds")?;
+    ensure!(status.success(), "the process that unwinds ended with {status}");
+    read_output(output)
+}
+
+fn memory_file(name: &str) -> anyhow::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
+}
+
+fn read_output(mut output: File) -> anyhow::Result<(Analysed, Vec<u8>)> {
+    output.rewind()?;
+    let mut output = BufReader::new(output.take(MAX_TABLE_BYTES));
+    let mut line = Vec::new();
+    output.read_until(b'\n', &mut line)?;
+    let analysed = serde_json::from_slice(&line).context("unexpected answer of the process that unwinds")?;
+    let mut table = Vec::new();
+    output.read_to_end(&mut table)?;
+    Ok((analysed, table))
+}
+
+/// What the process does.
+///
+/// # Errors
+/// If the interval cannot be made sense of.
+pub(crate) fn run() -> anyhow::Result<u8> {
+    let client = worker::client().context("no connection to the process that opens files")?;
+    let (file, _) = client.part()?.context("no interval")?;
+    let mut file = BufReader::new(file);
+    let mut line = Vec::new();
+    file.read_until(b'\n', &mut line)?;
+    let span: Span = serde_json::from_slice(&line)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let (analysed, table) = of_recording(bytes, span)?;
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &analysed)?;
+    out.write_all(b"\n")?;
+    out.write_all(&table)?;
+    out.flush()?;
+    Ok(crate::exit::DONE)
+}
+
+/// One thread: the profiled programs need the other processors.
+fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
+    let mut recording = Recording::open(Cursor::new(bytes))?;
+    let modules = Modules(FileModules::new());
+    let options = Options {
+        n_threads: NonZeroUsize::MIN,
+        profiles: Profiles::OfEach(Grouping::Summed),
+        detail: if span.inlines { Detail::Inlines } else { Detail::Symbols },
+        ..Options::new(&modules)
+    };
+    let mut analysis = analyse(&mut recording, &options)?;
+    for profile in &mut analysis.profiles {
+        profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
+        profile.duration = span.duration;
+    }
+    let mut table = Vec::new();
+    parquet::stacks::write(&analysis.profiles, &mut table)?;
+    let of_first = analysis.profiles.first().map_or(&[][..], |profile| &profile.samples);
+    let samples = of_first.iter().fold(0, |sum: u64, sample| sum.saturating_add(sample.samples));
+    let summary = &analysis.summary;
+    let stacks = summary.strategies.iter().map(|(name, quality)| {
+        let classes = [
+            ("complete", &quality.roots),
+            ("truncated", &quality.truncated),
+            ("broken", &quality.broken),
+            ("no_stack", &quality.no_stack),
+        ];
+        let counts = classes.into_iter().flat_map(|(stack, ends)| {
+            ends.iter().map(|(end, &samples)| StackCount { stack: stack.to_owned(), end: end.clone(), samples })
+        });
+        (name.clone(), counts.collect())
+    });
+    let misses = summary.kernel_walks.as_ref().map(|walks| walks.misses.clone()).unwrap_or_default();
+    Ok((Analysed { samples, stacks: stacks.collect(), misses }, table))
+}

@@ -1,0 +1,274 @@
+//! The configuration file.
+
+use crate::output::print_message;
+use crate::values;
+use anyhow::{Context as _, bail, ensure};
+use fpprof_collector::{Request, Target};
+use fpprof_recording::model::{CaptureMode, Sampling};
+use serde::{Deserialize, Deserializer};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Read where no other is named.
+pub(crate) const DEFAULT_FILE: &str = "/etc/fpprof/agent.toml";
+/// Fastest sampling that makes sense day and night.
+const MAX_RATE: u64 = 999;
+/// Shortest interval: each is a file, and the start of a process.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// How often the rings are read: each time costs some 100 µs.
+const POLL: Duration = Duration::from_secs(1);
+
+/// What the agent does. Every key has a default; an unknown key is an error.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct Config {
+    /// Samples per second on each CPU.
+    pub(crate) rate: u64,
+    /// How to take stacks, as in `fpprof record --call-graph`.
+    call_graph: String,
+    /// Whether to record kernel stacks.
+    kernel_stacks: bool,
+    /// Whether to show inlined functions, which costs reading debug information at the end of each interval.
+    pub(crate) inlines: bool,
+    /// Also record waits of at least so long; `None` for none.
+    #[serde(deserialize_with = "wait")]
+    off_cpu: Option<Duration>,
+    /// Time between two files of the store.
+    #[serde(deserialize_with = "time")]
+    pub(crate) interval: Duration,
+    pub(crate) store: StoreConfig,
+    pub(crate) http: HttpConfig,
+    pub(crate) limits: Limits,
+}
+
+/// Where tables are kept, and how many.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct StoreConfig {
+    /// Directory.
+    pub(crate) path: PathBuf,
+    /// Older files are removed.
+    #[serde(deserialize_with = "time")]
+    pub(crate) keep: Duration,
+    /// The oldest files are removed when all take more bytes.
+    #[serde(deserialize_with = "size")]
+    pub(crate) max_size: u64,
+}
+
+/// Where metrics are served.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct HttpConfig {
+    /// Whether they are.
+    pub(crate) enabled: bool,
+    /// A loopback address.
+    pub(crate) listen: SocketAddr,
+}
+
+/// What the agent may use.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct Limits {
+    /// Per cent of the CPU time of the machine.
+    pub(crate) cpu_percent: f64,
+    /// Resident memory, bytes.
+    #[serde(deserialize_with = "size")]
+    pub(crate) memory: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rate: 19,
+            call_graph: "auto,fp".to_owned(),
+            kernel_stacks: true,
+            inlines: false,
+            off_cpu: None,
+            interval: Duration::from_secs(60),
+            store: StoreConfig::default(),
+            http: HttpConfig::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self { path: PathBuf::from("/var/lib/fpprof"), keep: Duration::from_secs(7 * 24 * 3600), max_size: 10 << 30 }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 7474)) }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cpu_percent: 1.0, memory: 512 << 20 }
+    }
+}
+
+impl Config {
+    /// Reads the file, or [`DEFAULT_FILE`] if there is one, and checks it.
+    ///
+    /// # Errors
+    /// What is wrong in it, and where.
+    pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
+        let (path, is_named) = path.map_or((Path::new(DEFAULT_FILE), false), |path| (path, true));
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if !is_named && error.kind() == io::ErrorKind::NotFound => {
+                print_message(&format!("fpprof: there is no {DEFAULT_FILE}: all settings are the defaults"));
+                String::new()
+            }
+            read => read.with_context(|| path.display().to_string())?,
+        };
+        let config: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        config.check().with_context(|| path.display().to_string())?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            (1..=MAX_RATE).contains(&self.rate),
+            "rate: choose 1 to {MAX_RATE} samples per second, not {}",
+            self.rate
+        );
+        let is_interval = (MIN_INTERVAL..=MAX_INTERVAL).contains(&self.interval);
+        ensure!(is_interval, "interval: choose 1s to 1h");
+        ensure!(self.store.path.is_absolute(), "store.path: give an absolute path, not {}", self.store.path.display());
+        ensure!(self.store.keep >= self.interval, "store.keep: must not be shorter than the interval");
+        let cpu = self.limits.cpu_percent;
+        ensure!(cpu > 0.0 && cpu <= 100.0, "limits.cpu-percent: choose more than 0 and at most 100");
+        if !self.http.listen.ip().is_loopback() {
+            bail!(
+                "http.listen: {} is no loopback address; metrics are served without a password, so let a proxy on this \
+                 machine pass them on",
+                self.http.listen
+            );
+        }
+        self.call_graph()?;
+        Ok(())
+    }
+
+    fn call_graph(&self) -> anyhow::Result<values::CallGraph> {
+        values::sized_call_graph(&self.call_graph)
+            .map_err(|error| anyhow::anyhow!("call-graph: `{}`: {error}", self.call_graph))
+    }
+
+    /// What the collector is asked for.
+    ///
+    /// # Errors
+    /// If `call-graph` is none.
+    pub(crate) fn request(&self) -> anyhow::Result<Request> {
+        let call_graph = self.call_graph()?;
+        Ok(Request {
+            sampling: Sampling::FrequencyHz(self.rate),
+            off_cpu: self.off_cpu,
+            mode: call_graph.up_to(u32::MAX),
+            else_mode: call_graph.else_mode(),
+            kernel_stacks: self.kernel_stacks,
+            only_user: fpprof_collector::user_of_file_capabilities(),
+            drop_privileges: true,
+            poll: POLL,
+            ..Request::new(Target::System)
+        })
+    }
+
+    /// In one line.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub(crate) fn summary(&self) -> anyhow::Result<String> {
+        let mode: CaptureMode = self.request()?.mode;
+        Ok(format!(
+            "{} Hz, {}, a file every {} s in {}",
+            self.rate,
+            values::mode_name(mode),
+            self.interval.as_secs_f64(),
+            self.store.path.display()
+        ))
+    }
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong =
+        || serde::de::Error::custom(format!("`{text}` is not a time; expected 30s, 10min, 1h or 7d, for instance"));
+    values::time(&text).ok_or_else(wrong)
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    values::size(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    values::wait(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> anyhow::Result<Config> {
+        let config: Config = toml::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Check that an empty file is a configuration, and that every key can be set.
+    #[test]
+    fn keys_can_be_set() {
+        assert_eq!(checked("").expect("defaults"), Config::default());
+        let config = checked(
+            "rate = 99\ncall-graph = \"both,32K\"\nkernel-stacks = false\noff-cpu = \"10ms\"\ninterval = \"10s\"\n\
+             [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\n\
+             [http]\nenabled = false\nlisten = \"[::1]:99\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
+        )
+        .expect("a configuration");
+        let request = config.request().expect("a request");
+        assert_eq!(request.mode, CaptureMode::Both { stack_bytes: 32 << 10 });
+        assert_eq!((request.off_cpu, request.kernel_stacks), (Some(Duration::from_millis(10)), false));
+        assert_eq!((config.store.keep, config.store.max_size), (Duration::from_secs(86_400), 1 << 30));
+        assert_eq!((config.limits.memory, config.http.enabled), (200 << 20, false));
+    }
+
+    /// Check that the file that is shipped has every key but one, and says what the defaults are.
+    #[test]
+    fn the_shipped_file_has_the_defaults() {
+        let text = include_str!("../../packaging/agent.toml");
+        assert_eq!(checked(text).expect("a configuration"), Config::default());
+        let with_waits = text.replace("# off-cpu", "off-cpu");
+        let off_cpu = Some(Duration::from_millis(10));
+        assert_eq!(checked(&with_waits).expect("a configuration"), Config { off_cpu, ..Config::default() });
+        let keys = |text: &str| text.lines().filter(|line| line.contains(" = ")).count();
+        assert_eq!(keys(&with_waits), 13);
+    }
+
+    /// Check that a mistake is refused with words that name its key.
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            ("rate = 0", "rate: choose 1 to 999"),
+            ("rate = 1000", "rate: choose 1 to 999"),
+            ("freq = 19", "unknown field `freq`"),
+            ("interval = \"60\"", "not a time"),
+            ("interval = \"10ms\"", "not a time"),
+            ("call-graph = \"lbr\"", "call-graph: `lbr`"),
+            ("[store]\npath = \"x\"", "store.path"),
+            ("[store]\nkeep = \"1s\"", "store.keep"),
+            ("[store]\nmax-size = \"much\"", "not a size"),
+            ("[http]\nlisten = \"0.0.0.0:80\"", "no loopback address"),
+            ("[limits]\ncpu-percent = 0.0", "limits.cpu-percent"),
+        ];
+        for (text, words) in cases {
+            let error = format!("{:#}", checked(text).expect_err(text));
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

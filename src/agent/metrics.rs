@@ -1,0 +1,210 @@
+//! The agent's own figures, for Prometheus.
+//!
+//! # Sources
+//! The text format `OpenMetrics` 1.0; <https://prometheus.io/docs/practices/naming/>
+
+use super::analyst::Analysed;
+use super::cost::Spent;
+use super::counted::Ticks;
+use super::effort::{Effort, Step};
+use super::store::Size;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+
+/// All of them, and whether the agent does its work.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    fired: Counters,
+    recorded: Counters,
+    lost: Counters,
+    skipped: Counters,
+    dropped: Counters,
+    unread: Family<Labels, Gauge>,
+    stored: Counter,
+    discarded: Counters,
+    stacks: Counters,
+    misses: Counters,
+    intervals: Counter,
+    steps: Counters,
+    rate: Gauge<i64, AtomicI64>,
+    cpu: Counter<f64, AtomicU64>,
+    rss: Gauge<i64, AtomicI64>,
+    store_bytes: Gauge<i64, AtomicI64>,
+    store_files: Gauge<i64, AtomicI64>,
+    store_errors: Counter,
+    written_bytes: Counter,
+    not_sampled: Counter<f64, AtomicU64>,
+    /// When it must have ended an interval.
+    due: Mutex<Instant>,
+}
+
+/// So long after the end of an interval it may still be worked on.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels {
+    labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
+}
+
+impl Metrics {
+    #[rustfmt::skip]
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("fpprof");
+        let all = Self {
+            fired: Family::default(), recorded: Family::default(), lost: Family::default(),
+            skipped: Family::default(), dropped: Family::default(), unread: Family::default(),
+            stored: Counter::default(), discarded: Family::default(), stacks: Family::default(),
+            misses: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
+            cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
+            store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
+            due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
+        };
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "This program", version);
+        registry.register("ticks_fired", "Ticks of the sampling event", all.fired.clone());
+        registry.register("samples_recorded", "Ticks that became samples", all.recorded.clone());
+        registry.register("samples_lost", "Ticks without a sample, by cause", all.lost.clone());
+        registry.register("ticks_skipped", "Ticks in what is not profiled", all.skipped.clone());
+        registry.register("samples_dropped", "Samples that could not be kept until the end of an interval", all.dropped.clone());
+        registry.register("samples_unread", "Ticks whose samples were not read yet at the end of the last interval", all.unread.clone());
+        registry.register("samples_stored", "Samples in the store", all.stored.clone());
+        registry.register("samples_discarded", "Recorded samples that are not in the store, by cause", all.discarded.clone());
+        registry.register("stacks", "Stacks by strategy, and by how they end", all.stacks.clone());
+        registry.register("kernel_walk_misses", "Walks in the kernel that were given up, by reason: the stack was copied", all.misses.clone());
+        registry.register("intervals", "Intervals that ended", all.intervals.clone());
+        registry.register("effort_steps", "Steps to stay below the limits (down) and back (up)", all.steps.clone());
+        registry.register("sampling_rate_hertz", "Samples per second on each CPU", all.rate.clone());
+        registry.register_with_unit("agent_cpu", "CPU time of the agent's processes", Unit::Seconds, all.cpu.clone());
+        registry.register_with_unit("agent_resident_memory", "Resident memory of the agent's processes", Unit::Bytes, all.rss.clone());
+        registry.register_with_unit("store", "Size of the store", Unit::Bytes, all.store_bytes.clone());
+        registry.register("store_files", "Files of the store", all.store_files.clone());
+        registry.register("store_errors", "Failures to write or remove files of the store", all.store_errors.clone());
+        registry.register_with_unit("store_written", "Bytes written to the store", Unit::Bytes, all.written_bytes.clone());
+        registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
+        Self { registry, ..all }
+    }
+
+    /// All of them as text.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(super) fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// Whether the last interval ended in time.
+    pub(super) fn is_healthy(&self) -> bool {
+        Instant::now() < *self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next interval ends after so long.
+    pub(super) fn interval_begins(&self, interval: Duration) {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + interval + PATIENCE;
+    }
+
+    pub(super) fn add_ticks(&self, event: &str, ticks: &Ticks) {
+        let of_event = labels([("event", event)]);
+        self.fired.get_or_create(&of_event).inc_by(ticks.fired);
+        self.recorded.get_or_create(&of_event).inc_by(ticks.recorded);
+        self.skipped.get_or_create(&of_event).inc_by(ticks.skipped);
+        self.dropped.get_or_create(&of_event).inc_by(ticks.dropped);
+        self.unread.get_or_create(&of_event).inc_by(ticks.unread());
+        for (cause, &n) in &ticks.lost {
+            self.lost.get_or_create(&labels([("event", event), ("cause", cause)])).inc_by(n);
+        }
+    }
+
+    pub(super) fn add_stacks(&self, analysed: &Analysed) {
+        for (strategy, counts) in &analysed.stacks {
+            for count in counts {
+                let labels = labels([("strategy", strategy), ("stack", &count.stack), ("end", &count.end)]);
+                self.stacks.get_or_create(&labels).inc_by(count.samples);
+            }
+        }
+        for (reason, &n) in &analysed.misses {
+            self.misses.get_or_create(&labels([("reason", reason)])).inc_by(n);
+        }
+    }
+
+    pub(super) fn add_stored(&self, samples: u64) {
+        self.stored.inc_by(samples);
+    }
+
+    pub(super) fn add_discarded(&self, cause: &str, samples: u64) {
+        self.discarded.get_or_create(&labels([("cause", cause)])).inc_by(samples);
+    }
+
+    pub(super) fn add_written(&self, bytes: usize) {
+        self.written_bytes.inc_by(bytes as u64);
+    }
+
+    pub(super) fn store_failed(&self) {
+        self.store_errors.inc();
+    }
+
+    pub(super) fn set_store(&self, size: Size) {
+        self.store_bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+        self.store_files.set(i64::try_from(size.files).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn interval_ended(&self, spent: &Spent) {
+        self.intervals.inc();
+        self.cpu.inc_by(spent.cpu.as_secs_f64());
+        self.rss.set(i64::try_from(spent.used.rss_bytes).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn step(&self, step: Step) {
+        let direction = match step {
+            Step::Down => "down",
+            Step::Up => "up",
+        };
+        self.steps.get_or_create(&labels([("direction", direction)])).inc();
+    }
+
+    pub(super) fn set_effort(&self, effort: Effort) {
+        self.rate.set(i64::try_from(effort.rate).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn add_not_sampled(&self, time: Duration) {
+        self.not_sampled.inc_by(time.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Check that names follow the conventions, and that what is counted is in the text.
+    #[test]
+    fn metrics_are_text() {
+        let metrics = Metrics::new();
+        let lost = BTreeMap::from([("ring_full", 2)]);
+        metrics.add_ticks("cpu-clock", &Ticks { fired: 10, recorded: 7, lost, skipped: 0, dropped: 0 });
+        metrics.add_discarded("not_written", 3);
+        let text = metrics.text().expect("text");
+        for line in [
+            "fpprof_ticks_fired_total{event=\"cpu-clock\"} 10",
+            "fpprof_samples_lost_total{event=\"cpu-clock\",cause=\"ring_full\"} 2",
+            "fpprof_samples_unread{event=\"cpu-clock\"} 1",
+            "fpprof_samples_discarded_total{cause=\"not_written\"} 3",
+            "fpprof_agent_cpu_seconds_total 0.0",
+            "fpprof_store_bytes 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert!(metrics.is_healthy());
+    }
+}

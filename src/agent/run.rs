@@ -1,0 +1,309 @@
+//! From one interval to the next.
+
+use super::analyst::{Analysed, Analyst, Span};
+use super::config::Config;
+use super::cost::Meter;
+use super::counted::{Balance, Ticks};
+use super::effort::{Effort, Governor, Used};
+use super::metrics::Metrics;
+use super::server::{self, Order};
+use super::session::{Said, Session, print_failure};
+use super::store::{Store, Table};
+use crate::exit::DONE;
+use crate::live::Part;
+use crate::output::print_message;
+use crate::values::mode_name;
+use fpprof_collector::Request;
+use fpprof_recording::Recording;
+use fpprof_recording::model::Meta;
+use fpprof_reports::parquet::counters::{self, Counter, Counters};
+use sd_notify::NotifyState;
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// systemd hears so often that the agent lives.
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// The agent between two recordings.
+struct Agent<'a> {
+    path: Option<&'a Path>,
+    config: Config,
+    request: Request,
+    governor: Governor,
+    store: Store,
+    analyst: Analyst,
+    metrics: Arc<Metrics>,
+    orders: Receiver<Order>,
+    order: Sender<Order>,
+    said: Said,
+    /// Writing failed last time, and was said to.
+    is_failing: bool,
+    ended: Option<Instant>,
+}
+
+/// What comes after a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Stop,
+    Again,
+}
+
+/// What is known of a recording from interval to interval.
+struct Counting {
+    balance: Balance,
+    meter: Meter,
+    /// The processes that parse files.
+    parsers: Vec<u32>,
+    /// Intervals that ended. The first has the cost of the start in it, and the last is short: neither says whether the limits
+    /// are kept.
+    n_intervals: u64,
+}
+
+/// An interval under way.
+struct Interval {
+    start_unix_us: u64,
+    since: Instant,
+    ends: Instant,
+}
+
+/// Records until SIGINT or SIGTERM; gives the exit status.
+///
+/// # Errors
+/// If nothing can be recorded, the store cannot be written, or the address is taken.
+pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
+    let request = config.request()?;
+    let (order, orders) = channel();
+    let metrics = Arc::new(Metrics::new());
+    let store = Store::open(&config.store, &fpprof_collector::host().name)?;
+    server::start(&config.http, Arc::clone(&metrics), order.clone())?;
+    let governor = Governor::new(Effort { rate: config.rate, mode: request.mode }, config.limits);
+    let mut agent = Agent {
+        path,
+        config,
+        request,
+        governor,
+        store,
+        analyst: Analyst::default(),
+        metrics,
+        orders,
+        order,
+        said: Said::default(),
+        is_failing: false,
+        ended: None,
+    };
+    print_message(&format!("fpprof: {}", agent.config.summary()?));
+    while agent.record()? == Next::Again {}
+    notify(NotifyState::Stopping);
+    Ok(DONE)
+}
+
+impl Agent<'_> {
+    /// One recording, until something changes.
+    fn record(&mut self) -> anyhow::Result<Next> {
+        let effort = self.governor.effort();
+        let session = Session::start(&self.request, effort, self.order.clone(), &self.said)?;
+        if let Some(ended) = self.ended.take() {
+            self.metrics.add_not_sampled(ended.elapsed());
+        }
+        self.metrics.set_effort(effort);
+        notify(NotifyState::Ready);
+        let parsers = session.parsers();
+        let (balance, meter) = (Balance::default(), Meter::new(&parsers));
+        let mut counting = Counting { balance, meter, parsers, n_intervals: 0 };
+        let mut interval = self.begin();
+        let next = loop {
+            notify(NotifyState::Watchdog);
+            let left = interval.ends.saturating_duration_since(Instant::now());
+            match self.orders.recv_timeout(left.min(ALIVE_EVERY)) {
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break Next::Stop,
+                Ok(Order::Reload) if self.reload() => break Next::Again,
+                Ok(Order::Reload) => {}
+                // It says why when it is joined.
+                Ok(Order::Ended) => break Next::Stop,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let part = session.feed.take();
+                    let ended = std::mem::replace(&mut interval, self.begin());
+                    counting.parsers = session.parsers();
+                    let used = self.close(part, &ended, &mut counting);
+                    if used.is_some_and(|used| counting.n_intervals > 1 && self.steps(used)) {
+                        break Next::Again;
+                    }
+                }
+            }
+        };
+        let (feed, _) = session.end()?;
+        self.ended = Some(Instant::now());
+        // The recorder says that it has ended.
+        while self.orders.try_recv() == Ok(Order::Ended) {}
+        self.close(feed.take(), &interval, &mut counting);
+        Ok(next)
+    }
+
+    /// Intervals end at full multiples of their length since 1970, so that those of several machines are the same.
+    fn begin(&self) -> Interval {
+        let (since, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let length_ns = self.config.interval.as_nanos().max(1);
+        let left = length_ns - unix.as_nanos() % length_ns;
+        let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
+        self.metrics.interval_begins(self.config.interval);
+        Interval { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
+    }
+
+    /// Stores an interval; gives what it took, unless nothing was recorded yet.
+    fn close(&mut self, part: Part, interval: &Interval, counting: &mut Counting) -> Option<Used> {
+        let Counting { balance, meter, parsers, n_intervals } = counting;
+        let span = Span {
+            start_unix_us: interval.start_unix_us,
+            duration: interval.since.elapsed(),
+            inlines: self.config.inlines,
+        };
+        let (meta, ticks) = counted(&part, balance)?;
+        *n_intervals += 1;
+        let mut rows = Vec::new();
+        for (&event, ticks) in &ticks {
+            let name = meta.events.get(usize::from(event)).map_or("", |event| &event.name);
+            self.metrics.add_ticks(name, ticks);
+            rows.extend(ticks.counters(name));
+        }
+        let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
+        let discarded = self.store_stacks(part, recorded, span);
+        let stored = recorded.saturating_sub(discarded.values().sum());
+        self.metrics.add_stored(stored);
+        discarded.iter().for_each(|(cause, &samples)| self.metrics.add_discarded(cause, samples));
+        let spent = meter.look(parsers);
+        self.metrics.interval_ended(&spent);
+        rows.push(counter("stored", "", stored));
+        rows.extend(discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
+        rows.push(counter("cpu_ns", "", spent.cpu.as_nanos()));
+        rows.push(counter("rss_bytes", "", spent.used.rss_bytes));
+        rows.push(counter("rate_hz", "", self.governor.effort().rate));
+        self.store_counters(Counters {
+            start_unix_us: span.start_unix_us,
+            duration: span.duration,
+            host: meta.host.name,
+            counters: rows,
+        });
+        match self.store.remove_old(SystemTime::now()) {
+            Ok(size) => self.metrics.set_store(size),
+            Err(error) => self.failed(&error, "old files stay"),
+        }
+        Some(spent.used)
+    }
+
+    /// Whether sampling is to go on with another effort, after an interval that took so much.
+    fn steps(&mut self, used: Used) -> bool {
+        let Some(step) = self.governor.note(used) else { return false };
+        let Effort { rate, mode } = self.governor.effort();
+        self.metrics.step(step);
+        print_message(&format!(
+            "fpprof: the agent took {:.2} % of the machine and {} MB; it goes on with {rate} Hz, {}",
+            used.cpu_percent,
+            used.rss_bytes / 1_000_000,
+            mode_name(mode)
+        ));
+        true
+    }
+
+    /// Unwinds and stores the samples of an interval; gives those that are not in the store, by cause.
+    fn store_stacks(&mut self, part: Part, recorded: u64, span: Span) -> BTreeMap<&'static str, u64> {
+        let (samples, left_out) = (part.samples, part.samples_left_out);
+        let mut discarded = BTreeMap::from([
+            ("no_room", left_out),
+            ("unknown", recorded.saturating_sub(samples).saturating_sub(left_out)),
+        ]);
+        if samples > 0 {
+            match self.analyst.analyse(part, span) {
+                Ok((analysed, table)) => {
+                    let Analysed { samples: readable, .. } = analysed;
+                    discarded.insert("damaged", samples.saturating_sub(readable));
+                    self.metrics.add_stacks(&analysed);
+                    if !self.write(Table::Stacks, span.start_unix_us, &table) {
+                        discarded.insert("not_written", readable);
+                    }
+                }
+                Err(error) => {
+                    print_failure(&error, &format!("{samples} samples are not stored"));
+                    discarded.insert("not_unwound", samples);
+                }
+            }
+        }
+        discarded.retain(|_, &mut samples| samples > 0);
+        discarded
+    }
+
+    fn store_counters(&mut self, counters: Counters) {
+        let mut table = Vec::new();
+        // A vector takes all bytes.
+        if counters::write(&counters, &mut table).is_ok() {
+            self.write(Table::Counters, counters.start_unix_us, &table);
+        }
+    }
+
+    fn write(&mut self, table: Table, start_unix_us: u64, bytes: &[u8]) -> bool {
+        match self.store.write(table, start_unix_us, bytes) {
+            Ok(()) => {
+                self.metrics.add_written(bytes.len());
+                self.is_failing = false;
+                true
+            }
+            Err(error) => {
+                self.failed(&error, "what cannot be stored is counted as discarded; the agent goes on trying");
+                false
+            }
+        }
+    }
+
+    /// Says the first of several failures.
+    fn failed(&mut self, error: &anyhow::Error, what: &str) {
+        self.metrics.store_failed();
+        if !std::mem::replace(&mut self.is_failing, true) {
+            print_failure(error, what);
+        }
+    }
+
+    /// Reads the configuration again. A mistake in it changes nothing.
+    fn reload(&mut self) -> bool {
+        let reloaded = Config::read(self.path).and_then(|config| {
+            let store = Store::open(&config.store, &fpprof_collector::host().name)?;
+            Ok((config.request()?, store, config))
+        });
+        match reloaded {
+            Ok((request, store, config)) => {
+                if config.http != self.config.http {
+                    print_message("fpprof: [http] changes with the next start");
+                }
+                self.governor = Governor::new(Effort { rate: config.rate, mode: request.mode }, config.limits);
+                (self.request, self.store, self.config) = (request, store, config);
+                let summary = self.config.summary().unwrap_or_default();
+                print_message(&format!("fpprof: read the configuration again: {summary}"));
+                true
+            }
+            Err(error) => {
+                print_failure(&error, "the configuration stays as it was");
+                false
+            }
+        }
+    }
+}
+
+/// What the recorder counted since the part before, by event.
+fn counted(part: &Part, balance: &mut Balance) -> Option<(Meta, BTreeMap<u16, Ticks>)> {
+    let recording = Recording::open(Cursor::new(&part.balance)).ok()?;
+    let cpus =
+        recording.end().map(|end| &end.cpus).or_else(|| recording.checkpoint().map(|checkpoint| &checkpoint.cpus))?;
+    Some((recording.meta().clone(), balance.note(cpus)))
+}
+
+fn counter(name: &'static str, cause: &str, value: impl TryInto<i64>) -> Counter {
+    Counter { name, event: String::new(), cause: cause.to_owned(), value: value.try_into().unwrap_or(i64::MAX) }
+}
+
+/// Does nothing where no systemd waits for it.
+fn notify(state: NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
+}

@@ -1,0 +1,86 @@
+//! Serves the metrics, and hears signals: one thread.
+
+use super::config::HttpConfig;
+use super::metrics::Metrics;
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What the agent is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By SIGINT or SIGTERM.
+    Stop,
+    /// By SIGHUP: read the configuration again.
+    Reload,
+    /// The recorder has ended by itself.
+    Ended,
+}
+
+/// The type of `OpenMetrics` text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Begins to listen, and passes on signals from now on.
+///
+/// # Errors
+/// If the address is taken, or signals cannot be caught.
+pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<Order>) -> anyhow::Result<()> {
+    let listener = if config.enabled {
+        let listener = TcpListener::bind(config.listen).with_context(|| format!("http.listen {}", config.listen))?;
+        listener.set_nonblocking(true)?;
+        Some(listener)
+    } else {
+        None
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _in_runtime = runtime.enter();
+        [
+            (signal(SignalKind::interrupt())?, Order::Stop),
+            (signal(SignalKind::terminate())?, Order::Stop),
+            (signal(SignalKind::hangup())?, Order::Reload),
+        ]
+    };
+    std::thread::Builder::new().name("fpprof-http".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            for (mut signal, order) in signals {
+                let orders = orders.clone();
+                tokio::spawn(async move { while signal.recv().await.is_some() && orders.send(order).is_ok() {} });
+            }
+            if let Some(listener) = listener.and_then(|listener| tokio::net::TcpListener::from_std(listener).ok()) {
+                // It does not return.
+                let _ = axum::serve(listener, routes(metrics)).await;
+            }
+            std::future::pending::<()>().await;
+        });
+    })?;
+    Ok(())
+}
+
+fn routes(metrics: Arc<Metrics>) -> Router {
+    let of_health = Arc::clone(&metrics);
+    Router::new()
+        .route("/metrics", get(move || async move { text(&metrics) }))
+        .route("/-/healthy", get(move || async move { health(&of_health) }))
+}
+
+fn text(metrics: &Metrics) -> axum::response::Response {
+    match metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+fn health(metrics: &Metrics) -> (StatusCode, &'static str) {
+    if metrics.is_healthy() {
+        (StatusCode::OK, "healthy\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the last interval has not ended in time\n")
+    }
+}

@@ -1,0 +1,46 @@
+//! `fpprof agent`: profiles the machine day and night.
+
+use crate::agent::{self, Config};
+use crate::exit::DONE;
+use crate::output::print_message;
+use crate::worker::{self, Files};
+use std::path::PathBuf;
+
+/// Profile the machine day and night, into a store of Parquet files
+///
+/// Samples all processes at a low rate, unwinds in memory, and writes a table of stacks and one of counters for each interval.
+/// No stack bytes reach the disk. Any engine that reads Parquet can query the store. Metrics for Prometheus are served at
+/// 127.0.0.1:7474, path /metrics; health at /-/healthy.
+///
+/// SIGHUP reads the configuration again; SIGTERM writes what is left and ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fpprof agent --config /etc/fpprof/agent.toml
+  fpprof agent --config agent.toml --check
+  duckdb -c \"SELECT process, sum(samples) FROM '/var/lib/fpprof/stacks/*/*.parquet' WHERE strategy = 'cfi' GROUP BY ALL\"")]
+pub(crate) struct Args {
+    /// Configuration, TOML; every key has a default
+    ///
+    /// [default: /etc/fpprof/agent.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the subcommand; gives the exit status.
+///
+/// # Errors
+/// If the configuration is wrong, or nothing can be recorded.
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    if worker::is_worker() {
+        return worker::run(&Files { goes_on: true, ..Files::default() }, agent::run_analyst);
+    }
+    let config = Config::read(args.config.as_deref())?;
+    if args.check {
+        print_message(&format!("fpprof: the configuration is valid: {}", config.summary()?));
+        return Ok(DONE);
+    }
+    agent::run(args.config.as_deref(), config)
+}

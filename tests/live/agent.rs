@@ -1,0 +1,333 @@
+//! `fpprof agent`: what it records is in its store, counted exactly, whatever happens meanwhile.
+
+use crate::support::{ENDLESS, Ended, fpprof, ran, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::{Field, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// An agent with a store of its own, and one program that computes.
+struct Agent {
+    agent: Ended,
+    busy: Ended,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+/// What is in its store.
+#[derive(Debug, Default)]
+struct Stored {
+    /// Samples by strategy.
+    samples: BTreeMap<String, i64>,
+    /// Those of the program that computes, by strategy and by how their stacks end.
+    of_busy: BTreeMap<(String, String), i64>,
+    functions: BTreeSet<String>,
+    /// By counter, of all events and causes.
+    counters: BTreeMap<String, i64>,
+}
+
+impl Agent {
+    /// With intervals of a second, and these lines in front of the configuration.
+    fn start(settings: &str, environment: &[(&str, &Path)]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let address = free.expect("an address");
+        let this = Self::configured(&directory, settings, address);
+        let log = File::create(directory.path().join("log")).expect("a log");
+        let agent = fpprof()
+            .args(["agent", "--config"])
+            .arg(this)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let [program, arguments @ ..] = ENDLESS;
+        let busy = Command::new(program).args(arguments).spawn();
+        let [agent, busy] = [agent, busy].map(|started| Ended(started.expect("it starts")));
+        Self { agent, busy, address, directory }
+    }
+
+    fn configured(directory: &tempfile::TempDir, settings: &str, address: SocketAddr) -> PathBuf {
+        let (file, store) = (directory.path().join("agent.toml"), directory.path().join("store"));
+        let text = format!(
+            "interval = \"1s\"\n{settings}\n[store]\npath = \"{}\"\n[http]\nlisten = \"{address}\"\n\
+             [limits]\ncpu-percent = 100.0\nmemory = \"64G\"\n",
+            store.display()
+        );
+        std::fs::write(&file, text).expect("a configuration");
+        file
+    }
+
+    fn configure(&self, settings: &str) {
+        Self::configured(&self.directory, settings, self.address);
+    }
+
+    fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).expect("a log")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.agent.id().cast_signed()), signal).expect("it runs");
+    }
+
+    /// The body of an answer, and its first line.
+    fn get(&self, path: &str) -> Option<(String, String)> {
+        let mut connection = TcpStream::connect(self.address).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+        write!(connection, "GET {path} HTTP/1.1\r\nHost: fpprof\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.lines().next()?.to_owned(), body.to_owned()))
+    }
+
+    /// A metric, over all labels.
+    fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics").unwrap_or_default();
+        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+        text.lines().filter(of_name).filter_map(value).sum()
+    }
+
+    /// Waits until so many more samples are in the store.
+    fn wait_for_samples(&self, n: f64) {
+        let before = self.metric("fpprof_samples_stored_total");
+        wait_until("samples are stored", || self.metric("fpprof_samples_stored_total") >= before + n);
+    }
+
+    /// Ends it by SIGTERM, and reads its store.
+    fn end(mut self) -> Stored {
+        self.signal(Signal::SIGTERM);
+        let status = self.agent.wait().expect("it ends");
+        assert!(status.success(), "{status}: {}", self.log());
+        read(&self.store(), self.busy.id())
+    }
+}
+
+/// The rows of all files of a table.
+fn rows(table: &Path) -> Vec<Row> {
+    let days = std::fs::read_dir(table).expect("a table").flatten();
+    let files = days.flat_map(|day| std::fs::read_dir(day.path()).expect("a day").flatten());
+    files
+        .flat_map(|file| {
+            let file = File::open(file.path()).expect("a file of the table");
+            let reader = SerializedFileReader::new(file).expect("Parquet");
+            reader.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn field<'a>(row: &'a Row, name: &str) -> &'a Field {
+    row.get_column_iter().find(|(column, _)| *column == name).expect("a column of this name").1
+}
+
+fn text(row: &Row, name: &str) -> String {
+    let Field::Str(text) = field(row, name) else { panic!("{name}: {row}") };
+    text.clone()
+}
+
+fn number(row: &Row, name: &str) -> i64 {
+    let Field::Long(number) = field(row, name) else { panic!("{name}: {row}") };
+    *number
+}
+
+fn read(store: &Path, busy: u32) -> Stored {
+    let mut stored = Stored::default();
+    for row in &rows(&store.join("stacks")) {
+        let (strategy, samples) = (text(row, "strategy"), number(row, "samples"));
+        *stored.samples.entry(strategy.clone()).or_default() += samples;
+        if number(row, "pid") == i64::from(busy) {
+            *stored.of_busy.entry((strategy, text(row, "stack"))).or_default() += samples;
+            let Field::ListInternal(functions) = field(row, "functions") else { panic!("{row}") };
+            let names = functions.elements().iter().map(|name| name.to_string().trim_matches('"').to_owned());
+            stored.functions.extend(names);
+        }
+    }
+    for row in &rows(&store.join("counters")) {
+        *stored.counters.entry(text(row, "counter")).or_default() += number(row, "value");
+    }
+    stored
+}
+
+impl Stored {
+    fn counter(&self, name: &str) -> i64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// Checks that every tick of all intervals is somewhere, and every stored sample in the table, under each strategy.
+    fn assert_balance(&self) {
+        let count = |name| self.counter(name);
+        let ticks = count("recorded") + count("lost") + count("skipped") + count("dropped") + count("unread");
+        assert_eq!(count("fired"), ticks, "{:?}", self.counters);
+        assert_eq!(
+            count("unread"),
+            0,
+            "what was unread at the end of an interval is in a later one: {:?}",
+            self.counters
+        );
+        assert_eq!(count("recorded"), count("stored") + count("discarded"), "{:?}", self.counters);
+        for (strategy, &samples) in &self.samples {
+            assert_eq!(samples, count("stored"), "{strategy}: {self:?}");
+        }
+        assert!(count("stored") > 0, "{self:?}");
+    }
+}
+
+/// Check that every sample is in the store under each strategy, that ticks add up, that a program whose libraries have no frame
+/// pointers is there with its functions and complete stacks, that the metrics count the same, and that it answers for its health.
+#[test]
+fn what_is_recorded_is_stored() {
+    let agent = Agent::start("rate = 199", &[]);
+    agent.wait_for_samples(200.0);
+    let healthy = agent.get("/-/healthy").expect("an answer");
+    assert_eq!(healthy, ("HTTP/1.1 200 OK".to_owned(), "healthy\n".to_owned()));
+    let [before, in_metrics, after] = std::array::from_fn(|n| match n {
+        1 => agent.metric("fpprof_samples_recorded_total"),
+        _ => agent.metric("fpprof_intervals_total"),
+    });
+    assert!(before >= 1.0 && after >= before && in_metrics > 0.0);
+    let stored = agent.end();
+    stored.assert_balance();
+    assert!(stored.counter("recorded") as f64 >= in_metrics, "{in_metrics}: {stored:?}");
+    let strategies: Vec<&str> = stored.samples.keys().map(String::as_str).collect();
+    assert!(strategies.contains(&"fp") && strategies.len() == 2, "{strategies:?}");
+    let other = strategies.iter().find(|&&name| name != "fp").expect("another one");
+    let of = |stack: &str| stored.of_busy.get(&((*other).to_owned(), stack.to_owned())).copied().unwrap_or(0);
+    let rest: i64 = ["truncated", "broken"].iter().map(|stack| of(stack)).sum();
+    assert!(of("complete") > 0 && rest * 100 <= of("complete"), "{:?}", stored.of_busy);
+    assert!(stored.functions.contains("Perl_runops_standard"), "{:?}", stored.functions);
+}
+
+/// Check that SIGHUP changes the rate, that a mistake in the file changes nothing and is named, and that the balance is exact over all
+/// recordings.
+#[test]
+fn settings_are_read_again() {
+    let agent = Agent::start("rate = 99", &[]);
+    agent.wait_for_samples(50.0);
+    agent.configure("rate = 100000");
+    agent.signal(Signal::SIGHUP);
+    wait_until("the mistake is named", || agent.log().contains("rate: choose 1 to 999"));
+    assert_eq!(agent.metric("fpprof_sampling_rate_hertz"), 99.0);
+    agent.configure("rate = 499");
+    agent.signal(Signal::SIGHUP);
+    wait_until("the rate changes", || agent.metric("fpprof_sampling_rate_hertz") == 499.0);
+    agent.wait_for_samples(200.0);
+    agent.end().assert_balance();
+}
+
+/// Check that samples that cannot be written are counted as discarded, that this is said once, and that the store works again when
+/// it can be written again.
+#[test]
+fn a_store_that_fails_is_counted() {
+    let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
+    agent.wait_for_samples(50.0);
+    let stacks = agent.store().join("stacks");
+    let aside = agent.store().join("aside");
+    std::fs::rename(&stacks, &aside).expect("moved");
+    std::fs::write(&stacks, "in the way").expect("written");
+    wait_until("samples are discarded", || agent.metric("fpprof_samples_discarded_total") > 100.0);
+    std::fs::remove_file(&stacks).expect("removed");
+    std::fs::rename(&aside, &stacks).expect("moved back");
+    agent.wait_for_samples(50.0);
+    assert_eq!(agent.log().matches("what cannot be stored is counted").count(), 1, "{}", agent.log());
+    let stored = agent.end();
+    assert!(stored.counter("discarded") > 100, "{stored:?}");
+    stored.assert_balance();
+}
+
+/// Check that systemd hears when it is ready, that it lives, and that it stops; and that nothing it started is left.
+#[test]
+fn systemd_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let (message, messages) = channel();
+    // As systemd does: whoever tells it waits while it does not read.
+    std::thread::spawn(move || {
+        let mut bytes = [0; 256];
+        while let Ok(n) = socket.recv(&mut bytes) {
+            let _ = message.send(String::from_utf8_lossy(&bytes[..n]).trim().to_owned());
+        }
+    });
+    let agent = Agent::start("rate = 49", &[("NOTIFY_SOCKET", &path)]);
+    let next = || messages.recv_timeout(Duration::from_secs(120)).expect("a message");
+    assert_eq!(next(), "READY=1");
+    assert_eq!(next(), "WATCHDOG=1");
+    agent.wait_for_samples(1.0);
+    let pid = agent.agent.id();
+    agent.end().assert_balance();
+    assert_eq!(std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1").as_deref(), Some("STOPPING=1"));
+    let is_left =
+        |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&pid.to_string()));
+    let stats = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let left =
+        stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok()).find(|stat| is_left(stat));
+    assert_eq!(left, None);
+}
+
+/// Check that an interval's worker cannot take the agent with it: it is killed whenever it is seen, and what is not unwound is
+/// counted.
+#[test]
+fn a_worker_that_dies_is_counted() {
+    let agent = Agent::start("rate = 199\ncall-graph = \"fp\"", &[]);
+    agent.wait_for_samples(20.0);
+    wait_until("a worker is killed in time", || {
+        for pid in children_of(agent.agent.id()) {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if line.split(|&byte| byte == 0).nth(1) == Some(b"agent") {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        agent.metric("fpprof_samples_discarded_total") > 0.0
+    });
+    assert!(agent.log().contains("samples are not stored"), "{}", agent.log());
+    agent.wait_for_samples(20.0);
+    let stored = agent.end();
+    assert!(stored.counter("discarded") > 0, "{stored:?}");
+    stored.assert_balance();
+}
+
+fn children_of(pid: u32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Check that wrong configurations are refused before anything is recorded, with what to do.
+#[test]
+fn wrong_configurations_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("agent.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).expect("a configuration");
+        ran(fpprof().args(["agent", "--check", "--config"]).arg(&file))
+    };
+    let valid = check("rate = 49\n");
+    assert_eq!(valid.status, 0, "{}", valid.stderr);
+    assert!(valid.stderr.contains("the configuration is valid: 49 Hz"), "{}", valid.stderr);
+    for (text, words) in [
+        ("rate = ", "TOML parse error"),
+        ("rat = 19", "unknown field `rat`"),
+        ("[http]\nlisten = \"0.0.0.0:7474\"", "is no loopback address"),
+        ("call-graph = \"dwarf,1\"", "cannot copy 1 bytes"),
+    ] {
+        let refused = check(text);
+        assert_eq!(refused.status, 1, "{text}: {}", refused.stderr);
+        assert!(refused.stderr.contains(words) && refused.stderr.contains("agent.toml"), "{text}: {}", refused.stderr);
+    }
+    let missing = ran(fpprof().args(["agent", "--config", "/nonexistent/agent.toml"]));
+    assert!(missing.status == 1 && missing.stderr.contains("/nonexistent/agent.toml"), "{}", missing.stderr);
+}
