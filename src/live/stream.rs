@@ -1,9 +1,8 @@
 //! A recording under way, in memory: all process events that still matter, and the samples since the last look.
 
-use fpprof_recording::model::{Meta, Sideband};
-use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_items, block_kind};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Cursor, Write};
+use super::compact::without_the_dead;
+use fpprof_recording::{BlockKind, block_items, block_kind};
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -164,156 +163,45 @@ impl Blocks {
         }
         let n_counted = std::mem::take(&mut self.n_counted);
         let is_sample = |kind: BlockKind| kind == BlockKind::Samples;
-        let (mut bytes, mut samples) = (Vec::new(), 0);
+        let n_bytes = self.kept.iter().map(|(_, block)| block.len()).sum();
+        let (mut bytes, mut samples) = (Vec::with_capacity(n_bytes), 0);
         for (_, (kind, block)) in (0..).zip(&self.kept).filter(|&(n, (kind, _))| n < n_counted || !is_sample(*kind)) {
             bytes.extend_from_slice(block);
             samples += if is_sample(*kind) { u64::from(block_items(block)) } else { 0 };
         }
         let meta = self.kept.iter().find(|(kind, _)| *kind == BlockKind::Meta).map(|(_, block)| block);
         let balance = meta.into_iter().chain(&self.balance).flatten().copied().collect();
-        let mut n = 0;
-        self.kept.retain(|(kind, _)| {
-            n += 1;
-            n > n_counted || !is_sample(*kind)
-        });
-        let rest = self.kept.iter().filter(|(kind, _)| is_sample(*kind));
-        self.sample_bytes = rest.map(|(_, block)| block.len()).sum();
+        let rest = self.kept.split_off(n_counted);
+        self.kept.retain(|(kind, _)| !is_sample(*kind));
         if self.event_bytes > self.compact_at.max(COMPACT_AT) {
+            // No sample behind the balance is of a process that was over before it.
             self.compact();
-            self.compact_at = 2 * self.event_bytes;
+            self.compact_at = 2 * bytes_of(&self.kept, BlockKind::Sideband);
         }
+        self.kept.extend(rest);
+        self.sample_bytes = bytes_of(&self.kept, BlockKind::Samples);
+        self.event_bytes = bytes_of(&self.kept, BlockKind::Sideband);
         let left_out = std::mem::take(&mut self.left_out);
         Part { bytes, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
     }
 
-    /// Takes out the events of processes that are over.
+    /// Takes out the events of processes and threads that are over.
     fn compact(&mut self) {
         let bytes: Vec<u8> = self.kept.iter().flat_map(|(_, block)| block).copied().collect();
         // What cannot be read stays as it is, up to the limit.
         if let Ok(compacted) = without_the_dead(bytes) {
-            let samples = self.kept.drain(..).filter(|(kind, _)| *kind == BlockKind::Samples);
-            self.kept = compacted.0.into_iter().chain(samples).collect();
+            self.kept = compacted.0;
         }
-        let bytes_of = |kept: &[(BlockKind, Vec<u8>)]| -> usize {
-            kept.iter().filter(|(kind, _)| *kind == BlockKind::Sideband).map(|(_, block)| block.len()).sum()
-        };
-        while bytes_of(&self.kept) > MAX_EVENT_BYTES {
+        while bytes_of(&self.kept, BlockKind::Sideband) > MAX_EVENT_BYTES {
             let Some(oldest) = self.kept.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
             self.kept.remove(oldest);
             self.left_out.blocks += 1;
         }
-        self.event_bytes = bytes_of(&self.kept);
     }
 }
 
-/// Keeps each block it is given.
-#[derive(Debug, Default)]
-struct BlockSink(Vec<(BlockKind, Vec<u8>)>);
-
-impl Write for BlockSink {
-    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
-        self.0.extend(block_kind(block).map(|kind| (kind, block.to_vec())));
-        Ok(block.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The recording anew, with the events that samples to come can need.
-fn without_the_dead(bytes: Vec<u8>) -> Result<BlockSink, fpprof_recording::Error> {
-    let mut recording = Recording::open(Cursor::new(bytes))?;
-    let meta: Meta = recording.meta().clone();
-    let mut liveness = Liveness::default();
-    let mut n = 0;
-    recording.sideband(|event| {
-        liveness.note(event, n);
-        n += 1;
-    })?;
-    let needed = liveness.needed();
-    let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
-    let mut result = Ok(());
-    n = 0;
-    recording.sideband(|event| {
-        if is_needed(event, n, &needed) && result.is_ok() {
-            result = writer.sideband(event);
-        }
-        n += 1;
-    })?;
-    result?;
-    writer.flush()?;
-    Ok(writer.into_inner())
-}
-
-/// From which event on each process is needed.
-type Needed = BTreeMap<u32, u64>;
-
-fn is_needed(event: &Sideband, n: u64, needed: &Needed) -> bool {
-    let pid = match event {
-        Sideband::Mmap(mmap) => mmap.pid,
-        Sideband::Comm(comm) => comm.pid,
-        Sideband::Fork(fork) => fork.pid,
-        Sideband::Exit(exit) => exit.pid,
-        Sideband::Module(_) => return true,
-    };
-    needed.get(&pid).is_some_and(|&since| n >= since)
-}
-
-/// Who is alive, and from whom they have what they map.
-#[derive(Debug, Default)]
-struct Liveness {
-    dead: BTreeSet<u32>,
-    seen: BTreeSet<u32>,
-    /// Last exec of a process.
-    exec: BTreeMap<u32, u64>,
-    /// Its parent, and when it was forked.
-    parent: BTreeMap<u32, (u32, u64)>,
-}
-
-impl Liveness {
-    fn note(&mut self, event: &Sideband, n: u64) {
-        match event {
-            Sideband::Mmap(mmap) => drop(self.seen.insert(mmap.pid)),
-            Sideband::Comm(comm) => {
-                self.seen.insert(comm.pid);
-                if comm.exec {
-                    self.exec.insert(comm.pid, n);
-                }
-            }
-            Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
-                self.seen.insert(fork.pid);
-                self.dead.remove(&fork.pid);
-                self.exec.remove(&fork.pid);
-                self.parent.insert(fork.pid, (fork.parent_pid, n));
-            }
-            Sideband::Exit(exit) if exit.pid == exit.tid => drop(self.dead.insert(exit.pid)),
-            Sideband::Fork(_) | Sideband::Exit(_) | Sideband::Module(_) => {}
-        }
-    }
-
-    /// The living from their last exec on; where that was not after their fork, all of those they come from as well.
-    fn needed(&self) -> Needed {
-        let mut needed = Needed::new();
-        for &pid in self.seen.difference(&self.dead) {
-            // Of an ancestor all counts that was before the fork, its own exec ends the search if it was.
-            let (mut pid, mut before) = (pid, u64::MAX);
-            loop {
-                let exec = self.exec.get(&pid).copied().filter(|&exec| exec < before);
-                let since = if before == u64::MAX { exec.unwrap_or(0) } else { 0 };
-                let is_new = needed.get(&pid).is_none_or(|&known| since < known || before == u64::MAX);
-                let known = needed.entry(pid).or_insert(since);
-                *known = (*known).min(since);
-                match self.parent.get(&pid) {
-                    Some(&(parent, forked)) if exec.is_none() && is_new && forked < before => {
-                        (pid, before) = (parent, forked);
-                    }
-                    _ => break,
-                }
-            }
-        }
-        needed
-    }
+fn bytes_of(blocks: &[(BlockKind, Vec<u8>)], wanted: BlockKind) -> usize {
+    blocks.iter().filter(|(kind, _)| *kind == wanted).map(|(_, block)| block.len()).sum()
 }
 
 #[cfg(test)]

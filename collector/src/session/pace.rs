@@ -1,9 +1,11 @@
 //! How long the reader may stay away.
 
+use fpprof_recording::model::Sampling;
 use std::time::{Duration, Instant};
 
-/// The same while walks by call frame information miss rules: each sample until there are some is a copied stack.
-pub(crate) const POLL_FOR_RULES: Duration = Duration::from_millis(5);
+/// The rings are read so often while walks by call frame information miss rules, since each sample until there are some is a
+/// copied stack; but not more often than a CPU is sampled.
+const POLL_FOR_RULES: Duration = Duration::from_millis(5);
 /// For so long since the last miss.
 pub(crate) const MISSED_LATELY: Duration = Duration::from_millis(200);
 /// What was collected is written after so many of the longest times between two looks, and one look later at the latest: a
@@ -23,6 +25,16 @@ const SHORTEST: Duration = Duration::from_nanos(SETTLE_NS);
 /// How long what was collected may wait to be written, by [`Request::poll`](crate::Request::poll).
 pub(crate) fn flush_after(poll: Duration) -> Duration {
     poll.mul_f64(LOOKS_TO_FLUSH)
+}
+
+/// How long the reader may stay away while walks miss rules.
+pub(super) fn poll_for_rules(sampling: Sampling) -> Duration {
+    match sampling {
+        Sampling::FrequencyHz(hz) => {
+            POLL_FOR_RULES.max(Duration::from_secs(1) / u32::try_from(hz).unwrap_or(u32::MAX).max(1))
+        }
+        Sampling::Period(_) => POLL_FOR_RULES,
+    }
 }
 
 /// Knows how fast the rings fill.

@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, POLL_FOR_RULES, Pace, SETTLE_NS, flush_after};
+use super::pace::{DESCRIBE, Pace, SETTLE_NS, flush_after, poll_for_rules};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -238,6 +238,7 @@ impl<W: Write> Session<'_, W> {
         let mut last_flush = started;
         let mut pace = Pace::new(self.request.poll);
         let flush_after = flush_after(self.request.poll);
+        let for_rules = poll_for_rules(self.request.sampling);
         let doorbell = doorbell(self.programs)?;
         let poller = self.poller(&doorbell)?;
         loop {
@@ -252,7 +253,7 @@ impl<W: Write> Session<'_, W> {
             // The doorbell is for what comes faster than expected.
             let pause = pace.pause(now, self.reader.rings.produced());
             let pause = if self.existing.is_done() { pause } else { Duration::ZERO };
-            let pause = if self.reader.misses_rules(now) { pause.min(POLL_FOR_RULES) } else { pause };
+            let pause = if self.reader.misses_rules(now) { pause.min(for_rules) } else { pause };
             poller.wait(left.map_or(pause, |left| left.min(pause))).map_err(Error::system("waiting for samples"))?;
             doorbell.consume().map_err(Error::bpf)?;
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);

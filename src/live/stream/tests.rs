@@ -1,10 +1,13 @@
 //! Recordings in memory.
 
 use super::*;
+use crate::live::compact::BlockSink;
 use fpprof_recording::model::{
-    CaptureMode, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Mmap, Sample, SidebandLoss,
-    Target,
+    CaptureMode, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap, ModuleBytes,
+    Sample, Sideband, SidebandLoss, Target,
 };
+use fpprof_recording::{Recording, RecordingWriter};
+use std::io::Cursor;
 
 fn meta() -> Meta {
     Meta {
@@ -50,6 +53,18 @@ fn exit(pid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns: 1, pid, tid: pid })
 }
 
+fn thread(pid: u32, tid: u32) -> Sideband {
+    Sideband::Fork(Fork { time_ns: 1, pid, tid, parent_pid: pid, parent_tid: pid })
+}
+
+fn named(pid: u32, tid: u32) -> Sideband {
+    Sideband::Comm(Comm { time_ns: 1, pid, tid, comm: b"x".to_vec(), exec: false, start_ticks: 0 })
+}
+
+fn thread_exit(pid: u32, tid: u32) -> Sideband {
+    Sideband::Exit(Exit { time_ns: 1, pid, tid })
+}
+
 fn opened(part: Part) -> (Vec<Sideband>, usize) {
     let mut recording = Recording::open(Cursor::new(part.bytes)).expect("a part is a recording");
     let (mut events, mut samples) = (Vec::new(), 0);
@@ -92,6 +107,13 @@ fn parts_end_with_a_balance() {
     let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
     let sample = Sample { user_fp: Vec::new(), kernel: vec![1 << 63], ..Sample::default() };
     writer.sideband(&mmap(1, 4096)).expect("an event");
+    // More than is gone through at once, of a process that is over.
+    let Sideband::Mmap(mapping) = mmap(2, 4096) else { panic!("a mapping") };
+    for _ in 0..2 * COMPACT_AT / 4000 {
+        let path = std::iter::repeat_with(|| fastrand::u8(1..)).take(4000).collect();
+        writer.sideband(&Sideband::Mmap(Mmap { path, ..mapping.clone() })).expect("an event");
+    }
+    writer.sideband(&exit(2)).expect("an event");
     let mut write = |n: u64, recorded: Option<u64>| {
         for _ in 0..n {
             writer.sample(&sample, None).expect("a sample");
@@ -112,8 +134,9 @@ fn parts_end_with_a_balance() {
     write(2, None);
     let part = feed.take();
     assert_eq!((part.samples, recorded(&part)), (3, Some(3)));
-    assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
-    feed.0.lock().compact();
+    let (events, samples) = opened(part);
+    assert!(events.len() > 2000 && samples == 3, "{}", events.len());
+    assert!(feed.0.lock().event_bytes < 1000);
     // No balance since: those behind the last one wait.
     assert_eq!(opened(feed.take()).1, 0);
     write(1, Some(6));
@@ -140,7 +163,30 @@ fn memory_is_bounded() {
     assert_eq!((second.left_out, second.bytes.len()), (5, fits * samples.len()));
 }
 
-/// Check that of the processes that ended nothing is kept but what the living have from them by fork.
+/// Check that the bytes of a file go with the last process that maps it, and that those of no file stay.
+#[test]
+fn bytes_of_files_go_with_their_processes() {
+    let mapped = |pid, inode| {
+        let Sideband::Mmap(mapping) = mmap(pid, 0x1000) else { panic!("a mapping") };
+        let identity = FileIdentity { inode, ..FileIdentity::default() };
+        Sideband::Mmap(Mmap { identity, ..mapping })
+    };
+    let module = |inode| {
+        let identity = FileIdentity { inode, ..FileIdentity::default() };
+        Sideband::Module(ModuleBytes { path: b"/a".to_vec(), identity, bytes: vec![1] })
+    };
+    let events =
+        [module(0), mapped(2, 7), module(7), mapped(3, 8), module(8), mapped(2, 8), exit(3), exit(2), mapped(4, 8)];
+    let mut writer = RecordingWriter::new(Vec::new(), &meta()).expect("a sink that takes all");
+    events.iter().chain([&module(9)]).for_each(|event| writer.sideband(event).expect("an event"));
+    writer.flush().expect("a flush");
+    let kept = without_the_dead(writer.into_inner()).expect("it can be read");
+    let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
+    let (left, _) = opened(Part { bytes, ..Part::default() });
+    assert_eq!(left, [module(0), module(8), mapped(4, 8), module(9)]);
+}
+
+/// Check that of the processes and threads that ended nothing is kept but what the living have from them by fork.
 #[test]
 fn the_dead_are_forgotten() {
     let events = [
@@ -156,6 +202,12 @@ fn the_dead_are_forgotten() {
         exit(3),
         exec(1),
         mmap(1, 0x4000),
+        thread(1, 11),
+        named(1, 11),
+        thread(1, 12),
+        thread_exit(1, 11),
+        thread(1, 11),
+        thread_exit(1, 12),
     ];
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).expect("a sink that takes all");
     events.iter().for_each(|event| writer.sideband(event).expect("an event"));
@@ -163,6 +215,6 @@ fn the_dead_are_forgotten() {
     let kept = without_the_dead(writer.into_inner()).expect("it can be read");
     let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
     let (left, _) = opened(Part { bytes, ..Part::default() });
-    let expected = [fork(1, 3), exec(3), mmap(3, 0x3000), fork(3, 4), exit(3), exec(1), mmap(1, 0x4000)];
+    let expected = [fork(1, 3), exec(3), mmap(3, 0x3000), fork(3, 4), exit(3), exec(1), mmap(1, 0x4000), thread(1, 11)];
     assert_eq!(left, expected);
 }

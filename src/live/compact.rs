@@ -1,0 +1,184 @@
+//! Taking out of a recording under way what samples to come cannot need: the events of processes and threads that are over,
+//! and the bytes of files that only they had mapped.
+
+use fpprof_recording::model::{FileIdentity, Meta, Sideband};
+use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Cursor, Read, Seek, Write};
+
+/// Keeps each block it is given.
+#[derive(Debug, Default)]
+pub(super) struct BlockSink(pub(super) Vec<(BlockKind, Vec<u8>)>);
+
+impl Write for BlockSink {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        self.0.extend(block_kind(block).map(|kind| (kind, block.to_vec())));
+        Ok(block.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The recording anew, with the events that samples to come can need.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn without_the_dead(bytes: Vec<u8>) -> Result<BlockSink, fpprof_recording::Error> {
+    let mut recording = Recording::open(Cursor::new(bytes))?;
+    let meta: Meta = recording.meta().clone();
+    let mut liveness = Liveness::default();
+    in_order(&mut recording, |event, n| liveness.note(event, n))?;
+    let needed = Needed { since: liveness.needed(), threads: liveness.threads };
+    let mut files = Files::default();
+    in_order(&mut recording, |event, n| files.note(event, needed.has(event, n)))?;
+    let mut writer = RecordingWriter::new(BlockSink::default(), &meta)?;
+    let mut result = Ok(());
+    in_order(&mut recording, |event, n| {
+        let is_needed = match event {
+            Sideband::Module(module) => files.has(&module.identity),
+            event => needed.has(event, n),
+        };
+        if is_needed && result.is_ok() {
+            result = writer.sideband(event);
+        }
+    })?;
+    result?;
+    writer.flush()?;
+    Ok(writer.into_inner())
+}
+
+/// Visits the process events with their numbers.
+fn in_order<R: Read + Seek>(
+    recording: &mut Recording<R>,
+    mut visit: impl FnMut(&Sideband, u64),
+) -> Result<(), fpprof_recording::Error> {
+    let mut n = 0;
+    recording.sideband(|event| {
+        visit(event, n);
+        n += 1;
+    })
+}
+
+/// Which events are needed.
+#[derive(Debug)]
+struct Needed {
+    since: BTreeMap<u32, u64>,
+    threads: Threads,
+}
+
+impl Needed {
+    fn has(&self, event: &Sideband, n: u64) -> bool {
+        if thread_of(event).is_some_and(|tid| self.threads.get(&tid).is_some_and(|&since| n < since)) {
+            return false;
+        }
+        let pid = match event {
+            Sideband::Mmap(mmap) => mmap.pid,
+            Sideband::Comm(comm) => comm.pid,
+            Sideband::Fork(fork) => fork.pid,
+            Sideband::Exit(exit) => exit.pid,
+            Sideband::Module(_) => return true,
+        };
+        self.since.get(&pid).is_some_and(|&since| n >= since)
+    }
+}
+
+/// The files that were mapped, and those that still are.
+#[derive(Debug, Default)]
+struct Files {
+    all: BTreeSet<(u32, u32, u64)>,
+    needed: BTreeSet<(u32, u32, u64)>,
+}
+
+impl Files {
+    fn note(&mut self, event: &Sideband, is_needed: bool) {
+        let Sideband::Mmap(mmap) = event else { return };
+        self.all.insert(file_of(&mmap.identity));
+        if is_needed {
+            self.needed.insert(file_of(&mmap.identity));
+        }
+    }
+
+    /// Whether the bytes of a module are needed: the kernel's own are no file, and tables of compiled code are not mapped.
+    fn has(&self, identity: &FileIdentity) -> bool {
+        let file = file_of(identity);
+        identity.inode == 0 || self.needed.contains(&file) || !self.all.contains(&file)
+    }
+}
+
+fn file_of(identity: &FileIdentity) -> (u32, u32, u64) {
+    (identity.dev_major, identity.dev_minor, identity.inode)
+}
+
+/// From which event on each thread is needed that was made or ended.
+type Threads = BTreeMap<u32, u64>;
+
+/// The thread that an event is about, and nothing else.
+fn thread_of(event: &Sideband) -> Option<u32> {
+    match event {
+        Sideband::Fork(fork) if fork.pid == fork.parent_pid => Some(fork.tid),
+        Sideband::Exit(exit) if exit.pid != exit.tid => Some(exit.tid),
+        Sideband::Comm(comm) if comm.pid != comm.tid && !comm.exec => Some(comm.tid),
+        _ => None,
+    }
+}
+
+/// Who is alive, and from whom they have what they map.
+#[derive(Debug, Default)]
+struct Liveness {
+    threads: Threads,
+    dead: BTreeSet<u32>,
+    seen: BTreeSet<u32>,
+    /// Last exec of a process.
+    exec: BTreeMap<u32, u64>,
+    /// Its parent, and when it was forked.
+    parent: BTreeMap<u32, (u32, u64)>,
+}
+
+impl Liveness {
+    fn note(&mut self, event: &Sideband, n: u64) {
+        match event {
+            Sideband::Mmap(mmap) => drop(self.seen.insert(mmap.pid)),
+            Sideband::Comm(comm) => {
+                self.seen.insert(comm.pid);
+                if comm.exec {
+                    self.exec.insert(comm.pid, n);
+                }
+            }
+            Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
+                self.seen.insert(fork.pid);
+                self.dead.remove(&fork.pid);
+                self.exec.remove(&fork.pid);
+                self.parent.insert(fork.pid, (fork.parent_pid, n));
+            }
+            Sideband::Exit(exit) if exit.pid == exit.tid => drop(self.dead.insert(exit.pid)),
+            Sideband::Fork(fork) => drop(self.threads.insert(fork.tid, n)),
+            Sideband::Exit(exit) => drop(self.threads.insert(exit.tid, u64::MAX)),
+            Sideband::Module(_) => {}
+        }
+    }
+
+    /// The living from their last exec on; where that was not after their fork, all of those they come from as well.
+    fn needed(&self) -> BTreeMap<u32, u64> {
+        let mut needed = BTreeMap::new();
+        for &pid in self.seen.difference(&self.dead) {
+            // Of an ancestor all counts that was before the fork, its own exec ends the search if it was.
+            let (mut pid, mut before) = (pid, u64::MAX);
+            loop {
+                let exec = self.exec.get(&pid).copied().filter(|&exec| exec < before);
+                let since = if before == u64::MAX { exec.unwrap_or(0) } else { 0 };
+                let is_new = needed.get(&pid).is_none_or(|&known| since < known || before == u64::MAX);
+                let known = needed.entry(pid).or_insert(since);
+                *known = (*known).min(since);
+                match self.parent.get(&pid) {
+                    Some(&(parent, forked)) if exec.is_none() && is_new && forked < before => {
+                        (pid, before) = (parent, forked);
+                    }
+                    _ => break,
+                }
+            }
+        }
+        needed
+    }
+}

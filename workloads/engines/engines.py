@@ -1,0 +1,193 @@
+"""The store of three agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster: the same totals from each.
+
+Three agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
+shared storage. Then each engine reads the files as they are. Fails if two engines differ, or if the totals are not what the agents
+counted. Needs root, java, and the Python packages in requirements.txt.
+
+usage: engines.py FPPROF DIRECTORY
+"""
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HOSTS = ["web-1", "web-2", "db-1"]
+SECONDS = 30
+PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
+
+# Each as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
+QUERIES = {
+    "totals": (
+        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
+        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
+        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
+    ),
+    "broken stacks of frame pointers by service and hour": (
+        "SELECT process, date_trunc('hour', time)::VARCHAR, sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
+        "SELECT process, toString(toStartOfHour(time)), sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
+        "SELECT process, date_trunc('hour', time), sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
+    ),
+    "functions that frame pointers lose": (
+        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
+        "(SELECT strategy, samples, unnest(list_distinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
+        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
+        "(SELECT strategy, samples, arrayJoin(arrayDistinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
+        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
+        "(SELECT strategy, samples, explode(array_distinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
+    ),
+    "balance": (
+        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
+        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
+        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
+    ),
+}
+
+
+def agents(fpprof, directory):
+    """Runs the agents beside a program that computes."""
+    store = os.path.join(directory, "store")
+    busy = subprocess.Popen([sys.executable, "-c", PROGRAM])
+    running = []
+    for host in HOSTS:
+        config = os.path.join(directory, f"{host}.toml")
+        with open(config, "w") as file:
+            file.write(
+                f'rate = 49\ninterval = "2s"\n[store]\npath = "{store}"\n[http]\nenabled = false\n'
+                "[limits]\ncpu-percent = 100.0\n"
+            )
+        script = 'echo "$1" > /proc/sys/kernel/hostname; exec "$2" agent --config "$3"'
+        running.append(subprocess.Popen(["unshare", "--uts", "sh", "-c", script, "sh", host, fpprof, config]))
+    time.sleep(SECONDS)
+    for agent in running:
+        agent.send_signal(signal.SIGTERM)
+    failed = [agent.args[4] for agent in running if agent.wait() != 0]
+    busy.kill()
+    busy.wait()
+    if failed:
+        sys.exit(f"engines: agents failed: {failed}")
+    return store
+
+
+def duckdb(store):
+    import duckdb as engine
+
+    connection = engine.connect()
+    connection.sql("SET TimeZone = 'UTC'")
+    for table in ("stacks", "counters"):
+        connection.sql(f"CREATE VIEW {table} AS FROM '{store}/{table}/*/*.parquet'")
+    return lambda sql: connection.sql(sql[0]).fetchall()
+
+
+def chdb(store):
+    from chdb import session
+
+    connection = session.Session()
+    for table in ("stacks", "counters"):
+        connection.query(f"CREATE VIEW {table} AS SELECT * FROM file('{store}/{table}/*/*.parquet', Parquet)")
+
+    def query(sql):
+        answer = connection.query(sql[1], "JSONCompact").data()
+        import json
+
+        return json.loads(answer)["data"]
+
+    return query
+
+
+def spark(store):
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    home = os.path.dirname(pyspark.__file__)
+    os.environ.update(SPARK_HOME=home, SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    master = "spark://127.0.0.1:17077"
+    start = [os.path.join(home, "bin", "spark-class")]
+    work = os.path.join(os.path.dirname(store), "spark")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    arguments = ["--host", "127.0.0.1", "--port", "17077", "--webui-port", "18080"]
+    cluster = [subprocess.Popen(start + ["org.apache.spark.deploy.master.Master"] + arguments, **quiet)]
+    for n in (1, 2):
+        arguments = ["--host", "127.0.0.1", "--port", f"{17077 + n}", "--webui-port", f"{18080 + n}", "--cores", "1"]
+        arguments += ["--memory", "1g", "--work-dir", f"{work}{n}", master]
+        cluster.append(subprocess.Popen(start + ["org.apache.spark.deploy.worker.Worker"] + arguments, **quiet))
+    builder = SparkSession.builder.master(master).config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.session.timeZone", "UTC")
+    session = builder.config("spark.ui.enabled", "false").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    for table in ("stacks", "counters"):
+        session.read.parquet(f"{store}/{table}").createOrReplaceTempView(table)
+
+    def query(sql):
+        return [tuple(row) for row in session.sql(sql[2]).collect()]
+
+    def end():
+        session.stop()
+        for process in reversed(cluster):
+            process.terminate()
+            process.wait()
+
+    query.end = end
+    return query
+
+
+def plain(value):
+    """Engines differ in how they show a time, and in whether a sum is a decimal or a string."""
+    text = str(value)[:19]
+    return int(value) if not isinstance(value, str) and text.lstrip("-").isdigit() else numbers(str(value))
+
+
+def numbers(text):
+    text = text.removesuffix("+00") if text[:2] == "20" else text
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def main():
+    fpprof, directory = sys.argv[1:]
+    os.makedirs(directory, exist_ok=True)
+    store = agents(fpprof, directory)
+    files = glob.glob(f"{store}/*/*/*.parquet")
+    size = sum(os.path.getsize(file) for file in files)
+    print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
+    answers = {}
+    for name, engine in (("DuckDB", duckdb), ("chDB", chdb), ("Spark", spark)):
+        begun = time.monotonic()
+        query = engine(store)
+        started = time.monotonic() - begun
+        for title, sql in QUERIES.items():
+            begun = time.monotonic()
+            rows = sorted([plain(value) for value in row] for row in query(sql))
+            print(f"{name:8} {title:52} {len(rows):4} rows {time.monotonic() - begun:7.2f} s")
+            if answers.setdefault(title, rows) != rows:
+                differ = [pair for pair in zip(answers[title], rows) if pair[0] != pair[1]]
+                sys.exit(f"engines: {name} differs in {title}: {differ[:3]}")
+        print(f"{name:8} started in {started:.2f} s")
+        getattr(query, "end", lambda: None)()
+    check(answers)
+
+
+def check(answers):
+    """The tables must hold what the agents counted."""
+    counted = {}
+    for host, counter, _, value in answers["balance"]:
+        counted[host, counter] = counted.get((host, counter), 0) + value
+    for host in HOSTS:
+        stored = counted[host, "stored"]
+        for strategy in {row[1] for row in answers["totals"]}:
+            in_table = sum(row[3] for row in answers["totals"] if row[:2] == [host, strategy])
+            if in_table != stored or stored == 0:
+                sys.exit(f"engines: {host} stored {stored} samples, {in_table} are in the table under {strategy}")
+        parts = sum(counted.get((host, part), 0) for part in ("recorded", "lost", "skipped", "dropped", "unread"))
+        if counted[host, "fired"] != parts:
+            sys.exit(f"engines: {host}: {counted[host, 'fired']} ticks fired, {parts} are accounted for")
+        print(f"{host:8} fired {counted[host, 'fired']} = recorded {counted[host, 'recorded']} + others; stored {stored}")
+    print("ok: every engine has the same rows, and the totals of the agents")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+#!/bin/sh
+# The agent at twelve times its usual rate, beside programs that start, end, replace their files and make threads, and a store that goes
+# away: its memory, descriptors and processes once a minute, and at the end whether they grew and whether every tick is accounted for.
+# usage: soak.sh FPPROF [MINUTES]
+set -eu
+fpprof=$1
+minutes=${2:-120}
+work=$(mktemp -d)
+# The programs beside the agent, in a process group each, and the agent.
+pids=
+end() {
+    for pid in $pids; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap end EXIT
+trap 'exit 1' INT TERM
+
+beside() { # SCRIPT: runs until the end
+    setsid sh -c "$1" sh "$work" >/dev/null 2>&1 &
+    pids="$pids $!"
+}
+
+cat >"$work/agent.toml" <<EOF
+rate = 228
+interval = "5s"
+[store]
+path = "$work/store"
+keep = "1h"
+max-size = "50M"
+[http]
+listen = "127.0.0.1:7475"
+[limits]
+cpu-percent = 100.0
+memory = "8G"
+EOF
+
+# shellcheck disable=SC2016 # the shells that are started expand it
+# Processes that last a moment, as fast as a shell starts them.
+beside 'while :; do /bin/true; /bin/true; /bin/true; /bin/true; done'
+# A program that is replaced and deleted while it runs.
+beside 'n=0; while :; do n=$((n + 1)); cp /usr/bin/perl "$1/program$n"; "$1/program$n" -e "alarm 1; while (1) {}"; rm -f "$1/program$n"; done'
+# Threads that come and go.
+beside 'exec python3 -c "
+import threading
+def work(): sum(range(20000))
+while True:
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"'
+
+metric() { # NAME: over all labels
+    curl -s http://127.0.0.1:7475/metrics | awk -v name="$1" 'index($1, name) == 1 && $1 ~ "^" name "({|$)" { sum += $2 } END { printf "%.0f", sum }'
+}
+
+"$fpprof" agent --config "$work/agent.toml" 2>"$work/log" &
+agent=$!
+pids="$pids $agent"
+sleep 30
+printf '%8s %8s %6s %8s %10s %10s %10s %9s\n' minute 'rss kB' files threads recorded stored discarded 'store kB'
+minute=0
+while [ $minute -lt "$minutes" ]; do
+    minute=$((minute + 1))
+    sleep 60
+    if [ $((minute % 10)) = 5 ]; then # The store is away for a minute.
+        mv "$work/store/stacks" "$work/away" && : >"$work/store/stacks"
+    elif [ $((minute % 10)) = 6 ]; then
+        rm -f "$work/store/stacks" && mv "$work/away" "$work/store/stacks"
+    fi
+    rss=0
+    for pid in $agent $(pgrep -P $agent); do
+        own=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status" 2>/dev/null || echo 0)
+        rss=$((rss + ${own:-0}))
+    done
+    files=$(find "/proc/$agent/fd" -type l | wc -l)
+    threads=$(find "/proc/$agent/task" -maxdepth 1 -mindepth 1 | wc -l)
+    printf '%8s %8s %6s %8s %10s %10s %10s %9s\n' $minute "$rss" "$files" "$threads" "$(metric fpprof_samples_recorded_total)" \
+        "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$work/store" | cut -f1)" |
+        tee -a "$work/table"
+done
+fired=$(metric fpprof_ticks_fired_total)
+rest=$(($(metric fpprof_samples_recorded_total) + $(metric fpprof_samples_lost_total) + $(metric fpprof_ticks_skipped_total) +
+    $(metric fpprof_samples_dropped_total) + $(metric fpprof_samples_unread)))
+echo "fired $fired, recorded + lost + skipped + dropped + unread $rest"
+awk '{ n++; x += $1; y += $2; xy += $1 * $2; xx += $1 * $1 }
+    END { if (n > 2) printf "memory: %.1f MB an hour, by least squares\n", (n * xy - x * y) / (n * xx - x * x) * 60 / 1000 }' "$work/table"
+kill -TERM $agent
+wait $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
+cat "$work/log"
