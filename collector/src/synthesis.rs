@@ -195,6 +195,8 @@ pub(crate) fn describe_due(reader: &mut impl Follows, due: Due) {
 /// described itself, but has what its parent has.
 pub(crate) fn describe_parent(reader: &mut impl Follows, event: &Sideband) {
     let Sideband::Fork(Fork { time_ns, pid, parent_pid, .. }) = *event else { return };
+    // As of just before: the child has what was told by then.
+    let time_ns = time_ns.saturating_sub(1);
     let is_unknown = |tracker: &Tracker| tracker.follows(parent_pid) && tracker.known_of(parent_pid) == Known::Nothing;
     let (tracker, resync) = reader.followed();
     if pid != parent_pid && is_unknown(tracker) && resync.tried.insert(parent_pid) {
@@ -349,13 +351,15 @@ mod tests {
     /// What was told, in one word each.
     struct Told {
         words: Vec<String>,
+        /// As of when.
+        told_ns: u64,
         resync: Resync,
         tracker: Tracker,
     }
 
     impl Default for Told {
         fn default() -> Self {
-            Self { words: Vec::new(), resync: Resync::default(), tracker: Tracker::new(true) }
+            Self { words: Vec::new(), told_ns: 0, resync: Resync::default(), tracker: Tracker::new(true) }
         }
     }
 
@@ -368,6 +372,9 @@ mod tests {
         }
 
         fn write_event(&mut self, event: Sideband) {
+            if let Sideband::Mmap(mmap) = &event {
+                self.told_ns = mmap.time_ns;
+            }
             self.words.push(match event {
                 Sideband::Comm(comm) => format!("comm {} {}", comm.tid, comm.exec),
                 Sideband::Fork(_) => "thread".to_owned(),
@@ -503,6 +510,7 @@ mod tests {
             describe_parent(&mut told, &fork(child, own));
         }
         assert_eq!(told.words.iter().filter(|word| word.starts_with("add")).count(), 1);
+        assert_eq!(told.told_ns, 4, "before the fork, so that the child has it");
         told.tracker.apply(&fork(child, own));
         assert_eq!(told.tracker.known_of(child), Known::All);
     }
