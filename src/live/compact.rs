@@ -1,7 +1,7 @@
 //! Taking out of a recording under way what samples to come cannot need: the events of processes and threads that are over,
 //! and the bytes of files that only they had mapped.
 
-use fpprof_recording::model::{FileIdentity, Meta, Sideband};
+use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Cursor, Read, Seek, Write};
@@ -78,6 +78,7 @@ impl Needed {
             Sideband::Comm(comm) => comm.pid,
             Sideband::Fork(fork) => fork.pid,
             Sideband::Exit(exit) => exit.pid,
+            Sideband::Cgroup(cgroup) => cgroup.pid,
             Sideband::Module(_) => return true,
         };
         self.since.get(&pid).is_some_and(|&since| n >= since)
@@ -139,7 +140,7 @@ struct Liveness {
 impl Liveness {
     fn note(&mut self, event: &Sideband, n: u64) {
         match event {
-            Sideband::Mmap(mmap) => drop(self.seen.insert(mmap.pid)),
+            Sideband::Mmap(Mmap { pid, .. }) | Sideband::Cgroup(Cgroup { pid, .. }) => drop(self.seen.insert(*pid)),
             Sideband::Comm(comm) => {
                 self.seen.insert(comm.pid);
                 if comm.exec {

@@ -3,10 +3,10 @@
 use super::event::Event;
 use super::files::{Embedded, FileTable, SharedBytes};
 use super::sampled::Sampled;
-use super::timeline::{Backing, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
+use super::timeline::{Backing, CgroupIx, CommIx, Edit, Life, Log, ProcessIx, SpaceKey, Timeline};
 use super::window::Window;
 use crate::symbols::JitCodes;
-use fpprof_recording::model::{Comm, Exit, Fork, Mmap, Sideband};
+use fpprof_recording::model::{Cgroup, Comm, Exit, Fork, Mmap, Sideband};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,6 @@ pub struct Builder {
     sampled: Option<Sampled>,
     files: FileTable,
     contents: SharedBytes,
-    comm_index: FxHashMap<Vec<u8>, CommIx>,
     live: FxHashMap<u32, Live>,
     free_logs: Vec<u32>,
     timeline: Timeline,
@@ -96,7 +95,6 @@ impl Builder {
             sampled,
             files: FileTable::default(),
             contents: SharedBytes::default(),
-            comm_index: FxHashMap::default(),
             live: FxHashMap::default(),
             free_logs: Vec::new(),
             timeline: Timeline::default(),
@@ -110,6 +108,10 @@ impl Builder {
             Sideband::Comm(comm) => Some(self.comm_event(comm)),
             Sideband::Fork(fork) => Some(Event::Fork(*fork)),
             Sideband::Exit(exit) => Some(Event::Exit(*exit)),
+            Sideband::Cgroup(Cgroup { time_ns, pid, path }) => {
+                let cgroup = CgroupIx(self.timeline.cgroups.intern(path));
+                Some(Event::Cgroup { time_ns: *time_ns, pid: *pid, cgroup })
+            }
             Sideband::Module(module) => {
                 let bytes = self.contents.share(&module.bytes);
                 let (path, identity) = (module.path.clone(), module.identity);
@@ -151,6 +153,7 @@ impl Builder {
             Event::Map { time_ns, pid, tid, start, end, executable } => {
                 self.map((pid, tid), Edit { time_ns, start, end, executable });
             }
+            Event::Cgroup { time_ns, pid, cgroup } => self.set_cgroup(pid, time_ns, Some(cgroup)),
             Event::Exit(exit) => self.exit(exit),
         }
     }
@@ -172,15 +175,7 @@ impl Builder {
 
     fn comm_event(&mut self, event: &Comm) -> Event {
         let Comm { time_ns, pid, tid, ref comm, exec: is_exec, start_ticks } = *event;
-        let comm = match self.comm_index.get(comm) {
-            Some(&known) => known,
-            None => {
-                let new = CommIx(u32::try_from(self.timeline.comms.len()).unwrap_or(u32::MAX));
-                self.timeline.comms.push(comm.clone());
-                self.comm_index.insert(comm.clone(), new);
-                new
-            }
-        };
+        let comm = CommIx(self.timeline.comms.intern(comm));
         Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks }
     }
 
@@ -199,6 +194,7 @@ impl Builder {
         self.begin_process(fork.pid, fork.time_ns, base, executable, 0, may_be_of_kernel);
         let comm = self.last_comm(fork.tid);
         self.name_process(fork.pid, comm);
+        self.set_cgroup(fork.pid, fork.time_ns, self.last_cgroup(fork.parent_pid));
     }
 
     fn comm(&mut self, time_ns: u64, (pid, tid): (u32, u32), comm: CommIx, is_exec: bool, start_ticks: u64) {
@@ -208,7 +204,7 @@ impl Builder {
             is_restarted || (live.is_leader_gone && tid == pid && !is_exec)
         });
         if is_other_process {
-            self.begin_process(pid, time_ns, None, Arc::default(), start_ticks, !is_exec);
+            self.begin_unforked(pid, time_ns, start_ticks, !is_exec);
         } else if is_exec {
             self.exec(pid, time_ns);
         }
@@ -225,7 +221,7 @@ impl Builder {
 
     fn map(&mut self, (pid, tid): (u32, u32), edit: Edit) {
         if self.live.get(&pid).is_none_or(|live| live.is_leader_gone && tid == pid) {
-            self.begin_process(pid, edit.time_ns, None, Arc::default(), 0, false);
+            self.begin_unforked(pid, edit.time_ns, 0, false);
         }
         let Some(live) = self.live.get_mut(&pid) else { return };
         live.is_fresh = false;
@@ -266,6 +262,15 @@ impl Builder {
         } else if !std::mem::replace(&mut live.is_left, true) {
             self.timeline.n_left_by_exec = self.timeline.n_left_by_exec.saturating_add(1);
         }
+    }
+
+    /// A process whose fork is not known.
+    fn begin_unforked(&mut self, pid: u32, from_ns: u64, start_ticks: u64, may_be_of_kernel: bool) {
+        if self.live.contains_key(&pid) {
+            // The control group is that of an earlier process with this number.
+            self.set_cgroup(pid, from_ns, None);
+        }
+        self.begin_process(pid, from_ns, None, Arc::default(), start_ticks, may_be_of_kernel);
     }
 
     fn begin_process(
@@ -362,6 +367,21 @@ impl Builder {
         let comms = self.timeline.thread_comms.entry(tid).or_default();
         comms.pop_if(|&mut (last_ns, _)| !has_samples(self.sampled.as_ref(), tid, last_ns, from_ns));
         comms.push((from_ns, comm));
+    }
+
+    fn last_cgroup(&self, pid: u32) -> Option<CgroupIx> {
+        self.timeline.process_cgroups.get(&pid)?.last()?.1
+    }
+
+    fn set_cgroup(&mut self, pid: u32, from_ns: u64, cgroup: Option<CgroupIx>) {
+        if self.last_cgroup(pid) == cgroup {
+            return;
+        }
+        let cgroups = self.timeline.process_cgroups.entry(pid).or_default();
+        cgroups.pop_if(|&mut (last_ns, _)| !has_samples(self.sampled.as_ref(), pid, last_ns, from_ns));
+        if cgroups.last().and_then(|&(_, last)| last) != cgroup {
+            cgroups.push((from_ns, cgroup));
+        }
     }
 
     fn name_process(&mut self, pid: u32, comm: Option<CommIx>) {

@@ -1,6 +1,6 @@
 //! Process events as they are swept over.
 
-use super::timeline::{Backing, CommIx};
+use super::timeline::{Backing, CgroupIx, CommIx};
 use fpprof_recording::model::{Exit, Fork};
 
 /// A process event without its names, so that little is kept and moved.
@@ -9,6 +9,7 @@ pub(super) enum Event {
     Fork(Fork),
     Comm { time_ns: u64, pid: u32, tid: u32, comm: CommIx, is_exec: bool, start_ticks: u64 },
     Map { time_ns: u64, pid: u32, tid: u32, start: u64, end: u64, executable: Option<Backing> },
+    Cgroup { time_ns: u64, pid: u32, cgroup: CgroupIx },
     Exit(Exit),
 }
 
@@ -18,7 +19,8 @@ impl Event {
             Self::Fork(Fork { time_ns, .. })
             | Self::Exit(Exit { time_ns, .. })
             | Self::Comm { time_ns, .. }
-            | Self::Map { time_ns, .. } => time_ns,
+            | Self::Map { time_ns, .. }
+            | Self::Cgroup { time_ns, .. } => time_ns,
         }
     }
 
@@ -31,7 +33,8 @@ impl Event {
                 (time_ns, 1, pid, tid, u64::from(!is_exec), u64::from(comm.0))
             }
             Self::Map { time_ns, pid, tid, start, end, .. } => (time_ns, 2, pid, tid, start, end),
-            Self::Exit(exit) => (exit.time_ns, 3, exit.pid, exit.tid, 0, 0),
+            Self::Cgroup { time_ns, pid, cgroup } => (time_ns, 3, pid, 0, u64::from(cgroup.0), 0),
+            Self::Exit(exit) => (exit.time_ns, 4, exit.pid, exit.tid, 0, 0),
         }
     }
 

@@ -18,6 +18,7 @@ mod builder;
 mod content;
 mod event;
 mod files;
+mod interned;
 mod sampled;
 mod timeline;
 mod window;
@@ -26,7 +27,7 @@ pub use builder::Builder;
 pub use content::{Contents, SpaceMapping};
 pub use files::{Embedded, FileIx, MappedFile};
 pub use sampled::Sampled;
-pub use timeline::{CommIx, Place, ProcessIx, SpaceKey, Timeline};
+pub use timeline::{CgroupIx, CommIx, Place, ProcessIx, SpaceKey, Timeline};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 mod churn;
 
 use super::{Contents, SpaceMapping, Timeline};
-use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
+use fpprof_recording::model::{Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, Sideband};
 
 const READ_EXEC: u32 = 5;
 const READ_WRITE: u32 = 3;
@@ -36,6 +36,16 @@ fn fork(time_ns: u64, pid: u32, parent: u32) -> Sideband {
 
 fn exit(time_ns: u64, pid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns, pid, tid: pid })
+}
+
+fn cgroup(time_ns: u64, pid: u32, path: &str) -> Sideband {
+    Sideband::Cgroup(Cgroup { time_ns, pid, path: path.into() })
+}
+
+/// The control group of a process at a time.
+fn group(timeline: &Timeline, pid: u32, time_ns: u64) -> Option<String> {
+    let cgroup = timeline.place(pid, pid, time_ns).cgroup;
+    cgroup.map(|ix| String::from_utf8_lossy(timeline.cgroup(ix)).into_owned())
 }
 
 /// The mappings of a process at a time as (start, end, path, file offset).
@@ -194,6 +204,53 @@ fn threads_inherit_names() {
     assert_eq!(timeline.last_comm(process).map(|ix| timeline.comm(ix)), Some(&b"main"[..]));
 }
 
+/// Check that a process has its control group from the time of the event on, in all its threads and over an exec; that a
+/// child has that of its parent at the fork until it has one of its own; and that each group is kept once.
+#[test]
+fn control_groups_are_inherited() {
+    let thread = Sideband::Fork(Fork { time_ns: 3, pid: 1, tid: 11, parent_pid: 1, parent_tid: 1 });
+    let timeline = Timeline::new([
+        comm(1, 1, "shell", true),
+        cgroup(2, 1, "/a"),
+        thread,
+        fork(4, 2, 1),
+        cgroup(5, 1, "/b"),
+        comm(6, 1, "other", true),
+        fork(7, 3, 2),
+        fork(7, 4, 1),
+        cgroup(8, 2, "/a/own"),
+        cgroup(9, 5, "/b"),
+    ]);
+    let of = |pid, times: std::ops::Range<u64>| times.map(|time| group(&timeline, pid, time)).collect::<Vec<_>>();
+    let some = |path: &str| Some(path.to_owned());
+    assert_eq!(of(1, 1..7), [None, some("/a"), some("/a"), some("/a"), some("/b"), some("/b")]);
+    assert_eq!(timeline.place(1, 11, 5).cgroup, timeline.place(1, 1, 5).cgroup);
+    assert_eq!(of(2, 3..9), [None, some("/a"), some("/a"), some("/a"), some("/a"), some("/a/own")]);
+    assert_eq!((of(3, 6..9), of(4, 7..8)), (vec![None, some("/a"), some("/a")], vec![some("/b")]));
+    assert_eq!((of(5, 8..10), of(6, 9..10)), (vec![None, some("/b")], vec![None]));
+    assert_eq!(timeline.cgroups().collect::<Vec<_>>(), [&b"/a"[..], b"/b", b"/a/own"]);
+}
+
+/// Check that a process number that is used again has nothing of the control group of the process before, whether its fork
+/// is known, from a parent whose group is not, or not; but that the first event of a process whose group is known
+/// changes nothing.
+#[test]
+fn a_reused_pid_has_no_group_of_the_dead() {
+    let named = |time_ns, start_ticks| {
+        Sideband::Comm(Comm { time_ns, pid: 7, tid: 7, comm: "x".into(), exec: false, start_ticks })
+    };
+    let first = [named(1, 100), cgroup(2, 7, "/first"), exit(5, 7)];
+    for second in [fork(9, 7, 1), named(9, 200), map(9, 7, 0x1000, 0x1000, "/second")] {
+        let timeline = Timeline::new(first.iter().cloned().chain([second, cgroup(11, 7, "/second")]));
+        let groups = [8, 9, 10, 11].map(|time| group(&timeline, 7, time));
+        assert_eq!(groups, [Some("/first".to_owned()), None, None, Some("/second".to_owned())]);
+    }
+    for event in [named(9, 200), map(9, 7, 0x1000, 0x1000, "/a"), comm(9, 7, "x", true)] {
+        let timeline = Timeline::new([cgroup(2, 7, "/known"), event]);
+        assert_eq!(group(&timeline, 7, 9).as_deref(), Some("/known"));
+    }
+}
+
 /// Check that the order in which events come changes nothing.
 #[test]
 fn the_order_of_events_in_the_file_does_not_matter() {
@@ -203,12 +260,14 @@ fn the_order_of_events_in_the_file_does_not_matter() {
         map(1, 1, 0x4000, 0x1000, "/libc"),
         fork(5, 2, 1),
         comm(7, 2, "ls", true),
+        cgroup(7, 2, "/group"),
         map(8, 2, 0x1000, 0x2000, "/ls"),
         map(9, 2, 0x2000, 0x2000, "/libc"),
         exit(12, 2),
     ];
     let shown = |timeline: &Timeline| {
-        (0..14).flat_map(|time| [mapped(timeline, 1, time), mapped(timeline, 2, time)]).collect::<Vec<_>>()
+        let at = |time| [1, 2].map(|pid| (mapped(timeline, pid, time), group(timeline, pid, time)));
+        (0..14).flat_map(at).collect::<Vec<_>>()
     };
     let expected = shown(&Timeline::new(events.clone()));
     for _ in 0..events.len() {

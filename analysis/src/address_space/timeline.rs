@@ -1,6 +1,7 @@
 //! Look-up of a sample's process, name and address space by time.
 
 use super::files::FileIx;
+use super::interned::Interned;
 use super::{Embedded, MappedFile};
 use crate::symbols::JitCodes;
 use fpprof_recording::compiled::Compiled;
@@ -22,6 +23,10 @@ pub struct ProcessIx(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommIx(pub u32);
 
+/// Index of a control group, see [`Timeline::cgroup`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupIx(pub u32);
+
 /// Where a sample belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
@@ -31,6 +36,8 @@ pub struct Place {
     pub space: Option<SpaceKey>,
     /// Name of its thread at that moment; `None` when no event gave one.
     pub comm: Option<CommIx>,
+    /// Control group of its process at that moment; `None` when no event gave one.
+    pub cgroup: Option<CgroupIx>,
     /// Whether its process may be a thread of the kernel: one that was told of, has executed no program, has never mapped
     /// anything, and was made by none that did.
     pub may_be_of_kernel: bool,
@@ -80,7 +87,10 @@ pub struct Timeline {
     pub(super) lives: FxHashMap<u32, Vec<Life>>,
     pub(super) logs: Vec<Log>,
     pub(super) thread_comms: FxHashMap<u32, Vec<(u64, CommIx)>>,
-    pub(super) comms: Vec<Vec<u8>>,
+    /// Of processes; `None` from when on it is not known.
+    pub(super) process_cgroups: FxHashMap<u32, Vec<(u64, Option<CgroupIx>)>>,
+    pub(super) comms: Interned,
+    pub(super) cgroups: Interned,
     pub(super) process_pids: Vec<u32>,
     pub(super) process_comms: Vec<Option<CommIx>>,
     pub(super) files: Vec<MappedFile>,
@@ -100,6 +110,7 @@ impl Timeline {
             process: life.map(|life| life.process),
             space: life.map(|life| self.space_key(life.log, time_ns)),
             comm,
+            cgroup: self.cgroup_at(pid, time_ns),
             may_be_of_kernel: life.is_some_and(|life| life.may_be_of_kernel),
         }
     }
@@ -107,12 +118,23 @@ impl Timeline {
     /// A name, at most 15 bytes of whatever the process chose.
     #[must_use]
     pub fn comm(&self, ix: CommIx) -> &[u8] {
-        self.comms.get(ix.0 as usize).map_or(&[], Vec::as_slice)
+        self.comms.get(ix.0)
     }
 
     /// All names.
     pub fn comms(&self) -> impl Iterator<Item = &[u8]> {
-        self.comms.iter().map(Vec::as_slice)
+        self.comms.iter()
+    }
+
+    /// The path of a control group, such as `/system.slice/nginx.service`, at most 4096 bytes.
+    #[must_use]
+    pub fn cgroup(&self, ix: CgroupIx) -> &[u8] {
+        self.cgroups.get(ix.0)
+    }
+
+    /// All control groups.
+    pub fn cgroups(&self) -> impl Iterator<Item = &[u8]> {
+        self.cgroups.iter()
     }
 
     /// The pid of a process.
@@ -172,6 +194,10 @@ impl Timeline {
 
     fn comm_at(&self, tid: u32, time_ns: u64) -> Option<CommIx> {
         self.thread_comms.get(&tid).and_then(|comms| latest(comms, time_ns, |comm| comm.0)).map(|comm| comm.1)
+    }
+
+    fn cgroup_at(&self, pid: u32, time_ns: u64) -> Option<CgroupIx> {
+        self.process_cgroups.get(&pid).and_then(|groups| latest(groups, time_ns, |group| group.0))?.1
     }
 
     /// The state of a log at a time. A log whose edits do not apply yet is the space it was forked from.

@@ -96,6 +96,7 @@ fn time_of(event: &Sideband) -> u64 {
         Sideband::Comm(event) => event.time_ns,
         Sideband::Fork(event) => event.time_ns,
         Sideband::Exit(event) => event.time_ns,
+        Sideband::Cgroup(event) => event.time_ns,
         Sideband::Module(_) => 0,
     }
 }

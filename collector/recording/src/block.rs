@@ -8,7 +8,7 @@
 pub(crate) const MARKER: [u8; 8] = *b"\x89FPREC\r\n";
 
 /// Version of everything behind the marker. It goes up with every change that an older reader would misread.
-pub const FORMAT_VERSION: u16 = 7;
+pub const FORMAT_VERSION: u16 = 8;
 
 /// Bytes of a block's header.
 pub(crate) const HEADER_BYTES: usize = 48;

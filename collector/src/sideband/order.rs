@@ -16,6 +16,7 @@ pub(crate) fn time_ns(event: &Sideband) -> u64 {
         Sideband::Comm(comm) => comm.time_ns,
         Sideband::Fork(fork) => fork.time_ns,
         Sideband::Exit(exit) => exit.time_ns,
+        Sideband::Cgroup(cgroup) => cgroup.time_ns,
         Sideband::Module(_) => 0,
     }
 }

@@ -199,7 +199,7 @@ impl Tracker {
             Sideband::Comm(comm) => self.comm(comm),
             Sideband::Fork(fork) => self.fork(fork),
             Sideband::Exit(exit) => self.exit(exit),
-            Sideband::Module(_) => Verdict::Keep,
+            Sideband::Cgroup(_) | Sideband::Module(_) => Verdict::Keep,
         }
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::live::compact::BlockSink;
 use fpprof_recording::model::{
-    CaptureMode, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap, ModuleBytes,
-    Sample, Sideband, SidebandLoss, Target,
+    CaptureMode, Cgroup, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap,
+    ModuleBytes, Sample, Sideband, SidebandLoss, Target,
 };
 use fpprof_recording::{Recording, RecordingWriter};
 use std::io::Cursor;
@@ -51,6 +51,10 @@ fn fork(parent_pid: u32, pid: u32) -> Sideband {
 
 fn exit(pid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns: 1, pid, tid: pid })
+}
+
+fn cgroup(pid: u32, path: &str) -> Sideband {
+    Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into() })
 }
 
 fn thread(pid: u32, tid: u32) -> Sideband {
@@ -191,17 +195,21 @@ fn bytes_of_files_go_with_their_processes() {
 fn the_dead_are_forgotten() {
     let events = [
         mmap(1, 0x1000),
+        cgroup(1, "/first"),
         fork(1, 2),
         exec(2),
         mmap(2, 0x2000),
+        cgroup(2, "/dead"),
         exit(2),
         fork(1, 3),
         exec(3),
         mmap(3, 0x3000),
+        cgroup(3, "/inherited"),
         fork(3, 4),
         exit(3),
         exec(1),
         mmap(1, 0x4000),
+        cgroup(1, "/second"),
         thread(1, 11),
         named(1, 11),
         thread(1, 12),
@@ -215,6 +223,7 @@ fn the_dead_are_forgotten() {
     let kept = without_the_dead(writer.into_inner()).expect("it can be read");
     let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
     let (left, _) = opened(Part { bytes, ..Part::default() });
-    let expected = [fork(1, 3), exec(3), mmap(3, 0x3000), fork(3, 4), exit(3), exec(1), mmap(1, 0x4000), thread(1, 11)];
+    // And of threads the one that lives, with the number of one that has ended.
+    let expected = [&events[7..14], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);
 }

@@ -2,7 +2,7 @@
 
 use super::super::builder::Builder;
 use super::super::{Sampled, Timeline};
-use super::{comm, exit, fork, map, map_with, mapped, name};
+use super::{cgroup, comm, exit, fork, group, map, map_with, mapped, name};
 use fpprof_recording::model::Sideband;
 
 const MS: u64 = 1_000_000;
@@ -12,6 +12,7 @@ fn events() -> Vec<Sideband> {
     let mut events = vec![
         comm(0, 1, "shell", true),
         map(0, 1, 0x1000, 0x1000, "/shell"),
+        cgroup(0, 1, "/shell"),
         comm(0, 2, "mapper", true),
         map(0, 2, 0x1000, 0x1000, "/mapper"),
     ];
@@ -22,6 +23,7 @@ fn events() -> Vec<Sideband> {
         if n % 5 == 0 {
             events.push(fork(time + 1, pid + 100, pid));
         }
+        events.push(cgroup(time + MS, pid, &format!("/group{}", n % 3)));
         events.push(comm(time + MS, pid, &format!("program{}", n % 7), true));
         events.push(map(time + 2 * MS, pid, 0x4000, 0x2000, &format!("/program{}", n % 7)));
         events.push(map_with(time + 3 * MS, pid, 0x5000, 0x1000, "/data", super::READ_WRITE));
@@ -62,12 +64,16 @@ fn what_no_sample_needs_is_forgotten() {
     assert!(built_in(3).is_none());
     for timeline in [built_in(20).unwrap(), built_in(usize::MAX).unwrap()] {
         for (pid, time) in sampled() {
-            let of = |timeline: &Timeline| (timeline.place(pid, pid, time).process, name(timeline, pid, pid, time));
+            let of = |timeline: &Timeline| {
+                (timeline.place(pid, pid, time).process, name(timeline, pid, pid, time), group(timeline, pid, time))
+            };
             assert_eq!(of(&timeline), of(&whole), "process {pid} at {time}");
             assert_eq!(mapped(&timeline, pid, time), mapped(&whole, pid, time), "process {pid} at {time}");
         }
         let n_names: usize = timeline.thread_comms.values().map(Vec::len).sum();
+        let n_groups: usize = timeline.process_cgroups.values().map(Vec::len).sum();
         assert!(timeline.logs.len() < 1200 && n_names < 1200, "{} logs, {n_names} names", timeline.logs.len());
+        assert!(n_groups < 1200, "{n_groups} control groups");
     }
     assert!(whole.logs.len() > 6000);
     let n_edits: Vec<usize> = whole.logs.iter().filter(|log| log.pid == 2).map(|log| log.edits.len()).collect();

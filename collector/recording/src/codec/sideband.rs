@@ -2,16 +2,23 @@
 
 use super::varint::{Cursor, put, put_delta};
 use crate::error::Error;
-use crate::model::{BuildId, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};
+use crate::model::{BuildId, Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, ModuleBytes, Sideband};
 
 /// Most bytes of one event: a path, a name or a module's image.
 pub const MAX_EVENT_BYTES: usize = 48 << 20;
+
+/// Most bytes of the path of a control group.
+///
+/// # Sources
+/// `proc_cgroup_show` in `kernel/cgroup/cgroup.c`: the kernel shows no longer ones than `PATH_MAX`.
+pub const MAX_CGROUP_BYTES: usize = 4096;
 
 const MMAP: u8 = 1;
 const COMM: u8 = 2;
 const FORK: u8 = 3;
 const EXIT: u8 = 4;
 const MODULE: u8 = 5;
+const CGROUP: u8 = 6;
 
 /// Collects the events of one block.
 #[derive(Debug, Default)]
@@ -38,13 +45,13 @@ impl SidebandEncoder {
 
     /// Adds an event; on an error nothing is added.
     pub(crate) fn push(&mut self, event: &Sideband) -> Result<(), Error> {
+        let (what, limit) = match event {
+            Sideband::Cgroup(_) => ("the bytes of a control group's path", MAX_CGROUP_BYTES),
+            _ => ("a process event's bytes", MAX_EVENT_BYTES),
+        };
         let size = variable_bytes(event);
-        if size > MAX_EVENT_BYTES {
-            return Err(Error::TooLarge {
-                what: "a process event's bytes",
-                value: size as u64,
-                limit: MAX_EVENT_BYTES as u64,
-            });
+        if size > limit {
+            return Err(Error::TooLarge { what, value: size as u64, limit: limit as u64 });
         }
         self.items += 1;
         let out = &mut self.payload;
@@ -63,6 +70,12 @@ impl SidebandEncoder {
                 put_delta(out, u64::from(event.parent_tid), u64::from(event.pid));
             }
             Sideband::Exit(event) => head(out, time, EXIT, event.time_ns, event.pid, event.tid),
+            Sideband::Cgroup(event) => {
+                out.push(CGROUP);
+                put_delta(out, event.time_ns, std::mem::replace(time, event.time_ns));
+                put(out, u64::from(event.pid));
+                put_bytes(out, &event.path);
+            }
             Sideband::Module(event) => {
                 out.push(MODULE);
                 put_bytes(out, &event.path);
@@ -80,6 +93,7 @@ pub(crate) fn variable_bytes(event: &Sideband) -> usize {
         Sideband::Mmap(event) => event.path.len(),
         Sideband::Comm(event) => event.comm.len(),
         Sideband::Fork(_) | Sideband::Exit(_) => 0,
+        Sideband::Cgroup(event) => event.path.len(),
         Sideband::Module(event) => event.path.len().saturating_add(event.bytes.len()),
     }
 }
@@ -128,7 +142,9 @@ pub(crate) fn decode_sideband(payload: &[u8], items: u32, mut visit: impl FnMut(
         let event = event(&mut bytes, &mut time, &mut spare).ok_or(item)?;
         visit(&event);
         match event {
-            Sideband::Mmap(Mmap { path: name, .. }) | Sideband::Comm(Comm { comm: name, .. }) => spare = name,
+            Sideband::Mmap(Mmap { path: name, .. })
+            | Sideband::Comm(Comm { comm: name, .. })
+            | Sideband::Cgroup(Cgroup { path: name, .. }) => spare = name,
             _ => {}
         }
     }
@@ -145,6 +161,10 @@ fn event(bytes: &mut Cursor<'_>, time: &mut u64, spare: &mut Vec<u8>) -> Option<
     *time = bytes.delta(*time)?;
     let time_ns = *time;
     let pid = bytes.u32()?;
+    if tag == CGROUP {
+        let path = get_name(bytes, spare).filter(|path| path.len() <= MAX_CGROUP_BYTES)?;
+        return Some(Sideband::Cgroup(Cgroup { time_ns, pid, path }));
+    }
     let tid = near(bytes, pid)?;
     Some(match tag {
         MMAP => Sideband::Mmap(Mmap {
@@ -207,4 +227,29 @@ fn get_identity(bytes: &mut Cursor<'_>) -> Option<FileIdentity> {
     let len = bytes.len().filter(|&len| len <= 20)?;
     let build_id = BuildId::new(bytes.take(len)?);
     Some(FileIdentity { dev_major, dev_minor, inode, inode_generation, build_id })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroup(bytes: usize) -> Cgroup {
+        Cgroup { time_ns: 5, pid: 7, path: vec![b'a'; bytes] }
+    }
+
+    /// Check that the path of a control group can have the length that the kernel shows at most, and none above that: a
+    /// longer one is neither written nor read, and what was written before stays good.
+    #[test]
+    fn paths_of_control_groups_are_bounded() {
+        let mut encoder = SidebandEncoder::default();
+        encoder.push(&Sideband::Cgroup(cgroup(MAX_CGROUP_BYTES))).unwrap();
+        let refused = encoder.push(&Sideband::Cgroup(cgroup(MAX_CGROUP_BYTES + 1))).unwrap_err();
+        assert!(matches!(refused, Error::TooLarge { value: 4097, limit: 4096, .. }), "{refused}");
+        let mut read = Vec::new();
+        decode_sideband(encoder.payload(), encoder.items(), |event| read.push(event.clone())).unwrap();
+        assert_eq!(read, [Sideband::Cgroup(cgroup(MAX_CGROUP_BYTES))]);
+        let mut forged = vec![CGROUP, 0, 7];
+        put_bytes(&mut forged, &cgroup(MAX_CGROUP_BYTES + 1).path);
+        assert_eq!(decode_sideband(&forged, 1, |event| panic!("{event:?}")), Err(0));
+    }
 }

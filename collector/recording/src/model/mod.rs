@@ -20,4 +20,4 @@ pub use sample::{
     Abi, CfiEnd, CfiFrame, ChunkHole, FpEnd, FpFrame, Interrupted, NO_PROCESS, Sample, StackEnd, StackEndSource,
     UserRegs,
 };
-pub use sideband::{BuildId, Comm, Exit, FileIdentity, Fork, KERNEL_SYMBOLS_PATH, Mmap, ModuleBytes, Sideband};
+pub use sideband::{BuildId, Cgroup, Comm, Exit, FileIdentity, Fork, KERNEL_SYMBOLS_PATH, Mmap, ModuleBytes, Sideband};

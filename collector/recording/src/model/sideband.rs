@@ -11,6 +11,8 @@ pub enum Sideband {
     Fork(Fork),
     /// A process or thread ended.
     Exit(Exit),
+    /// The control group that a process is in.
+    Cgroup(Cgroup),
     /// Bytes of a module that no file holds (the vDSO), or that would be gone (a deleted file).
     Module(ModuleBytes),
 }
@@ -138,6 +140,18 @@ pub struct Exit {
     pub pid: u32,
     /// Thread; equal to `pid` for the process's first thread.
     pub tid: u32,
+}
+
+/// The control group of a process, from this time on. A process that is forked is in its parent's until it is said to be in
+/// another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// When: the time of the sample or the event for which it was read, which was a little later.
+    pub time_ns: u64,
+    /// Process.
+    pub pid: u32,
+    /// Its path as `/proc/PID/cgroup` gives it, `/` for the root; at most [`MAX_CGROUP_BYTES`](crate::MAX_CGROUP_BYTES).
+    pub path: Vec<u8>,
 }
 
 /// Path of a [`ModuleBytes`] that is no file: lines of `/proc/kallsyms`, those of the kernel's functions that samples went

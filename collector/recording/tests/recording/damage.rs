@@ -223,10 +223,10 @@ fn other_files_are_named() {
     let mut newer = file(1, 1);
     let blocks = layout::blocks(&newer);
     for block in &blocks {
-        newer[block.offset + 8] = 8;
+        newer[block.offset + 8] = 9;
         layout::seal(&mut newer[block.offset..]);
     }
-    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 8, supported: 7 })));
+    assert!(matches!(open(&newer), Err(Error::NewerVersion { found: 9, supported: 8 })));
 }
 
 /// Check that a description that is intact but not ours is an error that says so.

@@ -3,8 +3,8 @@
 use crate::layout;
 use crate::values::{aarch64_meta, end, fixed_gap, fixed_sample, meta, on_aarch64};
 use fpprof_recording::model::{
-    BuildId, CfiEnd, CfiFrame, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Interrupted,
-    Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
+    BuildId, CfiEnd, CfiFrame, Cgroup, Checkpoint, ChunkHole, Comm, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap,
+    Interrupted, Mmap, ModuleBytes, Sample, Sideband, StackEnd, StackEndSource,
 };
 use fpprof_recording::{MappingRanges, Recording, RecordingWriter};
 use std::io::Cursor;
@@ -135,9 +135,15 @@ fn samples_with_walks() -> Vec<Sample> {
     ]
 }
 
+/// What versions before 8 could not say.
+fn newer_events() -> Vec<Sideband> {
+    let cgroup = |time_ns, path: &str| Sideband::Cgroup(Cgroup { time_ns, pid: 9, path: path.into() });
+    vec![cgroup(1_600, "/system.slice/true.service"), cgroup(1_700, "/")]
+}
+
 fn file() -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta()).unwrap();
-    events().iter().for_each(|event| writer.sideband(event).unwrap());
+    events().iter().chain(&newer_events()).for_each(|event| writer.sideband(event).unwrap());
     samples().iter().for_each(|sample| writer.sample(sample, None).unwrap());
     let checkpoint = Checkpoint { time_ns: 8_000, cpus: end().cpus, ..Checkpoint::default() };
     writer.checkpoint(&checkpoint).unwrap();
@@ -170,9 +176,9 @@ fn compare_or_bless(name: &str, found: &[u8]) -> Vec<u8> {
 #[test]
 fn written_bytes_are_the_golden_ones() {
     let found = layout::dump(&file());
-    let golden = String::from_utf8(compare_or_bless("version7.txt", found.as_bytes())).unwrap();
+    let golden = String::from_utf8(compare_or_bless("version8.txt", found.as_bytes())).unwrap();
     for (number, (found, golden)) in found.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(found, golden, "version7.txt line {}", number + 1);
+        assert_eq!(found, golden, "version8.txt line {}", number + 1);
     }
     assert_eq!(found.len(), golden.len());
 }
@@ -181,7 +187,9 @@ fn written_bytes_are_the_golden_ones() {
 #[test]
 fn golden_files_are_read() {
     let gaps: Vec<Gap> = (0..4).map(fixed_gap).collect();
-    let (its_gaps, mut samples) = read(compare_or_bless("version7.bin", &file()));
+    let (its_gaps, mut samples) = read(compare_or_bless("version8.bin", &file()), &newer_events());
+    let read = |golden| read(golden, &[]);
+    assert_eq!(read(std::fs::read(path("version7.bin")).unwrap()), (its_gaps.clone(), samples.clone()));
     assert_eq!((its_gaps, samples.split_off(25)), (gaps.clone(), samples_with_walks()));
     assert_eq!(read(std::fs::read(path("version6.bin")).unwrap()), (gaps.clone(), samples.clone()));
     assert_eq!(samples.split_off(22), samples_withheld());
@@ -196,14 +204,14 @@ fn golden_files_are_read() {
     assert_eq!(read(std::fs::read(path("version1.bin")).unwrap()), (vec![], samples));
 }
 
-/// Gaps and samples of a file, after what is the same in all versions.
-fn read(golden: Vec<u8>) -> (Vec<Gap>, Vec<Sample>) {
+/// Gaps and samples of a file, after what is the same in all versions but for `newer` events.
+fn read(golden: Vec<u8>, newer: &[Sideband]) -> (Vec<Gap>, Vec<Sample>) {
     let mut recording = Recording::open(Cursor::new(golden)).unwrap();
     assert_eq!((recording.meta(), recording.end()), (&meta(), Some(&end())));
     assert_eq!(recording.checkpoint().unwrap().time_ns, 8_000);
     let mut read_events = Vec::new();
     recording.sideband(|event| read_events.push(event.clone())).unwrap();
-    assert_eq!(read_events, events());
+    assert_eq!(read_events, [&*events(), newer].concat());
     let mut read_samples = Vec::new();
     recording.samples(|sample| read_samples.push(sample.clone())).unwrap();
     assert_eq!(read_samples[..5], samples());
@@ -224,9 +232,9 @@ fn golden_file_of_aarch64() {
     writer.finish(&end()).unwrap();
     let file = writer.into_inner();
     let found = layout::dump(&file);
-    assert_eq!(found, String::from_utf8(compare_or_bless("version7-aarch64.txt", found.as_bytes())).unwrap());
-    let older = [6, 5, 4].map(|version| std::fs::read(path(&format!("version{version}-aarch64.bin"))).unwrap());
-    for golden in older.into_iter().chain([compare_or_bless("version7-aarch64.bin", &file)]) {
+    assert_eq!(found, String::from_utf8(compare_or_bless("version8-aarch64.txt", found.as_bytes())).unwrap());
+    let older = [7, 6, 5, 4].map(|version| std::fs::read(path(&format!("version{version}-aarch64.bin"))).unwrap());
+    for golden in older.into_iter().chain([compare_or_bless("version8-aarch64.bin", &file)]) {
         let mut recording = Recording::open(Cursor::new(golden)).unwrap();
         assert_eq!(recording.meta(), &aarch64_meta());
         let mut read = Vec::new();

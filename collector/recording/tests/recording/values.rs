@@ -1,9 +1,10 @@
 //! Values for the tests of this folder.
 
 use fpprof_recording::model::{
-    Abi, Arch, BuildId, CaptureMode, CfiEnd, CfiFrame, ChunkHole, Collector, Comm, CpuCounters, End, EndReason, Event,
-    Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap, ModuleBytes,
-    OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted, UserRegs,
+    Abi, Arch, BuildId, CaptureMode, CfiEnd, CfiFrame, Cgroup, ChunkHole, Collector, Comm, CpuCounters, End, EndReason,
+    Event, Exit, FileIdentity, Fork, FpEnd, FpFrame, Gap, Host, Interrupted, LossCause, Measure, Meta, Mmap,
+    ModuleBytes, OwnCost, Sample, Sampling, Sideband, SidebandLoss, StackEnd, StackEndSource, Target, Uncounted,
+    UserRegs,
 };
 use proptest::prelude::*;
 
@@ -278,6 +279,7 @@ pub(crate) fn arbitrary_sideband() -> impl Strategy<Value = Sideband> {
             Sideband::Fork(Fork { time_ns, pid, tid, parent_pid, parent_tid })
         }),
         ids().prop_map(|(time_ns, pid, tid)| Sideband::Exit(Exit { time_ns, pid, tid })),
+        (ids(), bytes()).prop_map(|((time_ns, pid, _), path)| Sideband::Cgroup(Cgroup { time_ns, pid, path })),
         (bytes(), identity(), bytes()).prop_map(|(path, identity, bytes)| Sideband::Module(ModuleBytes {
             path,
             identity,
