@@ -2,12 +2,12 @@
 
 use crate::note::Note;
 use crate::proc::{
-    MapsEntry, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm, thread_runs, threads,
+    MapsEntry, cgroup_of, effective_uid, is_kernel_thread, parse_maps, start_ticks, thread_comm, thread_runs, threads,
 };
 use crate::share::Credit;
 use crate::sideband::{Known, RunningThreads, Seen, Tracker};
 use crate::sys::{monotonic_ns, thread_cpu_ns};
-use fpprof_recording::model::{Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
+use fpprof_recording::model::{Cgroup, Comm, Exit, FileIdentity, Fork, Mmap, Sample, Sideband};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
 use std::time::{Duration, Instant};
@@ -241,7 +241,7 @@ fn tell_due(reader: &mut impl Follows, pid: u32, due: Due) -> Option<usize> {
 /// A process as `/proc` shows it.
 struct Description {
     seen: Seen,
-    /// Its names, threads and mappings.
+    /// Its names, threads, control group and mappings.
     events: Vec<Sideband>,
 }
 
@@ -270,6 +270,8 @@ fn synthesize(pid: u32, told_ns: Option<u64>) -> io::Result<Description> {
             events.push(Sideband::Comm(Comm { time_ns, pid, tid, comm, exec: false, start_ticks: started }));
         }
     }
+    let tid = threads.first().map_or(pid, |&(tid, _)| tid);
+    events.extend(cgroup_of(pid, tid).map(|path| Sideband::Cgroup(Cgroup { time_ns, pid, path })));
     events.extend(parse_maps(&maps).map(|entry| mapping(pid, time_ns, entry)));
     // The number may have passed to another process meanwhile.
     if start_ticks(pid) != Some(started) {
@@ -378,6 +380,7 @@ mod tests {
             self.words.push(match event {
                 Sideband::Comm(comm) => format!("comm {} {}", comm.tid, comm.exec),
                 Sideband::Fork(_) => "thread".to_owned(),
+                Sideband::Cgroup(_) => "group".to_owned(),
                 Sideband::Mmap(mmap) if mmap.path.ends_with(b"libc.so.6") => "libc".to_owned(),
                 _ => "other".to_owned(),
             });
@@ -469,7 +472,8 @@ mod tests {
         let mut told = Told::default();
         describe_due(&mut told, Due::Anew(own));
         assert_eq!(told.words[..2], [format!("add {own}"), format!("comm {own} true")]);
-        assert!(told.words.contains(&"libc".to_owned()), "{:?}", told.words);
+        let has = |word: &str| told.words.iter().any(|told| told == word);
+        assert!(has("libc") && has("group"), "{:?}", told.words);
         // 2 is the parent of the kernel's threads, where there is such a process.
         for other in [2, u32::MAX] {
             let mut told = Told::default();
@@ -479,7 +483,7 @@ mod tests {
         if is_kernel_thread(2) {
             let mut told = Told::default();
             describe_due(&mut told, Due::Sampled { pid: 2, time_ns: 5, ip: None });
-            assert_eq!(told.words, ["add 2", "comm 2 false"]);
+            assert_eq!(told.words, ["add 2", "comm 2 false", "group"]);
         }
     }
 

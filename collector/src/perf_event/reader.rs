@@ -4,11 +4,13 @@ use super::decode::{SampleLayout, decode, kind, time_ns};
 use super::dumpable::Dumpable;
 use super::events::Events;
 use super::stack_ends::StackEnds;
+use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::request::MAX_EXCLUDED;
+use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::session::{add_start, note, ticks_in, write_event};
 use crate::sideband::{Body, Records, Seen, Sharing, Throttling, Tracker, Verdict};
-use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
+use crate::synthesis::{Follows, Resync, describe_parent};
 use crate::sys::PerfRing;
 use fpprof_recording::RecordingWriter;
 use fpprof_recording::model::{Checkpoint, CpuCounters, Gap, LossCause, Sample, Sampling, Sideband};
@@ -22,6 +24,7 @@ pub(super) struct Reader<W> {
     pub(super) events: Events,
     pub(super) tracker: Tracker,
     sharing: Sharing,
+    groups: Groups,
     pub(super) modules: Modules,
     pub(super) stack_ends: StackEnds,
     dumpable: Dumpable,
@@ -91,6 +94,7 @@ impl<W: Write> Reader<W> {
             events,
             tracker,
             sharing: Sharing::default(),
+            groups: Groups::default(),
             modules,
             stack_ends: StackEnds::default(),
             dumpable: Dumpable::new(follows_all, options.includes_privileged, options.only_user),
@@ -129,6 +133,7 @@ impl<W: Write> Reader<W> {
         self.tracker.forget_ended(cut_ns);
         self.sharing.forget_ended(|pid| self.tracker.knows(pid));
         let tracker = &self.tracker;
+        self.groups.forget_ended(|pid| tracker.knows(pid));
         self.stack_ends.forget_ended(|pid| tracker.knows(pid));
         self.dumpable.forget_ended(|pid| tracker.knows(pid));
         if let Some(module) = self.modules.ready() {
@@ -145,6 +150,10 @@ impl<W: Write> Reader<W> {
         }
         self.stack_ends.apply(&event);
         self.dumpable.apply(&event);
+        if let Some(group) = self.groups.due_at_fork(&event) {
+            self.write_event(group);
+        }
+        self.groups.apply(&event);
         let copies = self.sharing.apply(&event);
         if verdict == Verdict::Keep {
             note(&mut self.write_failed, write_event(&mut self.writer, &mut self.modules, event));
@@ -200,13 +209,7 @@ impl<W: Write> Reader<W> {
 
     /// Hands the sample at hand to the recording.
     fn hand_over(&mut self) {
-        if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
-            describe_due(self, due);
-        }
-        for pid in self.sharing.found(self.sample.pid).into_iter().flatten() {
-            let due = Due::sampled(pid, &self.sample);
-            describe_due(self, due);
-        }
+        describe_sampled(self);
         let sample = &mut self.sample;
         end_stack(sample, &mut self.stack_ends);
         withhold(sample, &mut self.dumpable);
@@ -220,6 +223,7 @@ impl<W: Write> Reader<W> {
     pub(super) fn write_event(&mut self, event: Sideband) {
         let verdict = self.tracker.apply(&event);
         self.stack_ends.apply(&event);
+        self.groups.apply(&event);
         if verdict == Verdict::Pass {
             return;
         }
@@ -372,5 +376,12 @@ impl<W: Write> Follows for Reader<W> {
 
     fn followed(&mut self) -> (&Tracker, &mut Resync) {
         (&self.tracker, &mut self.resync)
+    }
+}
+
+impl<W: Write> FollowsSamples for Reader<W> {
+    fn at_sample(&mut self) -> AtSample<'_> {
+        let Self { sample, tracker, resync, sharing, groups, .. } = self;
+        AtSample { sample, tracker, resync, sharing, groups }
     }
 }

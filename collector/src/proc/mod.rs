@@ -1,12 +1,14 @@
 //! `/proc`: what existed before the recording, and what the kernel says of itself.
 
 mod blocking;
+mod cgroup;
 mod files;
 mod io;
 mod maps;
 mod status;
 
 pub(crate) use blocking::{BlockingCalls, Place};
+pub(crate) use cgroup::cgroup_of;
 pub(crate) use files::{Opened, open_mapped, read_build_id, still_at};
 pub(crate) use io::{Written, written};
 pub use maps::{MapsEntry, parse_maps};

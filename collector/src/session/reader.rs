@@ -8,12 +8,14 @@ use super::waits::{WAITS, leave_out_own};
 use crate::bpf::types::counter;
 use crate::decode::{Kind, decode, kind, record_time_ns};
 use crate::error::Error;
+use crate::groups::Groups;
 use crate::modules::{Modules, Omitted};
 use crate::proc::start_ticks;
 use crate::ring::{Cursor, RingId, Rings};
 use crate::rules::{Missed, RuleLoader};
+use crate::sampled::{AtSample, FollowsSamples, describe_sampled};
 use crate::sideband::{Seen, Sharing, SidebandSource, Tracker, Verdict};
-use crate::synthesis::{Due, Follows, Resync, describe_due, describe_parent};
+use crate::synthesis::{Follows, Resync, describe_parent};
 use fpprof_recording::model::{Checkpoint, Gap, LossCause, Sample, Sideband};
 use fpprof_recording::{RecordingWriter, WriteTally};
 use std::cmp::Reverse;
@@ -29,6 +31,7 @@ pub(super) struct Reader<W> {
     pub(super) rings: Rings,
     pub(super) tracker: Tracker,
     sharing: Sharing,
+    groups: Groups,
     pub(super) modules: Modules,
     pub(super) keeps_raw_stacks: bool,
     pub(super) keeps_regs: bool,
@@ -79,6 +82,7 @@ impl<W: Write> Reader<W> {
             rings,
             tracker,
             sharing: Sharing::default(),
+            groups: Groups::default(),
             modules,
             keeps_raw_stacks,
             keeps_regs,
@@ -123,6 +127,7 @@ impl<W: Write> Reader<W> {
         self.read_samples(cut_ns);
         self.tracker.forget_ended(cut_ns);
         self.sharing.forget_ended(|pid| self.tracker.knows(pid));
+        self.groups.forget_ended(|pid| self.tracker.knows(pid));
         self.wait_halves.forget_ended();
         self.write_modules();
     }
@@ -137,6 +142,10 @@ impl<W: Write> Reader<W> {
         if verdict == Verdict::Skip {
             return;
         }
+        if let Some(group) = self.groups.due_at_fork(&event) {
+            self.write_event(group);
+        }
+        self.groups.apply(&event);
         let copies = self.sharing.apply(&event);
         if verdict == Verdict::Keep {
             self.keep(event);
@@ -221,13 +230,7 @@ impl<W: Write> Reader<W> {
             self.blocked_ns = self.blocked_ns.saturating_add(self.sample.weight);
             self.switching.iter().for_each(|code| leave_out_own(&mut self.sample.kernel, code));
         }
-        if let Some(due) = self.resync.due(&self.sample, self.tracker.known_of(self.sample.pid)) {
-            describe_due(self, due);
-        }
-        for pid in self.sharing.found(self.sample.pid).into_iter().flatten() {
-            let due = Due::sampled(pid, &self.sample);
-            describe_due(self, due);
-        }
+        describe_sampled(self);
         let sample = &self.sample;
         self.modules.note_kernel(&sample.kernel);
         let scrub = (!self.keeps_raw_stacks).then(|| self.tracker.ranges(sample));
@@ -256,6 +259,7 @@ impl<W: Write> Reader<W> {
 
     /// Writes an event that no ring holds.
     pub(super) fn write_event(&mut self, event: Sideband) {
+        self.groups.apply(&event);
         if self.tracker.apply(&event) == Verdict::Pass {
             return;
         }
@@ -370,6 +374,13 @@ pub(crate) fn errno_of(error: &fpprof_recording::Error) -> i32 {
         _ => None,
     };
     errno.unwrap_or(libc::EIO)
+}
+
+impl<W: Write> FollowsSamples for Reader<W> {
+    fn at_sample(&mut self) -> AtSample<'_> {
+        let Self { sample, tracker, resync, sharing, groups, .. } = self;
+        AtSample { sample, tracker, resync, sharing, groups }
+    }
 }
 
 impl<W: Write> Follows for Reader<W> {

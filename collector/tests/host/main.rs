@@ -3,6 +3,7 @@
 
 mod changed;
 mod cpus;
+mod group;
 mod groups;
 mod numbers;
 #[path = "../live/support.rs"]

@@ -6,6 +6,7 @@ mod balance;
 mod chain;
 mod ending;
 mod floods;
+mod groups;
 mod hard_cases;
 mod kernel_names;
 mod perf_event;

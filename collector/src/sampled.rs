@@ -1,0 +1,37 @@
+//! What is told of a process when it is sampled, whoever takes the samples.
+
+use crate::groups::Groups;
+use crate::sideband::{Sharing, Tracker};
+use crate::synthesis::{Due, Follows, Resync, describe_due};
+use fpprof_recording::model::Sample;
+
+/// What there is to know of a sample's process.
+pub(crate) struct AtSample<'a> {
+    pub(crate) sample: &'a Sample,
+    pub(crate) tracker: &'a Tracker,
+    pub(crate) resync: &'a mut Resync,
+    pub(crate) sharing: &'a mut Sharing,
+    pub(crate) groups: &'a mut Groups,
+}
+
+/// What has a sample at hand that is to be written next.
+pub(crate) trait FollowsSamples: Follows {
+    /// The sample.
+    fn at_sample(&mut self) -> AtSample<'_>;
+}
+
+/// Tells what is not known yet of the process of the sample at hand: what it has mapped, and those that share its memory, and
+/// its control group.
+pub(crate) fn describe_sampled(reader: &mut impl FollowsSamples) {
+    let AtSample { sample, tracker, resync, .. } = reader.at_sample();
+    if let Some(due) = resync.due(sample, tracker.known_of(sample.pid)) {
+        describe_due(reader, due);
+    }
+    let AtSample { sample, sharing, .. } = reader.at_sample();
+    let sharers = sharing.found(sample.pid).map(|pids| pids.map(|pid| Due::sampled(pid, sample)));
+    sharers.into_iter().flatten().for_each(|due| describe_due(reader, due));
+    let AtSample { sample, groups, .. } = reader.at_sample();
+    if let Some(group) = groups.due(sample) {
+        reader.write_event(group);
+    }
+}
