@@ -51,6 +51,9 @@ pub(crate) struct Only {
     /// Only threads with this name when they were sampled; repeat for more names
     #[arg(long, value_name = "NAME", help_heading = FILTERS)]
     comm: Vec<String>,
+    /// Only processes in this control group or below it, such as /system.slice/nginx.service; repeat for more groups
+    #[arg(long, value_name = "PATH", help_heading = FILTERS)]
+    cgroup: Vec<String>,
     /// Only these processes
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = FILTERS)]
     pid: Vec<u32>,
@@ -65,8 +68,14 @@ pub(crate) struct Only {
 impl Only {
     /// Which samples.
     pub(crate) fn filter(&self) -> Filter {
-        let Self { comm, pid, tid, time } = self;
-        Filter { comms: comm.clone(), pids: pid.clone(), tids: tid.clone(), time: time.unwrap_or_default() }
+        let Self { comm, cgroup, pid, tid, time } = self;
+        Filter {
+            comms: comm.clone(),
+            cgroups: cgroup.clone(),
+            pids: pid.clone(),
+            tids: tid.clone(),
+            time: time.unwrap_or_default(),
+        }
     }
 
     /// Whether times are asked for.

@@ -233,16 +233,30 @@ fn around_chunks(summary: &Summary) -> Around {
 /// # Errors
 /// [`Error::NoneMatch`].
 pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timeline) -> Result<(), Error> {
-    /// Names that are said.
-    const MAX_NAMES: usize = 20;
-    if n_shown > 0 || selection.filter().is_all() {
+    let filter = selection.filter();
+    if n_shown > 0 || filter.is_all() {
         return Ok(());
     }
-    let names: BTreeSet<_> = timeline.comms().map(String::from_utf8_lossy).collect();
+    let groups = || match first_names(timeline.cgroups()) {
+        groups if groups.is_empty() => "the recording has no control groups".to_owned(),
+        groups => format!("the recording has control groups {groups}"),
+    };
+    let names = || format!("the recording has threads named {}", first_names(timeline.comms()));
+    let there = match (filter.cgroups.is_empty(), filter.comms.is_empty()) {
+        (true, _) => names(),
+        (false, true) => groups(),
+        (false, false) => format!("{}; {}", names(), groups()),
+    };
+    Err(Error::NoneMatch { filter: filter.to_string(), there })
+}
+
+/// Some of these names, in order.
+fn first_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
+    const MAX_NAMES: usize = 20;
+    let names: BTreeSet<_> = names.map(String::from_utf8_lossy).collect();
     let more = if names.len() > MAX_NAMES { " and others" } else { "" };
     let names: Vec<&str> = names.iter().take(MAX_NAMES).map(|name| &**name).collect();
-    let there = format!("the recording has threads named {}{more}", names.join(", "));
-    Err(Error::NoneMatch { filter: selection.filter().to_string(), there })
+    format!("{}{more}", names.join(", "))
 }
 
 fn checked_strategies(meta: &Meta, options: &Options<'_>) -> Result<Vec<Strategy>, Error> {

@@ -4,7 +4,7 @@ use crate::address_space::{Place, Timeline};
 use fpprof_recording::model::Sample;
 use std::fmt;
 
-/// Only the samples of some processes, threads, thread names or times. The default lets all samples through.
+/// Only the samples of some processes, threads, thread names, control groups or times. The default lets all samples through.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Processes; empty for all.
@@ -13,6 +13,9 @@ pub struct Filter {
     pub tids: Vec<u32>,
     /// Names that a thread has when it is sampled; empty for all.
     pub comms: Vec<String>,
+    /// Control groups that a process, or a group above its own, is in when it is sampled; empty for all. `/a/b`, `a/b` and
+    /// `/a/b/` are the same.
+    pub cgroups: Vec<String>,
     /// Times.
     pub time: TimeRange,
 }
@@ -40,12 +43,24 @@ impl Filter {
         any(&self.pids, sample.pid)
             && any(&self.tids, sample.tid)
             && (self.comms.is_empty() || place.comm.is_some_and(|comm| self.has_comm(timeline.comm(comm))))
+            && (self.cgroups.is_empty() || place.cgroup.is_some_and(|group| self.has_cgroup(timeline.cgroup(group))))
             && self.time.has(sample.time_ns.saturating_sub(start_ns))
+    }
+
+    fn has_cgroup(&self, path: &[u8]) -> bool {
+        self.cgroups.iter().any(|group| is_in(path, group))
     }
 
     fn has_comm(&self, name: &[u8]) -> bool {
         self.comms.iter().any(|comm| comm.as_bytes() == name)
     }
+}
+
+/// Whether a control group is another one or below it.
+fn is_in(path: &[u8], group: &str) -> bool {
+    let group = group.trim_matches('/').as_bytes();
+    let below = path.strip_prefix(b"/").and_then(|path| path.strip_prefix(group));
+    below.is_some_and(|below| group.is_empty() || below.is_empty() || below.starts_with(b"/"))
 }
 
 impl TimeRange {
@@ -62,9 +77,10 @@ impl TimeRange {
 /// As it is typed: `--comm fio --comm 'other name' --time 2..5`.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pids, tids, comms, time } = self;
+        let Self { pids, tids, comms, cgroups, time } = self;
         let seconds = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns as f64 / 1e9).to_string());
         let mut words: Vec<String> = comms.iter().map(|comm| format!("--comm {}", quoted(comm))).collect();
+        words.extend(cgroups.iter().map(|group| format!("--cgroup {}", quoted(group))));
         words.extend(pids.iter().map(|pid| format!("--pid {pid}")));
         words.extend(tids.iter().map(|tid| format!("--tid {tid}")));
         if *time != TimeRange::default() {
@@ -86,7 +102,7 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpprof_recording::model::{Comm, Sideband};
+    use fpprof_recording::model::{Cgroup, Comm, Sideband};
 
     fn sample(pid: u32, tid: u32, time_ns: u64) -> Sample {
         Sample { pid, tid, time_ns, ..Sample::default() }
@@ -120,6 +136,38 @@ mod tests {
         assert!(has(&unnamed, sample(7, 8, 149)) && !has(&unnamed, sample(7, 8, 150)));
         assert_eq!(unnamed.to_string(), "--tid 8 --time 0.00000002..0.00000005");
         let names = ["fio", "it's one"].map(str::to_owned).to_vec();
-        assert_eq!(Filter { comms: names, ..all }.to_string(), r"--comm fio --comm 'it'\''s one'");
+        let cgroups = vec!["/system.slice/a b.service".to_owned()];
+        assert_eq!(
+            Filter { comms: names, cgroups, ..all }.to_string(),
+            r"--comm fio --comm 'it'\''s one' --cgroup '/system.slice/a b.service'"
+        );
+    }
+
+    /// Check that a control group has its own processes and those of groups below it, however it is written, and no others:
+    /// none of a group whose name only begins the same, and none of an unknown group.
+    #[test]
+    fn control_groups_have_what_is_below() {
+        let groups = [
+            (1, "/"),
+            (2, "/system.slice/nginx.service"),
+            (3, "/system.slice/nginx.service/worker"),
+            (4, "/system.slice/nginx.service2"),
+            (5, "/system.slice"),
+        ];
+        let timeline =
+            Timeline::new(groups.map(|(pid, path)| Sideband::Cgroup(Cgroup { time_ns: 1, pid, path: path.into() })));
+        let chosen = |groups: &[&str]| -> Vec<u32> {
+            let filter =
+                Filter { cgroups: groups.iter().map(|&group| group.to_owned()).collect(), ..Filter::default() };
+            let has = |&pid: &u32| filter.has(&sample(pid, pid, 5), &timeline.place(pid, pid, 5), &timeline, 0);
+            (1..=6).filter(has).collect()
+        };
+        for nginx in ["/system.slice/nginx.service", "system.slice/nginx.service", "/system.slice/nginx.service/"] {
+            assert_eq!(chosen(&[nginx]), [2, 3], "{nginx}");
+        }
+        assert_eq!(chosen(&["/system.slice"]), [2, 3, 4, 5]);
+        assert_eq!(chosen(&["/system.slice/nginx.service/worker", "/system.slice/nginx.service2"]), [3, 4]);
+        assert_eq!(chosen(&["/"]), [1, 2, 3, 4, 5]);
+        assert!(chosen(&["/nginx.service"]).is_empty());
     }
 }

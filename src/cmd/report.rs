@@ -21,6 +21,7 @@ Examples:
   fpprof report run.fpprof --strategies fp,dwarf@4K,dwarf@8K,dwarf,libdw,libunwind
   fpprof report run.fpprof --json | jq .strategies.dwarf
   fpprof report run.fpprof --comm fio --time 2..5
+  fpprof report run.fpprof --cgroup /system.slice/nginx.service
   fpprof report run.fpprof --function malloc   # who calls it, and what it calls
   fpprof report run.fpprof --html run.html     # also flame graphs and lost samples over time
   fpprof report run.fpprof --event off-cpu     # recorded with --off-cpu: what blocked longest

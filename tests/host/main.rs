@@ -1,9 +1,12 @@
 //! The command from outside, where the machine has to be changed for it: how cores are named, what ordinary users may
-//! do, and what is mounted. Each test puts back what it changed. Needs root; run by `just test-host` only.
+//! do, what is mounted, and control groups. Each test puts back what it changed. Needs root; run by `just test-host` only.
 
 #[path = "../../collector/tests/host/changed.rs"]
 mod changed;
 mod cores;
+#[path = "../../collector/tests/host/group.rs"]
+mod group;
+mod groups;
 mod ordinary_users;
 mod silent_files;
 #[path = "../support/mod.rs"]

@@ -9,6 +9,7 @@ mod endings;
 mod events;
 mod filters;
 mod formats;
+mod groups;
 mod hard_cases;
 mod host_walk;
 mod jit;

@@ -67,6 +67,14 @@ pub(crate) fn record(file: &Path, options: &[&str], command: &[&str]) -> Ran {
     ran
 }
 
+/// Records a command that does not end for some seconds, and expects that it is ended then.
+pub(crate) fn record_endless(file: &Path, seconds: u32, options: &[&str], command: &[&str]) {
+    let mut recorder = fpprof();
+    recorder.args(["record", "-q", "--duration", &seconds.to_string()]).args(options);
+    let ran = ran(recorder.arg("-o").arg(file).arg("--").args(command));
+    assert_eq!(ran.status, 128 + 15, "{}", ran.stderr);
+}
+
 /// `report --json` of a recording.
 pub(crate) fn report(file: &Path, options: &[&str]) -> serde_json::Value {
     let ran = ran(fpprof().arg("report").arg(file).arg("--json").args(options));

@@ -224,6 +224,6 @@ fn the_dead_are_forgotten() {
     let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
     let (left, _) = opened(Part { bytes, ..Part::default() });
     // And of threads the one that lives, with the number of one that has ended.
-    let expected = [&events[7..14], &[thread(1, 11)]].concat();
+    let expected = [&events[7..16], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);
 }
