@@ -16,6 +16,7 @@
 pub mod accuracy;
 pub mod address_space;
 pub mod agreement;
+pub mod attribution;
 pub mod audit;
 pub mod callers;
 pub mod cfi;

@@ -1,6 +1,8 @@
 //! Recordings, whole and with what processes say of compiled code, unwound and named as `report` does.
 
 use crate::files::{Only, written};
+use fpprof_analysis::address_space::Timeline;
+use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::{Options, analyse};
 use fpprof_collector::parse::{Found, ParseTask, parse};
 use fpprof_recording::compiled::Compiled;
@@ -125,4 +127,8 @@ fn analyse_file(file: &[u8]) {
     let none = Only::of(&[]);
     let options = Options { is_this_machine: false, page: true, n_threads: NonZeroUsize::MIN, ..Options::new(&none) };
     let _ = analyse(&mut recording, &options);
+    let mut events = Vec::new();
+    if recording.sideband(|event| events.extend(matches!(event, Sideband::Cgroup(_)).then(|| event.clone()))).is_ok() {
+        Timeline::new(events).cgroups().for_each(|path| _ = Attribution::of(path));
+    }
 }
