@@ -31,6 +31,7 @@ struct Stored {
     /// Those of the program that computes, by strategy and by how their stacks end.
     of_busy: BTreeMap<(String, String), i64>,
     functions: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
     /// By counter, of all events and causes.
     counters: BTreeMap<String, i64>,
 }
@@ -151,6 +152,7 @@ fn read(store: &Path, busy: u32) -> Stored {
         *stored.samples.entry(strategy.clone()).or_default() += samples;
         if number(row, "pid") == i64::from(busy) {
             *stored.of_busy.entry((strategy, text(row, "stack"))).or_default() += samples;
+            stored.cgroups.insert(text(row, "cgroup"));
             let Field::ListInternal(functions) = field(row, "functions") else { panic!("{row}") };
             let names = functions.elements().iter().map(|name| name.to_string().trim_matches('"').to_owned());
             stored.functions.extend(names);
@@ -199,8 +201,11 @@ fn what_is_recorded_is_stored() {
         _ => agent.metric("fpprof_intervals_total"),
     });
     assert!(before >= 1.0 && after >= before && in_metrics > 0.0);
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", agent.busy.id())).expect("its control groups");
     let stored = agent.end();
     stored.assert_balance();
+    let is_group = |cgroup: &String| groups.lines().any(|line| line.ends_with(&format!(":{cgroup}")));
+    assert!(stored.cgroups.iter().all(is_group), "{:?}: {groups}", stored.cgroups);
     assert!(stored.counter("recorded") as f64 >= in_metrics, "{in_metrics}: {stored:?}");
     let strategies: Vec<&str> = stored.samples.keys().map(String::as_str).collect();
     assert!(strategies.contains(&"fp") && strategies.len() == 2, "{strategies:?}");

@@ -26,11 +26,11 @@ QUERIES = {
         "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
     ),
     "broken stacks of frame pointers by service and hour": (
-        "SELECT process, date_trunc('hour', time)::VARCHAR, sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "SELECT service, process, date_trunc('hour', time)::VARCHAR, sum(if(stack = 'broken', samples, 0)), sum(samples) "
         "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
-        "SELECT process, toString(toStartOfHour(time)), sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "SELECT service, process, toString(toStartOfHour(time)), sum(if(stack = 'broken', samples, 0)), sum(samples) "
         "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
-        "SELECT process, date_trunc('hour', time), sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "SELECT service, process, date_trunc('hour', time), sum(if(stack = 'broken', samples, 0)), sum(samples) "
         "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
     ),
     "functions that frame pointers lose": (

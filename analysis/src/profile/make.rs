@@ -5,7 +5,7 @@ use super::{
     Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
     ProfileThread, Weight,
 };
-use crate::address_space::{CommIx, FileIx, MappedFile};
+use crate::address_space::{CgroupIx, CommIx, FileIx, MappedFile};
 use crate::fold::{Amount, Folder, FrameKey, Where, WithoutCall, functions, is_unnamed, ranks, root_name, shown_comm};
 use crate::folded::Origin;
 use crate::listed::{Listed, Who};
@@ -113,10 +113,12 @@ fn in_order<'r>(rows: &'r Rows, naming: Naming<'_>, lists: &[&[u32]]) -> Vec<(&'
         list.iter().map(|&frame| ranks.get(frame as usize).copied().unwrap_or(0))
     };
     let head = |key: &RowKey| (key.time_ns, key.cpu, key.pid, key.tid, key.event, key.who, key.stop);
-    let comm = |key: &RowKey| key.comm.map(|comm| naming.listed.timeline().comm(comm));
+    let timeline = naming.listed.timeline();
+    let names =
+        |key: &RowKey| (key.comm.map(|comm| timeline.comm(comm)), key.cgroup.map(|cgroup| timeline.cgroup(cgroup)));
     let mut counts: Vec<(&RowKey, &Amount)> = rows.counts().collect();
     counts.sort_unstable_by(|(a, _), (b, _)| {
-        let by_head = head(a).cmp(&head(b)).then_with(|| comm(a).cmp(&comm(b)));
+        let by_head = head(a).cmp(&head(b)).then_with(|| names(a).cmp(&names(b)));
         by_head.then_with(|| ranked(a.stack).cmp(ranked(b.stack)))
     });
     counts
@@ -155,7 +157,7 @@ struct Tables<'a> {
     modules: Table<FileIx, ProfileModule>,
     frames: Table<Named, ProfileFrame>,
     stacks: Table<(u32, StopReason), ProfileStack>,
-    threads: Table<(Who, u32, Option<CommIx>), ProfileThread>,
+    threads: Table<(Who, u32, Option<CommIx>, Option<CgroupIx>), ProfileThread>,
 }
 
 impl<'a> Tables<'a> {
@@ -164,16 +166,18 @@ impl<'a> Tables<'a> {
     }
 
     fn thread(&mut self, key: &RowKey) -> u32 {
-        let of = (key.who, key.tid, key.comm);
+        let of = (key.who, key.tid, key.comm, key.cgroup);
         if let Some(known) = self.threads.known(&of) {
             return known;
         }
         let comm = key.comm.map_or(&[][..], |comm| self.naming.listed.timeline().comm(comm));
+        let cgroup = key.cgroup.map_or(&[][..], |cgroup| self.naming.listed.timeline().cgroup(cgroup));
         let thread = ProfileThread {
             pid: key.pid,
             tid: key.tid,
             process: self.naming.listed.name(key.who).1,
             comm: shown_comm(comm, key.tid),
+            cgroup: String::from_utf8_lossy(cgroup).into_owned(),
         };
         self.threads.push(of, thread)
     }

@@ -149,7 +149,7 @@ pub struct ProfileStack {
     pub stop: StopReason,
 }
 
-/// A thread under one name.
+/// A thread under one name, in one control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileThread {
     /// Process.
@@ -160,6 +160,8 @@ pub struct ProfileThread {
     pub process: String,
     /// Name of the thread when it was sampled.
     pub comm: String,
+    /// Path of the process's control group then; empty if not known.
+    pub cgroup: String,
 }
 
 /// A sample, or the sum of equal ones.

@@ -1,7 +1,7 @@
 //! Counting stacks by thread, and by time if asked for.
 
 use super::Grouping;
-use crate::address_space::CommIx;
+use crate::address_space::{CgroupIx, CommIx};
 use crate::fold::Amount;
 use crate::listed::Who;
 use crate::replay::Seen;
@@ -18,6 +18,7 @@ pub(super) struct RowKey {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) comm: Option<CommIx>,
+    pub(super) cgroup: Option<CgroupIx>,
     pub(super) stop: StopReason,
     /// Number of the list of frames, as the folder has it.
     pub(super) stack: u32,
@@ -61,6 +62,7 @@ impl Rows {
             pid: seen.sample.pid,
             tid: seen.sample.tid,
             comm: seen.place.comm,
+            cgroup: seen.place.cgroup,
             stop: unwound.stop,
             stack,
         };

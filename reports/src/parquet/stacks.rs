@@ -9,6 +9,8 @@
 //! | `strategy` | string | how the stack was unwound; **each sample has a row for each strategy** |
 //! | `pid` | int64 | process |
 //! | `process`, `thread` | string | names of the process and of the thread |
+//! | `service`, `container`, `pod` | string | what its control group was made for, see [`Attribution`]; empty if none |
+//! | `cgroup` | string | path of its control group; empty if not known |
 //! | `samples` | int64 | samples with this stack |
 //! | `weight` | int64 | what they stand for, in `weight_unit` |
 //! | `weight_unit` | string | `cpu_ns`, `blocked_ns` or `occurrences` |
@@ -23,6 +25,7 @@ use crate::profile::row;
 use arrow_array::ArrayRef;
 use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder, TimestampMicrosecondBuilder};
 use arrow_schema::{DataType, Field};
+use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::profile::{Profile, ProfileThread, Weight};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -59,6 +62,10 @@ fn columns() -> Vec<Field> {
         number("pid"),
         text("process"),
         text("thread"),
+        text("service"),
+        text("container"),
+        text("pod"),
+        text("cgroup"),
         number("samples"),
         number("weight"),
         text("weight_unit"),
@@ -80,6 +87,7 @@ struct Key<'p> {
     process: &'p str,
     pid: u32,
     thread: &'p str,
+    cgroup: &'p str,
     event: u32,
     stack: u32,
 }
@@ -94,10 +102,11 @@ struct Sum {
 fn rows(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
     let mut rows: BTreeMap<Key<'_>, Sum> = BTreeMap::new();
     for sample in &profile.samples {
-        let Some(ProfileThread { pid, process, comm: thread, .. }) = row(&profile.threads, sample.thread) else {
+        let Some(ProfileThread { pid, process, comm: thread, cgroup, .. }) = row(&profile.threads, sample.thread)
+        else {
             continue;
         };
-        let key = Key { process, pid: *pid, thread, event: sample.event, stack: sample.stack };
+        let key = Key { process, pid: *pid, thread, cgroup, event: sample.event, stack: sample.stack };
         let sum = rows.entry(key).or_default();
         sum.samples = sum.samples.saturating_add(sample.samples);
         sum.weight = sum.weight.saturating_add(sample.weight);
@@ -115,6 +124,10 @@ struct Columns {
     pid: Int64Builder,
     process: StringBuilder,
     thread: StringBuilder,
+    service: StringBuilder,
+    container: StringBuilder,
+    pod: StringBuilder,
+    cgroup: StringBuilder,
     samples: Int64Builder,
     weight: Int64Builder,
     weight_unit: StringBuilder,
@@ -136,6 +149,10 @@ impl Default for Columns {
             pid: Int64Builder::new(),
             process: StringBuilder::new(),
             thread: StringBuilder::new(),
+            service: StringBuilder::new(),
+            container: StringBuilder::new(),
+            pod: StringBuilder::new(),
+            cgroup: StringBuilder::new(),
             samples: Int64Builder::new(),
             weight: Int64Builder::new(),
             weight_unit: StringBuilder::new(),
@@ -159,6 +176,10 @@ impl Columns {
         self.pid.append_value(of.pid.into());
         self.process.append_value(visible(of.process));
         self.thread.append_value(visible(of.thread));
+        let Attribution { service, container, pod } = Attribution::of(of.cgroup.as_bytes());
+        let belongs = [(&mut self.service, service), (&mut self.container, container), (&mut self.pod, pod)];
+        belongs.into_iter().for_each(|(column, name)| column.append_value(visible(&name.unwrap_or_default())));
+        self.cgroup.append_value(visible(of.cgroup));
         self.samples.append_value(int(sum.samples));
         self.weight.append_value(int(sum.weight));
         self.weight_unit.append_value(match event.map(|event| event.weight) {
@@ -191,6 +212,10 @@ impl Columns {
             Arc::new(self.pid.finish()),
             Arc::new(self.process.finish()),
             Arc::new(self.thread.finish()),
+            Arc::new(self.service.finish()),
+            Arc::new(self.container.finish()),
+            Arc::new(self.pod.finish()),
+            Arc::new(self.cgroup.finish()),
             Arc::new(self.samples.finish()),
             Arc::new(self.weight.finish()),
             Arc::new(self.weight_unit.finish()),

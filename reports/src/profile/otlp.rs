@@ -1,6 +1,6 @@
 //! OpenTelemetry profiles: the `ProfilesData` message that the Collector's file receiver and OTLP carry.
 //!
-//! A resource for each process, and in it a profile for each event. Equal stacks of a thread are one sample with the times of
+//! A resource for each process and control group, and in it a profile for each event. Equal stacks of a thread are one sample with the times of
 //! all. The format is under development: this is version 1.10 of `opentelemetry-proto`.
 //!
 //! # Sources
@@ -8,6 +8,7 @@
 
 use super::dictionary::{Dictionary, Strings};
 use super::{COUNT, row, value_type};
+use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::folded::Unit;
 use fpprof_analysis::profile::{Profile, ProfileModule, ProfileSample, ProfileThread};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
@@ -34,13 +35,13 @@ type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
 fn encode(profile: &Profile) -> ProfilesData {
     let mut tables = Dictionary::new(profile);
     let mut attributes = Attributes::new();
-    let mut by_process: BTreeMap<(u32, &str), ByEvent<'_>> = BTreeMap::new();
+    let mut by_process: BTreeMap<(u32, &str, &str), ByEvent<'_>> = BTreeMap::new();
     for sample in &profile.samples {
         let Some(thread) = row(&profile.threads, sample.thread) else { continue };
-        let of_process = by_process.entry((thread.pid, &thread.process)).or_default();
+        let of_process = by_process.entry((thread.pid, &thread.process, &thread.cgroup)).or_default();
         of_process.entry(sample.event).or_default().entry((sample.thread, sample.stack)).or_default().push(sample);
     }
-    let resource_profiles = by_process.into_iter().map(|((pid, process), by_event)| {
+    let resource_profiles = by_process.into_iter().map(|((pid, process, cgroup), by_event)| {
         let profiles = by_event.into_iter().map(|(event, groups)| {
             let samples = groups.into_iter().map(|((thread, stack), samples)| {
                 let attribute_indices = sample_attributes(profile, thread, stack, &mut tables.strings, &mut attributes);
@@ -56,7 +57,7 @@ fn encode(profile: &Profile) -> ProfilesData {
             ..InstrumentationScope::default()
         };
         ResourceProfiles {
-            resource: Some(resource(profile, pid, process)),
+            resource: Some(resource(profile, pid, process, cgroup)),
             scope_profiles: vec![ScopeProfiles {
                 scope: Some(scope),
                 profiles: profiles.collect(),
@@ -104,20 +105,24 @@ fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut S
     }
 }
 
-fn resource(profile: &Profile, pid: u32, process: &str) -> Resource {
+/// The service is that of the control group, or else the process's name.
+fn resource(profile: &Profile, pid: u32, process: &str, cgroup: &str) -> Resource {
     let host = &profile.recorded;
+    let Attribution { service, container, pod } = Attribution::of(cgroup.as_bytes());
     let text = |key: &str, text: &str| key_value(key, Value::StringValue(crate::escape::visible(text).into_owned()));
-    Resource {
-        attributes: vec![
-            text("service.name", process),
-            key_value("process.pid", Value::IntValue(pid.into())),
-            text("process.executable.name", process),
-            text("os.type", "linux"),
-            text("os.description", &host.distribution),
-            text("host.arch", &host.arch),
-        ],
-        ..Resource::default()
-    }
+    let mut attributes = vec![
+        text("service.name", service.as_deref().unwrap_or(process)),
+        key_value("process.pid", Value::IntValue(pid.into())),
+        text("process.executable.name", process),
+        text("os.type", "linux"),
+        text("os.description", &host.distribution),
+        text("host.arch", &host.arch),
+        text("host.name", &host.host),
+    ];
+    attributes.extend(container.map(|container| text("container.id", &container)));
+    attributes.extend(pod.map(|pod| text("k8s.pod.uid", &pod)));
+    attributes.extend((!cgroup.is_empty()).then(|| text("process.linux.cgroup", cgroup)));
+    Resource { attributes, ..Resource::default() }
 }
 
 fn key_value(key: &str, value: Value) -> KeyValue {

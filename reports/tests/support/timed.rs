@@ -41,7 +41,13 @@ pub(crate) fn profile(name: &str) -> Profile {
         ProfileStack { frames: vec![0, 1, 2], stop: StopReason::Complete(Root::Start) },
         ProfileStack { frames: vec![3, 1], stop: StopReason::Truncated(TruncatedReason::ChunkEnd) },
     ];
-    let thread = |tid| ProfileThread { pid: 1201, tid, process: name.to_owned(), comm: name.to_owned() };
+    let thread = |tid| ProfileThread {
+        pid: 1201,
+        tid,
+        process: name.to_owned(),
+        comm: name.to_owned(),
+        cgroup: format!("/kubepods/pod0a-1/{}", "ab".repeat(32)),
+    };
     let sample = |n: u64, thread, stack| ProfileSample {
         time_ns: n * 1_000_000,
         cpu: 1,
