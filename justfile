@@ -104,9 +104,9 @@ unwind-rows +PATHS:
 miri:
     cargo +nightly miri test -p fpprof-prefetch
 
-# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply) or `overhead` (beside perf, lightswitch).
+# Measure `unwind` (beside framehop, libdw, libunwind, perf), `collect` (beside perf, bpftrace, samply), `overhead` or `agent` (beside perf, lightswitch).
 bench WHAT *ARGS: build
-    cargo run --quiet --release {{ if WHAT =~ "collect|overhead" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
+    cargo run --quiet --release {{ if WHAT =~ "collect|overhead|agent" { "-p fpprof-bench-collect" } else { "-p fpprof-bench --features " + features } }} -- {{WHAT}} --fpprof {{fpprof}} {{ARGS}}
 
 # Boot other kernels in QEMU and check fpprof in each: all, or those named (5.10 6.1 6.1-64cpus 6.12 6.12-rt 7.3 arm64).
 kernels *ARGS: build
@@ -125,6 +125,17 @@ verify-ten:
 viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers
+
+# The store of three agents, read by DuckDB, ClickHouse's engine and a Spark cluster: the same totals; wants pip, a JDK and 1 GB.
+engines: build
+    python3 -m venv target/tools/engines
+    target/tools/engines/bin/pip install --quiet --disable-pip-version-check -r workloads/engines/requirements.txt
+    rm -rf target/engines
+    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/engines
+
+# The agent beside programs that come and go and a store that fails, for so many minutes: does its memory grow?
+soak MINUTES="120": build
+    sh workloads/soak.sh {{fpprof}} {{MINUTES}}
 
 # Rewrite the golden files from what is printed now; read the diff before you commit it.
 bless:

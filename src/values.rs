@@ -73,6 +73,16 @@ impl CallGraph {
         }
     }
 
+    /// Whether no more of a stack is copied than is usual.
+    pub(crate) fn has_usual_size(self) -> bool {
+        match self.mode {
+            CaptureMode::Fp => true,
+            CaptureMode::Dwarf { stack_bytes }
+            | CaptureMode::Both { stack_bytes }
+            | CaptureMode::Cfi { stack_bytes, .. } => stack_bytes <= DEFAULT_STACK_BYTES,
+        }
+    }
+
     /// How stacks are taken where [`Self::up_to`] is not possible, if that was left to us.
     pub(crate) fn else_mode(self) -> Option<CaptureMode> {
         match self.mode {

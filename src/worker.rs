@@ -23,7 +23,7 @@ mod tests;
 pub(crate) use broker::serve;
 pub(crate) use client::{Modules, client, open_input, standard_input};
 pub(crate) use confine::{confine, is_privileged};
-pub(crate) use files::Files;
+pub(crate) use files::{Files, KernelNames};
 pub(crate) use message::Made;
 pub(crate) use parser::{parser, serve_parser};
 pub(crate) use process::{cpu_time, is_worker, start};

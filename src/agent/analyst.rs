@@ -4,7 +4,7 @@
 //! its standard output, a file as well, what it counted in a line of JSON, and a table of stacks; then it ends.
 
 use crate::live::Part;
-use crate::worker::{self, Files, Modules, is_privileged};
+use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
 use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
 use std::num::NonZeroUsize;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -61,6 +62,7 @@ pub(super) struct StackCount {
 /// Works on one interval at a time.
 #[derive(Debug, Default)]
 pub(super) struct Analyst {
+    kernel_names: Arc<KernelNames>,
     /// One that took too long, and may still be at it.
     late: Option<Receiver<Message>>,
 }
@@ -79,7 +81,7 @@ impl Analyst {
     /// If the process crashes or takes too long, or the one before has not ended yet.
     pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
         if !is_privileged() {
-            return of_recording(part.bytes, span);
+            return of_recording(part.into_bytes(), span);
         }
         if let Some(late) = self.late.take() {
             let is_over = late.try_iter().any(|message| matches!(message, Message::Done(_)));
@@ -89,8 +91,9 @@ impl Analyst {
             }
         }
         let (say, said) = channel();
+        let files = Files { kernel_names: Some(Arc::clone(&self.kernel_names)), ..Files::default() };
         std::thread::Builder::new().name("fpprof-analyst".to_owned()).spawn(move || {
-            let done = in_process(&part, span, &say);
+            let done = in_process(&part, span, &files, &say);
             // Nobody waits any more after the limit.
             let _ = say.send(Message::Done(done));
         })?;
@@ -113,11 +116,11 @@ impl Analyst {
 }
 
 /// The same in a process without privileges, which ends with this thread.
-fn in_process(part: &Part, span: Span, say: &Sender<Message>) -> anyhow::Result<(Analysed, Vec<u8>)> {
+fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> anyhow::Result<(Analysed, Vec<u8>)> {
     let mut input = memory_file("fpprof-interval")?;
     serde_json::to_writer(&mut input, &span)?;
     input.write_all(b"\n")?;
-    input.write_all(&part.bytes)?;
+    part.write(&mut input)?;
     input.rewind()?;
     let output = memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
@@ -126,7 +129,7 @@ fn in_process(part: &Part, span: Span, say: &Sender<Message>) -> anyhow::Result<
     })?;
     let _ = say.send(Message::Started(child.id()));
     let mut input = Some((input, 0));
-    let served = worker::serve(&socket, &Files::default(), &mut || input.take());
+    let served = worker::serve(&socket, files, &mut || input.take());
     drop(socket);
     let status = child.wait().context("waiting for the process that unwinds")?;
     served.context("answering the process that unwinds")?;

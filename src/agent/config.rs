@@ -22,6 +22,10 @@ const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the rings are read: each time costs some 100 µs.
 const POLL: Duration = Duration::from_secs(1);
 
+/// Room of a CPU's ring: more than a second of the largest usual samples at the usual rate, and rings are read more often when they
+/// fill up. Waits may come in crowds: then, and with larger chunks, the collector chooses.
+const RING_BYTES: usize = 4 << 20;
+
 /// What the agent does. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -176,6 +180,7 @@ impl Config {
             only_user: fpprof_collector::user_of_file_capabilities(),
             drop_privileges: true,
             poll: POLL,
+            ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none()).then_some(RING_BYTES),
             ..Request::new(Target::System)
         })
     }

@@ -7,7 +7,7 @@ use super::counted::{Balance, Ticks};
 use super::effort::{Effort, Governor, Used};
 use super::metrics::Metrics;
 use super::server::{self, Order};
-use super::session::{Said, Session, print_failure};
+use super::session::{Said, Session, notify, print_failure};
 use super::store::{Store, Table};
 use crate::exit::DONE;
 use crate::live::Part;
@@ -18,7 +18,7 @@ use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
 use sd_notify::NotifyState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// systemd hears so often that the agent lives.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// What fails where old files cannot be removed.
+const REMOVING: &str = "removing";
 
 /// The agent between two recordings.
 struct Agent<'a> {
@@ -40,8 +43,8 @@ struct Agent<'a> {
     orders: Receiver<Order>,
     order: Sender<Order>,
     said: Said,
-    /// Writing failed last time, and was said to.
-    is_failing: bool,
+    /// What failed last time, and was said to.
+    failing: BTreeSet<&'static str>,
     ended: Option<Instant>,
 }
 
@@ -92,7 +95,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         orders,
         order,
         said: Said::default(),
-        is_failing: false,
+        failing: BTreeSet::new(),
         ended: None,
     };
     print_message(&format!("fpprof: {}", agent.config.summary()?));
@@ -110,7 +113,6 @@ impl Agent<'_> {
             self.metrics.add_not_sampled(ended.elapsed());
         }
         self.metrics.set_effort(effort);
-        notify(NotifyState::Ready);
         let parsers = session.parsers();
         let (balance, meter) = (Balance::default(), Meter::new(&parsers));
         let mut counting = Counting { balance, meter, parsers, n_intervals: 0 };
@@ -126,7 +128,11 @@ impl Agent<'_> {
                 Ok(Order::Ended) => break Next::Stop,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let part = session.feed.take();
+                    let Some(part) = session.feed.take() else {
+                        // It has only just started.
+                        interval.ends += self.config.interval;
+                        continue;
+                    };
                     let ended = std::mem::replace(&mut interval, self.begin());
                     counting.parsers = session.parsers();
                     let used = self.close(part, &ended, &mut counting);
@@ -138,10 +144,19 @@ impl Agent<'_> {
         };
         let (feed, _) = session.end()?;
         self.ended = Some(Instant::now());
-        // The recorder says that it has ended.
-        while self.orders.try_recv() == Ok(Order::Ended) {}
-        self.close(feed.take(), &interval, &mut counting);
-        Ok(next)
+        if let Some(part) = feed.take() {
+            self.close(part, &interval, &mut counting);
+        }
+        Ok(if next == Next::Again { self.meanwhile() } else { next })
+    }
+
+    /// What came while a recording ended: that it has, and perhaps orders.
+    fn meanwhile(&mut self) -> Next {
+        let orders: Vec<Order> = self.orders.try_iter().collect();
+        if orders.contains(&Order::Reload) {
+            self.reload();
+        }
+        if orders.contains(&Order::Stop) { Next::Stop } else { Next::Again }
     }
 
     /// Intervals end at full multiples of their length since 1970, so that those of several machines are the same.
@@ -189,8 +204,11 @@ impl Agent<'_> {
             counters: rows,
         });
         match self.store.remove_old(SystemTime::now()) {
-            Ok(size) => self.metrics.set_store(size),
-            Err(error) => self.failed(&error, "old files stay"),
+            Ok(size) => {
+                self.failing.remove(REMOVING);
+                self.metrics.set_store(size);
+            }
+            Err(error) => self.failed(REMOVING, &error, "old files stay"),
         }
         Some(spent.used)
     }
@@ -248,20 +266,24 @@ impl Agent<'_> {
         match self.store.write(table, start_unix_us, bytes) {
             Ok(()) => {
                 self.metrics.add_written(bytes.len());
-                self.is_failing = false;
+                self.failing.remove(table.name());
                 true
             }
             Err(error) => {
-                self.failed(&error, "what cannot be stored is counted as discarded; the agent goes on trying");
+                self.failed(
+                    table.name(),
+                    &error,
+                    "what cannot be stored is counted as discarded; the agent goes on trying",
+                );
                 false
             }
         }
     }
 
-    /// Says the first of several failures.
-    fn failed(&mut self, error: &anyhow::Error, what: &str) {
+    /// Says the first of several failures to do something.
+    fn failed(&mut self, doing: &'static str, error: &anyhow::Error, what: &str) {
         self.metrics.store_failed();
-        if !std::mem::replace(&mut self.is_failing, true) {
+        if self.failing.insert(doing) {
             print_failure(error, what);
         }
     }
@@ -301,9 +323,4 @@ fn counted(part: &Part, balance: &mut Balance) -> Option<(Meta, BTreeMap<u16, Ti
 
 fn counter(name: &'static str, cause: &str, value: impl TryInto<i64>) -> Counter {
     Counter { name, event: String::new(), cause: cause.to_owned(), value: value.try_into().unwrap_or(i64::MAX) }
-}
-
-/// Does nothing where no systemd waits for it.
-fn notify(state: NotifyState<'_>) {
-    let _ = sd_notify::notify(&[state]);
 }

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use fpprof_collector::parse::FileParser;
 use fpprof_collector::{Error, Outcome, Request, StopFlag, Update};
 use fpprof_recording::model::Sampling;
+use sd_notify::NotifyState;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::mpsc::Sender;
@@ -45,10 +46,12 @@ impl Session {
         let (sink, feed) = live::pair(None::<File>);
         let (said, its_stop) = (Arc::clone(said), Arc::clone(&stop));
         let recorder = std::thread::Builder::new().name("fpprof-recorder".to_owned()).spawn(move || {
+            let mut is_ready = false;
             let mut hear = |update: Update<'_>| match update {
                 Update::Fallback(fallback) => say_once(&said, fallback.to_string()),
                 Update::Mode(choice) => say_once(&said, mode_choice(choice)),
-                Update::Progress(_) => {}
+                Update::Progress(_) if std::mem::replace(&mut is_ready, true) => {}
+                Update::Progress(_) => notify(NotifyState::Ready),
             };
             let outcome = fpprof_collector::record(&request, sink, &its_stop, &mut hear);
             // Nobody hears it at the end.
@@ -72,6 +75,11 @@ impl Session {
         let outcome = self.recorder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((self.feed, outcome))
     }
+}
+
+/// Tells systemd; does nothing where none waits for it.
+pub(super) fn notify(state: NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
 }
 
 fn say_once(said: &Said, words: String) {

@@ -35,7 +35,8 @@ pub(super) enum Table {
 }
 
 impl Table {
-    fn name(self) -> &'static str {
+    /// Name of its directory.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stacks => "stacks",
             Self::Counters => "counters",

@@ -3,16 +3,22 @@
 
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Cursor, Read, Seek, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::sync::Arc;
+
+/// A block of a recording. Parts share it: copies of megabytes would stay in the allocator's hands.
+pub(super) type Block = (BlockKind, Arc<[u8]>);
 
 /// Keeps each block it is given.
 #[derive(Debug, Default)]
-pub(super) struct BlockSink(pub(super) Vec<(BlockKind, Vec<u8>)>);
+struct BlockSink(Vec<Block>);
 
 impl Write for BlockSink {
     fn write(&mut self, block: &[u8]) -> io::Result<usize> {
-        self.0.extend(block_kind(block).map(|kind| (kind, block.to_vec())));
+        self.0.extend(block_kind(block).map(|kind| (kind, block.into())));
         Ok(block.len())
     }
 
@@ -21,12 +27,14 @@ impl Write for BlockSink {
     }
 }
 
-/// The recording anew, with the events that samples to come can need.
+/// The recording anew, with the events that samples to come can need, and without samples.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn without_the_dead(bytes: Vec<u8>) -> Result<BlockSink, fpprof_recording::Error> {
-    let mut recording = Recording::open(Cursor::new(bytes))?;
+pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
+    let mut file = File::from(memfd_create("fpprof-events", MemfdFlags::CLOEXEC)?);
+    blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
+    let mut recording = Recording::open(BufReader::new(file))?;
     let meta: Meta = recording.meta().clone();
     let mut liveness = Liveness::default();
     in_order(&mut recording, |event, n| liveness.note(event, n))?;
@@ -46,7 +54,7 @@ pub(super) fn without_the_dead(bytes: Vec<u8>) -> Result<BlockSink, fpprof_recor
     })?;
     result?;
     writer.flush()?;
-    Ok(writer.into_inner())
+    Ok(writer.into_inner().0)
 }
 
 /// Visits the process events with their numbers.
@@ -85,26 +93,23 @@ impl Needed {
     }
 }
 
-/// The files that were mapped, and those that still are.
+/// The files that are mapped still.
 #[derive(Debug, Default)]
 struct Files {
-    all: BTreeSet<(u32, u32, u64)>,
-    needed: BTreeSet<(u32, u32, u64)>,
+    mapped: BTreeSet<(u32, u32, u64)>,
 }
 
 impl Files {
     fn note(&mut self, event: &Sideband, is_needed: bool) {
-        let Sideband::Mmap(mmap) = event else { return };
-        self.all.insert(file_of(&mmap.identity));
-        if is_needed {
-            self.needed.insert(file_of(&mmap.identity));
+        if let (Sideband::Mmap(mmap), true) = (event, is_needed) {
+            self.mapped.insert(file_of(&mmap.identity));
         }
     }
 
-    /// Whether the bytes of a module are needed: the kernel's own are no file, and tables of compiled code are not mapped.
+    /// Whether the bytes of a module are needed: the kernel's own are those of no file. Those of a file may come after the last
+    /// process that had it mapped is over.
     fn has(&self, identity: &FileIdentity) -> bool {
-        let file = file_of(identity);
-        identity.inode == 0 || self.needed.contains(&file) || !self.all.contains(&file)
+        identity.inode == 0 || self.mapped.contains(&file_of(identity))
     }
 }
 

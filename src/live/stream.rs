@@ -1,6 +1,6 @@
 //! A recording under way, in memory: all process events that still matter, and the samples since the last look.
 
-use super::compact::without_the_dead;
+use super::compact::{Block, without_the_dead};
 use fpprof_recording::{BlockKind, block_items, block_kind};
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Blocks {
     /// In the order they came, which the format demands.
-    kept: Vec<(BlockKind, Vec<u8>)>,
+    kept: Vec<Block>,
     sample_bytes: usize,
     event_bytes: usize,
     compact_at: usize,
@@ -44,6 +44,7 @@ struct Blocks {
     balance: Option<Vec<u8>>,
     /// Blocks up to the last one with the balance: what came behind it, a later balance counts.
     n_counted: usize,
+    has_new_balance: bool,
     is_ready: bool,
     is_over: bool,
 }
@@ -64,8 +65,8 @@ pub(crate) fn pair<W: Write>(file: Option<W>) -> (Sink<W>, Feed) {
 /// What came of a recording since the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// A recording without an end: opens like any.
-    pub(crate) bytes: Vec<u8>,
+    /// A recording without an end, which opens like any.
+    blocks: Vec<Arc<[u8]>>,
     /// Blocks of samples or events that were left out, for want of room.
     pub(crate) left_out: u64,
     /// Samples in it.
@@ -74,6 +75,21 @@ pub(crate) struct Part {
     pub(crate) samples_left_out: u64,
     /// A recording without samples, that says the balance since the recorder began; empty where nothing said it yet.
     pub(crate) balance: Vec<u8>,
+}
+
+impl Part {
+    /// Writes the recording.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.blocks.iter().try_for_each(|block| out.write_all(block))
+    }
+
+    /// The recording in memory.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.blocks.concat()
+    }
 }
 
 impl<W: Write> Write for Sink<W> {
@@ -88,8 +104,12 @@ impl<W: Write> Write for Sink<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Write::flush)?;
-        self.shared.lock().is_ready = true;
-        self.shared.changed.notify_all();
+        // What comes before the balance of it is not ready.
+        let mut blocks = self.shared.lock();
+        if blocks.balance.is_none() || std::mem::take(&mut blocks.has_new_balance) {
+            blocks.is_ready = true;
+            self.shared.changed.notify_all();
+        }
         Ok(())
     }
 }
@@ -109,9 +129,10 @@ impl Feed {
         self.0.changed.notify_all();
     }
 
-    /// What there is now, and what came since this was called last.
-    pub(crate) fn take(&self) -> Part {
-        self.0.lock().take()
+    /// What the last balance counts, and no part has had; `None` where there is no balance yet.
+    pub(crate) fn take(&self) -> Option<Part> {
+        let mut blocks = self.0.lock();
+        blocks.balance.is_some().then(|| blocks.take())
     }
 
     /// Waits until a second's worth is there; `None` at the end.
@@ -140,12 +161,13 @@ impl Blocks {
             BlockKind::Meta => {}
             BlockKind::Checkpoint | BlockKind::End => {
                 self.balance = Some(block.to_vec());
+                self.has_new_balance = true;
                 self.count();
                 return;
             }
             BlockKind::Gaps => return,
         }
-        self.kept.push((kind, block.to_vec()));
+        self.kept.push((kind, block.into()));
     }
 
     /// What is there now, the last balance is of.
@@ -163,14 +185,14 @@ impl Blocks {
         }
         let n_counted = std::mem::take(&mut self.n_counted);
         let is_sample = |kind: BlockKind| kind == BlockKind::Samples;
-        let n_bytes = self.kept.iter().map(|(_, block)| block.len()).sum();
-        let (mut bytes, mut samples) = (Vec::with_capacity(n_bytes), 0);
+        let (mut blocks, mut samples) = (Vec::new(), 0);
         for (_, (kind, block)) in (0..).zip(&self.kept).filter(|&(n, (kind, _))| n < n_counted || !is_sample(*kind)) {
-            bytes.extend_from_slice(block);
+            blocks.push(Arc::clone(block));
             samples += if is_sample(*kind) { u64::from(block_items(block)) } else { 0 };
         }
         let meta = self.kept.iter().find(|(kind, _)| *kind == BlockKind::Meta).map(|(_, block)| block);
-        let balance = meta.into_iter().chain(&self.balance).flatten().copied().collect();
+        let balance =
+            meta.into_iter().flat_map(|meta| meta.iter()).chain(self.balance.iter().flatten()).copied().collect();
         let rest = self.kept.split_off(n_counted);
         self.kept.retain(|(kind, _)| !is_sample(*kind));
         if self.event_bytes > self.compact_at.max(COMPACT_AT) {
@@ -182,15 +204,14 @@ impl Blocks {
         self.sample_bytes = bytes_of(&self.kept, BlockKind::Samples);
         self.event_bytes = bytes_of(&self.kept, BlockKind::Sideband);
         let left_out = std::mem::take(&mut self.left_out);
-        Part { bytes, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
+        Part { blocks, left_out: left_out.blocks, samples, samples_left_out: left_out.samples, balance }
     }
 
     /// Takes out the events of processes and threads that are over.
     fn compact(&mut self) {
-        let bytes: Vec<u8> = self.kept.iter().flat_map(|(_, block)| block).copied().collect();
         // What cannot be read stays as it is, up to the limit.
-        if let Ok(compacted) = without_the_dead(bytes) {
-            self.kept = compacted.0;
+        if let Ok(compacted) = without_the_dead(&self.kept) {
+            self.kept = compacted;
         }
         while bytes_of(&self.kept, BlockKind::Sideband) > MAX_EVENT_BYTES {
             let Some(oldest) = self.kept.iter().position(|(kind, _)| *kind == BlockKind::Sideband) else { break };
@@ -200,7 +221,7 @@ impl Blocks {
     }
 }
 
-fn bytes_of(blocks: &[(BlockKind, Vec<u8>)], wanted: BlockKind) -> usize {
+fn bytes_of(blocks: &[Block], wanted: BlockKind) -> usize {
     blocks.iter().filter(|(kind, _)| *kind == wanted).map(|(_, block)| block.len()).sum()
 }
 

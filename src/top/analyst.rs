@@ -1,7 +1,7 @@
 //! Makes counts of a second of a recording.
 
 use super::table::{Counts, count};
-use crate::live::Part;
+use crate::live;
 use crate::worker::Modules;
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::{Analysis, Options, analyse};
@@ -25,9 +25,24 @@ pub(crate) enum ViewUpdate {
     Failed(String),
 }
 
+/// A second's worth of a recording.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// A recording without an end.
+    pub(crate) bytes: Vec<u8>,
+    /// Blocks that found no room.
+    pub(crate) left_out: u64,
+}
+
+impl From<live::Part> for Second {
+    fn from(part: live::Part) -> Self {
+        Self { left_out: part.left_out, bytes: part.into_bytes() }
+    }
+}
+
 /// Works until there is no next second or `tell` says that nobody listens. One thread: the profiled programs need the other
 /// processors.
-pub(crate) fn work(mut next: impl FnMut() -> Option<Part>, mut tell: impl FnMut(ViewUpdate) -> bool) {
+pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMut(ViewUpdate) -> bool) {
     while let Some(second) = next() {
         let left_out = second.left_out;
         let told = match counted(second) {
@@ -40,7 +55,7 @@ pub(crate) fn work(mut next: impl FnMut() -> Option<Part>, mut tell: impl FnMut(
     }
 }
 
-fn counted(second: Part) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
+fn counted(second: Second) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
     let mut recording = Recording::open(Cursor::new(second.bytes))?;
     let modules = Modules(FileModules::new());
     let options = Options { n_threads: NonZeroUsize::MIN, ..Options::new(&modules) };

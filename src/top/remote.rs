@@ -3,7 +3,7 @@
 //! It asks for a second of the recording and for ELF files over the worker's socket, and writes what it counted to its
 //! standard output, one JSON line for each second.
 
-use super::analyst::{ViewUpdate, work};
+use super::analyst::{Second, ViewUpdate, work};
 use crate::live::{Feed, Part};
 use crate::worker::{self, Files};
 use anyhow::Context as _;
@@ -45,7 +45,7 @@ impl Remote {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut parts = || {
-                    let file = feed.next()?.into_file();
+                    let file = into_file(&feed.next()?);
                     file.inspect_err(|error| failed(format!("cannot send an update: {error}"))).ok()
                 };
                 if let Err(error) = worker::serve(&socket, &Files::default(), &mut parts) {
@@ -74,14 +74,12 @@ fn pass_on(lines: ChildStdout, updates: &Sender<ViewUpdate>) -> anyhow::Result<(
     }
 }
 
-impl Part {
-    /// In a file without a name, and the number of blocks left out.
-    fn into_file(self) -> io::Result<(File, u64)> {
-        let mut file = File::from(rustix::fs::memfd_create("fpprof-second", MemfdFlags::CLOEXEC)?);
-        file.write_all(&self.bytes)?;
-        file.rewind()?;
-        Ok((file, self.left_out))
-    }
+/// In a file without a name, and the number of blocks left out.
+fn into_file(second: &Part) -> io::Result<(File, u64)> {
+    let mut file = File::from(rustix::fs::memfd_create("fpprof-second", MemfdFlags::CLOEXEC)?);
+    second.write(&mut file)?;
+    file.rewind()?;
+    Ok((file, second.left_out))
 }
 
 /// What the process without privileges does.
@@ -94,7 +92,7 @@ pub(crate) fn run() -> anyhow::Result<u8> {
         let (mut file, left_out) = client.part().ok()??;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        Some(Part { bytes, left_out, ..Part::default() })
+        Some(Second { bytes, left_out })
     };
     let mut out = io::stdout().lock();
     let mut line = |update: &ViewUpdate| -> io::Result<()> {

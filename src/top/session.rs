@@ -65,7 +65,7 @@ pub(crate) fn run(
         let analyst = feed.clone();
         scope.spawn(move || match remote {
             Some(remote) => remote.work(&analyst, &tell),
-            None => work(|| analyst.next(), |update| tell.send(update).is_ok()),
+            None => work(|| analyst.next().map(Into::into), |update| tell.send(update).is_ok()),
         });
         let recorder = scope.spawn(|| {
             let mut hear = |update: Update<'_>| match update {

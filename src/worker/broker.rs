@@ -1,6 +1,6 @@
 //! The privileged side: opens what the worker may have.
 
-use super::files::Files;
+use super::files::{Files, KERNEL_NAMES};
 use super::message::{Reply, Request, receive, send};
 use crate::output::{Pending, create_recording};
 use fpprof_analysis::modules::{FileModules, Inode, KERNEL_FILES, Missing};
@@ -76,7 +76,10 @@ pub(super) fn answer(
 /// An ELF file, or what the command line names. The worker may have been taken over by what it parses: it gets no other
 /// file's bytes.
 fn module(path: &Path, only: Option<Inode>, files: &Files, modules: &FileModules) -> Result<(File, Reply), Missing> {
-    let (file, stat) = modules.open_file(path, only)?;
+    let (mut file, stat) = modules.open_file(path, only)?;
+    if let Some(names) = files.kernel_names.as_ref().filter(|_| path == Path::new(KERNEL_NAMES)) {
+        file = names.open(&file).map_err(|_error| Missing::Unreadable)?;
+    }
     let mut magic = [0; 4];
     let mut is_elf = || file.read_exact_at(&mut magic, 0).is_ok_and(|()| &magic == b"\x7fELF");
     let is_named =

@@ -1,6 +1,12 @@
 //! What a command may ask for.
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What a command may ask for besides ELF files.
 #[derive(Debug, Default, Clone)]
@@ -13,8 +19,42 @@ pub(crate) struct Files {
     pub(crate) reads: bool,
     /// It calls [`confine`](super::confine()) itself, once it has run what it must.
     pub(crate) confines_itself: bool,
+    /// A copy of the names of the kernel's functions, for workers that come one after the other.
+    pub(crate) kernel_names: Option<Arc<KernelNames>>,
     /// It works as long as a recording goes on, which may be for ever.
     pub(crate) goes_on: bool,
+}
+
+/// What `/proc/kallsyms` said. The kernel takes tens of milliseconds to write it.
+#[derive(Debug, Default)]
+pub(crate) struct KernelNames {
+    copied: Mutex<Option<(Instant, File)>>,
+}
+
+/// Where the kernel names its functions.
+pub(super) const KERNEL_NAMES: &str = "/proc/kallsyms";
+/// A copy is used for so long: modules may be loaded.
+const COPY_LASTS: Duration = Duration::from_secs(600);
+
+impl KernelNames {
+    /// The copy, made from `original` if there is none or an old one; each file has a position of its own.
+    ///
+    /// # Errors
+    /// If it cannot be copied.
+    pub(super) fn open(&self, mut original: &File) -> io::Result<File> {
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = match copied.take() {
+            Some((at, copy)) if at.elapsed() < COPY_LASTS => (at, copy),
+            _ => {
+                let mut copy = File::from(memfd_create("fpprof-kallsyms", MemfdFlags::CLOEXEC)?);
+                io::copy(&mut original, &mut copy)?;
+                (Instant::now(), copy)
+            }
+        };
+        let opened = File::open(format!("/proc/self/fd/{}", copy.1.as_raw_fd()));
+        *copied = Some(copy);
+        opened
+    }
 }
 
 impl Files {

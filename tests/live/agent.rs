@@ -32,6 +32,8 @@ struct Stored {
     of_busy: BTreeMap<(String, String), i64>,
     functions: BTreeSet<String>,
     cgroups: BTreeSet<String>,
+    /// Why samples were lost or discarded.
+    causes: BTreeSet<String>,
     /// By counter, of all events and causes.
     counters: BTreeMap<String, i64>,
 }
@@ -160,6 +162,7 @@ fn read(store: &Path, busy: u32) -> Stored {
     }
     for row in &rows(&store.join("counters")) {
         *stored.counters.entry(text(row, "counter")).or_default() += number(row, "value");
+        stored.causes.insert(text(row, "cause"));
     }
     stored
 }
@@ -181,11 +184,27 @@ impl Stored {
             self.counters
         );
         assert_eq!(count("recorded"), count("stored") + count("discarded"), "{:?}", self.counters);
+        assert!(!self.causes.contains("unknown") && !self.causes.contains("damaged"), "{:?}", self.causes);
         for (strategy, &samples) in &self.samples {
             assert_eq!(samples, count("stored"), "{strategy}: {self:?}");
         }
         assert!(count("stored") > 0, "{self:?}");
     }
+}
+
+/// Check that nobody can hold the agent's descriptors by connecting to it, and that it answers again once they have gone.
+#[test]
+fn connections_are_few() {
+    let agent = Agent::start("rate = 49\ncall-graph = \"fp\"", &[]);
+    agent.wait_for_samples(1.0);
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", agent.agent.id())).expect("descriptors").count();
+    let before = files();
+    let connections: Vec<_> = (0..100).map(|_| TcpStream::connect(agent.address)).collect();
+    wait_until("connections are accepted", || files() >= before + 10);
+    assert!(files() < before + 60, "{before} and {}", files());
+    drop(connections);
+    agent.wait_for_samples(1.0);
+    agent.end().assert_balance();
 }
 
 /// Check that every sample is in the store under each strategy, that ticks add up, that a program whose libraries have no frame
@@ -243,13 +262,13 @@ fn a_store_that_fails_is_counted() {
     let aside = agent.store().join("aside");
     std::fs::rename(&stacks, &aside).expect("moved");
     std::fs::write(&stacks, "in the way").expect("written");
-    wait_until("samples are discarded", || agent.metric("fpprof_samples_discarded_total") > 100.0);
+    wait_until("samples are discarded", || agent.metric("fpprof_store_errors_total") >= 3.0);
     std::fs::remove_file(&stacks).expect("removed");
     std::fs::rename(&aside, &stacks).expect("moved back");
     agent.wait_for_samples(50.0);
     assert_eq!(agent.log().matches("what cannot be stored is counted").count(), 1, "{}", agent.log());
     let stored = agent.end();
-    assert!(stored.counter("discarded") > 100, "{stored:?}");
+    assert!(stored.counter("discarded") > 0, "{stored:?}");
     stored.assert_balance();
 }
 
@@ -269,8 +288,8 @@ fn systemd_is_told() {
     });
     let agent = Agent::start("rate = 49", &[("NOTIFY_SOCKET", &path)]);
     let next = || messages.recv_timeout(Duration::from_secs(120)).expect("a message");
-    assert_eq!(next(), "READY=1");
-    assert_eq!(next(), "WATCHDOG=1");
+    // It lives before it is ready.
+    assert_eq!(std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1").as_deref(), Some("READY=1"));
     agent.wait_for_samples(1.0);
     let pid = agent.agent.id();
     agent.end().assert_balance();

@@ -10,7 +10,7 @@ use crate::note::Note;
 use crate::privileges;
 use crate::proc::{online_cpus, processes, read_number};
 use crate::request::{MAX_EXCLUDED, Outcome, Progress, Request, Target, Update};
-use crate::session::{DESCRIBE, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, flush_after, meta};
+use crate::session::{DESCRIBE, FLUSH, Running, SETTLE_NS, TicksBegun, cpu_ns, errno_of, events, meta};
 use crate::synthesis::{Existing, undescribed};
 use crate::sys::{OpenFiles, Poller, Rusage, StopFlag, monotonic_ns, rusage, user_registers};
 use crate::vdso;
@@ -192,7 +192,7 @@ impl<W: Write> Session<'_, W> {
             let cut_ns = monotonic_ns().saturating_sub(SETTLE_NS);
             self.reader.read(cut_ns);
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
-            if last_flush.elapsed() >= flush_after(self.request.poll) {
+            if last_flush.elapsed() >= FLUSH {
                 last_flush = Instant::now();
                 self.reader.checkpoint(monotonic_ns());
             }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 const POLL_FOR_RULES: Duration = Duration::from_millis(5);
 /// For so long since the last miss.
 pub(crate) const MISSED_LATELY: Duration = Duration::from_millis(200);
-/// What was collected is written after so many of the longest times between two looks, and one look later at the latest: a
-/// recorder that looks ten times a second loses less than a second when it is killed.
-const LOOKS_TO_FLUSH: f64 = 8.5;
+/// What was collected is written after so long, and one look later at the latest: a recorder that looks ten times a second loses
+/// less than a second when it is killed.
+pub(crate) const FLUSH: Duration = Duration::from_millis(850);
 /// So long processes that exist already are described between two looks at the rings.
 pub(crate) const DESCRIBE: Duration = Duration::from_millis(10);
 /// Records younger than this stay in their rings: an earlier one of another CPU may still be on its way.
@@ -21,11 +21,6 @@ pub(crate) const SETTLE_NS: u64 = 2_000_000;
 const HOT_BYTES: f64 = (512 << 10) as f64;
 /// More often is of no use: what is younger stays in the rings.
 const SHORTEST: Duration = Duration::from_nanos(SETTLE_NS);
-
-/// How long what was collected may wait to be written, by [`Request::poll`](crate::Request::poll).
-pub(crate) fn flush_after(poll: Duration) -> Duration {
-    poll.mul_f64(LOOKS_TO_FLUSH)
-}
 
 /// How long the reader may stay away while walks miss rules.
 pub(super) fn poll_for_rules(sampling: Sampling) -> Duration {

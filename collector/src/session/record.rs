@@ -3,7 +3,7 @@
 use super::cpus::Cpus;
 use super::interrupt::interrupt_ns;
 use super::meta::meta;
-use super::pace::{DESCRIBE, Pace, SETTLE_NS, flush_after, poll_for_rules};
+use super::pace::{DESCRIBE, FLUSH, Pace, SETTLE_NS, poll_for_rules};
 use super::reader::{Parts, Reader};
 use super::samplers::Samplers;
 use super::stack_hints::{HINTS_BYTES, StackHints};
@@ -237,7 +237,6 @@ impl<W: Write> Session<'_, W> {
         let started = Instant::now();
         let mut last_flush = started;
         let mut pace = Pace::new(self.request.poll);
-        let flush_after = flush_after(self.request.poll);
         let for_rules = poll_for_rules(self.request.sampling);
         let doorbell = doorbell(self.programs)?;
         let poller = self.poller(&doorbell)?;
@@ -260,7 +259,7 @@ impl<W: Write> Session<'_, W> {
             self.load.measure(|| self.reader.read(cut_ns));
             self.existing.describe(&mut self.reader, Some(cut_ns.max(self.begun.time_ns)), DESCRIBE);
             self.follow_cpus(&poller)?;
-            if last_flush.elapsed() >= flush_after {
+            if last_flush.elapsed() >= FLUSH {
                 if self.request.encoder_threads.is_none() && self.load.is_high(last_flush.elapsed()) {
                     self.add_workers(usize::from(self.reader.writer.n_workers() < most_workers()))?;
                 }

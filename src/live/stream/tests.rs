@@ -1,7 +1,6 @@
 //! Recordings in memory.
 
 use super::*;
-use crate::live::compact::BlockSink;
 use fpprof_recording::model::{
     CaptureMode, Cgroup, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap,
     ModuleBytes, Sample, Sideband, SidebandLoss, Target,
@@ -69,8 +68,17 @@ fn thread_exit(pid: u32, tid: u32) -> Sideband {
     Sideband::Exit(Exit { time_ns: 1, pid, tid })
 }
 
+/// The blocks of a recording.
+fn blocks_of(write: impl FnOnce(&mut RecordingWriter<Sink<Vec<u8>>>)) -> Vec<Block> {
+    let (sink, feed) = pair(None);
+    let mut writer = RecordingWriter::new(sink, &meta()).expect("a sink that takes all");
+    write(&mut writer);
+    writer.flush().expect("a flush");
+    feed.0.lock().kept.clone()
+}
+
 fn opened(part: Part) -> (Vec<Sideband>, usize) {
-    let mut recording = Recording::open(Cursor::new(part.bytes)).expect("a part is a recording");
+    let mut recording = Recording::open(Cursor::new(part.into_bytes())).expect("a part is a recording");
     let (mut events, mut samples) = (Vec::new(), 0);
     recording.sideband(|event| events.push(event.clone())).expect("events");
     recording.samples(|_| samples += 1).expect("samples");
@@ -134,17 +142,19 @@ fn parts_end_with_a_balance() {
         let balance = Recording::open(Cursor::new(&part.balance)).expect("a recording");
         balance.checkpoint().map(|checkpoint| checkpoint.cpus[0].recorded)
     };
-    write(3, Some(3));
+    write(1, None);
+    assert!(feed.take().is_none());
+    write(2, Some(3));
     write(2, None);
-    let part = feed.take();
+    let part = feed.take().expect("a balance");
     assert_eq!((part.samples, recorded(&part)), (3, Some(3)));
     let (events, samples) = opened(part);
     assert!(events.len() > 2000 && samples == 3, "{}", events.len());
     assert!(feed.0.lock().event_bytes < 1000);
     // No balance since: those behind the last one wait.
-    assert_eq!(opened(feed.take()).1, 0);
+    assert_eq!(opened(feed.take().expect("a balance")).1, 0);
     write(1, Some(6));
-    let part = feed.take();
+    let part = feed.take().expect("a balance");
     assert_eq!((part.samples, recorded(&part)), (3, Some(6)));
     assert_eq!(opened(part), (vec![mmap(1, 4096)], 3));
 }
@@ -153,21 +163,21 @@ fn parts_end_with_a_balance() {
 #[test]
 fn memory_is_bounded() {
     let (mut sink, feed) = pair::<Vec<u8>>(None);
-    let mut writer = RecordingWriter::new(BlockSink::default(), &meta()).expect("a sink that takes all");
-    writer.sample(&Sample::default(), None).expect("a sample");
-    writer.flush().expect("a flush");
-    let blocks = writer.into_inner().0;
-    let (_, samples) = blocks.iter().find(|(kind, _)| *kind == BlockKind::Samples).expect("a block of samples");
+    let samples = &blocks_of(|writer| writer.sample(&Sample::default(), None).expect("a sample"))
+        .into_iter()
+        .find_map(|(kind, block)| (kind == BlockKind::Samples).then_some(block))
+        .expect("a block of samples");
     let fits = MAX_SAMPLE_BYTES / samples.len();
     for _ in 0..fits + 5 {
         sink.write_all(samples).expect("it takes all");
     }
     sink.flush().expect("a flush");
     let second = feed.next().expect("a second");
-    assert_eq!((second.left_out, second.bytes.len()), (5, fits * samples.len()));
+    assert_eq!((second.left_out, second.into_bytes().len()), (5, fits * samples.len()));
 }
 
-/// Check that the bytes of a file go with the last process that maps it, and that those of no file stay.
+/// Check that the bytes of a file go with the last process that maps it, also where they come later, and that those of no file
+/// stay.
 #[test]
 fn bytes_of_files_go_with_their_processes() {
     let mapped = |pid, inode| {
@@ -181,13 +191,12 @@ fn bytes_of_files_go_with_their_processes() {
     };
     let events =
         [module(0), mapped(2, 7), module(7), mapped(3, 8), module(8), mapped(2, 8), exit(3), exit(2), mapped(4, 8)];
-    let mut writer = RecordingWriter::new(Vec::new(), &meta()).expect("a sink that takes all");
-    events.iter().chain([&module(9)]).for_each(|event| writer.sideband(event).expect("an event"));
-    writer.flush().expect("a flush");
-    let kept = without_the_dead(writer.into_inner()).expect("it can be read");
-    let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
-    let (left, _) = opened(Part { bytes, ..Part::default() });
-    assert_eq!(left, [module(0), module(8), mapped(4, 8), module(9)]);
+    let blocks = blocks_of(|writer| {
+        events.iter().chain([&module(9)]).for_each(|event| writer.sideband(event).expect("an event"))
+    });
+    let kept = without_the_dead(&blocks).expect("it can be read");
+    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    assert_eq!(left, [module(0), module(8), mapped(4, 8)]);
 }
 
 /// Check that of the processes and threads that ended nothing is kept but what the living have from them by fork.
@@ -217,12 +226,9 @@ fn the_dead_are_forgotten() {
         thread(1, 11),
         thread_exit(1, 12),
     ];
-    let mut writer = RecordingWriter::new(Vec::new(), &meta()).expect("a sink that takes all");
-    events.iter().for_each(|event| writer.sideband(event).expect("an event"));
-    writer.flush().expect("a flush");
-    let kept = without_the_dead(writer.into_inner()).expect("it can be read");
-    let bytes = kept.0.into_iter().flat_map(|(_, block)| block).collect();
-    let (left, _) = opened(Part { bytes, ..Part::default() });
+    let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    let kept = without_the_dead(&blocks).expect("it can be read");
+    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
     // And of threads the one that lives, with the number of one that has ended.
     let expected = [&events[7..16], &[thread(1, 11)]].concat();
     assert_eq!(left, expected);

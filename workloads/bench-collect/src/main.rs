@@ -8,6 +8,7 @@
 //! sampling interrupt as a whole, ours beside perf's.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod bpf_cost;
 mod compiler;
 mod config;
@@ -46,6 +47,8 @@ enum Command {
     Collect(Box<CollectArgs>),
     /// What profilers take from a program that computes; writes overhead.json and overhead.md
     Overhead(overhead::Args),
+    /// What profiling day and night costs; writes agent.md
+    Agent(agent::Args),
     /// Runs a command and writes into a file when it began and ended
     Target {
         /// The file
@@ -95,6 +98,7 @@ struct CollectArgs {
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Collect(args) => collect(*args),
+        Command::Agent(args) => agent::bench(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Target { times, command } => std::process::exit(target::run(&times, &command)?),
         Command::Svg => judge::svg(),
