@@ -38,6 +38,7 @@ EOF
 # Processes that last a moment, as fast as a shell starts them.
 beside 'while :; do /bin/true; /bin/true; /bin/true; /bin/true; done'
 # A program that is replaced and deleted while it runs.
+# shellcheck disable=SC2016 # likewise
 beside 'n=0; while :; do n=$((n + 1)); cp /usr/bin/perl "$1/program$n"; "$1/program$n" -e "alarm 1; while (1) {}"; rm -f "$1/program$n"; done'
 # Threads that come and go.
 beside 'exec python3 -c "
@@ -78,12 +79,16 @@ while [ $minute -lt "$minutes" ]; do
         "$(metric fpprof_samples_stored_total)" "$(metric fpprof_samples_discarded_total)" "$(du -sk "$work/store" | cut -f1)" |
         tee -a "$work/table"
 done
-fired=$(metric fpprof_ticks_fired_total)
-rest=$(($(metric fpprof_samples_recorded_total) + $(metric fpprof_samples_lost_total) + $(metric fpprof_ticks_skipped_total) +
-    $(metric fpprof_samples_dropped_total) + $(metric fpprof_samples_unread)))
-echo "fired $fired, recorded + lost + skipped + dropped + unread $rest"
 awk '{ n++; x += $1; y += $2; xy += $1 * $2; xx += $1 * $1 }
     END { if (n > 2) printf "memory: %.1f MB an hour, by least squares\n", (n * xy - x * y) / (n * xx - x * x) * 60 / 1000 }' "$work/table"
+curl -s http://127.0.0.1:7475/metrics | awk '
+    { name = $1; sub(/[{].*/, "", name); sum[name] += $2 }
+    END {
+        rest = sum["fpprof_samples_recorded_total"] + sum["fpprof_samples_lost_total"] + sum["fpprof_ticks_skipped_total"] \
+            + sum["fpprof_samples_dropped_total"] + sum["fpprof_samples_unread"]
+        print "fired", sum["fpprof_ticks_fired_total"] ", recorded + lost + skipped + dropped + unread", rest
+        exit sum["fpprof_ticks_fired_total"] != rest
+    }' || { echo "soak: ticks are unaccounted for" >&2; exit 1; }
 kill -TERM $agent
 wait $agent || { echo "soak: the agent failed: $(cat "$work/log")" >&2; exit 1; }
 cat "$work/log"

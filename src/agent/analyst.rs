@@ -17,8 +17,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, SeekFrom, Write as _};
 use std::num::NonZeroUsize;
+use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -28,6 +29,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Most bytes of a table, which a process writes that hostile files may have taken over.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
+/// And of what it counts.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// When an interval was, and what is asked of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +128,8 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
     let output = memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
     let (mut child, socket) = worker::start(["agent".into()], |command| {
-        command.stdout(Stdio::from(stdout)).stderr(Stdio::null());
+        // A signal of the terminal is the agent's alone.
+        command.process_group(0).stdout(Stdio::from(stdout)).stderr(Stdio::null());
     })?;
     let _ = say.send(Message::Started(child.id()));
     let mut input = Some((input, 0));
@@ -142,10 +146,12 @@ fn memory_file(name: &str) -> anyhow::Result<File> {
 }
 
 fn read_output(mut output: File) -> anyhow::Result<(Analysed, Vec<u8>)> {
+    let n_bytes = output.seek(SeekFrom::End(0))?;
+    ensure!(n_bytes <= MAX_TABLE_BYTES, "the process that unwinds wrote {n_bytes} bytes, more than any interval has");
     output.rewind()?;
-    let mut output = BufReader::new(output.take(MAX_TABLE_BYTES));
+    let mut output = BufReader::new(output);
     let mut line = Vec::new();
-    output.read_until(b'\n', &mut line)?;
+    output.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
     let analysed = serde_json::from_slice(&line).context("unexpected answer of the process that unwinds")?;
     let mut table = Vec::new();
     output.read_to_end(&mut table)?;

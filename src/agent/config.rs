@@ -2,6 +2,7 @@
 
 use crate::output::print_message;
 use crate::values;
+use crate::worker::is_privileged;
 use anyhow::{Context as _, bail, ensure};
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Sampling};
@@ -25,6 +26,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Room of a CPU's ring: more than a second of the largest usual samples at the usual rate, and rings are read more often when they
 /// fill up. Waits may come in crowds: then, and with larger chunks, the collector chooses.
 const RING_BYTES: usize = 4 << 20;
+const MAX_CPUS: usize = 32;
 
 /// What the agent does. Every key has a default; an unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -171,6 +173,9 @@ impl Config {
     /// If `call-graph` is none.
     pub(crate) fn request(&self) -> anyhow::Result<Request> {
         let call_graph = self.call_graph()?;
+        // On larger machines, and without privileges, the collector knows what there is room for.
+        let n_cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let has_room = n_cpus <= MAX_CPUS && is_privileged();
         Ok(Request {
             sampling: Sampling::FrequencyHz(self.rate),
             off_cpu: self.off_cpu,
@@ -180,7 +185,7 @@ impl Config {
             only_user: fpprof_collector::user_of_file_capabilities(),
             drop_privileges: true,
             poll: POLL,
-            ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none()).then_some(RING_BYTES),
+            ring_bytes: (call_graph.has_usual_size() && self.off_cpu.is_none() && has_room).then_some(RING_BYTES),
             ..Request::new(Target::System)
         })
     }

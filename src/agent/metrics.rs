@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,6 +46,9 @@ pub(super) struct Metrics {
     store_errors: Counter,
     written_bytes: Counter,
     not_sampled: Counter<f64, AtomicU64>,
+    left_out: Counter,
+    /// Labels of what workers counted.
+    known: Mutex<BTreeSet<Labels>>,
     /// When it must have ended an interval.
     due: Mutex<Instant>,
 }
@@ -54,6 +58,14 @@ const PATIENCE: Duration = Duration::from_secs(150);
 
 fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels {
     labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
+}
+
+/// Most labels of what workers count: some strategies, each with some dozens of ends.
+const MAX_KNOWN: usize = 1000;
+
+/// Names of ours are.
+fn is_short(labels: &Labels) -> bool {
+    labels.iter().all(|(_, value)| value.len() <= 64)
 }
 
 impl Metrics {
@@ -67,6 +79,7 @@ impl Metrics {
             misses: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
+            left_out: Counter::default(), known: Mutex::default(),
             due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
         };
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -77,6 +90,7 @@ impl Metrics {
         registry.register("ticks_skipped", "Ticks in what is not profiled", all.skipped.clone());
         registry.register("samples_dropped", "Samples that could not be kept until the end of an interval", all.dropped.clone());
         registry.register("samples_unread", "Ticks whose samples were not read yet at the end of the last interval", all.unread.clone());
+        registry.register("blocks_dropped", "Blocks of samples or process events for which there was no room in memory", all.left_out.clone());
         registry.register("samples_stored", "Samples in the store", all.stored.clone());
         registry.register("samples_discarded", "Recorded samples that are not in the store, by cause", all.discarded.clone());
         registry.register("stacks", "Stacks by strategy, and by how they end", all.stacks.clone());
@@ -130,12 +144,25 @@ impl Metrics {
         for (strategy, counts) in &analysed.stacks {
             for count in counts {
                 let labels = labels([("strategy", strategy), ("stack", &count.stack), ("end", &count.end)]);
-                self.stacks.get_or_create(&labels).inc_by(count.samples);
+                self.add(&self.stacks, labels, count.samples);
             }
         }
         for (reason, &n) in &analysed.misses {
-            self.misses.get_or_create(&labels([("reason", reason)])).inc_by(n);
+            self.add(&self.misses, labels([("reason", reason)]), n);
         }
+    }
+
+    /// What a worker counted: hostile files may have taken it over, so only so many of its words become labels.
+    fn add(&self, counters: &Counters, labels: Labels, n: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&labels) || (known.len() < MAX_KNOWN && is_short(&labels)) {
+            counters.get_or_create(&labels).inc_by(n);
+            known.insert(labels);
+        }
+    }
+
+    pub(super) fn add_left_out(&self, blocks: u64) {
+        self.left_out.inc_by(blocks);
     }
 
     pub(super) fn add_stored(&self, samples: u64) {

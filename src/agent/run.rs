@@ -1,6 +1,6 @@
 //! From one interval to the next.
 
-use super::analyst::{Analysed, Analyst, Span};
+use super::analyst::{Analyst, Span};
 use super::config::Config;
 use super::cost::Meter;
 use super::counted::{Balance, Ticks};
@@ -64,6 +64,7 @@ struct Counting {
     /// Intervals that ended. The first has the cost of the start in it, and the last is short: neither says whether the limits
     /// are kept.
     n_intervals: u64,
+    rate: u64,
 }
 
 /// An interval under way.
@@ -115,7 +116,7 @@ impl Agent<'_> {
         self.metrics.set_effort(effort);
         let parsers = session.parsers();
         let (balance, meter) = (Balance::default(), Meter::new(&parsers));
-        let mut counting = Counting { balance, meter, parsers, n_intervals: 0 };
+        let mut counting = Counting { balance, meter, parsers, n_intervals: 0, rate: effort.rate };
         let mut interval = self.begin();
         let next = loop {
             notify(NotifyState::Watchdog);
@@ -161,7 +162,8 @@ impl Agent<'_> {
 
     /// Intervals end at full multiples of their length since 1970, so that those of several machines are the same.
     fn begin(&self) -> Interval {
-        let (since, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = Instant::now();
         let length_ns = self.config.interval.as_nanos().max(1);
         let left = length_ns - unix.as_nanos() % length_ns;
         let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
@@ -171,7 +173,7 @@ impl Agent<'_> {
 
     /// Stores an interval; gives what it took, unless nothing was recorded yet.
     fn close(&mut self, part: Part, interval: &Interval, counting: &mut Counting) -> Option<Used> {
-        let Counting { balance, meter, parsers, n_intervals } = counting;
+        let Counting { balance, meter, parsers, n_intervals, rate } = counting;
         let span = Span {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
@@ -185,6 +187,7 @@ impl Agent<'_> {
             self.metrics.add_ticks(name, ticks);
             rows.extend(ticks.counters(name));
         }
+        self.metrics.add_left_out(part.left_out);
         let recorded = ticks.values().fold(0, |sum: u64, ticks| sum.saturating_add(ticks.recorded));
         let discarded = self.store_stacks(part, recorded, span);
         let stored = recorded.saturating_sub(discarded.values().sum());
@@ -196,7 +199,7 @@ impl Agent<'_> {
         rows.extend(discarded.iter().map(|(cause, &samples)| counter("discarded", cause, samples)));
         rows.push(counter("cpu_ns", "", spent.cpu.as_nanos()));
         rows.push(counter("rss_bytes", "", spent.used.rss_bytes));
-        rows.push(counter("rate_hz", "", self.governor.effort().rate));
+        rows.push(counter("rate_hz", "", *rate));
         self.store_counters(Counters {
             start_unix_us: span.start_unix_us,
             duration: span.duration,
@@ -237,7 +240,7 @@ impl Agent<'_> {
         if samples > 0 {
             match self.analyst.analyse(part, span) {
                 Ok((analysed, table)) => {
-                    let Analysed { samples: readable, .. } = analysed;
+                    let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
                     if !self.write(Table::Stacks, span.start_unix_us, &table) {

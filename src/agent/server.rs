@@ -2,6 +2,7 @@
 
 use super::config::HttpConfig;
 use super::metrics::Metrics;
+use crate::output::print_message;
 use anyhow::Context as _;
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -10,6 +11,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -59,6 +61,12 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
         ]
     };
     std::thread::Builder::new().name("fpprof-http".to_owned()).spawn(move || {
+        // What any user sends is parsed here.
+        let none = CapabilitySet::empty();
+        let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
+        if let Err(error) = given_up {
+            print_message(&format!("fpprof: the thread that serves metrics keeps its privileges: {error}"));
+        }
         runtime.block_on(async {
             for (mut signal, order) in signals {
                 let orders = orders.clone();

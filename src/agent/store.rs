@@ -11,8 +11,8 @@ use super::config::StoreConfig;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use walkdir::WalkDir;
@@ -63,7 +63,10 @@ impl Store {
             .iter()
             .try_for_each(|table| make_dir(&config.path.join(table.name())))
             .with_context(context)?;
-        for (path, _, _) in store.files(|name| name.ends_with(PARTIAL)) {
+        // Others may write to it, too.
+        let own = format!("-{}.parquet{PARTIAL}", store.host);
+        check_owner(&config.path).with_context(context)?;
+        for (path, _, _) in store.files(|name| name.ends_with(&own)) {
             std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
         }
         Ok(store)
@@ -93,6 +96,7 @@ impl Store {
     pub(super) fn remove_old(&self, now: SystemTime) -> anyhow::Result<Size> {
         let mut files = self.files(|name| name.ends_with(".parquet"));
         files.sort_by_key(|&(_, modified, _)| modified);
+        let mut failed = None;
         let mut size = Size {
             files: files.len() as u64,
             bytes: files.iter().fold(0, |sum: u64, &(_, _, bytes)| sum.saturating_add(bytes)),
@@ -102,14 +106,20 @@ impl Store {
             if !is_old && size.bytes <= self.config.max_size {
                 break;
             }
-            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    failed.get_or_insert_with(|| anyhow::Error::new(error).context(path.display().to_string()));
+                    continue;
+                }
+                _ => {}
+            }
             size = Size { files: size.files - 1, bytes: size.bytes - bytes };
             // The last file of a day: any other stays.
             if let Some(day) = path.parent() {
                 let _ = std::fs::remove_dir(day);
             }
         }
-        Ok(size)
+        failed.map_or(Ok(size), Err)
     }
 
     /// Files of such names, with their times and sizes.
@@ -127,13 +137,26 @@ impl Store {
     }
 }
 
+/// Nobody else may write into the directory, or a link of theirs could lead elsewhere.
+fn check_owner(path: &Path) -> anyhow::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    anyhow::ensure!(is_own, "others may write into it: choose a directory of this user's, with mode 0700");
+    Ok(())
+}
+
 /// Only its owner may look at it: stacks say what programs do.
 fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // A file of this name is what a crash left, or what somebody else put there.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     // A file that has its name is complete, even if the machine loses power.
     file.sync_all()
@@ -171,7 +194,7 @@ mod tests {
         let store = store(dir.path(), 1 << 20);
         store.write(Table::Stacks, NOON_US, b"table").expect("written");
         assert_eq!(names(dir.path()), ["store/stacks/day=2026-11-26/120000.000000Z-a_host_1.parquet"]);
-        let crashed = dir.path().join("store/stacks/day=2026-11-26/x.parquet.partial");
+        let crashed = dir.path().join("store/stacks/day=2026-11-26/1-a_host_1.parquet.partial");
         std::fs::write(&crashed, "x").expect("written");
         let again = self::store(dir.path(), 1 << 20);
         assert_eq!(names(dir.path()).len(), 1);

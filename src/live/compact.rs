@@ -1,6 +1,7 @@
 //! Taking out of a recording under way what samples to come cannot need: the events of processes and threads that are over,
 //! and the bytes of files that only they had mapped.
 
+use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -45,7 +46,10 @@ pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
     let mut result = Ok(());
     in_order(&mut recording, |event, n| {
         let is_needed = match event {
-            Sideband::Module(module) => files.has(&module.identity),
+            Sideband::Module(module) => match Compiled::of_path(&module.path) {
+                Some(compiled) => needed.since.contains_key(&compiled.pid()),
+                None => files.has(&module.identity),
+            },
             event => needed.has(event, n),
         };
         if is_needed && result.is_ok() {
@@ -134,6 +138,9 @@ fn thread_of(event: &Sideband) -> Option<u32> {
 #[derive(Debug, Default)]
 struct Liveness {
     threads: Threads,
+    /// Threads that were made and have not ended, by process.
+    alive: BTreeMap<u32, BTreeSet<u32>>,
+    /// Processes whose first thread has ended.
     dead: BTreeSet<u32>,
     seen: BTreeSet<u32>,
     /// Last exec of a process.
@@ -145,22 +152,37 @@ struct Liveness {
 impl Liveness {
     fn note(&mut self, event: &Sideband, n: u64) {
         match event {
-            Sideband::Mmap(Mmap { pid, .. }) | Sideband::Cgroup(Cgroup { pid, .. }) => drop(self.seen.insert(*pid)),
+            // What maps something is not over: its first thread may have ended before others, or another thread executed a
+            // program, or the program is setuid, of which the kernel says an exit first.
+            Sideband::Mmap(Mmap { pid, .. }) | Sideband::Cgroup(Cgroup { pid, .. }) => {
+                self.seen.insert(*pid);
+                self.dead.remove(pid);
+            }
             Sideband::Comm(comm) => {
                 self.seen.insert(comm.pid);
                 if comm.exec {
+                    self.dead.remove(&comm.pid);
                     self.exec.insert(comm.pid, n);
                 }
             }
             Sideband::Fork(fork) if fork.pid != fork.parent_pid => {
+                self.alive.remove(&fork.pid);
                 self.seen.insert(fork.pid);
                 self.dead.remove(&fork.pid);
                 self.exec.remove(&fork.pid);
                 self.parent.insert(fork.pid, (fork.parent_pid, n));
             }
             Sideband::Exit(exit) if exit.pid == exit.tid => drop(self.dead.insert(exit.pid)),
-            Sideband::Fork(fork) => drop(self.threads.insert(fork.tid, n)),
-            Sideband::Exit(exit) => drop(self.threads.insert(exit.tid, u64::MAX)),
+            Sideband::Fork(fork) => {
+                self.threads.insert(fork.tid, n);
+                self.alive.entry(fork.pid).or_default().insert(fork.tid);
+            }
+            Sideband::Exit(exit) => {
+                self.threads.insert(exit.tid, u64::MAX);
+                if let Some(alive) = self.alive.get_mut(&exit.pid) {
+                    alive.remove(&exit.tid);
+                }
+            }
             Sideband::Module(_) => {}
         }
     }
@@ -168,7 +190,8 @@ impl Liveness {
     /// The living from their last exec on; where that was not after their fork, all of those they come from as well.
     fn needed(&self) -> BTreeMap<u32, u64> {
         let mut needed = BTreeMap::new();
-        for &pid in self.seen.difference(&self.dead) {
+        let has_threads = |pid: &u32| self.alive.get(pid).is_some_and(|alive| !alive.is_empty());
+        for &pid in self.seen.iter().filter(|&pid| !self.dead.contains(pid) || has_threads(pid)) {
             // Of an ancestor all counts that was before the fork, its own exec ends the search if it was.
             let (mut pid, mut before) = (pid, u64::MAX);
             loop {

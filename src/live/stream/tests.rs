@@ -1,6 +1,7 @@
 //! Recordings in memory.
 
 use super::*;
+use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{
     CaptureMode, Cgroup, Checkpoint, Collector, Comm, CpuCounters, Exit, FileIdentity, Fork, Host, Meta, Mmap,
     ModuleBytes, Sample, Sideband, SidebandLoss, Target,
@@ -189,14 +190,46 @@ fn bytes_of_files_go_with_their_processes() {
         let identity = FileIdentity { inode, ..FileIdentity::default() };
         Sideband::Module(ModuleBytes { path: b"/a".to_vec(), identity, bytes: vec![1] })
     };
+    let table = |pid| {
+        let path = Compiled::PerfMap(pid).path();
+        Sideband::Module(ModuleBytes { path, identity: FileIdentity::default(), bytes: vec![1] })
+    };
     let events =
         [module(0), mapped(2, 7), module(7), mapped(3, 8), module(8), mapped(2, 8), exit(3), exit(2), mapped(4, 8)];
     let blocks = blocks_of(|writer| {
-        events.iter().chain([&module(9)]).for_each(|event| writer.sideband(event).expect("an event"))
+        events
+            .iter()
+            .chain([&module(9), &table(3), &table(4)])
+            .for_each(|event| writer.sideband(event).expect("an event"))
     });
     let kept = without_the_dead(&blocks).expect("it can be read");
     let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
-    assert_eq!(left, [module(0), module(8), mapped(4, 8)]);
+    assert_eq!(left, [module(0), module(8), mapped(4, 8), table(4)]);
+}
+
+/// Check that a process whose first thread has ended is kept while another one lives, executes a program or maps something.
+#[test]
+fn first_threads_may_end_first() {
+    let events = [
+        mmap(5, 0x1000),
+        thread(5, 51),
+        exit(5),
+        mmap(6, 0x1000),
+        exit(6),
+        exec(6),
+        mmap(7, 0x1000),
+        exit(7),
+        mmap(7, 0x2000),
+        mmap(8, 0x1000),
+        thread(8, 81),
+        exit(8),
+        thread_exit(8, 81),
+    ];
+    let blocks = blocks_of(|writer| events.iter().for_each(|event| writer.sideband(event).expect("an event")));
+    let kept = without_the_dead(&blocks).expect("it can be read");
+    let (left, _) = opened(Part { blocks: kept.into_iter().map(|(_, block)| block).collect(), ..Part::default() });
+    // Of 6, what its new program maps comes later.
+    assert_eq!(left, [&events[..3], &events[5..9]].concat());
 }
 
 /// Check that of the processes and threads that ended nothing is kept but what the living have from them by fork.

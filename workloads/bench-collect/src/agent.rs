@@ -15,7 +15,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -131,6 +131,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     let workload = Command::new(&args.workload).arg(seconds.to_string()).stdout(Stdio::null()).spawn();
     let _workload = Killed(workload.context("starting the workload")?);
     let started = command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn();
+    let begun = Instant::now();
     let mut running = Killed(started.with_context(|| format!("starting {name}"))?);
     std::thread::sleep(START);
     let start_s = cpu_s(running.0.id());
@@ -142,7 +143,7 @@ fn measure(args: &Args, rate: u64, profiler: Profiler) -> anyhow::Result<Measure
     ensure!(running.0.try_wait()?.is_none(), "{name} has ended by itself");
     let rss_mb = tree(running.0.id()).iter().filter_map(|&pid| rss_kb(pid)).sum::<f64>() / 1e3;
     let complete_percent = if is_ours { complete() } else { None };
-    let ran_s = START.as_secs_f64() + 60.0 * f64::from(u32::try_from(args.minutes)?) + DEALT.as_secs_f64();
+    let ran_s = begun.elapsed().as_secs_f64();
     if let Some(pid) = Pid::from_raw(i32::try_from(running.0.id())?) {
         kill_process(pid, Signal::INT)?;
     }
