@@ -23,6 +23,8 @@ build() { # ARCH: a static program, with its debug information
     name=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')
     flags="-C target-feature=+crt-static -C link-arg=-Wl,--build-id=sha1"
     flags="$flags --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/cargo --remap-path-prefix=$PWD=/fpprof"
+    # A static program finds no getrandom(2) in its C library at run time, and may open no /dev/urandom where it parses.
+    flags="$flags --cfg getrandom_backend=\"linux_getrandom\""
     cross=$(prefix "$1")
     [ -z "$cross" ] || export "${name}_LINKER=${cross}gcc"
     env "${name}_RUSTFLAGS=$flags" cargo build --quiet --release -p fpprof --target "$target"

@@ -23,6 +23,7 @@ fpprof --version > /dev/null
 cd /tmp
 fpprof record -q -o r -- sh -c "i=0; while [ \$i -lt 1000000 ]; do i=\$((i+1)); done"
 fpprof flamegraph r -o r.svg 2> /dev/null
+fpprof export r --format parquet -o r.parquet 2> /dev/null
 grep -q "</svg>" r.svg
 ended=$(date +%s%N)
 fpprof report --json r | grep -q "\"ended_in_order\": true"
