@@ -26,5 +26,5 @@ pub(crate) use confine::{confine, is_privileged};
 pub(crate) use files::{Files, KernelNames};
 pub(crate) use message::Made;
 pub(crate) use parser::{parser, serve_parser};
-pub(crate) use process::{cpu_time, is_worker, start};
+pub(crate) use process::{cpu_time, is_worker, memory_file, rss_bytes, start};
 pub(crate) use run::run;

@@ -9,15 +9,16 @@ use anyhow::{Context as _, bail, ensure};
 use fpprof_analysis::modules::FileModules;
 use fpprof_analysis::profile::{Grouping, Profiles};
 use fpprof_analysis::symbols::Detail;
-use fpprof_analysis::{Options, analyse};
+use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
+use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
-use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
+use std::iter;
 use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
@@ -28,7 +29,7 @@ use std::time::Duration;
 /// How long an interval may be worked on: its file systems may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Most bytes of a table, which a process writes that hostile files may have taken over.
-const MAX_TABLE_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// And of what it counts.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
@@ -120,12 +121,12 @@ impl Analyst {
 
 /// The same in a process without privileges, which ends with this thread.
 fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> anyhow::Result<(Analysed, Vec<u8>)> {
-    let mut input = memory_file("fpprof-interval")?;
+    let mut input = worker::memory_file("fpprof-interval")?;
     serde_json::to_writer(&mut input, &span)?;
     input.write_all(b"\n")?;
     part.write(&mut input)?;
     input.rewind()?;
-    let output = memory_file("fpprof-table")?;
+    let output = worker::memory_file("fpprof-table")?;
     let stdout = output.try_clone().context("handing over a file")?;
     let (mut child, socket) = worker::start(["agent".into()], |command| {
         // A signal of the terminal is the agent's alone.
@@ -141,13 +142,7 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
     read_output(output)
 }
 
-fn memory_file(name: &str) -> anyhow::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
-}
-
 fn read_output(mut output: File) -> anyhow::Result<(Analysed, Vec<u8>)> {
-    let n_bytes = output.seek(SeekFrom::End(0))?;
-    ensure!(n_bytes <= MAX_TABLE_BYTES, "the process that unwinds wrote {n_bytes} bytes, more than any interval has");
     output.rewind()?;
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
@@ -180,38 +175,53 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     Ok(crate::exit::DONE)
 }
 
-/// One thread: the profiled programs need the other processors.
+/// Waits are analysed apart: they are in no sum with samples of the CPU.
 fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
+    let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
+    let waits = waits.map(|event| event.name.clone());
     let modules = Modules(FileModules::new());
-    let options = Options {
-        n_threads: NonZeroUsize::MIN,
-        profiles: Profiles::OfEach(Grouping::Summed),
-        detail: if span.inlines { Detail::Inlines } else { Detail::Symbols },
-        ..Options::new(&modules)
-    };
-    let mut analysis = analyse(&mut recording, &options)?;
-    for profile in &mut analysis.profiles {
+    let (mut analysed, mut profiles) = (Analysed::default(), Vec::new());
+    for event in iter::once(None).chain(waits.map(Some)) {
+        // One thread: the profiled programs need the other processors.
+        let options = Options {
+            event,
+            n_threads: NonZeroUsize::MIN,
+            profiles: Profiles::OfEach(Grouping::Summed),
+            detail: if span.inlines { Detail::Inlines } else { Detail::Symbols },
+            ..Options::new(&modules)
+        };
+        let analysis = analyse(&mut recording, &options)?;
+        analysed.add(&analysis);
+        profiles.extend(analysis.profiles);
+    }
+    for profile in &mut profiles {
         profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
         profile.duration = span.duration;
     }
     let mut table = Vec::new();
-    parquet::stacks::write(&analysis.profiles, &mut table)?;
-    let of_first = analysis.profiles.first().map_or(&[][..], |profile| &profile.samples);
-    let samples = of_first.iter().fold(0, |sum: u64, sample| sum.saturating_add(sample.samples));
-    let summary = &analysis.summary;
-    let stacks = summary.strategies.iter().map(|(name, quality)| {
-        let classes = [
-            ("complete", &quality.roots),
-            ("truncated", &quality.truncated),
-            ("broken", &quality.broken),
-            ("no_stack", &quality.no_stack),
-        ];
-        let counts = classes.into_iter().flat_map(|(stack, ends)| {
-            ends.iter().map(|(end, &samples)| StackCount { stack: stack.to_owned(), end: end.clone(), samples })
-        });
-        (name.clone(), counts.collect())
-    });
-    let misses = summary.kernel_walks.as_ref().map(|walks| walks.misses.clone()).unwrap_or_default();
-    Ok((Analysed { samples, stacks: stacks.collect(), misses }, table))
+    parquet::stacks::write(&profiles, &mut table)?;
+    Ok((analysed, table))
+}
+
+impl Analysed {
+    fn add(&mut self, Analysis { summary, profiles, .. }: &Analysis) {
+        let of_first = profiles.first().map_or(&[][..], |profile| &profile.samples);
+        self.samples += of_first.iter().map(|sample| sample.samples).sum::<u64>();
+        for (strategy, quality) in &summary.strategies {
+            let classes = [
+                ("complete", &quality.roots),
+                ("truncated", &quality.truncated),
+                ("broken", &quality.broken),
+                ("no_stack", &quality.no_stack),
+            ];
+            let counts = classes.into_iter().flat_map(|(stack, ends)| {
+                ends.iter().map(|(end, &samples)| StackCount { stack: stack.to_owned(), end: end.clone(), samples })
+            });
+            self.stacks.entry(strategy.clone()).or_default().extend(counts);
+        }
+        for (reason, &n) in summary.kernel_walks.iter().flat_map(|walks| &walks.misses) {
+            *self.misses.entry(reason.clone()).or_default() += n;
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What the agent takes itself.
 
 use super::effort::Used;
-use crate::worker::cpu_time;
+use crate::worker::{cpu_time, rss_bytes};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use std::time::{Duration, Instant};
 
@@ -52,11 +52,4 @@ fn time(usage: &Usage) -> Duration {
         Duration::from_secs(u64::try_from(time.tv_sec()).unwrap_or(0)) + Duration::from_micros(us)
     };
     time(usage.user_time()) + time(usage.system_time())
-}
-
-/// Resident memory of a process, by its directory's name in `/proc`.
-fn rss_bytes(pid: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -24,6 +24,6 @@ mod server;
 mod session;
 mod store;
 
-pub(crate) use analyst::run as run_analyst;
+pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;
 pub(crate) use run::run;

@@ -35,7 +35,8 @@ pub(crate) struct Args {
 /// If the configuration is wrong, or nothing can be recorded.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if worker::is_worker() {
-        return worker::run(&Files { goes_on: true, ..Files::default() }, agent::run_analyst);
+        let files = Files { max_file_bytes: Some(agent::MAX_TABLE_BYTES), goes_on: true, ..Files::default() };
+        return worker::run(&files, agent::run_analyst);
     }
     let config = Config::read(args.config.as_deref())?;
     if args.check {

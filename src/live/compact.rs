@@ -1,12 +1,11 @@
 //! Taking out of a recording under way what samples to come cannot need: the events of processes and threads that are over,
 //! and the bytes of files that only they had mapped.
 
+use crate::worker::memory_file;
 use fpprof_recording::compiled::Compiled;
 use fpprof_recording::model::{Cgroup, FileIdentity, Meta, Mmap, Sideband};
 use fpprof_recording::{BlockKind, Recording, RecordingWriter, block_kind};
-use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ impl Write for BlockSink {
 /// # Errors
 /// If it cannot be read.
 pub(super) fn without_the_dead(blocks: &[Block]) -> anyhow::Result<Vec<Block>> {
-    let mut file = File::from(memfd_create("fpprof-events", MemfdFlags::CLOEXEC)?);
+    let mut file = memory_file("fpprof-events")?;
     blocks.iter().try_for_each(|(_, block)| file.write_all(block))?;
     let mut recording = Recording::open(BufReader::new(file))?;
     let meta: Meta = recording.meta().clone();

@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Bytes of samples that wait to be looked at; what comes beyond is left out of the view, and said to be.
-pub(crate) const MAX_SAMPLE_BYTES: usize = 32 << 20;
+/// Bytes of samples that wait for the next part; what comes beyond is left out, and counted.
+const MAX_SAMPLE_BYTES: usize = 32 << 20;
 /// Bytes of process events that are kept, after what is over has been taken out.
-pub(crate) const MAX_EVENT_BYTES: usize = 64 << 20;
+const MAX_EVENT_BYTES: usize = 64 << 20;
 /// The first time process events are gone through for what is over; after that, whenever they have doubled.
 const COMPACT_AT: usize = 4 << 20;
 
-/// What the collector writes into: keeps blocks for the view, and passes them on.
+/// What the collector writes into: keeps blocks for the next part, and passes them on.
 #[derive(Debug)]
 pub(crate) struct Sink<W> {
     shared: Arc<Shared>,
@@ -133,6 +133,11 @@ impl Feed {
     pub(crate) fn take(&self) -> Option<Part> {
         let mut blocks = self.0.lock();
         blocks.balance.is_some().then(|| blocks.take())
+    }
+
+    /// Whether samples should be taken soon, or there is no room for all of them.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.0.lock().sample_bytes > MAX_SAMPLE_BYTES / 2
     }
 
     /// Waits until a second's worth is there; `None` at the end.

@@ -7,7 +7,6 @@ use super::analyst::{Second, ViewUpdate, work};
 use crate::live::{Feed, Part};
 use crate::worker::{self, Files};
 use anyhow::Context as _;
-use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -76,7 +75,7 @@ fn pass_on(lines: ChildStdout, updates: &Sender<ViewUpdate>) -> anyhow::Result<(
 
 /// In a file without a name, and the number of blocks left out.
 fn into_file(second: &Part) -> io::Result<(File, u64)> {
-    let mut file = File::from(rustix::fs::memfd_create("fpprof-second", MemfdFlags::CLOEXEC)?);
+    let mut file = worker::memory_file("fpprof-second")?;
     second.write(&mut file)?;
     file.rewind()?;
     Ok((file, second.left_out))

@@ -8,7 +8,7 @@ use super::view::{Cost, View, Wanted};
 use crate::live;
 use crate::output::RecordingFile;
 use crate::progress::mode_choice;
-use crate::worker::{self, cpu_time, is_privileged};
+use crate::worker::{self, cpu_time, is_privileged, rss_bytes};
 use anyhow::Context as _;
 use fpprof_collector::{Error, Outcome, Progress, Request, StopFlag, Update};
 use nix::errno::Errno;
@@ -191,10 +191,4 @@ impl Meter {
 /// CPU time since the start. A worker that has ended counts no more.
 fn cpu(workers: &[u32]) -> Duration {
     [std::process::id()].iter().chain(workers).copied().map(cpu_time).sum()
-}
-
-fn rss_bytes(pid: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }

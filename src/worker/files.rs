@@ -1,6 +1,6 @@
 //! What a command may ask for.
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use super::process::memory_file;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -21,6 +21,8 @@ pub(crate) struct Files {
     pub(crate) confines_itself: bool,
     /// A copy of the names of the kernel's functions, for workers that come one after the other.
     pub(crate) kernel_names: Option<Arc<KernelNames>>,
+    /// Most bytes that it writes into a file; `None` for no limit.
+    pub(crate) max_file_bytes: Option<u64>,
     /// It works as long as a recording goes on, which may be for ever.
     pub(crate) goes_on: bool,
 }
@@ -46,7 +48,7 @@ impl KernelNames {
         let copy = match copied.take() {
             Some((at, copy)) if at.elapsed() < COPY_LASTS => (at, copy),
             _ => {
-                let mut copy = File::from(memfd_create("fpprof-kallsyms", MemfdFlags::CLOEXEC)?);
+                let mut copy = memory_file("fpprof-kallsyms")?;
                 io::copy(&mut original, &mut copy)?;
                 (Instant::now(), copy)
             }

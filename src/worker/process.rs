@@ -3,8 +3,11 @@
 use anyhow::Context as _;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -22,6 +25,21 @@ pub(crate) fn is_worker() -> bool {
 pub(crate) fn cpu_time(pid: u32) -> Duration {
     let clock = i32::try_from(pid).ok().and_then(|pid| clock_getcpuclockid(Pid::from_raw(pid)).ok());
     clock.and_then(|clock| clock.now().ok()).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Resident memory of a process, by its directory's name in `/proc`; `None` of one that is gone.
+pub(crate) fn rss_bytes(pid: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A file in memory, without a name in any directory.
+///
+/// # Errors
+/// If there can be no more files.
+pub(crate) fn memory_file(name: &str) -> io::Result<File> {
+    Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
 /// Starts this program again with these arguments, as a worker, and gives the broker's end of its socket. It ends with the

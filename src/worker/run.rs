@@ -26,6 +26,9 @@ pub(crate) fn run(files: &Files, work: impl FnOnce() -> anyhow::Result<u8>) -> a
         if !files.goes_on {
             limit_cpu()?;
         }
+        if let Some(most) = files.max_file_bytes {
+            limit(Resource::Fsize, most)?;
+        }
         if !files.confines_itself {
             confine(files.reads)?;
         }
