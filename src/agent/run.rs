@@ -34,10 +34,10 @@ const REMOVING: &str = "removing";
 /// The agent between two recordings.
 struct Agent<'a> {
     path: Option<&'a Path>,
-    config: Config,
-    request: Request,
+    settings: Settings,
+    /// Those before the last reload, until the new ones have recorded something.
+    previous: Option<Settings>,
     governor: Governor,
-    store: Store,
     analyst: Analyst,
     metrics: Arc<Metrics>,
     orders: Receiver<Order>,
@@ -46,6 +46,24 @@ struct Agent<'a> {
     /// What failed last time, and was said to.
     failing: BTreeSet<&'static str>,
     ended: Option<Instant>,
+}
+
+/// What the configuration says, in use.
+struct Settings {
+    config: Config,
+    request: Request,
+    store: Store,
+}
+
+impl Settings {
+    fn new(config: Config) -> anyhow::Result<Self> {
+        let store = Store::open(&config.store, &fpprof_collector::host().name)?;
+        Ok(Self { request: config.request()?, store, config })
+    }
+
+    fn governor(&self) -> Governor {
+        Governor::new(Effort { rate: self.config.rate, mode: self.request.mode }, self.config.limits)
+    }
 }
 
 /// What comes after a recording.
@@ -79,18 +97,15 @@ struct Interval {
 /// # Errors
 /// If nothing can be recorded, the store cannot be written, or the address is taken.
 pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
-    let request = config.request()?;
     let (order, orders) = channel();
     let metrics = Arc::new(Metrics::new());
-    let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-    server::start(&config.http, Arc::clone(&metrics), order.clone())?;
-    let governor = Governor::new(Effort { rate: config.rate, mode: request.mode }, config.limits);
+    let settings = Settings::new(config)?;
+    server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
     let mut agent = Agent {
         path,
-        config,
-        request,
-        governor,
-        store,
+        governor: settings.governor(),
+        settings,
+        previous: None,
         analyst: Analyst::default(),
         metrics,
         orders,
@@ -99,8 +114,14 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         failing: BTreeSet::new(),
         ended: None,
     };
-    print_message(&format!("fpprof: {}", agent.config.summary()?));
-    while agent.record()? == Next::Again {}
+    print_message(&format!("fpprof: {}", agent.settings.config.summary()?));
+    loop {
+        match agent.record() {
+            Ok(Next::Again) => {}
+            Ok(Next::Stop) => break,
+            Err(error) => agent.go_back(error)?,
+        }
+    }
     notify(NotifyState::Stopping);
     Ok(DONE)
 }
@@ -109,7 +130,7 @@ impl Agent<'_> {
     /// One recording, until something changes.
     fn record(&mut self) -> anyhow::Result<Next> {
         let effort = self.governor.effort();
-        let session = Session::start(&self.request, effort, self.order.clone(), &self.said)?;
+        let session = Session::start(&self.settings.request, effort, self.order.clone(), &self.said)?;
         if let Some(ended) = self.ended.take() {
             self.metrics.add_not_sampled(ended.elapsed());
         }
@@ -127,16 +148,20 @@ impl Agent<'_> {
                 Ok(Order::Reload) => {}
                 // It says why when it is joined.
                 Ok(Order::Ended) => break Next::Stop,
-                Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < interval.ends && !session.feed.is_half_full() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let Some(part) = session.feed.take() else {
                         // It has only just started.
-                        interval.ends += self.config.interval;
+                        interval.ends += self.settings.config.interval;
                         continue;
                     };
                     let ended = std::mem::replace(&mut interval, self.begin());
                     counting.parsers = session.parsers();
                     let used = self.close(part, &ended, &mut counting);
+                    if used.is_some() {
+                        // These settings work.
+                        self.previous = None;
+                    }
                     if used.is_some_and(|used| counting.n_intervals > 1 && self.steps(used)) {
                         break Next::Again;
                     }
@@ -164,10 +189,11 @@ impl Agent<'_> {
     fn begin(&self) -> Interval {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = Instant::now();
-        let length_ns = self.config.interval.as_nanos().max(1);
+        let length = self.settings.config.interval;
+        let length_ns = length.as_nanos().max(1);
         let left = length_ns - unix.as_nanos() % length_ns;
         let ends = since + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
-        self.metrics.interval_begins(self.config.interval);
+        self.metrics.interval_begins(length);
         Interval { start_unix_us: u64::try_from(unix.as_micros()).unwrap_or(0), since, ends }
     }
 
@@ -177,7 +203,7 @@ impl Agent<'_> {
         let span = Span {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
-            inlines: self.config.inlines,
+            inlines: self.settings.config.inlines,
         };
         let (meta, ticks) = counted(&part, balance)?;
         *n_intervals += 1;
@@ -206,7 +232,7 @@ impl Agent<'_> {
             host: meta.host.name,
             counters: rows,
         });
-        match self.store.remove_old(SystemTime::now()) {
+        match self.settings.store.remove_old(SystemTime::now()) {
             Ok(size) => {
                 self.failing.remove(REMOVING);
                 self.metrics.set_store(size);
@@ -259,14 +285,16 @@ impl Agent<'_> {
 
     fn store_counters(&mut self, counters: Counters) {
         let mut table = Vec::new();
-        // A vector takes all bytes.
-        if counters::write(&counters, &mut table).is_ok() {
-            self.write(Table::Counters, counters.start_unix_us, &table);
+        match counters::write(&counters, &mut table) {
+            Ok(()) => _ = self.write(Table::Counters, counters.start_unix_us, &table),
+            Err(error) => {
+                self.failed(Table::Counters.name(), &error.into(), "the counters of the interval are not stored")
+            }
         }
     }
 
     fn write(&mut self, table: Table, start_unix_us: u64, bytes: &[u8]) -> bool {
-        match self.store.write(table, start_unix_us, bytes) {
+        match self.settings.store.write(table, start_unix_us, bytes) {
             Ok(()) => {
                 self.metrics.add_written(bytes.len());
                 self.failing.remove(table.name());
@@ -293,26 +321,30 @@ impl Agent<'_> {
 
     /// Reads the configuration again. A mistake in it changes nothing.
     fn reload(&mut self) -> bool {
-        let reloaded = Config::read(self.path).and_then(|config| {
-            let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-            Ok((config.request()?, store, config))
-        });
-        match reloaded {
-            Ok((request, store, config)) => {
-                if config.http != self.config.http {
-                    print_message("fpprof: [http] changes with the next start");
-                }
-                self.governor = Governor::new(Effort { rate: config.rate, mode: request.mode }, config.limits);
-                (self.request, self.store, self.config) = (request, store, config);
-                let summary = self.config.summary().unwrap_or_default();
-                print_message(&format!("fpprof: read the configuration again: {summary}"));
-                true
-            }
+        let settings = match Config::read(self.path).and_then(Settings::new) {
+            Ok(settings) => settings,
             Err(error) => {
                 print_failure(&error, "the configuration stays as it was");
-                false
+                return false;
             }
+        };
+        if settings.config.http != self.settings.config.http {
+            print_message("fpprof: [http] changes with the next start");
         }
+        let summary = settings.config.summary().unwrap_or_default();
+        print_message(&format!("fpprof: read the configuration again: {summary}"));
+        self.governor = settings.governor();
+        self.previous = Some(std::mem::replace(&mut self.settings, settings));
+        true
+    }
+
+    /// Returns to the settings before the last reload, where the kernel refuses the new ones.
+    fn go_back(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
+        let Some(previous) = self.previous.take() else { return Err(error) };
+        print_failure(&error, "the configuration goes back to what it was");
+        self.settings = previous;
+        self.governor = self.settings.governor();
+        Ok(())
     }
 }
 
