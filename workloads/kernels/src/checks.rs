@@ -30,6 +30,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "attach", applies: is_whole, judge: threads_with_ends },
     Check { name: "-a", applies: is_whole, judge: |results, _| threads(results, "all") },
     Check { name: "off-cpu", applies: is_whole, judge: off_cpu },
+    Check { name: "agent", applies: is_whole, judge: agent },
     Check { name: "report", applies: is_whole, judge: report },
     Check { name: "doctor", applies: is_whole, judge: doctor },
     Check { name: "collector", applies: |_| true, judge: collector },
@@ -102,6 +103,39 @@ fn private(results: &Results, _: Expects) -> anyhow::Result<String> {
     let samples = exact(&results.stacks("private", &["--strategy", "fp"])?, CHAIN, true)?;
     ensure!(samples >= withheld / 2, "expected chains of {withheld} samples, got {samples}");
     Ok(withheld.to_string())
+}
+
+/// The agent stores what it records, counts every tick, and outlives a reload that asks for what this kernel may not have.
+fn agent(results: &Results, expects: Expects) -> anyhow::Result<String> {
+    let Ended { stderr, .. } = results.succeeded("agent")?;
+    let metrics = results.text("agent", "metrics")?;
+    let sum = |name: &str, label: &str| {
+        let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+        let lines = metrics.lines().filter(of_name).filter(|line| line.contains(label));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<i64>().ok()).sum::<i64>()
+    };
+    let all = |name: &str| sum(name, "");
+    let fired = all("fpprof_ticks_fired_total");
+    let parts = [
+        "samples_recorded_total",
+        "samples_lost_total",
+        "ticks_skipped_total",
+        "samples_dropped_total",
+        "samples_unread",
+    ];
+    let parts: i64 = parts.iter().map(|name| all(&format!("fpprof_{name}"))).sum();
+    ensure!(fired == parts && fired > 0, "expected {fired} ticks to be accounted for, got {parts}");
+    let (stored, discarded) = (all("fpprof_samples_stored_total"), all("fpprof_samples_discarded_total"));
+    ensure!(
+        stored > 100 && discarded == 0,
+        "expected samples to be stored, got {stored}, and {discarded} discarded: {stderr}"
+    );
+    let stacks = |end| sum("fpprof_stacks_total", end) - sum("fpprof_stacks_total", &format!("strategy=\"fp\",{end}"));
+    let (complete, broken) = (stacks("stack=\"complete\""), stacks("stack=\"broken\""));
+    ensure!(complete > 100 && broken == 0, "expected complete stacks, got {complete}, and {broken} broken");
+    let said = if can_walk(expects) { "read the configuration again" } else { "goes back to what it was" };
+    ensure!(stderr.contains(said), "expected \"{said}\", got {stderr}");
+    Ok(stored.to_string())
 }
 
 /// A program that signs its return addresses: `_start` < `run` < twelve times `level` < `leaf`, which has no frame record.

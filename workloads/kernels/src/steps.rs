@@ -42,6 +42,23 @@ exit $status",
     },
     Step { name: "all", script: "fpprof record -F 199 -a -- known 60 threads 20000" },
     Step { name: "off-cpu", script: "fpprof record -F 199 --off-cpu -- known 60 waits 300" },
+    Step {
+        name: "agent",
+        script: "ifconfig lo up
+settings() { printf 'rate = 199\\ninterval = \"1s\"\\ncall-graph = \"%s\"\\n[store]\\npath = \"/out/agent/store\"\\n[limits]\\ncpu-percent = 100.0\\n' $1 >agent.toml; }
+settings auto,fp
+fpprof agent --config agent.toml &
+agent=$!
+sleep 4
+known 60 chain 120000
+sleep 4
+settings cfi
+kill -HUP $agent
+sleep 6
+wget -q -O metrics http://127.0.0.1:7474/metrics || exit 4
+kill -TERM $agent
+wait $agent",
+    },
     Step { name: "report", script: "fpprof report --json --strategies dwarf /out/both/fpprof.fpprof" },
 ];
 
