@@ -8,6 +8,7 @@ usage: engines.py FPPROF DIRECTORY
 """
 
 import glob
+import json
 import os
 import signal
 import subprocess
@@ -18,34 +19,24 @@ HOSTS = ["web-1", "web-2", "db-1"]
 SECONDS = 30
 PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
 
-# Each as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
+# Those that engines write differently as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
 QUERIES = {
-    "totals": (
-        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
-        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
-        "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
+    "totals": "SELECT host, strategy, stack, sum(samples) FROM stacks GROUP BY ALL",
+    "broken stacks of frame pointers by service and hour": tuple(
+        f"SELECT service, process, {hour}, sum(if(stack = 'broken', samples, 0)), sum(samples) "
+        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL"
+        for hour in ("date_trunc('hour', time)::VARCHAR", "toString(toStartOfHour(time))", "date_trunc('hour', time)")
     ),
-    "broken stacks of frame pointers by service and hour": (
-        "SELECT service, process, date_trunc('hour', time)::VARCHAR, sum(if(stack = 'broken', samples, 0)), sum(samples) "
-        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
-        "SELECT service, process, toString(toStartOfHour(time)), sum(if(stack = 'broken', samples, 0)), sum(samples) "
-        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
-        "SELECT service, process, date_trunc('hour', time), sum(if(stack = 'broken', samples, 0)), sum(samples) "
-        "FROM stacks WHERE strategy = 'fp' GROUP BY ALL",
+    "functions that frame pointers lose": tuple(
+        f"SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost "
+        f"FROM (SELECT strategy, samples, {function} AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50"
+        for function in (
+            "unnest(list_distinct(functions))",
+            "arrayJoin(arrayDistinct(functions))",
+            "explode(array_distinct(functions))",
+        )
     ),
-    "functions that frame pointers lose": (
-        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
-        "(SELECT strategy, samples, unnest(list_distinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
-        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
-        "(SELECT strategy, samples, arrayJoin(arrayDistinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
-        "SELECT f, sum(if(strategy = 'fp', -samples, samples)) AS lost FROM "
-        "(SELECT strategy, samples, explode(array_distinct(functions)) AS f FROM stacks) GROUP BY f ORDER BY lost DESC, f LIMIT 50",
-    ),
-    "balance": (
-        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
-        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
-        "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
-    ),
+    "balance": "SELECT host, counter, cause, sum(value) FROM counters GROUP BY ALL",
 }
 
 
@@ -66,7 +57,7 @@ def agents(fpprof, directory):
     time.sleep(SECONDS)
     for agent in running:
         agent.send_signal(signal.SIGTERM)
-    failed = [agent.args[4] for agent in running if agent.wait() != 0]
+    failed = [host for host, agent in zip(HOSTS, running) if agent.wait() != 0]
     busy.kill()
     busy.wait()
     if failed:
@@ -81,7 +72,7 @@ def duckdb(store):
     connection.sql("SET TimeZone = 'UTC'")
     for table in ("stacks", "counters"):
         connection.sql(f"CREATE VIEW {table} AS FROM '{store}/{table}/*/*.parquet'")
-    return lambda sql: connection.sql(sql[0]).fetchall()
+    return lambda sql: connection.sql(sql).fetchall()
 
 
 def chdb(store):
@@ -91,13 +82,7 @@ def chdb(store):
     for table in ("stacks", "counters"):
         connection.query(f"CREATE VIEW {table} AS SELECT * FROM file('{store}/{table}/*/*.parquet', Parquet)")
 
-    def query(sql):
-        answer = connection.query(sql[1], "JSONCompact").data()
-        import json
-
-        return json.loads(answer)["data"]
-
-    return query
+    return lambda sql: json.loads(connection.query(sql, "JSONCompact").data())["data"]
 
 
 def spark(store):
@@ -124,7 +109,7 @@ def spark(store):
         session.read.parquet(f"{store}/{table}").createOrReplaceTempView(table)
 
     def query(sql):
-        return [tuple(row) for row in session.sql(sql[2]).collect()]
+        return [tuple(row) for row in session.sql(sql).collect()]
 
     def end():
         session.stop()
@@ -137,30 +122,26 @@ def spark(store):
 
 
 def plain(value):
-    """Engines differ in how they show a time, and in whether a sum is a decimal or a string."""
-    text = str(value)[:19]
-    return int(value) if not isinstance(value, str) and text.lstrip("-").isdigit() else numbers(str(value))
-
-
-def numbers(text):
-    text = text.removesuffix("+00") if text[:2] == "20" else text
+    """Engines differ in how they show a time, and in whether a sum is a number or its text."""
+    text = str(value).removesuffix("+00")
     return int(text) if text.lstrip("-").isdigit() else text
 
 
 def main():
-    fpprof, directory = sys.argv[1:]
+    fpprof, directory = map(os.path.abspath, sys.argv[1:])
     os.makedirs(directory, exist_ok=True)
     store = agents(fpprof, directory)
     files = glob.glob(f"{store}/*/*/*.parquet")
     size = sum(os.path.getsize(file) for file in files)
     print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
     answers = {}
-    for name, engine in (("DuckDB", duckdb), ("chDB", chdb), ("Spark", spark)):
+    for number, (name, engine) in enumerate((("DuckDB", duckdb), ("chDB", chdb), ("Spark", spark))):
         begun = time.monotonic()
         query = engine(store)
         started = time.monotonic() - begun
         for title, sql in QUERIES.items():
             begun = time.monotonic()
+            sql = sql if isinstance(sql, str) else sql[number]
             rows = sorted([plain(value) for value in row] for row in query(sql))
             print(f"{name:8} {title:52} {len(rows):4} rows {time.monotonic() - begun:7.2f} s")
             if answers.setdefault(title, rows) != rows:
