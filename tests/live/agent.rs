@@ -123,10 +123,12 @@ impl Agent {
 /// The rows of all files of a table.
 fn rows(table: &Path) -> Vec<Row> {
     let days = std::fs::read_dir(table).expect("a table").flatten();
-    let files = days.flat_map(|day| std::fs::read_dir(day.path()).expect("a day").flatten());
+    let files = days.flat_map(|day| std::fs::read_dir(day.path()).expect("a day").flatten()).map(|file| file.path());
     files
-        .flat_map(|file| {
-            let file = File::open(file.path()).expect("a file of the table");
+        // Without those that the agent is writing.
+        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+        .flat_map(|path| {
+            let file = File::open(path).expect("a file of the table");
             let reader = SerializedFileReader::new(file).expect("Parquet");
             reader.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect::<Vec<_>>()
         })
@@ -248,6 +250,8 @@ fn waits_are_stored() {
     let agent = Agent::start("rate = 49\noff-cpu = \"1ms\"", &[]);
     let resting = Command::new("perl").args(["-e", "alarm 200; select(undef, undef, undef, 0.02) while 1"]).spawn();
     let resting = Ended(resting.expect("perl starts"));
+    // So that there is a table.
+    agent.wait_for_samples(1.0);
     wait_until("waits are stored", || {
         let stacks = agent.store().join("stacks");
         let is_wait = |row: &Row| {
