@@ -4,12 +4,14 @@ mod support;
 
 use bytes::Bytes;
 use fpprof_analysis::folded::Unit;
-use fpprof_analysis::profile::{Profile, Weight};
+use fpprof_analysis::profile::{Grouping, Profile, Weight};
 use fpprof_reports::parquet::{counters, stacks};
 use fpprof_reports::profile::{firefox, otlp, perf_script, pprof, speedscope};
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use prost::Message as _;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use support::names::hostile;
 use support::{golden, timed, written};
@@ -83,6 +85,43 @@ fn opentelemetry_has_every_sample() {
     let expected =
         [(whole, vec![1_000_000, 2_000_000], 5), (cut.clone(), vec![3_000_000], 5), (cut, vec![4_000_000], 5)];
     assert_eq!(samples.collect::<Vec<_>>(), expected);
+}
+
+/// Check that requests to a collector are as small as asked for and have all samples, summed over threads of one name, and that
+/// their ids are the same each time and no other's.
+#[test]
+fn requests_to_a_collector_have_every_sample() {
+    let mut profile = timed::profile("nbdkit");
+    profile.grouping = Grouping::Summed;
+    let whole = profile.samples.len();
+    let mut ids = BTreeSet::new();
+    for (max_bytes, n_requests) in [(1 << 20, 1), (1, whole)] {
+        let requests = otlp::requests(&profile, max_bytes).unwrap();
+        assert_eq!(requests.len(), n_requests);
+        assert_eq!(requests, otlp::requests(&profile, max_bytes).unwrap());
+        assert_eq!(requests.iter().map(|request| request.samples).sum::<u64>(), whole as u64);
+        let mut sum = 0;
+        for request in &requests {
+            let data = ExportProfilesServiceRequest::decode(gunzipped(&request.body).as_slice()).unwrap();
+            assert!(n_requests == 1 || data.dictionary.unwrap().stack_table.len() == 2, "what is not used is left out");
+            for found in data.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles[0].profiles) {
+                assert_eq!(found.profile_id.len(), 16);
+                ids.insert(found.profile_id.clone());
+                assert!(found.samples.iter().all(|sample| sample.timestamps_unix_nano.is_empty()));
+                sum += found.samples.iter().flat_map(|sample| &sample.values).sum::<i64>();
+            }
+        }
+        assert_eq!(sum, i64::try_from(whole).unwrap());
+    }
+    // The first part begins where the whole does.
+    assert_eq!(ids.len(), whole);
+}
+
+fn gunzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = vec![0; 1 << 20];
+    let n = libdeflater::Decompressor::new().gzip_decompress(bytes, &mut whole).expect("gzip");
+    whole.truncate(n);
+    whole
 }
 
 /// Check that waits shorter than the Firefox Profiler's millisecond are not lost: they add up within a thread.

@@ -1,7 +1,8 @@
 //! Unwinds and names the samples of an interval, in a process of its own where this one has privileges.
 //!
-//! The process gets the interval over its socket, as a file: what is said of it in a line of JSON, and a recording. It writes to
-//! its standard output, a file as well, what it counted in a line of JSON, and a table of stacks; then it ends.
+//! The process gets the interval over its socket, as a file: a [`Span`] in a line of JSON, and a recording. It writes to its
+//! standard output, a file as well, an [`Analysed`] in a line of JSON, a table of stacks, and requests to a collector; then it
+//! ends.
 
 use crate::live::Part;
 use crate::worker::{self, Files, KernelNames, Modules, is_privileged};
@@ -13,6 +14,7 @@ use fpprof_analysis::{Analysis, Options, analyse};
 use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
+use fpprof_reports::profile::otlp::{self, Request};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// And of what it counts.
 const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Most bytes of a request before compression: below the limits of the usual receivers, of which Pyroscope's is the lowest.
+const MAX_REQUEST_BYTES: usize = 4_000_000;
 
 /// When an interval was, and what is asked of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,33 @@ pub(super) struct Span {
     pub(super) duration: Duration,
     /// Whether to show inlined functions.
     pub(super) inlines: bool,
+    pub(super) send: Send,
+}
+
+/// What to make requests of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Send {
+    Nothing,
+    DefaultStrategy,
+    AllStrategies,
+}
+
+/// What an interval becomes.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) analysed: Analysed,
+    /// The stacks as a Parquet file.
+    pub(super) table: Vec<u8>,
+    pub(super) requests: Vec<Request>,
+}
+
+/// The line in front of the bytes of a table and of requests.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    analysed: Analysed,
+    table_bytes: usize,
+    /// Samples and bytes of each.
+    requests: Vec<(u64, usize)>,
 }
 
 /// What is counted of the stacks of an interval.
@@ -75,15 +106,15 @@ pub(super) struct Analyst {
 enum Message {
     /// The number of the process.
     Started(u32),
-    Done(anyhow::Result<(Analysed, Vec<u8>)>),
+    Done(anyhow::Result<Output>),
 }
 
 impl Analyst {
-    /// What is counted, and a table of the stacks as a Parquet file.
+    /// Unwinds and names the samples of an interval.
     ///
     /// # Errors
     /// If the process crashes or takes too long, or the one before has not ended yet.
-    pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
+    pub(super) fn analyse(&mut self, part: Part, span: Span) -> anyhow::Result<Output> {
         if !is_privileged() {
             return of_recording(part.into_bytes(), span);
         }
@@ -120,7 +151,7 @@ impl Analyst {
 }
 
 /// The same in a process without privileges, which ends with this thread.
-fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> anyhow::Result<(Analysed, Vec<u8>)> {
+fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> anyhow::Result<Output> {
     let mut input = worker::memory_file("fpprof-interval")?;
     serde_json::to_writer(&mut input, &span)?;
     input.write_all(b"\n")?;
@@ -142,15 +173,24 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
     read_output(output)
 }
 
-fn read_output(mut output: File) -> anyhow::Result<(Analysed, Vec<u8>)> {
+fn read_output(mut output: File) -> anyhow::Result<Output> {
+    const UNEXPECTED: &str = "unexpected answer of the process that unwinds";
     output.rewind()?;
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     output.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
-    let analysed = serde_json::from_slice(&line).context("unexpected answer of the process that unwinds")?;
+    let Head { analysed, table_bytes, requests } = serde_json::from_slice(&line).context(UNEXPECTED)?;
     let mut table = Vec::new();
     output.read_to_end(&mut table)?;
-    Ok((analysed, table))
+    ensure!(table_bytes <= table.len(), UNEXPECTED);
+    let mut rest = table.split_off(table_bytes);
+    let requests = requests.into_iter().map(|(samples, bytes)| {
+        let body = rest.get(..bytes)?.to_vec();
+        rest.drain(..bytes);
+        Some(Request { samples, body })
+    });
+    let requests = requests.collect::<Option<_>>().context(UNEXPECTED)?;
+    Ok(Output { analysed, table, requests })
 }
 
 /// What the process does.
@@ -166,22 +206,24 @@ pub(crate) fn run() -> anyhow::Result<u8> {
     let span: Span = serde_json::from_slice(&line)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let (analysed, table) = of_recording(bytes, span)?;
+    let Output { analysed, table, requests } = of_recording(bytes, span)?;
+    let sizes = requests.iter().map(|request| (request.samples, request.body.len())).collect();
     let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, &analysed)?;
+    serde_json::to_writer(&mut out, &Head { analysed, table_bytes: table.len(), requests: sizes })?;
     out.write_all(b"\n")?;
     out.write_all(&table)?;
+    requests.iter().try_for_each(|request| out.write_all(&request.body))?;
     out.flush()?;
     Ok(crate::exit::DONE)
 }
 
 /// Waits are analysed apart: they are in no sum with samples of the CPU.
-fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<(Analysed, Vec<u8>)> {
+fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
     let waits = waits.map(|event| event.name.clone());
     let modules = Modules(FileModules::new());
-    let (mut analysed, mut profiles) = (Analysed::default(), Vec::new());
+    let (mut output, mut profiles) = (Output::default(), Vec::new());
     for event in iter::once(None).chain(waits.map(Some)) {
         // One thread: the profiled programs need the other processors.
         let options = Options {
@@ -192,16 +234,23 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<(Analysed, Vec<u8>
             ..Options::new(&modules)
         };
         let analysis = analyse(&mut recording, &options)?;
-        analysed.add(&analysis);
-        profiles.extend(analysis.profiles);
+        output.analysed.add(&analysis);
+        for mut profile in analysis.profiles {
+            profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
+            profile.duration = span.duration;
+            let is_sent = match span.send {
+                Send::Nothing => false,
+                Send::DefaultStrategy => profile.strategy == analysis.default_strategy,
+                Send::AllStrategies => true,
+            };
+            if is_sent {
+                output.requests.extend(otlp::requests(&profile, MAX_REQUEST_BYTES)?);
+            }
+            profiles.push(profile);
+        }
     }
-    for profile in &mut profiles {
-        profile.recorded.start_unix_ns = span.start_unix_us.saturating_mul(1000);
-        profile.duration = span.duration;
-    }
-    let mut table = Vec::new();
-    parquet::stacks::write(&profiles, &mut table)?;
-    Ok((analysed, table))
+    parquet::stacks::write(&profiles, &mut output.table)?;
+    Ok(output)
 }
 
 impl Analysed {

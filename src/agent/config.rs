@@ -4,11 +4,12 @@ use crate::output::print_message;
 use crate::values;
 use crate::worker::is_privileged;
 use anyhow::{Context as _, bail, ensure};
+use axum::http::Uri;
 use fpprof_collector::{Request, Target};
 use fpprof_recording::model::{CaptureMode, Sampling};
 use serde::{Deserialize, Deserializer};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) interval: Duration,
     pub(crate) store: StoreConfig,
     pub(crate) http: HttpConfig,
+    pub(crate) push: PushConfig,
     pub(crate) limits: Limits,
 }
 
@@ -75,6 +77,23 @@ pub(crate) struct HttpConfig {
     pub(crate) listen: SocketAddr,
 }
 
+/// Where profiles are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct PushConfig {
+    /// A collector that takes OTLP over HTTP; `None` to send nothing.
+    pub(crate) url: Option<String>,
+    /// Its first line is sent as bearer token.
+    pub(crate) token_file: Option<PathBuf>,
+    /// PEM file of the certificates to check the collector's against; `None` for those of the system.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Whether to send each sample once for each strategy, instead of under the default strategy alone.
+    pub(crate) all_strategies: bool,
+    /// Bytes that may wait while the collector is away.
+    #[serde(deserialize_with = "size")]
+    pub(crate) max_spool: u64,
+}
+
 /// What the agent may use.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -97,6 +116,7 @@ impl Default for Config {
             interval: Duration::from_secs(60),
             store: StoreConfig::default(),
             http: HttpConfig::default(),
+            push: PushConfig::default(),
             limits: Limits::default(),
         }
     }
@@ -111,6 +131,12 @@ impl Default for StoreConfig {
 impl Default for HttpConfig {
     fn default() -> Self {
         Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 7474)) }
+    }
+}
+
+impl Default for PushConfig {
+    fn default() -> Self {
+        Self { url: None, token_file: None, ca_file: None, all_strategies: false, max_spool: 256 << 20 }
     }
 }
 
@@ -158,6 +184,7 @@ impl Config {
                 self.http.listen
             );
         }
+        self.push.check()?;
         self.call_graph()?;
         Ok(())
     }
@@ -197,12 +224,41 @@ impl Config {
     pub(crate) fn summary(&self) -> anyhow::Result<String> {
         let mode: CaptureMode = self.request()?.mode;
         Ok(format!(
-            "{} Hz, {}, a file every {} s in {}",
+            "{} Hz, {}, a file every {} s in {}{}",
             self.rate,
             values::mode_name(mode),
             self.interval.as_secs_f64(),
-            self.store.path.display()
+            self.store.path.display(),
+            self.push.url.as_ref().map_or_else(String::new, |url| format!(", sent to {url}"))
         ))
+    }
+}
+
+impl PushConfig {
+    fn check(&self) -> anyhow::Result<()> {
+        let Some(url) = &self.url else {
+            let none = Self { max_spool: self.max_spool, ..Self::default() };
+            ensure!(
+                *self == none,
+                "push.url: give the address of a collector, such as https://collector.example.org:4318"
+            );
+            return Ok(());
+        };
+        let parsed: Option<Uri> = url.parse().ok();
+        let parts = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
+        let Some((scheme @ ("http" | "https"), authority)) = parts else {
+            bail!("push.url: `{url}` is not an address such as https://collector.example.org:4318");
+        };
+        ensure!(!authority.as_str().contains('@'), "push.url: give the password in a file, by push.token-file");
+        if scheme == "http" && self.token_file.is_some() {
+            let host = authority.host().trim_matches(['[', ']']);
+            let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+            ensure!(
+                is_loopback,
+                "push.url: with push.token-file it must begin with https://, or others can read the token"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -238,7 +294,8 @@ mod tests {
         let config = checked(
             "rate = 99\ncall-graph = \"both,32K\"\nkernel-stacks = false\noff-cpu = \"10ms\"\ninterval = \"10s\"\n\
              [store]\npath = \"/srv/p\"\nkeep = \"1d\"\nmax-size = \"1G\"\n\
-             [http]\nenabled = false\nlisten = \"[::1]:99\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
+             [http]\nenabled = false\nlisten = \"[::1]:99\"\n[push]\nurl = \"http://[::1]:4318\"\ntoken-file = \"/t\"\n\
+             ca-file = \"/c\"\nall-strategies = true\nmax-spool = \"1M\"\n[limits]\ncpu-percent = 0.5\nmemory = \"200M\"\n",
         )
         .expect("a configuration");
         let request = config.request().expect("a request");
@@ -246,18 +303,32 @@ mod tests {
         assert_eq!((request.off_cpu, request.kernel_stacks), (Some(Duration::from_millis(10)), false));
         assert_eq!((config.store.keep, config.store.max_size), (Duration::from_secs(86_400), 1 << 30));
         assert_eq!((config.limits.memory, config.http.enabled), (200 << 20, false));
+        let [url, token_file, ca_file] = ["http://[::1]:4318", "/t", "/c"];
+        let push = PushConfig {
+            url: Some(url.to_owned()),
+            token_file: Some(token_file.into()),
+            ca_file: Some(ca_file.into()),
+            all_strategies: true,
+            max_spool: 1 << 20,
+        };
+        assert_eq!(config.push, push);
     }
 
-    /// Check that the file that is shipped has every key but one, and says what the defaults are.
+    /// Check that the file that is shipped has every key, and says what the defaults are.
     #[test]
     fn the_shipped_file_has_the_defaults() {
         let text = include_str!("../../packaging/agent.toml");
         assert_eq!(checked(text).expect("a configuration"), Config::default());
-        let with_waits = text.replace("# off-cpu", "off-cpu");
-        let off_cpu = Some(Duration::from_millis(10));
-        assert_eq!(checked(&with_waits).expect("a configuration"), Config { off_cpu, ..Config::default() });
-        let keys = |text: &str| text.lines().filter(|line| line.contains(" = ")).count();
-        assert_eq!(keys(&with_waits), 13);
+        let optional = ["off-cpu", "url", "token-file", "ca-file"];
+        let whole = optional.iter().fold(text.to_owned(), |text, key| {
+            let (off, on) = (format!("\n# {key} = "), format!("\n{key} = "));
+            assert_eq!(text.matches(&off).count(), 1, "{key}");
+            text.replace(&off, &on)
+        });
+        let config = checked(&whole).expect("a configuration");
+        assert_eq!(config.off_cpu, Some(Duration::from_millis(10)));
+        assert!(config.push.url.is_some() && config.push.token_file.is_some() && config.push.ca_file.is_some());
+        assert_eq!(whole.lines().filter(|line| line.contains(" = ")).count(), 18);
     }
 
     /// Check that a mistake is refused with words that name its key.
@@ -275,6 +346,10 @@ mod tests {
             ("[store]\nmax-size = \"much\"", "not a size"),
             ("[http]\nlisten = \"0.0.0.0:80\"", "no loopback address"),
             ("[limits]\ncpu-percent = 0.0", "limits.cpu-percent"),
+            ("[push]\nurl = \"collector:4318\"", "push.url: `collector:4318` is not an address"),
+            ("[push]\nurl = \"https://me:secret@collector\"", "push.token-file"),
+            ("[push]\nurl = \"http://collector\"\ntoken-file = \"/t\"", "must begin with https://"),
+            ("[push]\nall-strategies = true", "push.url: give the address"),
         ];
         for (text, words) in cases {
             let error = format!("{:#}", checked(text).expect_err(text));

@@ -46,6 +46,10 @@ pub(super) struct Metrics {
     store_errors: Counter,
     written_bytes: Counter,
     not_sampled: Counter<f64, AtomicU64>,
+    pushed: Counters,
+    push_retries: Counter,
+    spool_bytes: Gauge<i64, AtomicI64>,
+    spool_files: Gauge<i64, AtomicI64>,
     left_out: Counter,
     /// Labels of what workers counted.
     known: Mutex<BTreeSet<Labels>>,
@@ -79,7 +83,8 @@ impl Metrics {
             misses: Family::default(), intervals: Counter::default(), steps: Family::default(), rate: Gauge::default(),
             cpu: Counter::default(), rss: Gauge::default(), store_bytes: Gauge::default(), store_files: Gauge::default(),
             store_errors: Counter::default(), written_bytes: Counter::default(), not_sampled: Counter::default(),
-            left_out: Counter::default(), known: Mutex::default(),
+            left_out: Counter::default(), pushed: Family::default(), push_retries: Counter::default(),
+            spool_bytes: Gauge::default(), spool_files: Gauge::default(), known: Mutex::default(),
             due: Mutex::new(Instant::now() + PATIENCE), registry: Registry::default(),
         };
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -105,6 +110,10 @@ impl Metrics {
         registry.register("store_errors", "Failures to write or remove files of the store", all.store_errors.clone());
         registry.register_with_unit("store_written", "Bytes written to the store", Unit::Bytes, all.written_bytes.clone());
         registry.register_with_unit("not_sampled", "Time between recordings, while the agent starts again", Unit::Seconds, all.not_sampled.clone());
+        registry.register("pushed_samples", "Samples that were to be sent to the collector, by outcome", all.pushed.clone());
+        registry.register("push_retries", "Requests that the collector did not take, and that are sent again", all.push_retries.clone());
+        registry.register_with_unit("spool", "Size of what waits for the collector", Unit::Bytes, all.spool_bytes.clone());
+        registry.register("spool_files", "Requests that wait for the collector", all.spool_files.clone());
         Self { registry, ..all }
     }
 
@@ -184,6 +193,19 @@ impl Metrics {
     pub(super) fn set_store(&self, size: Size) {
         self.store_bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
         self.store_files.set(i64::try_from(size.files).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn add_pushed(&self, outcome: &str, samples: u64) {
+        self.pushed.get_or_create(&labels([("outcome", outcome)])).inc_by(samples);
+    }
+
+    pub(super) fn add_push_retry(&self) {
+        self.push_retries.inc();
+    }
+
+    pub(super) fn set_spool(&self, size: Size) {
+        self.spool_bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+        self.spool_files.set(i64::try_from(size.files).unwrap_or(i64::MAX));
     }
 
     pub(super) fn interval_ended(&self, spent: &Spent) {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! collector (its thread) ── blocks ──▶ live ── an interval ──▶ analyst (a process without privileges) ── Parquet ──▶ store
+//!                                        │                              └───── OTLP ──▶ spool ── push ──▶ a collector
 //!                                        └───── its balance ──▶ counters ──▶ store, metrics
 //! ```
 //!
@@ -19,11 +20,14 @@ mod cost;
 mod counted;
 mod effort;
 mod metrics;
+mod push;
 mod run;
 mod server;
 mod session;
+mod spool;
 mod store;
 
 pub(crate) use analyst::{MAX_TABLE_BYTES, run as run_analyst};
 pub(crate) use config::Config;
+pub(crate) use push::check as check_push;
 pub(crate) use run::run;

@@ -1,11 +1,12 @@
 //! From one interval to the next.
 
-use super::analyst::{Analyst, Span};
+use super::analyst::{Analyst, Output, Send, Span};
 use super::config::Config;
 use super::cost::Meter;
 use super::counted::{Balance, Ticks};
 use super::effort::{Effort, Governor, Used};
 use super::metrics::Metrics;
+use super::push::{Collector, Pusher};
 use super::server::{self, Order};
 use super::session::{Said, Session, notify, print_failure};
 use super::store::{Store, Table};
@@ -17,6 +18,7 @@ use fpprof_collector::Request;
 use fpprof_recording::Recording;
 use fpprof_recording::model::Meta;
 use fpprof_reports::parquet::counters::{self, Counter, Counters};
+use fpprof_reports::profile::otlp;
 use sd_notify::NotifyState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -30,6 +32,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// What fails where old files cannot be removed.
 const REMOVING: &str = "removing";
+/// And where requests to the collector cannot wait.
+const SPOOLING: &str = "spooling";
 
 /// The agent between two recordings.
 struct Agent<'a> {
@@ -40,6 +44,7 @@ struct Agent<'a> {
     governor: Governor,
     analyst: Analyst,
     metrics: Arc<Metrics>,
+    pusher: Pusher,
     orders: Receiver<Order>,
     order: Sender<Order>,
     said: Said,
@@ -53,12 +58,23 @@ struct Settings {
     config: Config,
     request: Request,
     store: Store,
+    collector: Option<Collector>,
 }
 
 impl Settings {
     fn new(config: Config) -> anyhow::Result<Self> {
         let store = Store::open(&config.store, &fpprof_collector::host().name)?;
-        Ok(Self { request: config.request()?, store, config })
+        let collector = Collector::new(&config, &store)?;
+        Ok(Self { request: config.request()?, store, collector, config })
+    }
+
+    /// What to send of each interval.
+    fn send(&self) -> Send {
+        match (&self.collector, self.config.push.all_strategies) {
+            (None, _) => Send::Nothing,
+            (Some(_), false) => Send::DefaultStrategy,
+            (Some(_), true) => Send::AllStrategies,
+        }
     }
 
     fn governor(&self) -> Governor {
@@ -101,8 +117,11 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
     let metrics = Arc::new(Metrics::new());
     let settings = Settings::new(config)?;
     server::start(&settings.config.http, Arc::clone(&metrics), order.clone())?;
+    let pusher = Pusher::start(Arc::clone(&metrics))?;
+    pusher.send_to(settings.collector.clone());
     let mut agent = Agent {
         path,
+        pusher,
         governor: settings.governor(),
         settings,
         previous: None,
@@ -123,6 +142,7 @@ pub(crate) fn run(path: Option<&Path>, config: Config) -> anyhow::Result<u8> {
         }
     }
     notify(NotifyState::Stopping);
+    agent.pusher.end();
     Ok(DONE)
 }
 
@@ -204,6 +224,7 @@ impl Agent<'_> {
             start_unix_us: interval.start_unix_us,
             duration: interval.since.elapsed(),
             inlines: self.settings.config.inlines,
+            send: self.settings.send(),
         };
         let (meta, ticks) = counted(&part, balance)?;
         *n_intervals += 1;
@@ -265,13 +286,14 @@ impl Agent<'_> {
         ]);
         if samples > 0 {
             match self.analyst.analyse(part, span) {
-                Ok((analysed, table)) => {
+                Ok(Output { analysed, table, requests }) => {
                     let readable = analysed.samples.min(samples);
                     discarded.insert("damaged", samples.saturating_sub(readable));
                     self.metrics.add_stacks(&analysed);
                     if !self.write(Table::Stacks, span.start_unix_us, &table) {
                         discarded.insert("not_written", readable);
                     }
+                    self.spool(span.start_unix_us, &requests);
                 }
                 Err(error) => {
                     print_failure(&error, &format!("{samples} samples are not stored"));
@@ -281,6 +303,24 @@ impl Agent<'_> {
         }
         discarded.retain(|_, &mut samples| samples > 0);
         discarded
+    }
+
+    /// Has requests wait for the collector.
+    fn spool(&mut self, start_unix_us: u64, requests: &[otlp::Request]) {
+        let Some(collector) = self.settings.collector.as_ref().filter(|_| !requests.is_empty()) else { return };
+        let added = collector.spool.add(start_unix_us, requests);
+        for (outcome, samples) in [("no_room", added.removed), ("not_written", added.not_written)] {
+            if samples > 0 {
+                self.metrics.add_pushed(outcome, samples);
+            }
+        }
+        match added.error {
+            None => _ = self.failing.remove(SPOOLING),
+            Some(error) => {
+                self.failed(SPOOLING, &anyhow::Error::msg(error), "what cannot wait is counted as not_written")
+            }
+        }
+        self.pusher.look();
     }
 
     fn store_counters(&mut self, counters: Counters) {
@@ -334,6 +374,7 @@ impl Agent<'_> {
         let summary = settings.config.summary().unwrap_or_default();
         print_message(&format!("fpprof: read the configuration again: {summary}"));
         self.governor = settings.governor();
+        self.pusher.send_to(settings.collector.clone());
         self.previous = Some(std::mem::replace(&mut self.settings, settings));
         true
     }
@@ -342,6 +383,7 @@ impl Agent<'_> {
     fn go_back(&mut self, error: anyhow::Error) -> anyhow::Result<()> {
         let Some(previous) = self.previous.take() else { return Err(error) };
         print_failure(&error, "the configuration goes back to what it was");
+        self.pusher.send_to(previous.collector.clone());
         self.settings = previous;
         self.governor = self.settings.governor();
         Ok(())

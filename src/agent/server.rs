@@ -62,11 +62,7 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
     };
     std::thread::Builder::new().name("fpprof-http".to_owned()).spawn(move || {
         // What any user sends is parsed here.
-        let none = CapabilitySet::empty();
-        let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
-        if let Err(error) = given_up {
-            print_message(&format!("fpprof: the thread that serves metrics keeps its privileges: {error}"));
-        }
+        drop_capabilities("the thread that serves metrics");
         runtime.block_on(async {
             for (mut signal, order) in signals {
                 let orders = orders.clone();
@@ -79,6 +75,15 @@ pub(super) fn start(config: &HttpConfig, metrics: Arc<Metrics>, orders: Sender<O
         });
     })?;
     Ok(())
+}
+
+/// Gives up the capabilities of the calling thread.
+pub(super) fn drop_capabilities(thread: &str) {
+    let none = CapabilitySet::empty();
+    let given_up = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
+    if let Err(error) = given_up {
+        print_message(&format!("fpprof: {thread} keeps its privileges: {error}"));
+    }
 }
 
 /// Answers, a few connections at a time and each for a moment: any user of this machine may connect, and none is to use up

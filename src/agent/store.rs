@@ -3,6 +3,7 @@
 //! ```text
 //! STORE/stacks/day=2026-11-26/140500.000012Z-HOST.parquet      samples of the interval that began then, by stack
 //! STORE/counters/day=2026-11-26/140500.000012Z-HOST.parquet    its balance, and the agent's own cost
+//! STORE/spool/                                                 what waits for a collector, see `spool`
 //! ```
 //!
 //! A file is written beside its place and renamed, so that whoever reads sees all of it or nothing. Days are UTC.
@@ -18,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use walkdir::WalkDir;
 
 /// The end of the names of files that are not complete; what a crash leaves is removed at the next start.
-const PARTIAL: &str = ".partial";
+pub(super) const PARTIAL: &str = ".partial";
 
 /// Where tables go.
 #[derive(Debug)]
@@ -44,11 +45,21 @@ impl Table {
     }
 }
 
-/// What the files take.
+/// What files take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Size {
     pub(super) files: u64,
     pub(super) bytes: u64,
+}
+
+impl Size {
+    pub(super) fn add(&mut self, bytes: u64) {
+        *self = Self { files: self.files.saturating_add(1), bytes: self.bytes.saturating_add(bytes) };
+    }
+
+    pub(super) fn subtract(&mut self, bytes: u64) {
+        *self = Self { files: self.files.saturating_sub(1), bytes: self.bytes.saturating_sub(bytes) };
+    }
 }
 
 impl Store {
@@ -81,12 +92,16 @@ impl Store {
         let dir = self.config.path.join(table.name()).join(start.strftime("day=%Y-%m-%d").to_string());
         make_dir(&dir).with_context(|| dir.display().to_string())?;
         let name = format!("{}-{}.parquet", start.strftime("%H%M%S%.6fZ"), self.host);
-        let (path, partial) = (dir.join(&name), dir.join(format!("{name}{PARTIAL}")));
-        let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, &path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&partial);
-        }
-        written.with_context(|| path.display().to_string())
+        write_whole(&dir, &name, bytes).with_context(|| dir.join(&name).display().to_string())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.config.path
+    }
+
+    /// The name of the machine in the names of files.
+    pub(super) fn host(&self) -> &str {
+        &self.host
     }
 
     /// Removes what is too old, and the oldest files as long as all together are too large. Gives what is left.
@@ -113,7 +128,7 @@ impl Store {
                 }
                 _ => {}
             }
-            size = Size { files: size.files - 1, bytes: size.bytes - bytes };
+            size.subtract(bytes);
             // The last file of a day: any other stays.
             if let Some(day) = path.parent() {
                 let _ = std::fs::remove_dir(day);
@@ -146,8 +161,21 @@ fn check_owner(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Only its owner may look at it: stacks say what programs do.
-fn make_dir(path: &Path) -> std::io::Result<()> {
+pub(super) fn make_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Writes a file that has its name only once it is complete.
+///
+/// # Errors
+/// If it cannot be written; nothing of it is left then.
+pub(super) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let partial = dir.join(format!("{name}{PARTIAL}"));
+    let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, dir.join(name)));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// Profile the machine day and night, into a store of Parquet files
 ///
 /// Samples all processes at a low rate, unwinds in memory, and writes a table of stacks and one of counters for each interval.
-/// No stack bytes reach the disk. Any engine that reads Parquet can query the store. Metrics for Prometheus are served at
+/// No stack bytes reach the disk. Any engine that reads Parquet can query the store; profiles can be sent to an OpenTelemetry
+/// collector as well. Metrics for Prometheus are served at
 /// 127.0.0.1:7474, path /metrics; health at /-/healthy.
 ///
 /// SIGHUP reads the configuration again; SIGTERM writes what is left and ends.
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let config = Config::read(args.config.as_deref())?;
     if args.check {
+        agent::check_push(&config.push)?;
         print_message(&format!("fpprof: the configuration is valid: {}", config.summary()?));
         return Ok(DONE);
     }

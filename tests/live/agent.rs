@@ -16,18 +16,18 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// An agent with a store of its own, and one program that computes.
-struct Agent {
+pub(crate) struct Agent {
     agent: Ended,
     busy: Ended,
     address: SocketAddr,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 /// What is in its store.
 #[derive(Debug, Default)]
-struct Stored {
+pub(crate) struct Stored {
     /// Samples by strategy.
-    samples: BTreeMap<String, i64>,
+    pub(crate) samples: BTreeMap<String, i64>,
     /// Those of the program that computes, by strategy and by how their stacks end.
     of_busy: BTreeMap<(String, String), i64>,
     functions: BTreeSet<String>,
@@ -36,11 +36,13 @@ struct Stored {
     causes: BTreeSet<String>,
     /// By counter, of all events and causes.
     counters: BTreeMap<String, i64>,
+    /// Samples that wait to be sent.
+    pub(crate) waiting: i64,
 }
 
 impl Agent {
     /// With intervals of a second, and these lines in front of the configuration.
-    fn start(settings: &str, environment: &[(&str, &Path)]) -> Self {
+    pub(crate) fn start(settings: &str, environment: &[(&str, &Path)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let address = free.expect("an address");
@@ -70,24 +72,24 @@ impl Agent {
         file
     }
 
-    fn configure(&self, settings: &str) {
+    pub(crate) fn configure(&self, settings: &str) {
         Self::configured(&self.directory, settings, self.address);
     }
 
-    fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.agent.id().cast_signed()), signal).expect("it runs");
     }
 
     /// The body of an answer, and its first line.
-    fn get(&self, path: &str) -> Option<(String, String)> {
+    pub(crate) fn get(&self, path: &str) -> Option<(String, String)> {
         let mut connection = TcpStream::connect(self.address).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
         write!(connection, "GET {path} HTTP/1.1\r\nHost: fpprof\r\nConnection: close\r\n\r\n").ok()?;
@@ -97,8 +99,8 @@ impl Agent {
         Some((head.lines().next()?.to_owned(), body.to_owned()))
     }
 
-    /// A metric, over all labels.
-    fn metric(&self, name: &str) -> f64 {
+    /// A metric, over all labels but those in its name.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics").unwrap_or_default();
         let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
@@ -106,13 +108,13 @@ impl Agent {
     }
 
     /// Waits until so many more samples are in the store.
-    fn wait_for_samples(&self, n: f64) {
+    pub(crate) fn wait_for_samples(&self, n: f64) {
         let before = self.metric("fpprof_samples_stored_total");
         wait_until("samples are stored", || self.metric("fpprof_samples_stored_total") >= before + n);
     }
 
     /// Ends it by SIGTERM, and reads its store.
-    fn end(mut self) -> Stored {
+    pub(crate) fn end(mut self) -> Stored {
         self.signal(Signal::SIGTERM);
         let status = self.agent.wait().expect("it ends");
         assert!(status.success(), "{status}: {}", self.log());
@@ -166,7 +168,14 @@ fn read(store: &Path, busy: u32) -> Stored {
         *stored.counters.entry(text(row, "counter")).or_default() += number(row, "value");
         stored.causes.insert(text(row, "cause"));
     }
+    let waiting = std::fs::read_dir(store.join("spool")).into_iter().flatten().flatten();
+    stored.waiting = waiting.map(|file| samples_of(&file.file_name().into_string().expect("a name"))).sum();
     stored
+}
+
+/// Of a file of the spool: `START-NUMBER-SAMPLES-HOST.otlp.gz`.
+fn samples_of(name: &str) -> i64 {
+    name.split('-').nth(2).and_then(|samples| samples.parse().ok()).expect("a number of samples")
 }
 
 impl Stored {
@@ -175,7 +184,7 @@ impl Stored {
     }
 
     /// Checks that every tick of all intervals is somewhere, and every stored sample in the table, under each strategy.
-    fn assert_balance(&self) {
+    pub(crate) fn assert_balance(&self) {
         let count = |name| self.counter(name);
         let ticks = count("recorded") + count("lost") + count("skipped") + count("dropped") + count("unread");
         assert_eq!(count("fired"), ticks, "{:?}", self.counters);

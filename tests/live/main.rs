@@ -20,6 +20,7 @@ mod nbdkit_fio;
 mod off_cpu;
 mod privileged;
 mod processes;
+mod push;
 mod recordings;
 mod runtimes;
 mod sframe;

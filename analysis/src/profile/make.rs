@@ -61,6 +61,7 @@ pub(crate) fn make(
         strategy: strategy.to_owned(),
         events: events().map(|(_, event)| event_of(event)).collect(),
         unit: selection.unit(),
+        grouping: rows.grouping(),
         duration: duration.max(Duration::from_nanos(last_ns.saturating_sub(start_ns))),
         modules: modules.values,
         frames: frames.values,

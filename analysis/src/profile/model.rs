@@ -39,6 +39,8 @@ pub struct Profile {
     pub events: Vec<ProfileEvent>,
     /// What its samples are counted in.
     pub unit: Unit,
+    /// Whether its samples have their times.
+    pub grouping: Grouping,
     /// From the start of the recording to its end, or to the last sample that was asked for.
     pub duration: Duration,
     /// The files that frames lie in.

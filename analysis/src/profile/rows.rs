@@ -27,7 +27,7 @@ pub(super) struct RowKey {
 /// The samples of one strategy.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    times: Grouping,
+    grouping: Grouping,
     /// Place of the strategy among those that are replayed.
     strategy: usize,
     counts: FxHashMap<RowKey, Amount>,
@@ -36,8 +36,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn new(times: Grouping, strategy: usize) -> Self {
-        Self { times, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
+    pub(crate) fn new(grouping: Grouping, strategy: usize) -> Self {
+        Self { grouping, strategy, counts: FxHashMap::default(), first_ns: u64::MAX, last_ns: 0 }
     }
 
     /// Place of the strategy among those that are replayed.
@@ -45,12 +45,16 @@ impl Rows {
         self.strategy
     }
 
+    pub(super) fn grouping(&self) -> Grouping {
+        self.grouping
+    }
+
     /// Takes in a sample, whose stacks have these numbers under each strategy.
     pub(crate) fn add(&mut self, seen: &Seen<'_>, stacks: &[u32]) {
         let Some((&stack, unwound)) = stacks.get(self.strategy).zip(seen.stacks.get(self.strategy)) else { return };
         self.first_ns = self.first_ns.min(seen.sample.time_ns);
         self.last_ns = self.last_ns.max(seen.sample.time_ns);
-        let (time_ns, cpu) = match self.times {
+        let (time_ns, cpu) = match self.grouping {
             Grouping::Each => (seen.sample.time_ns, seen.sample.cpu),
             Grouping::Summed => (0, 0),
         };

@@ -7,11 +7,14 @@
 mod dictionary;
 pub mod firefox;
 pub mod otlp;
+mod part;
 pub mod perf_script;
 pub mod pprof;
 pub mod speedscope;
 
 use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileSample, Weight};
+use libdeflater::{CompressionLvl, Compressor};
+use std::io;
 
 /// What the weights of an event's samples count: a name and a unit, as pprof and OpenTelemetry have them.
 fn value_type(event: &ProfileEvent) -> (&str, &'static str) {
@@ -34,4 +37,12 @@ pub(crate) fn row<T>(table: &[T], number: u32) -> Option<&T> {
 /// The event of a sample.
 fn event_of<'p>(profile: &'p Profile, sample: &ProfileSample) -> Option<&'p ProfileEvent> {
     row(&profile.events, sample.event)
+}
+
+fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut compressor = Compressor::new(CompressionLvl::default());
+    let mut compressed = vec![0; compressor.gzip_compress_bound(bytes.len())];
+    let n = compressor.gzip_compress(bytes, &mut compressed).map_err(io::Error::other)?;
+    compressed.truncate(n);
+    Ok(compressed)
 }

@@ -1,16 +1,19 @@
 //! OpenTelemetry profiles: the `ProfilesData` message that the Collector's file receiver and OTLP carry.
 //!
-//! A resource for each process and control group, and in it a profile for each event. Equal stacks of a thread are one sample with the times of
-//! all. The format is under development: this is version 1.10 of `opentelemetry-proto`.
+//! A resource for each process and control group, and in it a profile for each event. Equal stacks of a thread are one sample with
+//! the times of all; where samples have no times, equal stacks of all threads of one name are one sample with their sum. The format
+//! is under development: this is version 1.10 of `opentelemetry-proto`.
 //!
 //! # Sources
 //! `opentelemetry/proto/profiles/v1development/profiles.proto`; semantic conventions of processes, threads and profiles.
 
 use super::dictionary::{Dictionary, Strings};
-use super::{COUNT, row, value_type};
+use super::part::part;
+use super::{COUNT, gzip, row, value_type};
 use fpprof_analysis::attribution::Attribution;
 use fpprof_analysis::folded::Unit;
-use fpprof_analysis::profile::{Profile, ProfileModule, ProfileSample, ProfileThread};
+use fpprof_analysis::profile::{Grouping, Profile, ProfileModule, ProfileSample, ProfileThread};
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceResponse;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::profiles::v1development::{
     Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile as OtlpProfile, ProfilesData, ProfilesDictionary,
@@ -19,6 +22,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, Write};
 
 /// Writes the profile as a `ProfilesData` message.
@@ -26,20 +30,67 @@ use std::io::{self, Write};
 /// # Errors
 /// Those of the writer.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    out.write_all(&encode(profile).encode_to_vec())
+    out.write_all(&encode(profile, 0).encode_to_vec())
+}
+
+/// The body of a request to a collector: an `ExportProfilesServiceRequest`, compressed by gzip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Samples in it.
+    pub samples: u64,
+    /// Its bytes.
+    pub body: Vec<u8>,
+}
+
+/// The requests that send a profile, each of at most `max_bytes` before compression unless a single sample takes more.
+///
+/// Each `Profile` message has an id that depends on what it says alone, so that a receiver can tell a request that comes twice.
+///
+/// # Errors
+/// If memory is exhausted.
+pub fn requests(profile: &Profile, max_bytes: usize) -> io::Result<Vec<Request>> {
+    let mut requests = Vec::new();
+    add_requests(profile, 0, max_bytes, &mut requests)?;
+    Ok(requests)
+}
+
+/// `first` is the place of the first of these samples in the whole profile.
+fn add_requests(profile: &Profile, first: usize, max_bytes: usize, requests: &mut Vec<Request>) -> io::Result<()> {
+    // The fields of a request have the numbers that they have in `ProfilesData`.
+    let encoded = encode(profile, first).encode_to_vec();
+    let half = profile.samples.len() / 2;
+    if encoded.len() > max_bytes && half > 0 {
+        let (left, right) = profile.samples.split_at(half);
+        add_requests(&part(profile, left), first, max_bytes, requests)?;
+        return add_requests(&part(profile, right), first.saturating_add(half), max_bytes, requests);
+    }
+    if !profile.samples.is_empty() {
+        let samples = profile.samples.iter().map(|sample| sample.samples).sum();
+        requests.push(Request { samples, body: gzip(&encoded)? });
+    }
+    Ok(())
+}
+
+/// Profiles that a collector accepted the request but not, and its reason, by the body of its answer; `None` if it took them all.
+pub fn rejected(body: &[u8]) -> Option<(u64, String)> {
+    let partial = ExportProfilesServiceResponse::decode(body).ok()?.partial_success?;
+    let n = u64::try_from(partial.rejected_profiles).ok().filter(|&n| n > 0)?;
+    Some((n, crate::escape::visible(&partial.error_message).into_owned()))
 }
 
 /// Samples of a process by event, and then by thread and stack.
 type ByEvent<'p> = BTreeMap<u32, BTreeMap<(u32, u32), Vec<&'p ProfileSample>>>;
 
-fn encode(profile: &Profile) -> ProfilesData {
+fn encode(profile: &Profile, first: usize) -> ProfilesData {
     let mut tables = Dictionary::new(profile);
+    let representatives = representatives(profile);
     let mut attributes = Attributes::new();
     let mut by_process: BTreeMap<(u32, &str, &str), ByEvent<'_>> = BTreeMap::new();
     for sample in &profile.samples {
         let Some(thread) = row(&profile.threads, sample.thread) else { continue };
         let of_process = by_process.entry((thread.pid, &thread.process, &thread.cgroup)).or_default();
-        of_process.entry(sample.event).or_default().entry((sample.thread, sample.stack)).or_default().push(sample);
+        let thread = row(&representatives, sample.thread).copied().unwrap_or(sample.thread);
+        of_process.entry(sample.event).or_default().entry((thread, sample.stack)).or_default().push(sample);
     }
     let resource_profiles = by_process.into_iter().map(|((pid, process, cgroup), by_event)| {
         let profiles = by_event.into_iter().map(|(event, groups)| {
@@ -48,7 +99,8 @@ fn encode(profile: &Profile) -> ProfilesData {
                 one_sample(profile, stack, &samples, attribute_indices)
             });
             let samples = samples.collect();
-            of_event(profile, event, samples, &mut tables.strings)
+            let id = id((&profile.recorded.host, &profile.strategy, first), (pid, process, cgroup, event), profile);
+            OtlpProfile { profile_id: id, ..of_event(profile, event, samples, &mut tables.strings) }
         });
         let (name, version) = profile.recorded.recorder.split_once(' ').unwrap_or((&profile.recorded.recorder, ""));
         let scope = InstrumentationScope {
@@ -70,20 +122,47 @@ fn encode(profile: &Profile) -> ProfilesData {
     ProfilesData { resource_profiles, dictionary: Some(dictionary(profile, tables, attributes)) }
 }
 
-/// Samples have all the same shape: one value each for waits, none for what is counted.
-fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribute_indices: Vec<i32>) -> Sample {
-    let values = match profile.unit {
-        Unit::Samples => Vec::new(),
-        Unit::BlockedNs => samples.iter().map(|sample| i64::try_from(sample.weight).unwrap_or(i64::MAX)).collect(),
+/// For each thread, the one whose attributes its samples have: where they are summed, the first of that name in the process.
+fn representatives(profile: &Profile) -> Vec<u32> {
+    let mut firsts = HashMap::new();
+    let numbered = (0..).zip(&profile.threads);
+    let first_of = |(number, thread): (u32, &ProfileThread)| match profile.grouping {
+        Grouping::Each => number,
+        Grouping::Summed => {
+            let ProfileThread { pid, process, comm, cgroup, .. } = thread.clone();
+            *firsts.entry((pid, process, comm, cgroup)).or_insert(number)
+        }
     };
+    numbered.map(first_of).collect()
+}
+
+/// The same for the same samples of the same machine at the same time.
+fn id(of_recording: impl Hash, of_process: impl Hash, profile: &Profile) -> Vec<u8> {
+    let half = |half: u8| {
+        let mut hasher = DefaultHasher::new();
+        (half, &of_recording, &of_process, profile.recorded.start_unix_ns).hash(&mut hasher);
+        hasher.finish().to_be_bytes()
+    };
+    [half(0), half(1)].concat()
+}
+
+/// Samples have all the same shape. With times, that is one value each for waits and none for what is counted; without, their sum.
+fn one_sample(profile: &Profile, stack: u32, samples: &[&ProfileSample], attribute_indices: Vec<i32>) -> Sample {
+    let value = |sample: &&ProfileSample| match profile.unit {
+        Unit::Samples => sample.samples,
+        Unit::BlockedNs => sample.weight,
+    };
+    let int = |value| i64::try_from(value).unwrap_or(i64::MAX);
     let start = profile.recorded.start_unix_ns;
-    Sample {
-        stack_index: index(stack),
-        attribute_indices,
-        link_index: 0,
-        values,
-        timestamps_unix_nano: samples.iter().map(|sample| start.saturating_add(sample.time_ns)).collect(),
-    }
+    let (values, timestamps_unix_nano) = match (profile.grouping, profile.unit) {
+        (Grouping::Summed, _) => (vec![int(samples.iter().map(value).fold(0, u64::saturating_add))], Vec::new()),
+        (Grouping::Each, unit) => {
+            let values = samples.iter().map(value).map(int);
+            let values = if unit == Unit::Samples { Vec::new() } else { values.collect() };
+            (values, samples.iter().map(|sample| start.saturating_add(sample.time_ns)).collect())
+        }
+    };
+    Sample { stack_index: index(stack), attribute_indices, link_index: 0, values, timestamps_unix_nano }
 }
 
 fn of_event(profile: &Profile, event: u32, samples: Vec<Sample>, strings: &mut Strings) -> OtlpProfile {
@@ -138,7 +217,9 @@ fn sample_attributes(
 ) -> Vec<i32> {
     let mut indices = Vec::with_capacity(5);
     if let Some(ProfileThread { tid, comm, .. }) = row(&profile.threads, thread) {
-        indices.push(attributes.number(strings, "thread.id", AttributeValue::Number((*tid).into())));
+        if profile.grouping == Grouping::Each {
+            indices.push(attributes.number(strings, "thread.id", AttributeValue::Number((*tid).into())));
+        }
         indices.push(attributes.number(strings, "thread.name", AttributeValue::Text(comm.clone())));
     }
     let words = [

@@ -8,10 +8,9 @@
 //! `proto/profile.proto` of github.com/google/pprof.
 
 use super::dictionary::Dictionary;
-use super::{COUNT, row, value_type};
+use super::{COUNT, gzip, row, value_type};
 use fpprof_analysis::profile::{Profile, ProfileEvent, ProfileOrigin, ProfileSample};
 use fpprof_unwind::{Root, StopReason};
-use libdeflater::{CompressionLvl, Compressor};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,11 +20,7 @@ use std::io::{self, Write};
 /// # Errors
 /// Those of the writer.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let encoded = encode(profile).encode_to_vec();
-    let mut compressor = Compressor::new(CompressionLvl::default());
-    let mut compressed = vec![0; compressor.gzip_compress_bound(encoded.len())];
-    let n = compressor.gzip_compress(&encoded, &mut compressed).map_err(io::Error::other)?;
-    out.write_all(compressed.get(..n).unwrap_or_default())
+    out.write_all(&gzip(&encode(profile).encode_to_vec())?)
 }
 
 fn encode(profile: &Profile) -> message::Profile {

@@ -2,8 +2,8 @@
 
 use fpprof_analysis::folded::{Origin, Unit};
 use fpprof_analysis::profile::{
-    BuildId, Function, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample, ProfileStack,
-    ProfileThread, Weight,
+    BuildId, Function, Grouping, Profile, ProfileEvent, ProfileFrame, ProfileModule, ProfileOrigin, ProfileSample,
+    ProfileStack, ProfileThread, Weight,
 };
 use fpprof_analysis::symbols::SourceLine;
 use fpprof_unwind::{Root, StopReason, TruncatedReason};
@@ -67,6 +67,7 @@ pub(crate) fn profile(name: &str) -> Profile {
             interval: Some(Duration::from_millis(1)),
         }],
         unit: Unit::Samples,
+        grouping: Grouping::Each,
         duration: Duration::from_millis(10),
         modules: vec![ProfileModule {
             path: format!("/usr/bin/{name}"),

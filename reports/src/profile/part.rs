@@ -1,0 +1,52 @@
+//! A part of a profile, with what its samples refer to and no more.
+
+use super::row;
+use fpprof_analysis::profile::{Profile, ProfileSample, ProfileStack};
+use std::collections::HashMap;
+
+/// These samples of the profile.
+pub(super) fn part(profile: &Profile, samples: &[ProfileSample]) -> Profile {
+    let (mut frames, mut stacks, mut threads) = (Table::default(), Table::default(), Table::default());
+    let samples = samples.iter().map(|&sample| ProfileSample {
+        thread: threads.number(sample.thread),
+        stack: stacks.number(sample.stack),
+        ..sample
+    });
+    let samples = samples.collect();
+    let stacks = stacks.rows(&profile.stacks).into_iter().map(|stack| ProfileStack {
+        frames: stack.frames.iter().map(|&frame| frames.number(frame)).collect(),
+        ..stack
+    });
+    Profile {
+        recorded: profile.recorded.clone(),
+        strategy: profile.strategy.clone(),
+        events: profile.events.clone(),
+        modules: profile.modules.clone(),
+        stacks: stacks.collect(),
+        frames: frames.rows(&profile.frames),
+        threads: threads.rows(&profile.threads),
+        samples,
+        ..*profile
+    }
+}
+
+/// The rows of a table that are used, in order of first use.
+#[derive(Debug, Default)]
+struct Table {
+    used: Vec<u32>,
+    numbers: HashMap<u32, u32>,
+}
+
+impl Table {
+    /// What a row is from now on.
+    fn number(&mut self, of_whole: u32) -> u32 {
+        *self.numbers.entry(of_whole).or_insert_with(|| {
+            self.used.push(of_whole);
+            u32::try_from(self.used.len()).unwrap_or(u32::MAX).saturating_sub(1)
+        })
+    }
+
+    fn rows<T: Clone>(&self, whole: &[T]) -> Vec<T> {
+        self.used.iter().filter_map(|&number| row(whole, number).cloned()).collect()
+    }
+}

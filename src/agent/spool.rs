@@ -1,0 +1,209 @@
+//! What waits to be sent: a directory of requests to a collector, oldest first, of bounded size.
+//!
+//! ```text
+//! STORE/spool/1764165960000012-0-1043-HOST.otlp.gz     the first request of the interval that began then, with 1,043 samples
+//! ```
+//!
+//! A request stays until a collector has answered it, over restarts of the agent as well.
+
+use super::store::{PARTIAL, Size, Store, make_dir, write_whole};
+use anyhow::Context as _;
+use fpprof_reports::profile::otlp::Request;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The directory, and what is in it.
+#[derive(Debug)]
+pub(super) struct Spool {
+    dir: PathBuf,
+    host: String,
+    max_bytes: u64,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Oldest first, without the one that is being sent.
+    entries: VecDeque<Entry>,
+    /// All together, with the one that is being sent.
+    size: Size,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    name: String,
+    pub(super) samples: u64,
+    bytes: u64,
+}
+
+/// What became of requests that were to wait.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Added {
+    /// Samples of the oldest requests, which were removed to make room.
+    pub(super) removed: u64,
+    /// Samples that could not be written, and why.
+    pub(super) not_written: u64,
+    pub(super) error: Option<String>,
+}
+
+impl Spool {
+    /// The spool of this machine in a store, with what an agent before left in it.
+    ///
+    /// # Errors
+    /// If its directory cannot be made or read.
+    pub(super) fn open(store: &Store, max_bytes: u64) -> anyhow::Result<Self> {
+        let dir = store.path().join("spool");
+        Self::of_dir(&dir, store.host(), max_bytes).with_context(|| dir.display().to_string())
+    }
+
+    fn of_dir(dir: &Path, host: &str, max_bytes: u64) -> io::Result<Self> {
+        make_dir(dir)?;
+        let mut waiting = Waiting::default();
+        let mut entries = Vec::new();
+        for file in std::fs::read_dir(dir)? {
+            let file = file?;
+            let Ok(name) = file.file_name().into_string() else { continue };
+            let own = format!("-{host}.otlp.gz");
+            if name.strip_suffix(PARTIAL).is_some_and(|name| name.ends_with(&own)) {
+                std::fs::remove_file(file.path())?;
+            } else if let Some(samples) = name.strip_suffix(&own).and_then(|numbers| numbers.rsplit('-').next()) {
+                let Ok(samples) = samples.parse() else { continue };
+                entries.push(Entry { name, samples, bytes: file.metadata()?.len() });
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.into_iter().for_each(|entry| waiting.push(entry));
+        Ok(Self { dir: dir.to_owned(), host: host.to_owned(), max_bytes, waiting: Mutex::new(waiting) })
+    }
+
+    /// Puts the requests of the interval that began then behind the others, and removes the oldest where all take too much.
+    pub(super) fn add(&self, start_unix_us: u64, requests: &[Request]) -> Added {
+        let mut added = Added::default();
+        for (number, Request { samples, body }) in requests.iter().enumerate() {
+            let name = format!("{start_unix_us:016}-{number:03}-{samples}-{}.otlp.gz", self.host);
+            match write_whole(&self.dir, &name, body) {
+                Ok(()) => self.waiting().push(Entry { name, samples: *samples, bytes: body.len() as u64 }),
+                Err(error) => {
+                    added.not_written = added.not_written.saturating_add(*samples);
+                    added.error.get_or_insert_with(|| format!("{}: {error}", self.dir.display()));
+                }
+            }
+        }
+        let mut waiting = self.waiting();
+        while waiting.size.bytes > self.max_bytes {
+            let Some(oldest) = waiting.entries.pop_front() else { break };
+            waiting.size.subtract(oldest.bytes);
+            added.removed = added.removed.saturating_add(oldest.samples);
+            if let Err(error) = remove(&self.dir.join(&oldest.name)) {
+                added.error.get_or_insert(error.to_string());
+            }
+        }
+        added
+    }
+
+    /// Takes the oldest request, and reads it; gives what of it cannot be read as an error.
+    pub(super) fn take(&self) -> Option<(Entry, io::Result<Vec<u8>>)> {
+        let entry = self.waiting().entries.pop_front()?;
+        let body = std::fs::read(self.dir.join(&entry.name));
+        Some((entry, body))
+    }
+
+    /// A request that was taken is first again.
+    pub(super) fn give_back(&self, entry: Entry) {
+        self.waiting().entries.push_front(entry);
+    }
+
+    /// Removes a request that was taken.
+    ///
+    /// # Errors
+    /// If its file cannot be removed: the next agent sends it again.
+    pub(super) fn remove(&self, entry: &Entry) -> io::Result<()> {
+        self.waiting().size.subtract(entry.bytes);
+        remove(&self.dir.join(&entry.name))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting().entries.is_empty()
+    }
+
+    pub(super) fn size(&self) -> Size {
+        self.waiting().size
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn push(&mut self, entry: Entry) {
+        self.size.add(entry.bytes);
+        self.entries.push_back(entry);
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(samples: &[u64]) -> Vec<Request> {
+        samples.iter().map(|&samples| Request { samples, body: vec![0; 100] }).collect()
+    }
+
+    /// Check that requests come back oldest first, over a restart as well, that another machine's are left alone, and that what
+    /// a crash left half-written is removed.
+    #[test]
+    fn requests_wait_in_order() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 1000).expect("a spool");
+        assert_eq!(spool.add(20, &requests(&[3, 4])), Added::default());
+        assert_eq!(spool.add(10, &requests(&[5])), Added::default());
+        Spool::of_dir(&dir.path().join("spool"), "web-2", 1000).expect("a spool").add(5, &requests(&[9]));
+        let partial = dir.path().join("spool/0000000000000030-000-1-web-1.otlp.gz.partial");
+        std::fs::write(&partial, "x").expect("written");
+        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 1000).expect("a spool");
+        assert!(!partial.exists());
+        assert_eq!(spool.size(), Size { files: 3, bytes: 300 });
+        let (first, body) = spool.take().expect("a request");
+        assert_eq!((first.samples, body.expect("its body").len()), (5, 100));
+        spool.give_back(first.clone());
+        assert_eq!(spool.take().expect("a request").0, first);
+        spool.remove(&first).expect("removed");
+        let rest: Vec<u64> = std::iter::from_fn(|| spool.take()).map(|(entry, _)| entry.samples).collect();
+        assert_eq!(rest, [3, 4]);
+        assert_eq!(std::fs::read_dir(dir.path().join("spool")).expect("a directory").count(), 3);
+    }
+
+    /// Check that the oldest go when there is no room, but not the one that is being sent, and that all of them are counted.
+    #[test]
+    fn the_oldest_make_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::of_dir(&dir.path().join("spool"), "web-1", 250).expect("a spool");
+        assert_eq!(spool.add(1, &requests(&[1, 2])), Added::default());
+        let (first, _) = spool.take().expect("a request");
+        assert_eq!(spool.add(2, &requests(&[4])).removed, 2);
+        assert_eq!(spool.add(3, &requests(&[8])).removed, 4);
+        spool.give_back(first);
+        assert_eq!(spool.size(), Size { files: 2, bytes: 200 });
+        assert_eq!(spool.add(4, &requests(&[16])).removed, 1);
+        std::fs::remove_dir_all(dir.path().join("spool")).expect("removed");
+        let added = spool.add(5, &requests(&[32]));
+        assert!(added.not_written == 32 && added.error.expect("why").contains("spool"));
+    }
+}

@@ -1,0 +1,208 @@
+//! `fpprof agent` with a collector: every stored sample is sent once, waits, or is counted.
+
+use crate::agent::Agent;
+use crate::support::wait_until;
+use nix::sys::signal::Signal;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::profiles::v1development::Sample;
+use prost::Message as _;
+use rcgen::CertifiedKey;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+/// What a collector does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    /// Answers so.
+    Answer(&'static str),
+    /// Takes it, and goes without an answer.
+    HangUp,
+}
+
+const TAKEN: Does = Does::Answer("200 OK");
+
+/// A collector that this test makes fail as it wants; what a real one takes, `just engines` tries.
+struct Collector {
+    address: SocketAddr,
+    got: Arc<Mutex<Vec<Got>>>,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+struct Got {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Collector {
+    /// At this address; does one thing after the other, and the last for ever.
+    fn at(address: SocketAddr, tls: Option<Arc<ServerConfig>>, does: &'static [Does]) -> Self {
+        let listener = TcpListener::bind(address).expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let its = Arc::clone(&got);
+        std::thread::spawn(move || {
+            let mut does = does.iter().copied();
+            let mut now = does.next().expect("something to do");
+            for stream in listener.incoming().flatten() {
+                let answered = match &tls {
+                    None => answer(stream, now),
+                    Some(config) => {
+                        let connection = ServerConnection::new(Arc::clone(config)).expect("a connection");
+                        answer(StreamOwned::new(connection, stream), now)
+                    }
+                };
+                if let Some(request) = answered {
+                    its.lock().expect("no panic").push(request);
+                    now = does.next().unwrap_or(now);
+                }
+            }
+        });
+        Self { address, got }
+    }
+
+    fn anywhere(tls: Option<Arc<ServerConfig>>, does: &'static [Does]) -> Self {
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), tls, does)
+    }
+
+    fn got(&self) -> Vec<Got> {
+        self.got.lock().expect("no panic").clone()
+    }
+}
+
+/// Reads a request and answers it; `None` where none comes.
+fn answer(stream: impl Read + Write, does: Does) -> Option<Got> {
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        stream.read_line(&mut head).ok().filter(|&bytes| bytes > 0)?;
+    }
+    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.expect("a length")];
+    stream.read_exact(&mut body).ok()?;
+    if let Does::Answer(status) = does {
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        stream.get_mut().write_all(answer.as_bytes()).ok()?;
+        stream.get_mut().flush().ok()?;
+    }
+    Some(Got { head, body })
+}
+
+/// Samples of the profiles in requests, each once however often it came, by strategy.
+fn samples(requests: &[Got]) -> BTreeMap<String, i64> {
+    let mut profiles = BTreeMap::new();
+    for Got { body, .. } in requests {
+        let mut decoder = libdeflater::Decompressor::new();
+        let mut whole = vec![0; 8 << 20];
+        let n = decoder.gzip_decompress(body, &mut whole).expect("gzip");
+        whole.truncate(n);
+        let data = ExportProfilesServiceRequest::decode(whole.as_slice()).expect("a request");
+        let tables = data.dictionary.expect("tables");
+        let strategy = |sample: &Sample| {
+            let mut attributes = sample.attribute_indices.iter().map(|&index| row(&tables.attribute_table, index));
+            let of_key =
+                attributes.find(|attribute| row(&tables.string_table, attribute.key_strindex) == "fpprof.strategy");
+            format!("{:?}", of_key.expect("a strategy").value)
+        };
+        let scopes = data.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+        for profile in scopes.flat_map(|scope| &scope.profiles) {
+            let sums = profile.samples.iter().map(|sample| (strategy(sample), sample.values.iter().sum::<i64>()));
+            profiles.insert(profile.profile_id.clone(), sums.collect::<Vec<_>>());
+        }
+    }
+    let mut by_strategy = BTreeMap::new();
+    for (strategy, value) in profiles.into_values().flatten() {
+        *by_strategy.entry(strategy).or_default() += value;
+    }
+    by_strategy
+}
+
+fn row<T>(table: &[T], index: i32) -> &T {
+    table.get(usize::try_from(index).expect("an index")).expect("a row")
+}
+
+fn settings(url: &str, more: &str) -> String {
+    format!("rate = 99\n[push]\nurl = \"{url}\"\n{more}")
+}
+
+/// Check that each stored sample is sent under the default strategy, or waits: also where the collector is overloaded, refuses
+/// a token, or takes a request and its answer is lost. Then the same bytes come again.
+#[test]
+fn every_sample_is_sent() {
+    const OVERLOADED: Does = Does::Answer("503 Service Unavailable\r\nRetry-After: 1");
+    let collector =
+        Collector::anywhere(None, &[TAKEN, OVERLOADED, Does::HangUp, Does::Answer("401 Unauthorized"), TAKEN]);
+    let agent = Agent::start(&settings(&format!("http://{}/", collector.address), ""), &[]);
+    wait_until("requests come after those that failed", || collector.got().len() >= 7);
+    let accepted = agent.metric("fpprof_pushed_samples_total{outcome=\"accepted\"}");
+    assert!(accepted > 0.0 && accepted == agent.metric("fpprof_pushed_samples_total"));
+    assert_eq!(agent.metric("fpprof_push_retries_total"), 3.0);
+    let log = agent.log();
+    assert_eq!((log.matches("profiles wait in").count(), log.matches("answers again").count()), (1, 1), "{log}");
+    let stored = agent.end();
+    stored.assert_balance();
+    let got = collector.got();
+    assert!(got.iter().all(|request| request.head.starts_with("POST /v1development/profiles HTTP/1.1\r\n")));
+    assert!(got[1..5].windows(2).all(|pair| pair[0].body == pair[1].body), "the same bytes");
+    let sent = samples(&got);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let in_store: Vec<i64> = stored.samples.into_values().collect();
+    assert_eq!(sent.into_values().sum::<i64>() + stored.waiting, in_store[0]);
+}
+
+/// Check that a collector that is away costs the oldest profiles when there is no room for more, which are counted, that the rest
+/// is sent when it is there, that a reload chooses all strategies, and that what an agent leaves the next one sends.
+#[test]
+fn profiles_wait_within_bounds() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let address = free.expect("an address");
+    let url = format!("http://{address}");
+    let agent = Agent::start(&settings(&url, "max-spool = \"40K\""), &[]);
+    let outcome = |name: &str| agent.metric(&format!("fpprof_pushed_samples_total{{outcome=\"{name}\"}}"));
+    wait_until("there is no more room", || outcome("no_room") > 0.0);
+    assert!((1.0..=40_960.0).contains(&agent.metric("fpprof_spool_bytes")));
+    agent.configure(&settings(&url, "all-strategies = true"));
+    agent.signal(Signal::SIGHUP);
+    wait_until("the configuration is read", || agent.log().contains("read the configuration again"));
+    agent.wait_for_samples(100.0);
+    let collector = Collector::at(address, None, &[TAKEN]);
+    wait_until("the rest is sent", || samples(&collector.got()).len() == 2);
+    let removed = outcome("no_room");
+    let stored = agent.end();
+    stored.assert_balance();
+    // Under one strategy until the reload, then under each.
+    let sent: Vec<i64> = samples(&collector.got()).into_values().collect();
+    let in_store: Vec<i64> = stored.samples.into_values().collect();
+    let all = sent.iter().sum::<i64>() + stored.waiting;
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let counted = all as f64 + removed;
+    assert!(counted > in_store[0] as f64 && all <= in_store.iter().sum(), "{sent:?} {in_store:?}");
+}
+
+/// Check that a collector whose certificate nobody vouches for gets nothing, not even the token, and gets both with `ca-file`.
+#[test]
+fn certificates_are_checked() {
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![cert.der().clone()], key);
+    let collector = Collector::anywhere(Some(Arc::new(config.expect("a configuration"))), &[TAKEN]);
+    let files = tempfile::tempdir().expect("a directory");
+    let (token, ca) = (files.path().join("token"), files.path().join("ca.pem"));
+    std::fs::write(&token, "secret\n").and_then(|()| std::fs::write(&ca, cert.pem())).expect("written");
+    let url = format!("https://{}", collector.address);
+    let with_token = format!("token-file = \"{}\"\n", token.display());
+    let agent = Agent::start(&settings(&url, &with_token), &[]);
+    wait_until("it is refused", || agent.metric("fpprof_push_retries_total") >= 1.0);
+    assert!(agent.log().contains("invalid peer certificate"), "{}", agent.log());
+    assert!(collector.got().is_empty());
+    agent.configure(&settings(&url, &format!("{with_token}ca-file = \"{}\"\n", ca.display())));
+    agent.signal(Signal::SIGHUP);
+    wait_until("profiles come", || !collector.got().is_empty());
+    assert!(collector.got()[0].head.to_ascii_lowercase().contains("\r\nauthorization: bearer secret\r\n"));
+    assert!(!agent.log().contains("secret"));
+    agent.end().assert_balance();
+}
