@@ -126,12 +126,15 @@ viewers:
     npm ci --prefix tests/viewers --ignore-scripts
     cargo test --quiet --release --workspace --features {{features}} --test viewers
 
-# The store of three agents, read by DuckDB, ClickHouse's engine and a Spark cluster: the same totals; wants pip, a JDK and 1 GB.
+# The profiles of three agents in DuckDB, ClickHouse's engine, a Spark cluster and an OpenTelemetry Collector: the same totals; wants pip, Go, a JDK and 2 GB.
 engines: build
     python3 -m venv target/tools/engines
     target/tools/engines/bin/pip install --quiet --disable-pip-version-check -r workloads/engines/requirements.txt
+    [ -x target/tools/otelcol/otelcol ] || { \
+        GOBIN="$PWD/target/tools" go install go.opentelemetry.io/collector/cmd/builder@v0.161.0 && \
+        target/tools/builder --config workloads/engines/collector.yaml --skip-strict-versioning; }
     rm -rf target/engines
-    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/engines
+    target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/engines
 
 # The agent beside programs that come and go and a store that fails, for so many minutes: does its memory grow?
 soak MINUTES="120": build

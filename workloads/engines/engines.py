@@ -1,10 +1,12 @@
-"""The store of three agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster: the same totals from each.
+"""The store of three agents, queried by DuckDB, chDB (ClickHouse's engine) and a Spark cluster, and what the agents sent to an
+OpenTelemetry Collector: the same totals from each.
 
 Three agents run at the same time, each in a UTS namespace with a host name of its own, and write to one store, as hosts write to
-shared storage. Then each engine reads the files as they are. Fails if two engines differ, or if the totals are not what the agents
-counted. Needs root, java, and the Python packages in requirements.txt.
+shared storage. Each also sends its profiles to one collector, which is away at first. Then each engine reads the files as they are.
+Fails if two engines differ, or if the totals are not what the agents counted. Needs root, java, and the Python packages in
+requirements.txt.
 
-usage: engines.py FPPROF DIRECTORY
+usage: engines.py FPPROF COLLECTOR DIRECTORY
 """
 
 import glob
@@ -17,6 +19,9 @@ import time
 
 HOSTS = ["web-1", "web-2", "db-1"]
 SECONDS = 30
+# The collector starts so long after the agents.
+LATE = 8
+COLLECTOR_PORT = 14318
 PROGRAM = "import json\nwhile True: json.dumps({'key': [1, 2.5, 'text'] * 40})"
 
 # Those that engines write differently as (DuckDB, chDB, Spark). `stacks` and `counters` are views of the two tables.
@@ -40,8 +45,50 @@ QUERIES = {
 }
 
 
-def agents(fpprof, directory):
-    """Runs the agents beside a program that computes."""
+def collector(program, directory):
+    """Starts the collector; gives it, and the file it writes to."""
+    config, profiles = os.path.join(directory, "collector.yaml"), os.path.join(directory, "profiles.json")
+    with open(config, "w") as file:
+        file.write(
+            f"receivers: {{otlp: {{protocols: {{http: {{endpoint: '127.0.0.1:{COLLECTOR_PORT}'}}}}}}}}\n"
+            f"exporters: {{file: {{path: '{profiles}'}}}}\n"
+            "service:\n  telemetry: {metrics: {level: none}}\n"
+            "  pipelines: {profiles: {receivers: [otlp], exporters: [file]}}\n"
+        )
+    log = open(os.path.join(directory, "collector.log"), "w")
+    command = [program, "--config", config, "--feature-gates=service.profilesSupport"]
+    return subprocess.Popen(command, stdout=log, stderr=log), profiles
+
+
+def collected(profiles):
+    """Rows as the query "totals" has them, of OTLP in JSON: a request in each line."""
+    totals, ids = {}, set()
+    with open(profiles) as lines:
+        for line in lines:
+            request = json.loads(line)
+            tables = request["dictionary"]
+            strings = tables["stringTable"]
+
+            # The collector replaces strings of resources by their places in the table.
+            def text(holder, key):
+                return holder[key] if key in holder else strings[holder.get(f"{key}Strindex", 0)]
+
+            attributes = [(text(one, "key"), text(one.get("value", {}), "stringValue")) for one in tables["attributeTable"]]
+            for resource in request["resourceProfiles"]:
+                of_resource = {text(one, "key"): text(one["value"], "stringValue") for one in resource["resource"]["attributes"]}
+                for profile in (one for scope in resource["scopeProfiles"] for one in scope["profiles"]):
+                    if profile["profileId"] in ids:
+                        continue
+                    ids.add(profile["profileId"])
+                    for sample in profile["samples"]:
+                        has = dict(attributes[index] for index in sample["attributeIndices"])
+                        key = of_resource["host.name"], has["fpprof.strategy"], has["fpprof.stack"]
+                        totals[key] = totals.get(key, 0) + int(sample["values"][0])
+    return sorted([*key, samples] for key, samples in totals.items())
+
+
+def agents(fpprof, otelcol, directory):
+    """Runs the agents beside a program that computes, and the collector; gives their store, and the collector's file."""
     store = os.path.join(directory, "store")
     busy = subprocess.Popen([sys.executable, "-c", PROGRAM])
     running = []
@@ -50,19 +97,26 @@ def agents(fpprof, directory):
         with open(config, "w") as file:
             file.write(
                 f'rate = 49\ninterval = "2s"\n[store]\npath = "{store}"\n[http]\nenabled = false\n'
-                "[limits]\ncpu-percent = 100.0\n"
+                f'[push]\nurl = "http://127.0.0.1:{COLLECTOR_PORT}"\nall-strategies = true\n[limits]\ncpu-percent = 100.0\n'
             )
         script = 'echo "$1" > /proc/sys/kernel/hostname; exec "$2" agent --config "$3"'
         running.append(subprocess.Popen(["unshare", "--uts", "sh", "-c", script, "sh", host, fpprof, config]))
-    time.sleep(SECONDS)
+    time.sleep(LATE)
+    waiting, (receiver, profiles) = len(os.listdir(f"{store}/spool")), collector(otelcol, directory)
+    print(f"when the collector starts, {waiting} requests wait for it")
+    time.sleep(SECONDS - LATE)
     for agent in running:
         agent.send_signal(signal.SIGTERM)
     failed = [host for host, agent in zip(HOSTS, running) if agent.wait() != 0]
     busy.kill()
     busy.wait()
+    receiver.terminate()
+    receiver.wait()
     if failed:
         sys.exit(f"engines: agents failed: {failed}")
-    return store
+    if waiting == 0 or os.listdir(f"{store}/spool"):
+        sys.exit("engines: requests must wait for the collector at first, and not at the end")
+    return store, profiles
 
 
 def duckdb(store):
@@ -128,9 +182,9 @@ def plain(value):
 
 
 def main():
-    fpprof, directory = map(os.path.abspath, sys.argv[1:])
+    fpprof, otelcol, directory = map(os.path.abspath, sys.argv[1:])
     os.makedirs(directory, exist_ok=True)
-    store = agents(fpprof, directory)
+    store, profiles = agents(fpprof, otelcol, directory)
     files = glob.glob(f"{store}/*/*/*.parquet")
     size = sum(os.path.getsize(file) for file in files)
     print(f"{len(HOSTS)} agents, {SECONDS} s: {len(files)} files, {size / 1e3:.0f} kB")
@@ -149,6 +203,9 @@ def main():
                 sys.exit(f"engines: {name} differs in {title}: {differ[:3]}")
         print(f"{name:8} started in {started:.2f} s")
         getattr(query, "end", lambda: None)()
+    if collected(profiles) != answers["totals"]:
+        sys.exit(f"engines: the collector has {collected(profiles)} instead of {answers['totals']}")
+    print(f"OpenTelemetry Collector: {os.path.getsize(profiles) / 1e3:.0f} kB, the same totals")
     check(answers)
 
 
@@ -167,7 +224,7 @@ def check(answers):
         if counted[host, "fired"] != parts:
             sys.exit(f"engines: {host}: {counted[host, 'fired']} ticks fired, {parts} are accounted for")
         print(f"{host:8} fired {counted[host, 'fired']} = recorded {counted[host, 'recorded']} + others; stored {stored}")
-    print("ok: every engine has the same rows, and the totals of the agents")
+    print("ok: every engine has the same rows, and the totals of the agents; so has the collector")
 
 
 if __name__ == "__main__":
