@@ -136,6 +136,10 @@ engines: build
     rm -rf target/engines
     target/tools/engines/bin/python workloads/engines/engines.py {{fpprof}} target/tools/otelcol/otelcol target/engines
 
+# A stripped program with the debug information of elfutils' debuginfod server; wants the package debuginfod.
+debuginfod: build
+    sh workloads/debuginfod.sh {{fpprof}}
+
 # The agent beside programs that come and go and a store that fails, for so many minutes: does its memory grow?
 soak MINUTES="120": build
     sh workloads/soak.sh {{fpprof}} {{MINUTES}}

@@ -6,6 +6,7 @@ mod cli;
 mod closing;
 mod cmd;
 mod compare;
+mod debuginfod;
 mod exit;
 mod flags;
 mod gate;

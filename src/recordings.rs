@@ -1,12 +1,13 @@
 //! Opening and analysing a recording: what every subcommand that reads one shares.
 
+use crate::debuginfod::{self, local_files};
 use crate::exit::Usage;
 use crate::output::print_message;
 use crate::unwinding::Unwinding;
 use crate::worker::{Files, Modules, open_input};
 use anyhow::Context as _;
 use fpprof_analysis::filter::{Filter, TimeRange};
-use fpprof_analysis::modules::{FileModules, Resolver};
+use fpprof_analysis::modules::Resolver;
 use fpprof_analysis::strategy::Strategy;
 use fpprof_analysis::summary::Summary;
 use fpprof_analysis::symbols::Detail;
@@ -30,6 +31,9 @@ pub(crate) struct Source {
     /// Look for the recorded machine's files under DIR first, and use those whose build ids match
     #[arg(long, value_name = "DIR")]
     pub(crate) symfs: Option<PathBuf>,
+    /// Fetch programs and debug information that are missing here from the servers in `DEBUGINFOD_URLS`
+    #[arg(long)]
+    pub(crate) debuginfod: bool,
     /// Do not show inlined functions; faster, as it needs no debug information
     #[arg(long)]
     pub(crate) no_inline: bool,
@@ -109,6 +113,7 @@ impl Source {
             file: file.to_owned(),
             event: None,
             symfs: None,
+            debuginfod: false,
             no_inline: false,
             lines: false,
             only: Only::default(),
@@ -182,16 +187,17 @@ impl Source {
 
     /// Where its modules are looked for.
     pub(crate) fn modules(&self) -> Modules {
-        Modules(match &self.symfs {
-            Some(root) => FileModules::new().with_root(root).from_another_machine(),
-            None => FileModules::new(),
-        })
+        let modules = Modules::new(match &self.symfs {
+            Some(root) => local_files().with_root(root).from_another_machine(),
+            None => local_files(),
+        });
+        if self.debuginfod { modules.with_debuginfod() } else { modules }
     }
 
     /// What it may read, with the files that are written, under these strategies.
     pub(crate) fn files<'a>(&'a self, outputs: impl IntoIterator<Item = &'a Path>, strategies: &[Strategy]) -> Files {
         let reads = strategies.iter().any(|strategy| matches!(strategy, Strategy::Elfutils | Strategy::Libunwind));
-        Files { reads, ..Files::new([self.file.as_path()], outputs) }
+        Files { reads, debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], outputs) }
     }
 
     /// Opens the recording.
@@ -199,6 +205,9 @@ impl Source {
     /// # Errors
     /// If there is none.
     pub(crate) fn open(&self) -> anyhow::Result<Recording<BufReader<File>>> {
+        if self.debuginfod {
+            debuginfod::check()?;
+        }
         let context = || self.file.display().to_string();
         let file = open_input(&self.file).with_context(context)?;
         Recording::open(BufReader::new(file)).with_context(context)

@@ -222,7 +222,7 @@ fn of_recording(bytes: Vec<u8>, span: Span) -> anyhow::Result<Output> {
     let mut recording = Recording::open(Cursor::new(bytes))?;
     let waits = recording.meta().events.iter().find(|event| matches!(event.measure, Measure::Blocked { .. }));
     let waits = waits.map(|event| event.name.clone());
-    let modules = Modules(FileModules::new());
+    let modules = Modules::new(FileModules::new());
     let (mut output, mut profiles) = (Output::default(), Vec::new());
     for event in iter::once(None).chain(waits.map(Some)) {
         // One thread: the profiled programs need the other processors.

@@ -256,4 +256,24 @@ mod tests {
         }
         assert!(metrics.is_healthy());
     }
+
+    /// Check that the alerts that are shipped use metrics that there are.
+    #[test]
+    fn alerts_are_on_metrics() {
+        let metrics = Metrics::new();
+        let of_event = labels([("event", "cpu-clock")]);
+        metrics.add_ticks("cpu-clock", &Ticks { lost: BTreeMap::from([("ring_full", 1)]), ..Ticks::default() });
+        for family in [&metrics.discarded, &metrics.stacks, &metrics.steps, &metrics.pushed] {
+            family.get_or_create(&of_event).inc();
+        }
+        let text = metrics.text().expect("text");
+        let alerts = include_str!("../../packaging/alerts.yml");
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let named: BTreeSet<&str> = alerts.split(|c| !is_name(c)).filter(|name| name.starts_with("fpprof_")).collect();
+        assert!(named.len() > 8, "{named:?}");
+        for name in named {
+            let is_sample = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+            assert!(text.lines().any(is_sample), "{name}: {text}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `fpprof archive`: a recording with all files that reading it needs.
 
+use crate::debuginfod;
 use crate::exit::{DONE, refuse_terminal};
 use crate::output::{self, print_message};
 use crate::recordings::{Source, print_warnings};
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Look for the recorded machine's files under DIR first, and use those whose build ids match
     #[arg(long, value_name = "DIR")]
     symfs: Option<PathBuf>,
+    /// Fetch programs and debug information that are missing here from the servers in `DEBUGINFOD_URLS`
+    #[arg(long)]
+    debuginfod: bool,
     /// Output file, `-` for stdout [default: the recording's name with .tar.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -40,7 +44,7 @@ pub(crate) struct Args {
 impl Args {
     /// What it may read and write.
     pub(crate) fn files(&self) -> Files {
-        Files::new([self.file.as_path()], [self.output().as_path()])
+        Files { debuginfod: self.debuginfod, ..Files::new([self.file.as_path()], [self.output().as_path()]) }
     }
 
     fn output(&self) -> PathBuf {
@@ -48,7 +52,7 @@ impl Args {
     }
 
     fn source(&self) -> Source {
-        Source { symfs: self.symfs.clone(), ..Source::here(&self.file) }
+        Source { symfs: self.symfs.clone(), debuginfod: self.debuginfod, ..Source::here(&self.file) }
     }
 }
 
@@ -102,7 +106,8 @@ fn write<'f>(
             changed.push(path);
             continue;
         };
-        let place = top.join("files").join(below_root(path, args.symfs.as_deref()));
+        let place = debuginfod::place_below_root(path).unwrap_or_else(|| below_root(path, args.symfs.as_deref()));
+        let place = top.join("files").join(place);
         let modified_s = u64::try_from(stat.modified_unix_ns / 1_000_000_000).unwrap_or(0);
         append(
             &mut tar,

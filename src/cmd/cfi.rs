@@ -42,7 +42,7 @@ impl Args {
 /// If the file cannot be read, or has no such function.
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let context = || args.elf.display().to_string();
-    let file = LoneModule::open(&Modules(FileModules::new()), &args.elf);
+    let file = LoneModule::open(&Modules::new(FileModules::new()), &args.elf);
     let file = file.map_err(|missing| anyhow::anyhow!(missing.text())).with_context(context)?;
     let file = file.context("unsupported architecture; supported: x86-64, i386, aarch64").with_context(context)?;
     let svma = address(&file, &args.pc).with_context(context)?;

@@ -1,6 +1,7 @@
 //! `fpprof unwind`: the stacks of a core, or of bare registers and stack bytes.
 
 use super::cfi::number;
+use crate::debuginfod::local_files;
 use crate::exit::{DONE, FAILED, Usage};
 use crate::output;
 use crate::unwinding::Unwinding;
@@ -85,9 +86,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 }
 
 fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> anyhow::Result<UnwoundCore> {
-    let files = Modules(match &args.sysroot {
-        Some(root) => FileModules::new().with_root(root).from_another_machine(),
-        None => FileModules::new(),
+    let files = Modules::new(match &args.sysroot {
+        Some(root) => local_files().with_root(root).from_another_machine(),
+        None => local_files(),
     });
     let context = || path.display().to_string();
     let open = || open(&files, path).with_context(context);
@@ -102,7 +103,7 @@ fn from_core(args: &Args, path: &Path, unwinding: fpprof_unwind::Options) -> any
 }
 
 fn from_bare(args: &Args, unwinding: fpprof_unwind::Options) -> anyhow::Result<UnwoundCore> {
-    let files = Modules(FileModules::new());
+    let files = Modules::new(FileModules::new());
     let loaded = args.elf.iter().map(|text| loaded_file(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let first = loaded.first().context("--elf needs a file")?;
     let arch = open_elf(&files, &first.path)?.image().arch;

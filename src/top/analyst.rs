@@ -57,7 +57,7 @@ pub(crate) fn work(mut next: impl FnMut() -> Option<Second>, mut tell: impl FnMu
 
 fn counted(second: Second) -> anyhow::Result<(BTreeMap<String, Counts>, String)> {
     let mut recording = Recording::open(Cursor::new(second.bytes))?;
-    let modules = Modules(FileModules::new());
+    let modules = Modules::new(FileModules::new());
     let options = Options { n_threads: NonZeroUsize::MIN, ..Options::new(&modules) };
     let Analysis { summary, folded, .. } = analyse(&mut recording, &options)?;
     let by_strategy =

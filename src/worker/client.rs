@@ -1,14 +1,12 @@
 //! The worker's side: asks for what it cannot open.
 
 use super::message::{Made, Reply, Request, receive, send};
-use fpprof_analysis::address_space::MappedFile;
-use fpprof_analysis::modules::{Candidate, FileModules, Inode, Missing, Opened, Resolver};
-use fpprof_recording::model::BuildId;
+use fpprof_analysis::modules::{Inode, Missing, Opened};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
@@ -78,7 +76,7 @@ impl Client {
         }
     }
 
-    fn module(&self, path: &Path, only: Option<Inode>) -> Result<Opened, Missing> {
+    pub(super) fn module(&self, path: &Path, only: Option<Inode>) -> Result<Opened, Missing> {
         match self.ask(&Request::Module(bytes_of(path), only)) {
             Ok((Reply::Module(stat), Some(file))) => Ok(Opened { reader: Box::new(File::from(file)), stat }),
             Ok((Reply::Missing(missing), _)) => Err(missing),
@@ -126,30 +124,4 @@ pub(crate) fn standard_input() -> anyhow::Result<Box<dyn Read>> {
         Some(_) => Box::new(open_input(Path::new("-"))?),
         None => Box::new(io::stdin()),
     })
-}
-
-/// The modules of the file system, which a worker asks the broker for.
-#[derive(Debug, Clone)]
-pub(crate) struct Modules(pub(crate) FileModules);
-
-impl Resolver for Modules {
-    fn candidates(&self, file: &MappedFile) -> Vec<Candidate> {
-        self.0.candidates(file)
-    }
-
-    fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
-        self.0.debug_candidates(build_id)
-    }
-
-    fn link_candidates(&self, path: &Path, name: &[u8]) -> Vec<PathBuf> {
-        self.0.link_candidates(path, name)
-    }
-
-    fn open(&self, path: &Path) -> Result<Opened, Missing> {
-        client().map_or_else(|| self.0.open(path), |client| client.module(path, None))
-    }
-
-    fn open_inode(&self, path: &Path, inode: Inode) -> Result<Opened, Missing> {
-        client().map_or_else(|| self.0.open_inode(path, inode), |client| client.module(path, Some(inode)))
-    }
 }

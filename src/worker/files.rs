@@ -19,6 +19,8 @@ pub(crate) struct Files {
     pub(crate) reads: bool,
     /// It calls [`confine`](super::confine()) itself, once it has run what it must.
     pub(crate) confines_itself: bool,
+    /// What is missing is fetched from debuginfod servers.
+    pub(crate) debuginfod: bool,
     /// A copy of the names of the kernel's functions, for workers that come one after the other.
     pub(crate) kernel_names: Option<Arc<KernelNames>>,
     /// Most bytes that it writes into a file; `None` for no limit.

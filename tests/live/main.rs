@@ -5,6 +5,7 @@
 mod agent;
 mod archive;
 mod curve;
+mod debuginfod;
 mod endings;
 mod events;
 mod filters;

@@ -153,6 +153,7 @@ fn is_of_kernel(handle: &File) -> Result<bool, Missing> {
 pub struct FileModules {
     roots: Vec<PathBuf>,
     debug_dirs: Vec<PathBuf>,
+    debuginfod_cache: Option<PathBuf>,
     has_recorded_inodes: bool,
     /// Of mounts, by their numbers, looked for when first needed.
     devices: OnceLock<BTreeMap<u64, (u32, u32)>>,
@@ -163,6 +164,7 @@ impl Default for FileModules {
         Self {
             roots: Vec::new(),
             debug_dirs: vec!["/usr/lib/debug".into()],
+            debuginfod_cache: None,
             has_recorded_inodes: true,
             devices: OnceLock::new(),
         }
@@ -190,6 +192,17 @@ impl FileModules {
         self
     }
 
+    /// Looks last in `dir`, the cache of debuginfod clients: `dir/BUILDID/executable` and `dir/BUILDID/debuginfo`.
+    #[must_use]
+    pub fn with_debuginfod_cache(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.debuginfod_cache = Some(dir.into());
+        self
+    }
+
+    fn in_debuginfod_cache(&self, build_id: BuildId, kind: &str) -> Option<PathBuf> {
+        self.debuginfod_cache.as_ref().map(|dir| dir.join(build_id.to_string()).join(kind))
+    }
+
     /// The recording was made on another machine: inode numbers mean nothing here, build ids decide.
     #[must_use]
     pub fn from_another_machine(mut self) -> Self {
@@ -209,7 +222,9 @@ impl Resolver for FileModules {
         }
         let own = Candidate { path: path.to_path_buf(), has_recorded_inodes: self.has_recorded_inodes };
         let copies = self.roots.iter().map(|root| Candidate { path: root.join(relative), has_recorded_inodes: false });
-        copies.chain([own]).collect()
+        let fetched = file.identity.build_id.and_then(|build_id| self.in_debuginfod_cache(build_id, "executable"));
+        let fetched = fetched.map(|path| Candidate { path, has_recorded_inodes: false });
+        copies.chain([own]).chain(fetched).collect()
     }
 
     fn debug_candidates(&self, build_id: BuildId) -> Vec<PathBuf> {
@@ -219,7 +234,8 @@ impl Resolver for FileModules {
         };
         let name = format!(".build-id/{dir}/{rest}.debug");
         let in_roots = self.roots.iter().map(|root| root.join("usr/lib/debug").join(&name));
-        self.debug_dirs.iter().map(|dir| dir.join(&name)).chain(in_roots).collect()
+        let fetched = self.in_debuginfod_cache(build_id, "debuginfo");
+        self.debug_dirs.iter().map(|dir| dir.join(&name)).chain(in_roots).chain(fetched).collect()
     }
 
     /// Beside the module, in `.debug` there, and under the debug directories by the module's path.

@@ -1,0 +1,183 @@
+//! Programs and debug information from debuginfod servers, by build id, into the cache that all debuginfod clients share.
+//!
+//! # Sources
+//! debuginfod(8), "WEBAPI": `/buildid/BUILDID/debuginfo` and `/executable`; `debuginfod_find_debuginfo(3)`: environment variables,
+//! and the cache's `BUILDID/debuginfo` and `BUILDID/executable`.
+
+use crate::exit::Usage;
+use crate::output::{Pending, print_message};
+use anyhow::Context as _;
+use axum::http::StatusCode;
+use fpprof_analysis::modules::FileModules;
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use ureq::tls::{RootCerts, TlsConfig};
+
+/// How long to wait for a server that sends nothing, unless `DEBUGINFOD_TIMEOUT` says otherwise.
+const TIMEOUT_S: u64 = 90;
+/// And for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest file that is fetched.
+const MAX_FILE_BYTES: u64 = 4 << 30;
+
+/// The servers of the environment.
+#[derive(Debug)]
+pub(crate) struct Debuginfod {
+    cache: PathBuf,
+    client: ureq::Agent,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Servers that have not failed.
+    urls: Vec<String>,
+    /// What was asked for; a server that does not have it will not have it a moment later.
+    asked: BTreeSet<PathBuf>,
+}
+
+/// The files of this machine, and what debuginfod clients have fetched.
+pub(crate) fn local_files() -> FileModules {
+    let files = FileModules::new();
+    match cache() {
+        Some(cache) => files.with_debuginfod_cache(cache),
+        None => files,
+    }
+}
+
+/// The directory of the cache; `None` without a home.
+fn cache() -> Option<PathBuf> {
+    let of = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let below = || {
+        let caches = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
+        caches.map(|dir| dir.join("debuginfod_client"))
+    };
+    of("DEBUGINFOD_CACHE_PATH").or_else(below)
+}
+
+fn urls() -> Vec<String> {
+    let urls = std::env::var("DEBUGINFOD_URLS").unwrap_or_default();
+    urls.split_whitespace().map(|url| url.trim_end_matches('/').to_owned()).collect()
+}
+
+/// Checks that there is somebody to ask, and a place for the answers.
+///
+/// # Errors
+/// What is missing, and what to do.
+pub(crate) fn check() -> anyhow::Result<()> {
+    if urls().is_empty() {
+        let words = "--debuginfod: set DEBUGINFOD_URLS to the servers to ask, such as https://debuginfod.debian.net or \
+                     https://debuginfod.elfutils.org";
+        return Err(Usage(words.to_owned()).into());
+    }
+    cache().map(drop).ok_or_else(|| Usage("--debuginfod: set DEBUGINFOD_CACHE_PATH to a directory".to_owned()).into())
+}
+
+/// Where `--symfs` looks for a debug file of the cache: below `usr/lib/debug`, by its build id. `None` of other files.
+pub(crate) fn place_below_root(path: &Path) -> Option<PathBuf> {
+    let (build_id, kind) = parts(&cache()?, path)?;
+    let (dir, rest) = build_id.split_at_checked(2)?;
+    (kind == "debuginfo").then(|| format!("usr/lib/debug/.build-id/{dir}/{rest}.debug").into())
+}
+
+/// The build id and the kind of a file of the cache. What asks may be a process that hostile files have taken over.
+fn parts<'p>(cache: &Path, path: &'p Path) -> Option<(&'p str, &'p str)> {
+    let mut parts = path.strip_prefix(cache).ok()?.iter().map(|part| part.to_str());
+    let (build_id, kind) = (parts.next()??, parts.next()??);
+    let is_build_id = (8..=128).contains(&build_id.len()) && build_id.bytes().all(|c| c.is_ascii_hexdigit());
+    let is_kind = matches!(kind, "debuginfo" | "executable");
+    (is_build_id && is_kind && parts.next().is_none()).then_some((build_id, kind))
+}
+
+impl Debuginfod {
+    /// `None` where [`check`] fails.
+    pub(crate) fn new() -> Option<Self> {
+        let timeout = std::env::var("DEBUGINFOD_TIMEOUT").ok().and_then(|seconds| seconds.parse().ok());
+        let timeout = Some(Duration::from_secs(timeout.unwrap_or(TIMEOUT_S)));
+        let config = ureq::Agent::config_builder()
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+            .user_agent(concat!("fpprof/", env!("CARGO_PKG_VERSION")))
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(timeout)
+            .timeout_per_read(timeout)
+            .build();
+        let state = Mutex::new(State { urls: urls(), asked: BTreeSet::new() });
+        Some(Self { cache: cache()?, client: config.new_agent(), state })
+    }
+
+    /// Fetches a file of the cache that is not there yet; does nothing for other paths. One thread at a time fetches.
+    pub(crate) fn fetch(&self, path: &Path) {
+        let Some((build_id, kind)) = parts(&self.cache, path) else { return };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if path.symlink_metadata().is_ok() || !state.asked.insert(path.to_owned()) {
+            return;
+        }
+        let mut is_found = false;
+        state.urls.retain(|url| {
+            if is_found {
+                return true;
+            }
+            match self.download(&format!("{url}/buildid/{build_id}/{kind}"), path) {
+                Ok(None) => true,
+                Ok(Some(bytes)) => {
+                    is_found = true;
+                    let kilobytes = bytes.div_ceil(1000);
+                    print_message(&format!("fpprof: fetched {kind} {build_id} from {url}, {kilobytes} kB"));
+                    true
+                }
+                Err(error) => {
+                    print_message(&format!("fpprof: {url}: {error:#}; it is not asked again"));
+                    false
+                }
+            }
+        });
+    }
+
+    /// Bytes that were fetched; `None` if the server does not have the file.
+    fn download(&self, url: &str, path: &Path) -> anyhow::Result<Option<u64>> {
+        let mut response = self.client.get(url).call()?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Ok(None),
+            status => anyhow::bail!("it answers {status}"),
+        }
+        let dir = path.parent().context("a path in the cache")?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| dir.display().to_string())?;
+        let (mut file, pending) = Pending::create(path)?;
+        // A file that is cut short could not be told from a whole one later.
+        let bytes = io::copy(&mut response.body_mut().as_reader().take(MAX_FILE_BYTES), &mut file)?;
+        anyhow::ensure!(bytes < MAX_FILE_BYTES, "the file has more than {} GiB", MAX_FILE_BYTES >> 30);
+        pending.commit()?;
+        Ok(Some(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only files of the cache are asked for, by nothing but a build id.
+    #[test]
+    fn only_build_ids_are_asked_for() {
+        let cache = Path::new("/cache");
+        let id = "0123456789abcdef";
+        let path = format!("/cache/{id}/debuginfo");
+        assert_eq!(parts(cache, Path::new(&path)), Some((id, "debuginfo")));
+        for path in [
+            format!("/cache/{id}/source"),
+            format!("/cache/{id}/debuginfo/x"),
+            format!("/cache/../{id}/debuginfo"),
+            format!("/other/{id}/debuginfo"),
+            "/cache/0123456789abcdeg/debuginfo".to_owned(),
+            "/cache/abc/debuginfo".to_owned(),
+        ] {
+            assert_eq!(parts(cache, Path::new(&path)), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `--debuginfod`: what is missing here comes from a server, by build id. `just debuginfod` tries elfutils' own server.
+
+use crate::support::{compile, fpprof, ran, record};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// A server of the files below a directory; gives its address, and keeps what it was asked for.
+fn serve(dir: PathBuf) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            its.lock().expect("no panic").extend(answer(stream, &dir));
+        }
+    });
+    (url, asked)
+}
+
+fn answer(stream: TcpStream, dir: &Path) -> Option<String> {
+    let mut stream = BufReader::new(stream);
+    let mut lines = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+    let first = lines.next()?;
+    lines.for_each(drop);
+    let path = first.split(' ').nth(1)?.to_owned();
+    let (status, body) = match std::fs::read(dir.join(path.trim_start_matches('/'))) {
+        Ok(body) => ("200 OK", body),
+        Err(_) => ("404 Not Found", Vec::new()),
+    };
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let stream = stream.get_mut();
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).ok()?;
+    Some(path)
+}
+
+/// Check that functions of a program that is stripped, and then gone, have their names again with the server's files, that each
+/// file is asked for once, that it stays in the cache, that an archive has it, and that nothing is asked for without the option.
+#[test]
+fn missing_files_come_from_a_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let (program, source, cache, file) = (at("program"), at("program.c"), at("cache"), at("run.fpprof"));
+    let text = "static __attribute__((noinline)) void inner(volatile long *n) { for (int i = 0; i < 1000; i++) ++*n; }
+        int main(void) { volatile long n = 0; while (n < 600000000) inner(&n); return 0; }";
+    std::fs::write(&source, text).expect("written");
+    compile("gcc", &["-O2", "-g", "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567"], &program, &source);
+    let files = at("served/buildid/0123456789abcdef0123456789abcdef01234567");
+    std::fs::create_dir_all(&files).expect("made");
+    let run = |command: &mut Command| assert!(command.status().expect("it starts").success(), "{command:?}");
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(files.join("debuginfo")));
+    run(Command::new("objcopy").arg("--strip-all").arg(&program));
+    record(&file, &["--call-graph", "dwarf"], &[program.to_str().expect("UTF-8")]);
+    let (url, asked) = serve(at("served"));
+    let asked = || std::mem::take(&mut *asked.lock().expect("no panic"));
+    let with = |args: &[&str], file: &Path| {
+        let mut command = fpprof();
+        command.args(args).arg(file).env("DEBUGINFOD_URLS", &url).env("DEBUGINFOD_CACHE_PATH", &cache);
+        let ran = ran(&mut command);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let export = ["export", "--lines", "--comm", "program"];
+    let fetching = ["export", "--lines", "--comm", "program", "--debuginfod"];
+    assert!(!with(&export, &file).contains("inner") && asked().is_empty(), "nobody asked for names");
+    assert!(with(&fetching, &file).contains("main (program.c:2);inner (program.c:1)"));
+    let of_program = |paths: &[String]| paths.iter().filter(|path| path.contains("/0123456789abcdef")).count();
+    assert_eq!(of_program(&asked()), 1);
+    assert!(with(&export, &file).contains("inner (program.c:1)"), "it is in the cache");
+    assert_eq!(of_program(&asked()), 0);
+
+    // An archive has what was fetched.
+    with(&["archive"], &file);
+    run(Command::new("tar").arg("xf").arg(at("run.tar.zst")).arg("-C").arg(dir.path()));
+    std::fs::remove_dir_all(&cache).expect("removed");
+    let symfs = at("run/files");
+    let unpacked = [&export[..], &["--symfs", symfs.to_str().expect("UTF-8")]].concat();
+    assert!(with(&unpacked, &file).contains("inner (program.c:1)"));
+
+    // The program is gone, too.
+    std::fs::rename(&program, files.join("executable")).expect("moved");
+    assert!(!with(&export, &file).contains("inner"));
+    assert!(with(&fetching, &file).contains("main (program.c:2);inner (program.c:1)"));
+    assert_eq!(of_program(&asked()), 2);
+}
+
+/// Check that a server that does not answer is named, asked once, and costs nothing but names; and that without a server the
+/// option is an error that says what to set.
+#[test]
+fn servers_that_fail_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("run.fpprof");
+    record(&file, &["--call-graph", "fp"], &["perl", "-e", "for ($i = 0; $i < 3000000; $i++) {}"]);
+    let export = |urls: &str| {
+        let mut command = fpprof();
+        command.args(["export", "--debuginfod"]).arg(&file);
+        ran(command.env("DEBUGINFOD_URLS", urls).env("DEBUGINFOD_CACHE_PATH", dir.path().join("cache")))
+    };
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let gone = format!("http://{}", free.expect("an address"));
+    let failed = export(&gone);
+    assert_eq!((failed.status, failed.stderr.matches("it is not asked again").count()), (0, 1), "{}", failed.stderr);
+    assert!(failed.stderr.contains(&gone) && !failed.stdout.is_empty());
+    let none = export(" ");
+    assert!(none.status == 2 && none.stderr.contains("set DEBUGINFOD_URLS"), "{}", none.stderr);
+}
