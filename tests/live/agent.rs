@@ -36,8 +36,8 @@ pub(crate) struct Stored {
     causes: BTreeSet<String>,
     /// By counter, of all events and causes.
     counters: BTreeMap<String, i64>,
-    /// Samples that wait to be sent.
-    pub(crate) waiting: i64,
+    /// Requests that wait to be sent.
+    pub(crate) waiting: Vec<Vec<u8>>,
 }
 
 impl Agent {
@@ -169,13 +169,8 @@ fn read(store: &Path, busy: u32) -> Stored {
         stored.causes.insert(text(row, "cause"));
     }
     let waiting = std::fs::read_dir(store.join("spool")).into_iter().flatten().flatten();
-    stored.waiting = waiting.map(|file| samples_of(&file.file_name().into_string().expect("a name"))).sum();
+    stored.waiting = waiting.map(|file| std::fs::read(file.path()).expect("a request")).collect();
     stored
-}
-
-/// Of a file of the spool: `START-NUMBER-SAMPLES-HOST.otlp.gz`.
-fn samples_of(name: &str) -> i64 {
-    name.split('-').nth(2).and_then(|samples| samples.parse().ok()).expect("a number of samples")
 }
 
 impl Stored {
