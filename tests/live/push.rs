@@ -141,8 +141,11 @@ fn every_sample_is_sent() {
         Collector::anywhere(None, &[TAKEN, OVERLOADED, Does::HangUp, Does::Answer("401 Unauthorized"), TAKEN]);
     let agent = Agent::start(&settings(&format!("http://{}/", collector.address), ""), &[]);
     wait_until("requests come after those that failed", || collector.got().len() >= 7);
-    let accepted = agent.metric("fpprof_pushed_samples_total{outcome=\"accepted\"}");
-    assert!(accepted > 0.0 && accepted == agent.metric("fpprof_pushed_samples_total"));
+    let outcome = |name: &str| agent.metric(&format!("fpprof_pushed_samples_total{{outcome=\"{name}\"}}"));
+    assert!(outcome("accepted") > 0.0);
+    for other in ["partly_refused", "refused", "no_room", "not_written", "unreadable"] {
+        assert_eq!(outcome(other), 0.0, "{other}");
+    }
     assert_eq!(agent.metric("fpprof_push_retries_total"), 3.0);
     let log = agent.log();
     assert_eq!((log.matches("profiles wait in").count(), log.matches("answers again").count()), (1, 1), "{log}");
