@@ -15,13 +15,14 @@ use fpprof_recording::Recording;
 use fpprof_recording::model::Measure;
 use fpprof_reports::parquet;
 use fpprof_reports::profile::otlp::{self, Request};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Cursor, Read as _, Seek as _, Write as _};
 use std::iter;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -104,8 +105,8 @@ pub(super) struct Analyst {
 
 /// What a thread says that works with a process.
 enum Message {
-    /// The number of the process.
-    Started(u32),
+    /// The process, by a descriptor: its number may be another's once it has ended.
+    Started(OwnedFd),
     Done(anyhow::Result<Output>),
 }
 
@@ -132,16 +133,15 @@ impl Analyst {
             // Nobody waits any more after the limit.
             let _ = say.send(Message::Done(done));
         })?;
-        let mut pid = None;
+        let mut process = None;
         loop {
             match said.recv_timeout(LIMIT) {
-                Ok(Message::Started(started)) => pid = Some(started),
+                Ok(Message::Started(started)) => process = Some(started),
                 Ok(Message::Done(done)) => return done,
                 Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for the process has ended"),
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some(pid) = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-                        let _ = kill_process(pid, Signal::KILL);
-                    }
+                    // It may have ended meanwhile.
+                    let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
                     self.late = Some(said);
                     bail!("the process that unwinds took more than {} s", LIMIT.as_secs());
                 }
@@ -163,7 +163,9 @@ fn in_process(part: &Part, span: Span, files: &Files, say: &Sender<Message>) -> 
         // A signal of the terminal is the agent's alone.
         command.process_group(0).stdout(Stdio::from(stdout)).stderr(Stdio::null());
     })?;
-    let _ = say.send(Message::Started(child.id()));
+    let process =
+        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("cannot watch the process that unwinds")?;
+    let _ = say.send(Message::Started(process));
     let mut input = Some((input, 0));
     let served = worker::serve(&socket, files, &mut || input.take());
     drop(socket);
