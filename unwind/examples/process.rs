@@ -1,4 +1,4 @@
-//! The stack of a thread of a running process: `cargo run --example process -- TID` (x86-64).
+//! Prints the stack of a thread of a running process: `cargo run --example process -- TID` (x86-64).
 
 #![expect(clippy::print_stdout, reason = "the stack is this program's output")]
 

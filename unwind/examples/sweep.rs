@@ -1,6 +1,6 @@
-//! Reads all call frame information below the given paths: every row of every entry of every ELF file, in `.eh_frame` and
-//! in `.debug_frame`, against gimli's own evaluator. Prints what is bad and what differs, the most time and memory one
-//! file took, and ends with 1 if anything differs or a file takes more than 2 s or 256 MiB.
+//! Reads all call frame information below the given paths, and compares every row of every FDE of every ELF file, in
+//! `.eh_frame` and in `.debug_frame`, with gimli's own evaluator. Prints errors and differences, and the most time and
+//! memory one file took. Exits with 1 if anything differs or a file takes more than 2 s or 256 MiB.
 //!
 //! `cargo run --release -p fpprof-unwind --example sweep -- /usr/lib /usr/bin`
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
@@ -16,11 +16,11 @@ use gimli::{BaseAddresses, DebugFrame, EhFrame, EndianSlice, LittleEndian, Unwin
 use object::read::{ReadCache, ReadRef};
 use object::{Architecture, Object, ObjectSection};
 
-/// Most time and memory of one file.
+/// Limits of time and memory per file.
 const MAX_TIME: Duration = Duration::from_secs(2);
 const MAX_MEMORY_KIB: u64 = 256 << 10;
 
-/// What was found.
+/// Results.
 #[derive(Default)]
 struct Totals {
     files: usize,
@@ -29,9 +29,9 @@ struct Totals {
     rows: usize,
     different: usize,
     debug_rows: usize,
-    /// Processor time to index a file and find the row of every entry, and whose that was.
+    /// The most processor time to index a file and find the row of every FDE, and the file.
     slowest: (Duration, PathBuf),
-    /// Most memory of this process while it did that, and whose.
+    /// The peak memory of this process meanwhile, and the file.
     largest: (u64, PathBuf),
 }
 
@@ -70,12 +70,12 @@ fn time() -> Duration {
     Duration::from_nanos(nanoseconds.expect("the kernel says how long a thread has run"))
 }
 
-/// Forgets how much memory there ever was.
+/// Resets the recorded peak memory.
 fn reset_memory() {
     std::fs::write("/proc/self/clear_refs", "5").expect("a process may reset its own peak");
 }
 
-/// Most memory since it was reset, KiB.
+/// Peak memory since the last reset, in KiB.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -136,7 +136,7 @@ fn add(totals: &mut Totals, (rows, different): (usize, usize)) {
     totals.different += different;
 }
 
-/// The call frame information of a file, if it is of an architecture that is unwound.
+/// The call frame information of a file, if its architecture is supported.
 fn sections(path: &Path, cache: &ReadCache<File>) -> Option<ModuleSections> {
     let Ok(file) = object::File::parse(cache) else {
         println!("{}: not readable as ELF", path.display());
@@ -165,8 +165,8 @@ fn sections(path: &Path, cache: &ReadCache<File>) -> Option<ModuleSections> {
     })
 }
 
-/// (rows, rows that differ) of a section. Entries inside others, and those of addresses the other section covers, are
-/// left to gimli.
+/// Compares a section with gimli; returns (rows, rows that differ). FDEs inside others, and those of addresses the
+/// other section covers, are skipped.
 fn compare<'a, S: UnwindSection<EndianSlice<'a, LittleEndian>>>(
     path: &Path,
     module: &Module,
@@ -210,7 +210,7 @@ fn is_same(ours: &Row, theirs: &gimli::UnwindTableRow<usize>) -> bool {
             gimli::CfaRule::RegisterAndOffset { register: r, offset: o },
         ) => (register, offset) == (r.0, *o),
         (CfaRule::Expression(ours), gimli::CfaRule::Expression(theirs)) => ours.offset as usize == theirs.offset,
-        // gimli takes CFA = r0 + 0 for granted.
+        // gimli defaults to CFA = r0 + 0.
         (CfaRule::None, _) => true,
         _ => false,
     };

@@ -1,4 +1,4 @@
-//! Rules remembered by address, by one unwinder or by several on threads of their own.
+//! A cache of rules by address, used by one unwinder or shared between threads.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -7,19 +7,20 @@ use once_cell::race::OnceBox;
 
 use crate::rule::Rule;
 
-/// Rules of a line.
+/// Rules per line.
 const N_WAYS: usize = 3;
-/// Lines of each table, a larger one for when the last is crowded: 128 KiB, 1 MiB and 4 MiB. A small program is spared
-/// the page faults of a large table, and its rules stand close together in the processor's cache.
+/// Lines of each table (128 KiB, 1 MiB and 4 MiB). A crowded table is replaced by the next larger one. A small table
+/// saves a small program page faults and keeps its rules close together in the processor's cache.
 const N_LINES: [usize; 3] = [1 << 11, 1 << 14, 1 << 16];
-/// A table is crowded when it has lost a rule for so many lines, as it has when two thirds of its places are taken.
+/// A table is crowded once it has evicted a rule per this many lines. This happens when about two thirds of it are
+/// full.
 const LINES_A_LOSS: usize = 4;
 
-/// Rules that unwinders remember: by space and address, 8 bytes each and 13 for the key. Shared by the unwinders of
-/// several threads, each rule is made once and not by every thread.
+/// Cached rules by space and address: 8 bytes each and 13 for the key. When the unwinders of several threads share it,
+/// each rule is compiled once instead of once per thread.
 ///
-/// Unwinders that share it must have the same modules, and two spaces of the same id must be equal. What one of them
-/// gives for a sample does not depend on what the others have met: a rule depends on its address alone.
+/// Unwinders that share it must have the same modules, and two spaces with the same id must be equal. The stacks of an
+/// unwinder do not depend on what the others have unwound: a rule depends on its address alone.
 #[derive(Debug, Default)]
 pub struct SharedRules {
     tables: [OnceBox<Table>; N_LINES.len()],
@@ -27,7 +28,7 @@ pub struct SharedRules {
 }
 
 impl SharedRules {
-    /// The table in use. A larger one may take its place at any time, and has the same rules or more.
+    /// The current table. A larger one, with at least the same rules, may replace it at any time.
     #[inline]
     pub(crate) fn table(&self) -> &Table {
         let level = self.level.load(Ordering::Acquire);
@@ -43,7 +44,7 @@ impl SharedRules {
         first.get_or_init(|| Box::new(Table::new(N_LINES[0])))
     }
 
-    /// Remembers a rule.
+    /// Caches a rule.
     pub(crate) fn insert(&self, space: u32, avma: u64, rule: Rule) {
         let level = self.level.load(Ordering::Acquire);
         let table = self.table();
@@ -53,7 +54,7 @@ impl SharedRules {
         }
     }
 
-    /// Goes over to the next table, which starts with the rules of this one.
+    /// Switches to the next larger table, which starts with the rules of this one.
     fn grow(&self, level: usize, table: &Table) {
         let next = level.saturating_add(1);
         let (Some(&n_lines), Some(place)) = (N_LINES.get(next), self.tables.get(next)) else { return };
@@ -73,8 +74,8 @@ pub(crate) struct Table {
     n_lost: AtomicU32,
 }
 
-/// Rules side by side in a cache line. Who writes makes the version odd meanwhile, so that nobody takes half of what is
-/// written; who finds it odd, or changed after reading, has found nothing.
+/// The rules of one cache line, protected by a sequence lock. A writer makes the version odd while it writes. A reader
+/// that sees an odd version, or a different one after reading, treats the line as empty.
 ///
 /// # Sources
 /// H.-J. Boehm (2012), "Can seqlocks get along with programming language memory models?", MSPC '12, figure 6.
@@ -89,16 +90,16 @@ struct Line {
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// The space and an address below 2^47, all of both: nothing is ever taken for something else.
+/// A space and an address below 2^47, without loss: two keys never collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// The space, and all bits of the address but the last fifteen.
+    /// The space, and the address without its low fifteen bits.
     tag: u64,
     low: u16,
 }
 
 impl Key {
-    /// Addresses from 2^47 on, which are none of user space, have none.
+    /// `None` for addresses from 2^47 on, which are not in user space.
     #[inline]
     fn new(space: u32, avma: u64) -> Option<Self> {
         let high = u32::try_from(avma >> 15).ok()?;
@@ -106,7 +107,7 @@ impl Key {
         Some(Self { tag: u64::from(space) << 32 | u64::from(high), low: u16::from_le_bytes([low, next]) & 0x7fff })
     }
 
-    /// A number that is different for all addresses of 32 KiB, and looks random otherwise.
+    /// A hash that differs for all addresses within 32 KiB and otherwise looks random.
     #[inline]
     fn mixed(self) -> usize {
         let [.., a, b] = self.tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -124,14 +125,14 @@ impl Table {
         self.lines.get(key.mixed() & (self.lines.len().wrapping_sub(1)))
     }
 
-    /// The rule of an address, [`Rule::EMPTY`] where there is none.
+    /// The rule of an address, or [`Rule::EMPTY`].
     #[inline]
     pub(crate) fn find(&self, space: u32, avma: u64) -> Rule {
         let Some(key) = Key::new(space, avma) else { return Rule::EMPTY };
         self.line(key).map_or(Rule::EMPTY, |line| line.find(key))
     }
 
-    /// Asks for what a look-up reads.
+    /// Prefetches the line that a look-up reads.
     #[inline]
     pub(crate) fn prefetch(&self, space: u32, avma: u64) {
         if let Some(key) = Key::new(space, avma) {
@@ -182,7 +183,7 @@ impl Line {
         if is_whole { Rule::from_bits(found) } else { Rule::EMPTY }
     }
 
-    /// All rules of the line, unless somebody writes.
+    /// All rules of the line, or `None` while it is being written.
     fn read(&self) -> Option<[(Key, Rule); N_WAYS]> {
         let version = self.version.load(Ordering::Acquire);
         let ways = self.tags.iter().zip(&self.lows).zip(&self.rules);
@@ -196,14 +197,14 @@ impl Line {
         is_whole.then_some(all)
     }
 
-    /// Writes a rule in the place of the oldest; true if that was in use. Nothing is written while somebody else writes,
-    /// nor what is there already.
+    /// Overwrites the oldest rule of the line; returns true if that slot was in use. Does nothing while another thread
+    /// writes, or if the line already has a rule for the key.
     fn insert(&self, key: Key, rule: Rule) -> bool {
         let version = self.version.load(Ordering::Relaxed);
         if version & 1 != 0 || self.find(key) != Rule::EMPTY {
             return false;
         }
-        // Each writing adds two to the version, so that places are taken in turn.
+        // Each write adds two to the version, so slots are overwritten in turn.
         let oldest = usize::try_from(version / 2 % N_WAYS as u64).unwrap_or(0);
         let (Some(tag), Some(low), Some(place)) =
             (self.tags.get(oldest), self.lows.get(oldest), self.rules.get(oldest))
@@ -232,13 +233,13 @@ mod tests {
     use crate::rule::Rule;
     use crate::stack::{StopReason, TruncatedReason};
 
-    /// A rule that says which address it belongs to.
+    /// A rule that encodes the address it belongs to.
     fn rule(space: u32, avma: u64) -> Rule {
         Rule::from_bits(avma << 20 | u64::from(space) << 4 | 8)
     }
 
-    /// Check that what is remembered is found by its space and address and by no other, and that a rule too many makes
-    /// a larger table that still has the others.
+    /// Check that a rule is found by its own space and address only, and that an overflowing table is replaced by a
+    /// larger one with all rules.
     #[test]
     fn finds_what_was_inserted() {
         let rules = SharedRules::default();
@@ -258,12 +259,12 @@ mod tests {
         assert_eq!(rules.table().find(0, 1 << 47), Rule::EMPTY);
     }
 
-    /// Check that threads that write and read the same lines find an address' own rule or none.
+    /// Check that threads that write and read the same lines find an address's own rule or none.
     #[test]
     fn threads_share_rules() {
         let n_addresses = 50_000;
         let rules = SharedRules::default();
-        // 2,048 lines have 6,144 places: lines are written again and again.
+        // 2,048 lines have 6,144 slots, so lines are overwritten many times.
         let address = |n: u64| 0x7f00_0000_0000 + ((n % 16) << 15) + n / 16 * 1024;
         let work = |seed: u64| {
             let mut n_found = 0;

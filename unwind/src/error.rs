@@ -1,26 +1,26 @@
-//! What can be wrong with call frame information, and with the file it is in.
+//! What can be wrong with call frame information or the file that contains it.
 
 use core::fmt;
 
-/// Why call frame information gave no row, or a file no module.
+/// Why call frame information has no row, or a file cannot be a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// No entry covers this SVMA.
     NoRow(u64),
-    /// The sections are of a byte order that is not read.
+    /// The sections are big-endian, which is not supported.
     BigEndian,
     /// The common information entry at this offset is longer than any real one.
     LongCie(u64),
-    /// The address of a row is below that of the row before.
+    /// A row starts below the previous one.
     Descending(u64),
-    /// A CFI program of more instructions than this.
+    /// A CFI program has more than this many instructions.
     ManyInstructions(u32),
-    /// More than this many states remembered.
+    /// A CFI program remembers more than this many states.
     DeepRemember(usize),
-    /// A state restored that was not remembered, or a rule changed before there was one.
+    /// A state is restored that was not remembered, or a rule is changed before it is defined.
     NoState,
-    /// What the parser said.
+    /// The parser failed.
     Parse(gimli::Error),
     /// The file is for a processor that is not supported.
     #[cfg(feature = "object")]

@@ -4,31 +4,32 @@
 //! - the unwind sections of the modules ([`Module`]), decompressed, or with the feature `object` whole ELF files
 //!   ([`Module::from_object`]);
 //! - which of them is mapped where in the sampled process at the time of the sample ([`Space`]), executable or not;
-//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], mostly a [`Chunk`], or a
+//! - the registers of the sample ([`Regs`]) and something that reads its memory ([`Memory`], usually a [`Chunk`], or a
 //!   closure: [`ReadWith`]);
-//! - the code of modules, if you have it ([`Modules::code`]): it tells what a walk has ended in.
+//! - the code of modules, if you have it ([`Modules::code`]): it shows at which root a walk has ended.
 //!
 //! You get a [`Stack`]: its frames, leaf first, each with how it was found, and exactly one [`StopReason`]. Everything
-//! that can go wrong is a stop reason. Nothing panics; nothing is guessed unless [`Options`] ask for it, and then it is
-//! flagged. Sections and stacks are not trusted: programs, expressions, depth and memory have limits.
+//! that can go wrong is a stop reason. Nothing panics; nothing is guessed unless [`Options`] ask for it, and guesses
+//! are flagged. Sections and stacks are not trusted: programs, expressions, depth and memory have limits.
 //!
-//! - [`Unwinder::unwind`] takes one sample. [`Unwinder::unwind_batch`] takes many and is faster: some dozens of walks
-//!   take turns, so that they wait for memory together. Both give the same stacks, in any order and batch, and on any number of
-//!   threads with an unwinder each; [`Unwinder::with_rules`] lets these share their rules.
-//! - [`Unwinder::walk_frame_pointers`] gives what a frame-pointer profiler would have seen, and
-//!   [`Unwinder::judge_chain`] judges what one has recorded.
-//! - [`row_at`] gives the row of call frame information that covers an address, in words.
+//! - [`Unwinder::unwind`] takes one sample. [`Unwinder::unwind_batch`] takes many and is faster: it interleaves some
+//!   dozens of walks, so that they wait for memory together. Both give the same stacks, in any order and batch, and on
+//!   any number of threads, each with its own unwinder; [`Unwinder::with_rules`] lets these share their rules.
+//! - [`Unwinder::walk_frame_pointers`] returns what a frame-pointer profiler would have seen, and
+//!   [`Unwinder::judge_chain`] judges a recorded frame-pointer chain.
+//! - [`row_at`] returns the row of call frame information that covers an address, in readable form.
 //!
 //! No files, no clock, no threads, no logging. Not for symbol names, and not for throwing exceptions.
 //!
 //! # How it works
 //!
 //! An address is looked up in the space, then in the module: by `.eh_frame_hdr` if that is valid, else by a scan of
-//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, if that is given. The row that covers it is compiled to a rule
-//! of eight bytes: how ip, sp and fp of the caller are found. Entries that compilers commonly write are compiled without the
-//! general parser. A walk that needs more than these three registers (a signal frame, a realigned stack, an expression,
-//! another architecture) starts again with all registers and the rows themselves. Rules are cached by space and address,
-//! three to a cache line of 64 bytes, in a table that several unwinders may share without locks ([`SharedRules`]).
+//! `.eh_frame`, else of `.debug_frame`; or in `.sframe` alone, if that is given. The row that covers it is compiled to
+//! a rule of eight bytes: how to recover ip, sp and fp of the caller. Entries in the form compilers usually write
+//! bypass the general parser. A walk that needs more than these three registers (a signal frame, a realigned stack, an
+//! expression, another architecture) starts again with all registers and the rows themselves. Rules are cached by space
+//! and address, three to a cache line of 64 bytes, in a table that several unwinders may share without locks
+//! ([`SharedRules`]).
 //!
 //! # Example
 //!

@@ -6,7 +6,7 @@ use crate::stack::{StopReason, TruncatedReason};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadFault {
-    /// Above the copied bytes, and still below the end of this stack.
+    /// Above the copied bytes, but below the end of this stack.
     AboveChunk,
     /// Not in the stack that was copied.
     OtherStack,
@@ -19,7 +19,7 @@ pub enum ReadFault {
 }
 
 impl ReadFault {
-    /// What a walk that needed the word ends with.
+    /// The stop reason of a walk that needed the word.
     #[must_use]
     pub const fn stop(self) -> StopReason {
         StopReason::Truncated(match self {
@@ -39,25 +39,25 @@ pub trait Memory {
     /// Why they cannot be read.
     fn read_u64(&self, avma: u64) -> Result<u64, ReadFault>;
 
-    /// Fills `buf` from `avma` on; `buf` is unspecified on error.
+    /// Fills `buf` with the bytes at `avma`; `buf` is unspecified on error.
     ///
     /// # Errors
     /// Why not all of it can be read.
     fn read(&self, avma: u64, buf: &mut [u8]) -> Result<(), ReadFault>;
 
-    /// Whether two addresses lie in the same stack. A CFA must grow within a stack and need not from one to another.
-    /// A memory that holds one stack has no other.
+    /// Whether two addresses lie in the same stack. Within a stack the CFA must increase from frame to frame; from one
+    /// stack to another it need not. By default there is one stack.
     fn is_same_stack(&self, _one: u64, _other: u64) -> bool {
         true
     }
 
-    /// First address above the stack that a stack pointer lies in, where that is known.
+    /// First address above the stack that contains `_sp`, if known.
     #[inline]
     fn stack_end(&self, _sp: u64) -> Option<u64> {
         None
     }
 
-    /// Hints that eight bytes will be read soon. Doing nothing is right, only slower.
+    /// Hints that eight bytes will be read soon. An implementation may do nothing.
     #[inline]
     fn prefetch(&self, _avma: u64) {}
 }
@@ -89,7 +89,7 @@ impl<Y: Memory + ?Sized> Memory for &Y {
     }
 }
 
-/// Memory that a closure reads: it fills the buffer from an address on, or says why it cannot.
+/// Memory that a closure reads: it fills the buffer from the given address, or returns why it cannot.
 ///
 /// ```
 /// use fpprof_unwind::{Memory, ReadFault, ReadWith};
@@ -123,33 +123,33 @@ impl<F: Fn(u64, &mut [u8]) -> Result<(), ReadFault>> Memory for ReadWith<F> {
     }
 }
 
-/// How far above the chunk an address is still taken for the same stack when its end is not known: the usual
-/// size of a whole stack.
+/// How far above the chunk an address still counts as in the same stack if the stack's end is not known: the usual size
+/// of a whole stack.
 ///
 /// # Sources
-/// `_STK_LIM` in the kernel's `include/uapi/linux/resource.h`: 8 MiB, which pthreads take over as well.
+/// `_STK_LIM` in the kernel's `include/uapi/linux/resource.h`: 8 MiB, which is also the default of pthreads.
 const USUAL_STACK_BYTES: u64 = 8 << 20;
 
-/// How far above its end a stack pointer still belongs to a stack: `ld.so` takes its own arguments off. Further up lies
-/// another stack.
+/// How far above the recorded stack end a stack pointer still counts as in the same stack: `ld.so`, run as a program,
+/// pops its own arguments. An address further up is in another stack.
 const MAX_ARGUMENT_BYTES: u64 = 1 << 19;
 
-/// The usual memory: one copied chunk of one stack, from the stack pointer up or from some bytes below it, which hold
-/// what a function keeps in its red zone.
+/// The usual [`Memory`]: one copied chunk of one stack. It starts at the stack pointer, or some bytes below to include
+/// the red zone.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     /// Address of the first byte.
     pub start: u64,
-    /// What was copied.
+    /// The copied bytes.
     pub bytes: &'a [u8],
-    /// First address above the stack, where known. Without it 8 MiB from `start` is taken.
+    /// First address above the stack, if known. Otherwise 8 MiB from `start` are assumed.
     pub stack_end: Option<u64>,
     /// Parts of `bytes` that could not be copied: (offset, length) in bytes, ascending.
     pub holes: &'a [(u32, u32)],
 }
 
 impl Chunk<'_> {
-    /// Offset of `len` bytes at `avma`, all of them copied.
+    /// Offset in `bytes` of the `len` bytes at `avma`, if all of them were copied.
     #[inline]
     fn offset(&self, avma: u64, len: usize) -> Result<usize, ReadFault> {
         let Ok(offset) = usize::try_from(avma.wrapping_sub(self.start)) else {
@@ -214,18 +214,18 @@ impl Memory for Chunk<'_> {
     }
 }
 
-/// A chunk, and that of the stack which a signal has interrupted when its handler runs on a stack of its own.
+/// The chunk of the current stack and, if a signal handler runs on an alternate stack, that of the interrupted stack.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunks<'a> {
-    /// Of the current stack.
+    /// Chunk of the current stack.
     pub current: Chunk<'a>,
-    /// Of the interrupted one.
+    /// Chunk of the interrupted stack.
     pub interrupted: Option<&'a Chunk<'a>>,
 }
 
 impl<'a> Chunks<'a> {
-    /// The interrupted stack's chunk, if an address may belong to that stack and not to the current one. The current one
-    /// may lie within it.
+    /// The chunk of the interrupted stack, if the address may belong to it and is not in the current one, which may lie
+    /// within it.
     fn elsewhere(&self, avma: u64) -> Option<&'a Chunk<'a>> {
         let Chunk { start, stack_end, .. } = self.current;
         let is_current = (start..stack_end.unwrap_or(u64::MAX)).contains(&avma);
@@ -240,7 +240,7 @@ impl<'a> Chunks<'a> {
         read: impl FnOnce(&Chunk<'a>) -> Result<T, ReadFault>,
     ) -> Result<T, ReadFault> {
         match self.elsewhere(avma) {
-            // What there was to copy did not fit in.
+            // There was an interrupted stack, but no room to copy any of it.
             Some(interrupted) if interrupted.bytes.is_empty() => Err(ReadFault::AboveChunk),
             Some(interrupted) => read(interrupted),
             None => Err(fault),

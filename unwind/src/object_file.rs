@@ -1,4 +1,4 @@
-//! Modules from ELF files that the crate `object` has parsed.
+//! Builds modules from ELF files parsed by the crate `object`.
 
 use crate::arch::Arch;
 use crate::error::Error;
@@ -11,11 +11,11 @@ use object::{Architecture, Object, ObjectSection as _};
 impl Module {
     /// The unwind sections of a file, its architecture and its entry point.
     ///
-    /// Compressed sections need the feature `compression` of the crate `object`. What else ends walks
-    /// ([`ModuleSections::roots`]) is in no section and stays empty.
+    /// Compressed sections need the feature `compression` of the crate `object`. Other roots
+    /// ([`ModuleSections::roots`]) cannot be read from a section; the list stays empty.
     ///
     /// # Errors
-    /// [`Error::Object`] for a section that cannot be read, [`Error::Architecture`].
+    /// [`Error::Object`] if a section cannot be read, [`Error::Architecture`] if the architecture is not supported.
     pub fn from_object<'d>(file: &impl Object<'d>) -> Result<Self, Error> {
         let sections = ModuleSections {
             eh_frame: section(file, ".eh_frame")?,

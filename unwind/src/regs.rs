@@ -2,10 +2,10 @@
 
 use crate::arch::Arch;
 
-/// Registers of the architecture with the most of them.
+/// The largest number of registers of any architecture.
 pub(crate) const MAX_REGISTERS: usize = 33;
 
-/// Register values by DWARF number, each known or not.
+/// Register values by DWARF number; each may be unknown.
 ///
 /// x86-64: rax rdx rcx rbx rsi rdi rbp rsp r8–r15, 16 is rip. aarch64: x0–x30, 31 is sp, 32 is pc.
 /// i386: eax ecx edx ebx esp ebp esi edi, 8 is eip.
@@ -24,7 +24,7 @@ pub struct Regs {
 }
 
 impl Regs {
-    /// No register is known yet.
+    /// A set in which no register is known yet.
     #[must_use]
     pub const fn new(arch: Arch) -> Self {
         Self { arch, known: 0, values: [0; MAX_REGISTERS] }
@@ -41,34 +41,34 @@ impl Regs {
         Self { arch: Arch::X86_64, known: (1 << values.len()) - 1, values: all }
     }
 
-    /// The same, with this instruction pointer.
+    /// Sets the instruction pointer and returns the registers.
     #[must_use]
     pub fn with_ip(mut self, ip: u64) -> Self {
         self.set(self.arch.spec().ip, ip);
         self
     }
 
-    /// The same, with this stack pointer.
+    /// Sets the stack pointer and returns the registers.
     #[must_use]
     pub fn with_sp(mut self, sp: u64) -> Self {
         self.set(self.arch.spec().sp, sp);
         self
     }
 
-    /// The same, with this frame pointer: rbp, x29, ebp.
+    /// Sets the frame pointer (rbp, x29, ebp) and returns the registers.
     #[must_use]
     pub fn with_fp(mut self, fp: u64) -> Self {
         self.set(self.arch.spec().fp, fp);
         self
     }
 
-    /// Whose registers these are.
+    /// The architecture of the registers.
     #[must_use]
     pub const fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// The value of a register by DWARF number; `None` when it is not known or does not exist.
+    /// The value of a register by DWARF number; `None` if it is not known or does not exist.
     #[must_use]
     #[inline]
     pub fn get(&self, register: u16) -> Option<u64> {
@@ -85,7 +85,7 @@ impl Regs {
         }
     }
 
-    /// Forgets a register.
+    /// Marks a register as unknown.
     #[inline]
     pub fn clear(&mut self, register: u16) {
         if usize::from(register) < MAX_REGISTERS {

@@ -1,32 +1,31 @@
-//! Rules of eight bytes: what a row says of sp, fp and ip, where that is enough.
+//! Rules of eight bytes: how to recover sp, fp and ip, if the row needs nothing else.
 
 use crate::arch::Spec;
 use crate::cfi::{CfaRule, RegisterRule};
 use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
-/// How a walk goes from a frame to its caller, knowing ip, sp and fp only.
+/// How to get from a frame to its caller with ip, sp and fp only.
 ///
-/// Bits 0–3 are the kind, bit 4 says that fp was saved, bit 5 that fp has its value back if that place is below sp,
-/// bit 6 that a walk stops in the code of an entry point, 8–15 are a stop code, 16–31 where fp was saved (words above
-/// the CFA, signed) and 32–63 the offset of the CFA (bytes, signed). Kinds with bit 3 need nothing but sp or, with
-/// bit 0, fp.
+/// Bits 0–3 are the kind. Bit 4: fp was saved. Bit 5: fp has been restored if its slot is below sp. Bit 6: the walk
+/// stops in the code of an entry point. Bits 8–15 are a stop code, 16–31 the slot of fp (words above the CFA, signed)
+/// and 32–63 the offset of the CFA (bytes, signed). Kinds with bit 3 set need nothing but sp or, with bit 0 set, fp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rule(u64);
 
-/// What a rule is compiled from: the part of a row that says how ip, sp and fp of the caller are found.
+/// The input of a rule: the part of a row that recovers ip, sp and fp of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needed {
     pub(crate) cfa: CfaRule,
-    /// Of the return address.
+    /// Rule of the return address.
     pub(crate) ra: RegisterRule,
     pub(crate) sp: RegisterRule,
     pub(crate) fp: RegisterRule,
-    /// fp was saved at a place that is below sp now and was not in a row before: an epilogue has restored it.
+    /// The slot of fp is below sp now but was not in an earlier row: an epilogue has restored fp.
     pub(crate) is_fp_restored: bool,
 }
 
 impl Needed {
-    /// How far below sp fp was saved, in bytes, where the row tells that it was.
+    /// How far below sp the slot of fp is, in bytes, if the row shows that it is.
     pub(crate) fn fp_below_sp(&self, spec: &Spec) -> Option<i64> {
         match (self.cfa, self.fp) {
             (CfaRule::RegisterOffset { register, offset }, RegisterRule::Offset(fp)) if register == spec.sp => {
@@ -36,7 +35,7 @@ impl Needed {
         }
     }
 
-    /// The rule of a register, if it is one of these; the return address is in the column of ip.
+    /// The rule of a register, if it is one of these; the return address has the column of ip.
     pub(crate) fn get(&self, spec: &Spec, register: u16) -> Option<RegisterRule> {
         match register {
             _ if register == spec.ip => Some(self.ra),
@@ -58,7 +57,7 @@ impl Needed {
     }
 }
 
-/// What kind of rule it is.
+/// The kind of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// No rule yet.
@@ -67,7 +66,7 @@ pub(crate) enum Kind {
     Sp,
     /// CFA = fp + offset.
     Fp,
-    /// A lazy PLT entry: CFA = sp + 8, and 8 more from the instruction on that pushed the index.
+    /// A lazy PLT entry: CFA = sp + 8, or sp + 16 after the instruction that pushes the index.
     Plt,
     /// More registers are needed than sp, fp and ip.
     Full,
@@ -88,7 +87,7 @@ const SP: u64 = SIMPLE;
 const FP: u64 = SIMPLE | IS_FP;
 const IS_FP: u64 = 1;
 
-/// Every reason a rule can stop a walk with.
+/// The stop reasons a rule can encode, by index. [`crate::Unwinder::function_rules`] documents the first six.
 const STOPS: [StopReason; 14] = [
     StopReason::Complete(Root::UndefinedRa),
     StopReason::Complete(Root::Start),
@@ -112,19 +111,19 @@ impl Rule {
     /// More registers are needed.
     pub(crate) const FULL: Self = Self(FULL);
 
-    /// All of it.
+    /// The encoded rule.
     #[inline]
     pub(crate) const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// What [`Self::to_bits`] has given.
+    /// Decodes what [`Self::to_bits`] returned.
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// A walk ends. A reason no rule can have is left to the full walk.
+    /// A rule that ends the walk. A reason that rules cannot encode is left to the full walk.
     pub(crate) fn stop(reason: StopReason) -> Self {
         match (0u64..).zip(STOPS).find(|&(_, stop)| stop == reason) {
             Some((code, _)) => Self(STOP | code << 8),
@@ -132,17 +131,17 @@ impl Rule {
         }
     }
 
-    /// The same in the code of an entry point.
+    /// The same rule, marked as in the code of an entry point.
     pub(crate) fn at_entry(self) -> Self {
         Self(self.0 | AT_ENTRY)
     }
 
-    /// A walk stops in the code of an entry point.
+    /// Whether the walk stops in the code of an entry point.
     pub(crate) fn is_at_entry(self) -> bool {
         self.0 & AT_ENTRY != 0
     }
 
-    /// The rule is [`Kind::Sp`] or [`Kind::Fp`].
+    /// Whether the kind is [`Kind::Sp`] or [`Kind::Fp`].
     #[inline]
     pub(crate) fn is_simple(self) -> bool {
         self.0 & SIMPLE != 0
@@ -167,31 +166,31 @@ impl Rule {
         }
     }
 
-    /// Why the walk ends, of a [`Kind::Stop`].
+    /// Why the walk ends; for [`Kind::Stop`] only.
     pub(crate) fn stop_reason(self) -> StopReason {
         let code = usize::from(self.0.to_le_bytes()[1]);
         STOPS.get(code).copied().unwrap_or(StopReason::Broken(BrokenReason::BadCfi))
     }
 
-    /// Offset of the CFA; for [`Kind::Plt`] the offset in the entry from which on one word more is pushed.
+    /// Offset of the CFA; for [`Kind::Plt`] the offset in the PLT entry after the push.
     #[inline]
     pub(crate) fn cfa_offset(self) -> u64 {
         (self.0.cast_signed() >> 32).cast_unsigned()
     }
 
-    /// fp was saved at [`Self::fp_offset`].
+    /// Whether fp was saved at [`Self::fp_offset`].
     #[inline]
     pub(crate) fn is_fp_saved(self) -> bool {
         self.0 & FP_SAVED != 0
     }
 
-    /// Where fp was saved is below sp, and fp has its value back.
+    /// Whether fp has been restored in case its slot is below sp.
     #[inline]
     pub(crate) fn is_fp_restored(self) -> bool {
         self.0 & FP_RESTORED != 0
     }
 
-    /// Where fp was saved, in bytes from the CFA.
+    /// The slot of fp, in bytes from the CFA.
     #[inline]
     pub(crate) fn fp_offset(self) -> u64 {
         ((self.0.cast_signed() << 32 >> 48) * 8).cast_unsigned()
@@ -210,7 +209,7 @@ impl Rule {
         Some(Self(bits))
     }
 
-    /// Compiles a row. `expression` gives the bytes of an expression.
+    /// Compiles a row. `expression` returns the bytes of an expression.
     pub(crate) fn compile<'a>(
         needed: &Needed,
         spec: &Spec,
@@ -234,7 +233,7 @@ impl Rule {
         };
         let rule = match needed.cfa {
             CfaRule::RegisterOffset { register, offset } if register == spec.sp && offset > 0 => {
-                // What is further below sp than the red zone is not the function's any more.
+                // Below the red zone the slot may have been overwritten.
                 let is_gone = needed.fp_below_sp(spec).is_some_and(|below| below > spec.red_zone_bytes.cast_signed());
                 let restored = if needed.is_fp_restored && !is_gone { FP_RESTORED } else { 0 };
                 Self::cfa(SP, offset, fp.filter(|_| !is_gone)).map(|Self(bits)| Self(bits | restored))
@@ -249,8 +248,9 @@ impl Rule {
     }
 }
 
-/// Recognises the CFA of lazy PLT entries, and gives the offset in the 16-byte entry of the instruction after the push:
-/// `breg7 (rsp) +8; breg16 (rip) +0; lit15; and; lit11; ge; lit3; shl; plus`. 11 without, 9 or 10 with `endbr64`.
+/// Recognises the CFA expression of lazy PLT entries, and returns the offset in the 16-byte entry of the instruction
+/// after the push: `breg7 (rsp) +8; breg16 (rip) +0; lit15; and; lit11; ge; lit3; shl; plus`. 11 without, 9 or 10 with
+/// `endbr64`.
 ///
 /// # Sources
 /// binutils `elf_x86_64_eh_frame_lazy_plt` in `bfd/elf64-x86-64.c`.

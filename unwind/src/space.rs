@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::module::Module;
 use crate::stack::TruncatedReason;
 
-/// A module's place in the caller's table. The same number means the same module as long as an unwinder lives.
+/// A module's index in the caller's table. The same number must mean the same module for the life of an unwinder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u32);
 
@@ -15,13 +15,13 @@ pub struct ModuleId(pub u32);
 pub struct Mapping {
     /// First address, AVMA.
     pub start: u64,
-    /// First address above.
+    /// First address above the mapping.
     pub end: u64,
-    /// Code may run here.
+    /// Whether code may run here.
     pub executable: bool,
-    /// What is mapped; `None` for memory of no file, such as generated code.
+    /// The mapped module; `None` for memory without a file, such as generated code.
     pub module: Option<ModuleId>,
-    /// AVMA − SVMA of the module, wrapping.
+    /// AVMA − SVMA of the module (load bias), wrapping.
     pub bias: u64,
 }
 
@@ -34,38 +34,38 @@ pub struct Space {
 }
 
 impl Space {
-    /// Takes mappings in any order. They must not overlap, as those of a process do not; where they do all the same, an
-    /// address belongs to the one that starts last below it, or to none.
+    /// Creates a space from mappings in any order. They must not overlap, as a process's never do; if they do, an
+    /// address belongs to the mapping that starts last below it, or to none.
     ///
-    /// `id` names the contents: within the life of one unwinder two spaces of the same id must be equal, since rules
-    /// are remembered by id and address.
+    /// `id` stands for the contents: for the life of an unwinder, two spaces with the same id must be equal, since
+    /// rules are cached by id and address.
     #[must_use]
     pub fn new(id: u32, mut mappings: Vec<Mapping>) -> Self {
         mappings.sort_by_key(|mapping| mapping.start);
         Self { id, mappings, compiled: None }
     }
 
-    /// The same with code that the process has compiled, where it lies in executable mappings of no module: each piece with
-    /// the module that has its rows. Pieces ascend and do not overlap.
+    /// Adds JIT-compiled code in executable mappings without a module: each piece with the module that has its rows.
+    /// Pieces must be ascending and must not overlap.
     #[must_use]
     pub fn with_compiled(self, pieces: Arc<[Mapping]>) -> Self {
         Self { compiled: Some(pieces), ..self }
     }
 
-    /// The name of the contents.
+    /// The id of the contents.
     #[must_use]
     #[inline]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// The mapping an address lies in.
+    /// The mapping that contains an address.
     #[must_use]
     pub fn find(&self, avma: u64) -> Option<&Mapping> {
         find(&self.mappings, avma)
     }
 
-    /// The same; of a mapping of no module the piece of compiled code, where there is one.
+    /// The same, but for a mapping without a module the piece of compiled code, if there is one.
     pub(crate) fn find_code(&self, avma: u64) -> Option<&Mapping> {
         let mapping = self.find(avma)?;
         let compiled = self.compiled.as_ref().filter(|_| mapping.executable && mapping.module.is_none());
@@ -87,15 +87,15 @@ fn find(mappings: &[Mapping], avma: u64) -> Option<&Mapping> {
 
 /// The caller's modules.
 pub trait Modules {
-    /// The module of this id. The answer must be the same as long as an unwinder lives.
+    /// The module with this id. The answer must be the same for the life of an unwinder.
     ///
     /// # Errors
-    /// Why there is none: [`TruncatedReason::ModuleUnavailable`] or [`TruncatedReason::BuildIdMismatch`].
+    /// Why it is missing: [`TruncatedReason::ModuleUnavailable`] or [`TruncatedReason::BuildIdMismatch`].
     fn module(&self, id: ModuleId) -> Result<&Module, TruncatedReason>;
 
-    /// Copies a module's code from this SVMA on; false where not all of it can be had, as by default. Asked for only
-    /// where a walk ends, at most once for each place, to tell what it has ended in. The answer must be the same as
-    /// long as an unwinder lives.
+    /// Copies a module's code, starting at `_svma`, into `_code`; returns false if not all of it is available, as by
+    /// default. Called only where a walk ends, at most once for each place, to recognise the root. The answer must be
+    /// the same for the life of an unwinder.
     fn code(&self, _id: ModuleId, _svma: u64, _code: &mut [u8]) -> bool {
         false
     }

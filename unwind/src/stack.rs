@@ -1,9 +1,9 @@
-//! What an unwound stack is.
+//! The result of unwinding: frames and stop reasons.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Frames of one sample, leaf first, and why there are no more.
+/// The frames of one sample, and why there are no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
     /// Leaf first.
@@ -13,7 +13,7 @@ pub struct Stack {
 }
 
 impl Default for Stack {
-    /// No frame yet, as of a chunk of which nothing was copied.
+    /// No frames, as of a chunk without bytes.
     fn default() -> Self {
         Self { frames: Vec::new(), stop: StopReason::Truncated(TruncatedReason::ChunkEmpty) }
     }
@@ -23,7 +23,7 @@ impl<'a> IntoIterator for &'a Stack {
     type Item = &'a Frame;
     type IntoIter = core::slice::Iter<'a, Frame>;
 
-    /// Its frames, leaf first.
+    /// The frames, leaf first.
     fn into_iter(self) -> Self::IntoIter {
         self.frames.iter()
     }
@@ -32,20 +32,20 @@ impl<'a> IntoIterator for &'a Stack {
 /// One frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// The sampled instruction, an interrupted instruction (above a signal frame), or a return address. AVMA.
+    /// The sampled instruction, an interrupted instruction (the caller of a signal frame), or a return address. AVMA.
     pub address: u64,
-    /// Canonical frame address: the caller's stack pointer after the return (DWARF 5 §6.4.1).
-    /// Frame-pointer walks give the address of the saved frame pointer plus 16. 0 where it is not known.
+    /// Canonical frame address: the caller's stack pointer after the return (DWARF 5 §6.4.1). Frame-pointer walks set
+    /// it to the address of the saved frame pointer plus 16. 0 if not known.
     pub cfa: u64,
     /// How the frame was found.
     pub source: FrameSource,
-    /// What else must be said of it.
+    /// Flags.
     pub flags: FrameFlags,
 }
 
 impl Frame {
     /// The address to look up rows and symbols with: a return address minus one, since the call may be the last
-    /// instruction of its function; an instruction address as it is.
+    /// instruction of its function; an instruction address unchanged.
     #[must_use]
     pub fn lookup(&self) -> u64 {
         if self.flags.is_instruction { self.address } else { self.address.wrapping_sub(1) }
@@ -57,26 +57,27 @@ impl Frame {
 pub enum FrameSource {
     /// The sampled registers: the leaf.
     Registers,
-    /// A call frame information row of the frame below.
+    /// The call frame information of its callee.
     Cfi,
     /// The frame-pointer chain.
     FramePointer,
-    /// The kernel said so.
+    /// The kernel's unwinder.
     Kernel,
-    /// A rule of ours where no information exists.
+    /// A heuristic of this crate, where there is no unwind information.
     Heuristic,
 }
 
 /// Flags of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FrameFlags {
-    /// [`Frame::address`] is an instruction, not a return address: the leaf, and the frame a signal interrupted.
+    /// [`Frame::address`] is an instruction, not a return address: the leaf, or a frame that a signal interrupted.
     pub is_instruction: bool,
-    /// Found with the frame pointer where the strategy is not about frame pointers.
+    /// Found with the frame pointer although the strategy does not follow frame pointers.
     pub fp_fallback: bool,
-    /// Found with the frame pointer of JIT-compiled code. If that keeps no frame pointers, callers are missing below.
+    /// Found with the frame pointer of JIT-compiled code. If that keeps no frame pointers, frames below this one are
+    /// missing.
     pub fp_in_jit: bool,
-    /// A frame-pointer chain whose leaf had no frame of its own yet: the leaf's caller is missing above this frame.
+    /// Leaf of a frame-pointer chain that had not set up its own frame yet: its caller is missing from the chain.
     pub leaf_skip_suspect: bool,
 }
 
@@ -85,11 +86,11 @@ pub struct FrameFlags {
 pub enum StopReason {
     /// The outermost frame was reached.
     Complete(Root),
-    /// There is more, but it cannot be seen.
+    /// There are more frames, but they cannot be seen.
     Truncated(TruncatedReason),
     /// What was found cannot be right.
     Broken(BrokenReason),
-    /// There was no user stack to unwind, so that the sample says nothing of unwinding.
+    /// There was no user stack to unwind, so the sample says nothing about unwinding.
     NoStack(NoStackReason),
 }
 
@@ -100,7 +101,7 @@ macro_rules! named {
         pub enum $name { $($(#[$vmeta])* $variant,)* }
 
         impl $name {
-            /// Every value, in order.
+            /// Every value, in order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The name used in reports and files.
@@ -125,9 +126,9 @@ named! {
         StartContext = "__start_context",
         /// The start of a goroutine: `runtime.goexit`.
         Goexit = "goexit",
-        /// The stack of Go's scheduler: its start, or where the run-time library went over to it from another.
+        /// The stack of Go's scheduler: its start, or where the run-time library switched to it from another.
         G0 = "g0",
-        /// Code without rows at the very end of its stack, where no return address can be.
+        /// Code without rows at the very end of its stack, where there is no room for a return address.
         StackEnd = "stack_end",
         /// A kernel thread, which has no user stack.
         KernelThread = "kernel_thread",
@@ -139,38 +140,40 @@ named! {
 named! {
     /// Why more frames cannot be seen.
     TruncatedReason {
-        /// The walk left the upper end of the copied chunk, below the end of the stack.
+        /// The walk passed the upper end of the copied chunk, below the end of the stack.
         ChunkEnd = "chunk_end",
         /// No byte of the stack was copied.
         ChunkEmpty = "chunk_empty",
-        /// The walk went on in another stack, which was not copied.
+        /// The walk continued on another stack, which was not copied.
         StackSwitch = "stack_switch",
-        /// A register is needed that a function has saved below the stack pointer, in its red zone, which was not copied.
+        /// The walk needs a register that a function has saved in its red zone, below the stack pointer, which was not
+        /// copied.
         RedZone = "red_zone",
-        /// As many frames as were asked for.
+        /// The limit of frames was reached.
         MaxDepth = "max_depth",
         /// The module has no unwind information for this instruction.
         NoCfi = "no_cfi",
-        /// No module is known at this executable address (generated code, or a sampled instruction in a mapping that was
-        /// not told of).
+        /// No module is known at this executable address: generated code, or a sampled instruction in a mapping that
+        /// was not reported.
         NoModule = "no_module",
-        /// The module has no `.sframe` section, by which it was to be unwound.
+        /// The module was to be unwound by `.sframe` and has no such section.
         NoSframe = "no_sframe",
         /// The module's file cannot be read.
         ModuleUnavailable = "module_unavailable",
         /// The file is not the one that was mapped.
         BuildIdMismatch = "build_id_mismatch",
-        /// Nothing executable of the process is known: it was gone, or could not be read, before its mappings were.
+        /// No executable mapping of the process is known: it had exited, or could not be read, before its mappings
+        /// were.
         ProcessGone = "process_gone",
         /// 32-bit code.
         Abi32 = "abi32",
-        /// The budget of steps for one sample was used up.
+        /// The sample's budget of steps was used up.
         Budget = "budget",
     }
 }
 
 named! {
-    /// Why a thread of a program had no user stack, or none that is known.
+    /// Why a thread of a program had no user stack, or no known one.
     NoStackReason {
         /// It was exiting, and had given up its address space.
         Exiting = "exiting",
@@ -182,24 +185,24 @@ named! {
 }
 
 named! {
-    /// What was wrong.
+    /// What is wrong with a stack.
     BrokenReason {
-        /// The return address points into no executable mapping.
+        /// The return address is not in an executable mapping.
         RaNotExec = "ra_not_exec",
-        /// The frame's CFA is not above that of the frame below.
+        /// The frame's CFA is not above that of its callee.
         CfaNotIncreasing = "cfa_not_increasing",
-        /// A stack or frame pointer that is not a multiple of 8.
+        /// A stack or frame pointer is not a multiple of 8.
         Misaligned = "misaligned",
-        /// The same frame twice.
+        /// The same frame appears twice.
         Loop = "loop",
-        /// Call frame information that cannot be parsed or followed.
+        /// The call frame information cannot be parsed or followed.
         BadCfi = "bad_cfi",
-        /// A DWARF expression over its limit of steps.
+        /// A DWARF expression exceeds its limit of steps.
         ExprLimit = "expr_limit",
     }
 }
 
-/// `complete (_start)`, `truncated (chunk_end)`.
+/// Writes class and name, such as `complete (_start)` or `truncated (chunk_end)`.
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.class(), self.name())

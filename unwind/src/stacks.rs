@@ -1,27 +1,27 @@
-//! Many stacks in one place.
+//! The stacks of a batch.
 
 use alloc::vec::Vec;
 
 use crate::stack::{Frame, Stack, StopReason, TruncatedReason};
 
-/// The stacks of many samples, in the order of the samples. Filled again and again it keeps its memory.
+/// The stacks of many samples, in the order of the samples. Keeps its memory when reused.
 #[derive(Debug, Clone, Default)]
 pub struct Stacks {
-    /// Frames as the walks that take turns have found them, so that none is moved.
+    /// Frames, one vector per lane of the batch, so that no frame has to be moved.
     parts: Vec<Vec<Frame>>,
     entries: Vec<Entry>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// Whose frames they are, and which.
+    /// Index into [`Stacks::parts`], and the range of frames there.
     pub(crate) part: usize,
     pub(crate) first: usize,
     pub(crate) n_frames: usize,
     pub(crate) stop: StopReason,
 }
 
-/// One of many stacks.
+/// One of the stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackRef<'a> {
     /// Leaf first.
@@ -31,7 +31,7 @@ pub struct StackRef<'a> {
 }
 
 impl StackRef<'_> {
-    /// A stack of its own.
+    /// Copies the frames into an owned stack.
     #[must_use]
     pub fn to_stack(&self) -> Stack {
         Stack { frames: self.frames.to_vec(), stop: self.stop }
@@ -39,31 +39,31 @@ impl StackRef<'_> {
 }
 
 impl Stacks {
-    /// How many stacks there are.
+    /// Number of stacks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Frames of all stacks together.
+    /// Total number of frames.
     #[must_use]
     pub fn n_frames(&self) -> usize {
         self.parts.iter().map(Vec::len).sum()
     }
 
-    /// The stack of the sample of this number.
+    /// The stack of sample `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<StackRef<'_>> {
         self.entries.get(index).map(|entry| self.stack(entry))
     }
 
-    /// All stacks in order.
+    /// All stacks, in order.
     pub fn iter(&self) -> impl Iterator<Item = StackRef<'_>> {
         self.entries.iter().map(|entry| self.stack(entry))
     }
@@ -73,7 +73,7 @@ impl Stacks {
         StackRef { frames: part.and_then(|part| part.get(..entry.n_frames)).unwrap_or(&[]), stop: entry.stop }
     }
 
-    /// Forgets all stacks, and makes room for the entries of `n` others in so many parts.
+    /// Clears all stacks, and makes room for `n` entries in `n_parts` parts.
     pub(crate) fn reset(&mut self, n: usize, n_parts: usize) {
         const NONE: StopReason = StopReason::Truncated(TruncatedReason::ChunkEmpty);
         self.parts.resize_with(n_parts, Vec::new);
@@ -82,12 +82,12 @@ impl Stacks {
         self.entries.resize(n, Entry { part: 0, first: 0, n_frames: 0, stop: NONE });
     }
 
-    /// The frames of a part, to be added to and put back.
+    /// The frames of a part, for a lane to take and put back.
     pub(crate) fn part(&mut self, part: usize) -> Option<&mut Vec<Frame>> {
         self.parts.get_mut(part)
     }
 
-    /// Says where the frames of the sample of this number are.
+    /// Sets where the frames of sample `index` are.
     #[inline]
     pub(crate) fn set(&mut self, index: usize, entry: Entry) {
         if let Some(place) = self.entries.get_mut(index) {

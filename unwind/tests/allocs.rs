@@ -1,4 +1,4 @@
-//! Memory: a walk over addresses met before allocates nothing.
+//! Memory: a walk over addresses seen before allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,18 +7,18 @@ use fpprof_unwind::{
     Chunk, Job, Mapping, Module, ModuleId, ModuleSections, Regs, Section, Space, Stack, Stacks, Unwinder,
 };
 
-/// Counts what this thread allocates.
+/// Counts the allocations of this thread.
 struct Counting;
 
 thread_local! {
     static N_ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         N_ALLOCATIONS.set(N_ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are the system allocator's demands.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
@@ -34,7 +34,7 @@ static ALLOCATOR: Counting = Counting;
 const CODE: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7ffc_0000_0000;
 
-/// A common entry (CFA = rsp + 8, ra = c − 8), `f` at 0x1000 (CFA = rsp + 16) and `g` at 0x1100 (CFA = rbx + 16).
+/// A CIE (CFA = rsp + 8, ra = c − 8), `f` at 0x1000 (CFA = rsp + 16) and `g` at 0x1100 (CFA = rbx + 16).
 fn module() -> Module {
     let mut bytes = vec![16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0];
     for (start, instructions) in [(0x1000_u64, [0x0e, 16, 0, 0]), (0x1100, [0x0c, 3, 16, 0])] {
@@ -49,7 +49,7 @@ fn module() -> Module {
     Module::new(ModuleSections { eh_frame, ..ModuleSections::default() })
 }
 
-/// Check that no frame costs an allocation after the first pass, by rules, with all registers, and in batches.
+/// Check that after the first pass no frame costs an allocation: by rules, with all registers, and in batches.
 #[test]
 fn walks_do_not_allocate() {
     let mapping = Mapping { start: CODE, end: CODE + 0x8000, executable: true, module: Some(ModuleId(0)), bias: CODE };

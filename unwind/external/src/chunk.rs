@@ -1,4 +1,4 @@
-//! What a read outside of the copied stack means.
+//! The meaning of a read outside the copied stack.
 
 use fpprof_unwind::{Chunks, Memory as _, ReadFault, StopReason};
 
@@ -8,7 +8,7 @@ use fpprof_unwind::{Chunks, Memory as _, ReadFault, StopReason};
 /// x86-64 psABI §3.2.2: the red zone.
 const RED_ZONE_BYTES: u64 = 128;
 
-/// Reads the word at `address`, or says why a walk that needs it ends.
+/// Reads the word at `address`, or returns why a walk that needs it ends.
 ///
 /// The red zone may be copied or not: chunks begin at the stack pointer or below it.
 pub(crate) fn read_u64(chunks: &Chunks<'_>, sp: u64, address: u64) -> Result<u64, StopReason> {

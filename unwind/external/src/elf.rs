@@ -1,4 +1,4 @@
-//! What is looked at in a file before a library may have it.
+//! Checks files before a library may read them.
 
 use crate::ModuleFile;
 use fpprof_unwind::TruncatedReason;
@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 /// More program headers than any linker writes; a file may claim 2³².
 const MAX_PROGRAM_HEADERS: u32 = 4096;
 
-/// A file that can be unwound through, opened.
+/// An opened file that is suitable for unwinding.
 #[derive(Debug)]
 pub(crate) struct ElfFile {
     /// The file.
@@ -30,7 +30,7 @@ pub(crate) struct ElfFile {
 pub(crate) struct Load {
     /// SVMA of the bytes that come from the file.
     pub(crate) svma: Range<u64>,
-    /// SVMA behind the zeroes that follow them.
+    /// SVMA of the end of the zeroes that follow them.
     pub(crate) memory_end: u64,
     /// Offset of the first byte in the file.
     #[cfg_attr(not(feature = "libunwind"), expect(dead_code, reason = "libdw looks for itself"))]
@@ -40,7 +40,7 @@ pub(crate) struct Load {
 impl ElfFile {
     /// Opens the file of a module and reads its program headers.
     ///
-    /// A FIFO does not block, and what is no regular file is refused. So is everything that is no ELF program or
+    /// Opening a FIFO does not block, and anything but a regular file is refused. So is anything but an ELF program or
     /// library: libdw would try to decompress it.
     pub(crate) fn open(file: ModuleFile<'_>) -> Result<Self, TruncatedReason> {
         let file = match file {

@@ -1,4 +1,4 @@
-//! A module's file as memory, for libunwind, which reads everything through one callback.
+//! A module's file as memory: libunwind reads everything through one callback.
 
 use crate::elf::ElfFile;
 use crate::modules::{Module, Modules};
@@ -8,15 +8,15 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::os::unix::fs::FileExt as _;
 
-/// The most bytes of unwind information read ahead; what is behind them is read page by page.
+/// The most bytes of unwind information read ahead; anything beyond is read page by page.
 const MAX_TABLES_BYTES: u64 = 64 << 20;
-/// Bytes read at a time outside of the unwind information.
+/// Bytes per read outside the unwind information.
 const PAGE_BYTES: u64 = 4096;
-/// Pages kept of one file; when there are more, all are dropped.
+/// The most pages cached per file; when there are more, all are dropped.
 const MAX_PAGES: usize = 1024;
 
 /// The encoding of every linker's search table: relative to `.eh_frame_hdr`, four bytes, signed (LSB 5.0 Core §10.6.2,
-/// `DW_EH_PE_datarel | DW_EH_PE_sdata4`). libunwind reads no other.
+/// `DW_EH_PE_datarel | DW_EH_PE_sdata4`). libunwind supports no other.
 const TABLE_ENCODING: u8 = 0x3b;
 /// The encodings of the two fields before the table, four bytes each (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`,
 /// `DW_EH_PE_udata4`).
@@ -50,12 +50,12 @@ impl Image {
         Ok(image)
     }
 
-    /// The search table; `None` when there is no `.eh_frame_hdr`, or one without a table.
+    /// The search table; `None` if there is no `.eh_frame_hdr`, or one without a table.
     pub(crate) const fn table(&self) -> Option<Table> {
         self.table
     }
 
-    /// The word at an AVMA, as it is in the file.
+    /// The word at an AVMA, from the file.
     pub(crate) fn read_u64(&self, address: u64) -> Option<u64> {
         let svma = address.wrapping_sub(self.bias);
         let ahead = svma.checked_sub(self.tables_start).and_then(|offset| usize::try_from(offset).ok());
@@ -85,7 +85,7 @@ impl Image {
         page.get(usize::try_from(offset % PAGE_BYTES).ok()?).copied()
     }
 
-    /// Bytes of the file, fewer where it ends.
+    /// Reads bytes of the file; fewer if it ends.
     fn read_file(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         let mut filled = 0;
@@ -108,14 +108,14 @@ impl Image {
             return None;
         }
         let count = self.read_u64(avma.wrapping_add(8))? & u64::from(u32::MAX);
-        // The header is as long as its segment says; a count beyond that is a lie.
+        // The header is as long as its segment says; a count beyond that is invalid.
         let room = self.elf.eh_frame_hdr.as_ref().map_or(0, |range| range.end.saturating_sub(range.start)) / 8;
         let entries = avma.wrapping_add(12);
         Some(Table { start: module.start, end: module.end, base: avma, entries, count: count.min(room) })
     }
 
     fn read_ahead(&mut self, header: u64) {
-        // `eh_frame_ptr`, relative to itself, is behind the four encoding bytes.
+        // `eh_frame_ptr`, relative to itself, follows the four encoding bytes.
         let field = header.wrapping_add(4);
         let distance = self.read_u64(field.wrapping_add(self.bias)).unwrap_or(0).to_le_bytes();
         let [a, b, c, d, ..] = distance;

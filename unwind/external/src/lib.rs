@@ -1,16 +1,16 @@
 //! External unwinders: elfutils' libdw and libunwind over the same registers and stack bytes.
 //!
 //! You provide what one sample recorded ([`Request`]): the modules mapped at that moment, the registers, the copied
-//! stack bytes. In turn [`Libdw`] and [`Libunwind`] give the stack *those libraries* see, in the words of
-//! [`fpprof_unwind::Stack`], and each says in its documentation which of the words it can justify.
+//! stack bytes. In turn [`Libdw`] and [`Libunwind`] return the stack *those libraries* see, as a
+//! [`fpprof_unwind::Stack`], and each documents how its results map to stop reasons.
 //!
 //! # Limits
 //!
 //! - Their stacks are not corrected: where a library invents a frame, the frame is kept and flagged
 //!   ([`fpprof_unwind::FrameFlags::fp_fallback`], [`fpprof_unwind::FrameSource::Heuristic`]).
-//! - They are not hardened. Both libraries evaluate the CFI of the profiled files inside this process. Files that are no
-//!   ELF for x86-64 never reach them, endless loops are ended by limits, but a division `INT64_MIN / -1` in a DWARF
-//!   expression, for example, ends the process in either of them. Use them only on recordings you trust.
+//! - They are not hardened. Both libraries evaluate the CFI of the profiled files inside this process. Only ELF files
+//!   for x86-64 reach them, and limits end endless loops, but a division `INT64_MIN / -1` in a DWARF expression, for
+//!   example, kills the process in either of them. Use them only on recordings you trust.
 //! - They are not a fallback of our own unwinder.
 //!
 //! Each library is linked dynamically behind the feature of its name.

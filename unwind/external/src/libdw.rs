@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
-/// Rows remembered for one address space; when there are more, all are forgotten.
+/// The most rows cached for one address space; when there are more, all are dropped.
 const MAX_ROWS: usize = 1 << 18;
 
 /// DWARF number of the stack pointer (x86-64 psABI fig. 3.36).
@@ -24,10 +24,10 @@ const CALLEE_SAVED: [u32; 5] = [3, 12, 13, 14, 15];
 /// A file is opened when a stack first reaches it, and only the file itself is used: neither separate debug files nor
 /// debuginfod. Files stay open while their [`Request::modules_id`] is among the sixteen last used.
 ///
-/// # What the library says, in our words
+/// # How results map to stop reasons
 ///
-/// libdwfl reports a return address that could not be read just like one that is undefined, and where there is no row
-/// it follows the frame pointer without saying so. Therefore what it read and which rows it has is looked at as well:
+/// libdwfl reports a return address that could not be read just like one that is undefined, and if there is no row it
+/// silently follows the frame pointer. Therefore its reads and rows are examined as well:
 ///
 /// | at the last frame | reason |
 /// |---|---|
@@ -35,8 +35,8 @@ const CALLEE_SAVED: [u32; 5] = [3, 12, 13, 14, 15];
 /// | the module's file can't be used | `module_unavailable`, `build_id_mismatch`, `abi32` |
 /// | the module has no row | `no_cfi` |
 /// | the row says that the return address is undefined | `complete(undefined_ra)` |
-/// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is there, below the stack pointer |
-/// | the return address reads as 0, which the library takes for undefined | `ra_not_exec` |
+/// | a word that was needed is not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is in the red zone below the stack pointer |
+/// | the return address is 0, which the library treats as undefined | `ra_not_exec` |
 /// | the row could not be evaluated | `bad_cfi` |
 /// | the next frame would be the same one | `loop` |
 ///
@@ -51,7 +51,7 @@ pub struct Libdw {
     spaces: Sessions<Space>,
 }
 
-/// What is kept for one list of modules.
+/// State kept for one list of modules.
 #[derive(Debug)]
 struct Space {
     modules: Modules,
@@ -60,7 +60,7 @@ struct Space {
     session: Session,
 }
 
-/// Whether the library has a module.
+/// Whether a module was reported to the library.
 #[derive(Debug, Clone, Copy)]
 enum Report {
     NotYet,
@@ -69,7 +69,7 @@ enum Report {
 }
 
 impl Libdw {
-    /// An unwinder without any modules yet. Make one for each thread.
+    /// Creates an unwinder without any modules. Each thread needs its own.
     #[must_use]
     pub const fn new() -> Self {
         Self { spaces: Sessions::new() }
@@ -106,7 +106,7 @@ impl Space {
         Ok(Self { modules, reports, rows: RefCell::default(), session })
     }
 
-    /// Makes sure that the library has the module at an address, or says why it can't.
+    /// Reports the module at an address to the library if necessary, or returns why that is not possible.
     fn require(&self, address: u64) -> Result<(), TruncatedReason> {
         let index = self.modules.find(address).ok_or(TruncatedReason::NoModule)?;
         self.require_module(index)
@@ -133,7 +133,7 @@ impl Space {
         self.session.report(&name, elf.file, module.bias).map_err(|_refused| unavailable)
     }
 
-    /// Gives the library an architecture: that of the leaf's module, or else of the first that can be opened.
+    /// Sets the library's architecture: that of the leaf's module, or else of the first that can be opened.
     fn attach(&self, leaf: Result<(), TruncatedReason>) -> Result<(), Error> {
         if leaf.is_ok() || (0..self.modules.len()).any(|index| self.require_module(index).is_ok()) {
             self.session.attach().map_err(|code| Error::Refused { library: "libdw", code })?;
@@ -141,7 +141,7 @@ impl Space {
         Ok(())
     }
 
-    /// The row at an address; its module must have been required.
+    /// The row at an address, whose module must have been reported.
     fn row(&self, address: u64) -> Row {
         if let Some(row) = self.rows.borrow().get(&address) {
             return *row;
@@ -151,7 +151,7 @@ impl Space {
         if rows.len() >= MAX_ROWS {
             rows.clear();
         }
-        // A module that is reported later would change the answer.
+        // A module reported later would change the answer.
         if row != Row::NoModule {
             rows.insert(address, row);
         }
@@ -165,17 +165,17 @@ struct Sample<'a> {
     request: &'a Request<'a>,
     frames: RefCell<Vec<Frame>>,
     previous: Cell<Option<Previous>>,
-    /// The first read that failed since the last frame.
+    /// The first failed read since the last frame.
     fault: Cell<Option<StopReason>>,
-    /// The first read that failed before the last frame: a register was lost that may be needed later.
+    /// The first failed read before the last frame: a register was lost that may be needed later.
     earlier_fault: Cell<Option<StopReason>>,
-    /// The last word read since the last frame: the return address, for its register is the last one.
+    /// The last word read since the last frame: the return address, since its register is recovered last.
     last_read: Cell<Option<u64>>,
     /// Why we ended the walk.
     stop: Cell<Option<StopReason>>,
 }
 
-/// What is remembered of the frame below.
+/// State of the previous (callee) frame.
 #[derive(Debug, Clone, Copy)]
 struct Previous {
     stack_pointer: Option<u64>,
@@ -205,7 +205,7 @@ impl<'a> Sample<'a> {
         self.space.attach(leaf)?;
         let ended = self.space.session.walk(self);
         if self.frames.borrow().is_empty() {
-            // Nothing but modules that can't be used, so that there is no architecture: the leaf is all we have.
+            // No module can be used, so there is no architecture: the leaf is all we have.
             if leaf.is_ok() {
                 let code = if let Ended::Failed(code) = ended { code } else { 0 };
                 return Err(Error::Refused { library: "libdw", code });
@@ -216,7 +216,7 @@ impl<'a> Sample<'a> {
         Ok(self.stop.get().unwrap_or_else(|| self.reason(ended)))
     }
 
-    /// Why the library went no further than the last frame.
+    /// Why the library stopped at the last frame.
     fn reason(&self, ended: Ended) -> StopReason {
         let Some(last) = self.frames.borrow().last().copied() else {
             return StopReason::Truncated(TruncatedReason::NoModule);
@@ -237,7 +237,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// How the library came from the frame below to this one.
+    /// How the library got from the callee `below` to this frame.
     fn source(&self, below: Option<&Frame>, previous: Option<Previous>, has_callee_saved: bool) -> FrameSource {
         let (Some(below), Some(previous)) = (below, previous) else { return FrameSource::Registers };
         // Its frame-pointer walk recovers rbp, rsp and the return address only.
@@ -294,7 +294,7 @@ impl sys::Walk for Sample<'_> {
         }
         let source = self.source(below.as_ref(), previous, has_callee_saved);
 
-        // Both, for only the library knows which of them it will look up. Why one is missing is asked at the end.
+        // Report both, since only the library knows which of them it will look up. Failures are examined at the end.
         let _missing = self.space.require(address).and(self.space.require(address.wrapping_sub(1)));
         let is_instruction = frame.is_activation()
             && below

@@ -9,20 +9,20 @@ use crate::{Error, ExternalUnwinder, Request};
 use fpprof_unwind::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
 use std::cell::{Cell, OnceCell};
 
-/// Reads of one sample. The largest search table and the longest row program need some thousands; an endless DWARF
-/// expression reads each of its operations anew, so that this limit ends it.
+/// The most reads per sample. The largest search table and the longest CFI program need some thousands. An endless
+/// DWARF expression reads each of its operations anew, so this limit ends it.
 const MAX_READS: u32 = 1 << 20;
 
 /// `UNW_EBADFRAME`, negated: the library reached the same frame again.
 const EBADFRAME: i32 = -7;
 
-/// libunwind's remote unwinder, the one of perf as Debian 12 builds it.
+/// libunwind's remote unwinder, as used by perf in Debian 12.
 ///
-/// It finds rows through the search table of `.eh_frame_hdr` only. Files without it, and with `.debug_frame` only, have
-/// no rows for it (distributions build it without `.debug_frame` for x86-64). A file is opened when a stack first
+/// It finds rows only through the search table of `.eh_frame_hdr`. It has no rows for files without that table or with
+/// `.debug_frame` alone (distributions build it without `.debug_frame` for x86-64). A file is opened when a stack first
 /// reaches it, and stays open while its [`Request::modules_id`] is among the sixteen last used.
 ///
-/// # What the library says, in our words
+/// # How results map to stop reasons
 ///
 /// | the last step | reason |
 /// |---|---|
@@ -31,14 +31,14 @@ const EBADFRAME: i32 = -7;
 /// | found no row | `no_cfi` |
 /// | read more than 2²⁰ words, for example of an endless expression | `budget` |
 /// | ended: the return address or rbp is undefined | `complete(undefined_ra)` |
-/// | gave the address 0, from which the library would go on | `ra_not_exec` |
-/// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is there, below the stack pointer |
-/// | failed because the frame is the same again | `loop` |
+/// | returned the address 0, from which the library would continue | `ra_not_exec` |
+/// | failed after a word was not in the chunk | see [`ReadFault`](fpprof_unwind::ReadFault); `red_zone` if it is in the red zone below the stack pointer |
+/// | failed because it reached the same frame again | `loop` |
 /// | failed otherwise | `bad_cfi` |
 ///
-/// Where there is no row the library guesses: a PLT stub or a jump to nowhere has the return address at the stack
-/// pointer ([`FrameSource::Heuristic`]); anything else has a frame pointer ([`FrameSource::FramePointer`], flag
-/// `fp_fallback`), after which it leaves the stack pointer wrong (`x86_64/Gstep.c` adds 16 to that of the frame below).
+/// Where there is no row the library guesses: for a PLT stub or a jump to nowhere, that the return address is at the
+/// stack pointer ([`FrameSource::Heuristic`]); otherwise, that there is a frame pointer ([`FrameSource::FramePointer`],
+/// flag `fp_fallback`), after which its stack pointer is wrong (`x86_64/Gstep.c` adds 16 to that of the callee).
 ///
 /// The CFA of a frame is the stack pointer of the next; the last frame has none.
 ///
@@ -49,7 +49,7 @@ pub struct Libunwind {
     spaces: Sessions<Space>,
 }
 
-/// What is kept for one list of modules.
+/// State kept for one list of modules.
 #[derive(Debug)]
 struct Space {
     modules: Modules,
@@ -58,7 +58,7 @@ struct Space {
 }
 
 impl Libunwind {
-    /// An unwinder without any modules yet. Make one for each thread.
+    /// Creates an unwinder without any modules. Each thread needs its own.
     #[must_use]
     pub const fn new() -> Self {
         Self { spaces: Sessions::new() }
@@ -106,7 +106,7 @@ impl Space {
 struct Sample<'a> {
     space: &'a Space,
     request: &'a Request<'a>,
-    /// The first read that failed during this step.
+    /// The first failed read of this step.
     fault: Cell<Option<StopReason>>,
     /// The library found no row during this step.
     has_no_row: Cell<bool>,
@@ -156,12 +156,12 @@ impl Sample<'_> {
         StopReason::Truncated(TruncatedReason::MaxDepth)
     }
 
-    /// Why the frame's return address is 0: it was read so, or guessed where there was no row.
+    /// Why the frame's return address is 0: it was read as 0, or guessed because there was no row.
     fn at_zero(&self, last: &Frame) -> StopReason {
         if self.has_no_row.get() { self.reason(Step::End, last) } else { StopReason::Broken(BrokenReason::RaNotExec) }
     }
 
-    /// Why there is no step beyond the frame.
+    /// Why there is no step beyond the last frame.
     fn reason(&self, step: Step, last: &Frame) -> StopReason {
         if self.reads.get() >= MAX_READS {
             return StopReason::Truncated(TruncatedReason::Budget);

@@ -1,11 +1,11 @@
-//! The modules of one address space, kept beyond the request that named them.
+//! The modules of one address space, kept from one request to the next.
 
 use crate::elf::ElfFile;
 use crate::{ModuleFile, ModuleRef};
 use fpprof_unwind::TruncatedReason;
 use std::path::PathBuf;
 
-/// Modules sorted by address, none overlapping another.
+/// Modules sorted by address, without overlaps.
 #[derive(Debug)]
 pub(crate) struct Modules {
     modules: Vec<Module>,
@@ -16,7 +16,7 @@ pub(crate) struct Modules {
 pub(crate) struct Module {
     /// AVMA of the first byte.
     pub(crate) start: u64,
-    /// AVMA behind the last byte.
+    /// First AVMA above the module.
     pub(crate) end: u64,
     /// AVMA − SVMA, wrapping.
     pub(crate) bias: u64,
@@ -31,7 +31,7 @@ enum OwnedFile {
 }
 
 impl Modules {
-    /// Copies the list, without the modules that have no addresses or overlap one before them.
+    /// Copies the list, without modules that are empty or overlap an earlier one.
     pub(crate) fn new(refs: &[ModuleRef<'_>]) -> Self {
         let mut modules: Vec<Module> = Vec::with_capacity(refs.len());
         for module in refs.iter().filter(|module| module.start < module.end) {
@@ -56,14 +56,14 @@ impl Modules {
         self.modules.get(index)
     }
 
-    /// How many there are.
+    /// Number of modules.
     pub(crate) fn len(&self) -> usize {
         self.modules.len()
     }
 
-    /// Opens the file of a module, if its segments lie where the module does.
+    /// Opens the file of a module, if its segments fit the module's addresses.
     ///
-    /// Those of another file could cover other modules, whose frames the libraries would then look up there.
+    /// The segments of a wrong file could cover other modules, and the libraries would then look up their frames there.
     pub(crate) fn open(&self, index: usize) -> Result<ElfFile, TruncatedReason> {
         let module = self.get(index).ok_or(TruncatedReason::NoModule)?;
         let elf = ElfFile::open(module.file())?;
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(start_at(u64::MAX), None);
     }
 
-    /// Check that the first of overlapping modules stays, and that modules without addresses are no modules.
+    /// Check that of overlapping modules the first is kept, and that empty modules are dropped.
     #[test]
     fn drops_what_overlaps_or_is_empty() {
         let modules =

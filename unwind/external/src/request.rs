@@ -1,4 +1,4 @@
-//! What is asked, and of whom.
+//! The input of an external unwinder, and its interface.
 
 use fpprof_unwind::{Chunk, Chunks, Stack, TruncatedReason};
 use std::path::Path;
@@ -11,20 +11,20 @@ pub struct Request<'a> {
     /// A module without addresses, and one that overlaps a module before it in the list, counts as not mapped:
     /// frames in it end the stack with [`TruncatedReason::NoModule`].
     pub modules: &'a [ModuleRef<'a>],
-    /// Names the list: the same id means the same modules, so that what was built for it is used again.
+    /// Identifies the list: the same id means the same modules, so that state built for it is reused.
     pub modules_id: u64,
     /// The registers in DWARF order (x86-64 psABI fig. 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, ip.
     pub regs: &'a [u64; 17],
     /// The copied stack bytes.
     pub stack: Chunk<'a>,
-    /// Those of the stack that a signal has interrupted whose handler runs on a stack of its own.
+    /// The chunk of the interrupted stack, if a signal handler runs on an alternate stack.
     pub interrupted: Option<&'a Chunk<'a>>,
     /// The most frames to return, the leaf included.
     pub max_depth: u32,
 }
 
 impl<'a> Request<'a> {
-    /// All that was copied.
+    /// All copied stack bytes.
     pub(crate) fn memory(&self) -> Chunks<'a> {
         Chunks { current: self.stack, interrupted: self.interrupted }
     }
@@ -33,46 +33,46 @@ impl<'a> Request<'a> {
 /// One loaded ELF file.
 #[derive(Debug, Clone, Copy)]
 pub struct ModuleRef<'a> {
-    /// Where its bytes are.
+    /// The file.
     pub file: ModuleFile<'a>,
     /// AVMA of the first byte of its first mapping.
     pub start: u64,
-    /// AVMA behind the last byte of its last mapping.
+    /// First AVMA above its last mapping.
     pub end: u64,
-    /// AVMA − SVMA, wrapping: 0 for a program that is linked at its addresses.
+    /// AVMA − SVMA (load bias), wrapping: 0 for a position-dependent program.
     pub bias: u64,
 }
 
-/// Where the bytes of a module are.
+/// The file of a module.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleFile<'a> {
-    /// A file.
+    /// A path.
     Path(&'a Path),
     /// The whole ELF image, as for the vDSO.
     Bytes(&'a [u8]),
-    /// Nowhere, and why: a stack that reaches it ends with this reason.
+    /// Not available; a stack that reaches the module ends with this reason.
     Missing(TruncatedReason),
 }
 
-/// A library that unwinds.
+/// An external unwinding library.
 pub trait ExternalUnwinder {
     /// The name of the strategy: `elfutils`, `libunwind`.
     fn name(&self) -> &'static str;
 
-    /// Unwinds one sample into `out`, whose old content is dropped.
+    /// Unwinds one sample into `out`, which is overwritten.
     ///
     /// # Errors
     ///
-    /// When the library itself fails; `out` then holds no frames. Whatever the sample or a module does wrong is no
-    /// error but the [stop reason](Stack::stop).
+    /// If the library itself fails; `out` then has no frames. Faults of the sample or a module are not errors but
+    /// [stop reasons](Stack::stop).
     fn unwind(&mut self, request: &Request<'_>, out: &mut Stack) -> Result<(), Error>;
 }
 
-/// A library that could not work at all.
+/// A failure of a library itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The library could not make the object that holds an address space; it was out of memory.
+    /// The library could not create an address space; it was out of memory.
     #[error("{library} could not create an address space")]
     NoAddressSpace {
         /// The library.

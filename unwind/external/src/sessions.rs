@@ -1,8 +1,8 @@
-//! One library object for each list of modules, the least recently used one going first.
+//! One library object per list of modules; the least recently used one is dropped first.
 
-/// Address spaces kept at a time.
+/// The most address spaces kept at a time.
 ///
-/// Samples come in the order of time, so that few processes alternate; each space holds open files and mappings.
+/// Samples come in order of time, so few processes alternate; each space holds open files and mappings.
 const MAX_SESSIONS: usize = 16;
 
 /// The sessions of a library, by [`crate::Request::modules_id`].
@@ -19,7 +19,7 @@ impl<S> Sessions<S> {
         Self { current: None, others: Vec::new() }
     }
 
-    /// The session of a list, made when there is none.
+    /// The session of a module list, created if there is none.
     pub(crate) fn get_or_make<E>(&mut self, id: u64, make: impl FnOnce() -> Result<S, E>) -> Result<&mut S, E> {
         let entry = match self.current.take() {
             Some(entry) if entry.0 == id => entry,
@@ -44,7 +44,7 @@ impl<S> Sessions<S> {
 mod tests {
     use super::*;
 
-    /// Check that a session is made once while it is in use, and that the one unused for longest goes first.
+    /// Check that a session in use is created only once, and that the least recently used one is dropped first.
     #[test]
     fn keeps_the_recently_used() {
         let mut sessions = Sessions::new();

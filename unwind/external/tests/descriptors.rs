@@ -1,4 +1,5 @@
-//! That forgotten address spaces give back what they hold. On its own, for it counts what the process has open.
+//! Check that dropped address spaces release their resources. A program of its own, since it counts the process's open
+//! files and mappings.
 #![cfg(any(feature = "libdw", feature = "libunwind"))]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ fn open_descriptors_and_mappings() -> (usize, usize) {
     (descriptors, fs::read_to_string("/proc/self/maps").unwrap().lines().count())
 }
 
-/// Check that hundreds of address spaces, one after the other, leave no file open and nothing mapped.
+/// Check that hundreds of address spaces, one after the other, leak neither files nor mappings.
 #[test]
 fn address_spaces_are_given_back() {
     let program = std::env::current_exe().unwrap();

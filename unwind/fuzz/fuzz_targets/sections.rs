@@ -1,4 +1,4 @@
-//! Any bytes as `.eh_frame`, `.eh_frame_hdr` and `.debug_frame`: every entry is indexed, every row put into words.
+//! Any bytes as `.eh_frame`, `.eh_frame_hdr` and `.debug_frame`: every entry is indexed, every row written as text.
 #![no_main]
 
 use arbitrary::Arbitrary;

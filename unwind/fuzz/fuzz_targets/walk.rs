@@ -1,5 +1,5 @@
-//! Any registers, any stack and any `.eh_frame`: a walk ends, is as deep as it may be, does not depend on the batch it
-//! is in, and every return address lies in executable memory.
+//! Any registers, any stack and any `.eh_frame`: a walk ends, keeps to its depth limit, does not depend on its batch,
+//! and every return address is in executable memory.
 #![no_main]
 
 use arbitrary::Arbitrary;

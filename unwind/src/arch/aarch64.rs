@@ -51,7 +51,8 @@ const SIGFRAME: SavedRegisters = &[
     (32, 568),
 ];
 
-/// The facts. User addresses have 48 bits; what lies above them in a return address is its signature.
+/// The aarch64 description. User addresses have 48 bits; the bits above them in a return address are its signature
+/// (PAC).
 pub(super) const SPEC: Spec = Spec {
     names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
@@ -76,7 +77,7 @@ pub(super) const SPEC: Spec = Spec {
     signal_frame: |code| matches!(code, [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4, ..]).then_some(SIGFRAME),
 };
 
-/// `blr` behind `mov x8, #SYS_clone` or `#SYS_clone3`, and `svc #0`.
+/// `blr` after `mov x8, #SYS_clone` or `#SYS_clone3`, and `svc #0`.
 fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
     const CLONE: &[&[u8]] = &[&[0x88, 0x1b, 0x80, 0xd2], &[0x68, 0x36, 0x80, 0xd2]];
     matches!(before, [.., _, 0x3f, 0xd6]) && has_system_call(before, CLONE, &[0x01, 0, 0, 0xd4])

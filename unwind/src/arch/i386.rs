@@ -11,7 +11,7 @@ use crate::stack::Root;
 /// ebx, ebp, esi and edi are preserved.
 const CALLEE_SAVED: u64 = 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7;
 
-/// The facts.
+/// The i386 description.
 pub(super) const SPEC: Spec = Spec {
     names: &["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "eip"],
     sp: 4,
@@ -32,7 +32,7 @@ pub(super) const SPEC: Spec = Spec {
     signal_frame: |_| None,
 };
 
-/// `call *%ebx`, `call *%ecx`, `call *%edx`: to the thread's function, behind a system call of `clone` or `clone3`.
+/// `call *%ebx`, `call *%ecx`, `call *%edx` of the thread's function, after a `clone` or `clone3` system call.
 fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
     const CLONE: &[&[u8]] = &[&[0xb8, 120, 0, 0, 0], &[0xb0, 120], &[0xb8, 0xb3, 1, 0, 0]];
     matches!(before, [.., 0xff, 0xd0..=0xd7]) && has_system_call(before, CLONE, &[0xcd, 0x80])

@@ -1,4 +1,4 @@
-//! What differs between processors: registers, their DWARF numbers, word size, how a return address is written.
+//! What differs between processors: registers, their DWARF numbers, word size, how return addresses are encoded.
 
 mod aarch64;
 mod i386;

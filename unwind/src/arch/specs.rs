@@ -1,11 +1,11 @@
-//! The facts of every architecture.
+//! Looks up the description of an architecture.
 
 use super::spec::{Arch, CALL_BYTES, Spec};
 use super::{aarch64, i386, x86_64};
 use crate::stack::Root;
 
 impl Arch {
-    /// The facts about this architecture.
+    /// The description of this architecture.
     pub(crate) const fn spec(self) -> &'static Spec {
         match self {
             Self::X86_64 => &x86_64::SPEC,
@@ -14,15 +14,15 @@ impl Arch {
         }
     }
 
-    /// Whether code ends with a call instruction, so that what follows it can be a return address. By chance other
-    /// code may seem to.
+    /// Whether the code ends with a call instruction, so that the address after it can be a return address. Other code
+    /// may match by chance.
     #[must_use]
     pub fn ends_with_call(self, before: &[u8; CALL_BYTES]) -> bool {
         (self.spec().ends_with_call)(before)
     }
 
-    /// Whether code is what signal handlers return to, or what the function of a context returns to. Nothing calls
-    /// what stands before either: the kernel and `makecontext` have put its address on the stack.
+    /// Whether the code is that which a signal handler or the function of a `makecontext` context returns to. It has no
+    /// call before it: the kernel and `makecontext` put its address on the stack.
     #[must_use]
     pub fn is_returned_to_without_call(self, code: &[u8; CALL_BYTES]) -> bool {
         (self.spec().signal_frame)(code).is_some() || (self.spec().root_of)(code) == Some(Root::StartContext)
@@ -34,7 +34,7 @@ impl Arch {
         self.spec().names.get(usize::from(register)).copied()
     }
 
-    /// How many registers are followed: DWARF numbers 0 up to this.
+    /// The number of registers that are tracked: DWARF numbers 0 to this, exclusive.
     #[must_use]
     pub fn n_registers(self) -> usize {
         self.spec().names.len()

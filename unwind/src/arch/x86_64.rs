@@ -33,7 +33,7 @@ const UCONTEXT: SavedRegisters = &[
     (16, 168),
 ];
 
-/// The facts.
+/// The x86-64 description.
 pub(super) const SPEC: Spec = Spec {
     names: &[
         "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
@@ -59,18 +59,18 @@ pub(super) const SPEC: Spec = Spec {
 
 fn root_of(code: &[u8; ROOT_CODE_BYTES]) -> Option<Root> {
     match code {
-        // mov %rax,%rdi; mov $SYS_exit,%eax; syscall, and as musl has it with two instructions for the number.
+        // mov %rax,%rdi; mov $SYS_exit,%eax; syscall; musl takes two instructions to load the number.
         [0x48, 0x89, 0xc7, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, ..] | [0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05, ..] => {
             Some(Root::ThreadStart)
         }
-        // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi: nothing else takes its stack from there.
+        // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi: no other code loads its stack pointer from rbx this way.
         [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, ..] => Some(Root::StartContext),
         _ => None,
     }
 }
 
-/// `pop %rax; pop %rdi; call *%rax` and `mov %r8,%rdi; call *%rdx` of glibc, `pop %rdi; call *%r9` of musl, behind a system call
-/// of `clone` or `clone3`.
+/// `pop %rax; pop %rdi; call *%rax` and `mov %r8,%rdi; call *%rdx` of glibc, `pop %rdi; call *%r9` of musl, after a
+/// `clone` or `clone3` system call.
 fn starts_thread(before: &[u8; START_CODE_BYTES]) -> bool {
     const CLONE: &[&[u8]] = &[&[0xb8, 56, 0, 0, 0], &[0xb0, 56], &[0xb8, 0xb3, 1, 0, 0]];
     matches!(before, [.., 0x58, 0x5f, 0xff, 0xd0] | [.., 0x4c, 0x89, 0xc7, 0xff, 0xd2] | [.., 0x5f, 0x41, 0xff, 0xd1])
@@ -84,7 +84,7 @@ fn signal_frame(code: &[u8; ROOT_CODE_BYTES]) -> Option<SavedRegisters> {
     is_return.then_some(UCONTEXT)
 }
 
-/// `call` of an address, or through a register or memory, in any of its lengths.
+/// A `call`, direct or through a register or memory, of any encoded length.
 ///
 /// # Sources
 /// Intel SDM volume 2, "CALL" (opcodes E8 and FF /2) and tables 2-2 and 2-3 (bytes of an operand in memory).
@@ -100,7 +100,7 @@ pub(super) fn ends_with_call(before: &[u8; ROOT_CODE_BYTES]) -> bool {
     })
 }
 
-/// Bytes that follow the first one of an operand.
+/// Number of bytes (SIB and displacement) that follow the `ModRM` byte `operand`.
 fn operand_bytes(operand: u8, next: Option<&u8>) -> usize {
     let (mode, is_scaled) = (operand >> 6, operand & 7 == 4);
     let scale = usize::from(is_scaled);
@@ -117,7 +117,7 @@ fn operand_bytes(operand: u8, next: Option<&u8>) -> usize {
 mod tests {
     use super::{ROOT_CODE_BYTES, ends_with_call};
 
-    /// Check that calls of every length are known, and that what only looks like the end of one is none.
+    /// Check that calls of every length are recognised, and that similar bytes are not.
     #[test]
     fn calls_are_known_by_their_ends() {
         let ends = |bytes: &[u8]| {
@@ -146,8 +146,8 @@ mod tests {
             &[0x90],
             &[0xe9, 0, 0, 0, 0],
             &[0xff, 0xe0],          // jmp *%rax
-            &[0xff, 0x14],          // of which one byte is missing
-            &[0xff, 0x15, 1, 2, 3], // likewise
+            &[0xff, 0x14],          // one byte is missing
+            &[0xff, 0x15, 1, 2, 3], // also truncated
             &[0xe8, 0, 0, 0],
         ];
         for other in others {

@@ -1,34 +1,34 @@
-//! DWARF expressions of call frame information.
+//! Evaluates the DWARF expressions of call frame information.
 
 use gimli::{Encoding, EndianSlice, Format, LittleEndian, Operation};
 
 use crate::arch::Spec;
 use crate::memory::{Memory, ReadFault};
 
-/// Most operations of one expression.
+/// The most operations one expression may execute.
 ///
 /// # Sources
-/// elfutils stops at the same number (`DWARF_EXPR_STEPS_MAX` in `libdwfl/frame_unwind.c`).
+/// elfutils has the same limit (`DWARF_EXPR_STEPS_MAX` in `libdwfl/frame_unwind.c`).
 pub(crate) const MAX_STEPS: u32 = 4096;
-/// Deepest operand stack. Compilers need four or five.
+/// Maximum depth of the operand stack. Compilers need four or five.
 const MAX_OPERANDS: usize = 64;
 
-/// Why an expression has no value.
+/// Why an expression could not be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpressionError {
-    /// More operations than one expression may have.
+    /// The expression exceeds the limit of operations.
     Limit,
-    /// More operations than all expressions of a sample may have.
+    /// The sample's budget of operations is used up.
     Budget,
-    /// Malformed, or an operation that has no meaning here.
+    /// Malformed, or an operation that is not meaningful in call frame information.
     Bad,
-    /// It needs a register whose value is not known.
+    /// Needs a register whose value is not known.
     Register(u16),
-    /// It needs memory that cannot be read.
+    /// Needs memory that cannot be read.
     Memory(ReadFault),
 }
 
-/// What an expression may look at.
+/// The inputs of an expression.
 #[derive(Debug)]
 pub(crate) struct Evaluation<'a, Y, F> {
     pub(crate) spec: &'a Spec,
@@ -37,14 +37,14 @@ pub(crate) struct Evaluation<'a, Y, F> {
     pub(crate) register: F,
     /// AVMA − SVMA, for `DW_OP_addr`.
     pub(crate) bias: u64,
-    /// Operations the sample has left.
+    /// Operations left for this sample.
     pub(crate) budget: &'a mut u32,
 }
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 impl<Y: Memory, F: Fn(u16) -> Option<u64>> Evaluation<'_, Y, F> {
-    /// The value of an expression. `initial` is the operand it starts with: the CFA, except for the CFA's own.
+    /// Evaluates an expression. `initial` is pushed first: the CFA, except for the expression that computes the CFA.
     pub(crate) fn run(&mut self, expression: &[u8], initial: Option<u64>) -> Result<u64, ExpressionError> {
         let encoding = Encoding { address_size: self.spec.word_bytes, format: Format::Dwarf32, version: 4 };
         let mut operands = Operands { values: [0; MAX_OPERANDS], len: 0, mask: self.spec.address_mask };
@@ -103,7 +103,7 @@ fn jump<'a>(expression: &'a [u8], rest: Reader<'a>, target: i16) -> Result<Reade
     Ok(Reader::new(expression.get(to..).ok_or(ExpressionError::Bad)?, LittleEndian))
 }
 
-/// The operand stack. Values have the width of an address.
+/// The operand stack. Values are truncated to the width of an address.
 struct Operands {
     values: [u64; MAX_OPERANDS],
     len: usize,
@@ -127,13 +127,13 @@ impl Operands {
         self.values.get(index).copied().ok_or(ExpressionError::Bad)
     }
 
-    /// A value as a signed number.
+    /// Sign-extends a value.
     fn signed(&self, value: u64) -> i64 {
         let shift = self.mask.leading_zeros();
         (value << shift).cast_signed() >> shift
     }
 
-    /// Operations that move or make operands.
+    /// Applies an operation that pushes, drops or moves operands.
     fn apply(&mut self, operation: Operation<Reader<'_>>) -> Result<(), ExpressionError> {
         match operation {
             Operation::Nop | Operation::StackValue => Ok(()),
@@ -172,7 +172,7 @@ impl Operands {
         }
     }
 
-    /// Operations on the two topmost operands.
+    /// Applies an operation on the two topmost operands.
     fn combine(&mut self, operation: &Operation<Reader<'_>>) -> Result<(), ExpressionError> {
         let (top, second) = (self.pop()?, self.pop()?);
         let (signed_top, signed_second) = (self.signed(top), self.signed(second));

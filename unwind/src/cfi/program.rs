@@ -1,4 +1,4 @@
-//! CFI programs: one state after another, until the row that covers an address.
+//! Executes CFI programs row by row, until the row that covers an address.
 
 use alloc::vec::Vec;
 
@@ -11,26 +11,26 @@ use crate::module::{Fde, Module, Reader, SectionKind};
 use crate::regs::MAX_REGISTERS;
 use crate::rule::Needed;
 
-/// Most instructions a program may have. The longest program seen in a distribution has some ten thousand.
+/// The most instructions a program may have. The longest program seen in a distribution has about ten thousand.
 const MAX_INSTRUCTIONS: u32 = 1 << 17;
-/// Most states remembered at a time. Compilers nest them one or two deep.
+/// The most states remembered at a time. Compilers nest them one or two deep.
 const MAX_REMEMBERED: usize = 64;
 
 /// The rules of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) cfa: CfaRule,
-    /// By DWARF number. Registers above (vector registers) are not followed.
+    /// By DWARF number. Higher registers (vector registers) are not tracked.
     pub(crate) rules: [RegisterRule; MAX_REGISTERS],
     pub(crate) args_size: u64,
-    /// Registers whose slot was at or above the stack pointer in a row before, as a bit set. Where such a slot is below
-    /// the stack pointer now, an epilogue has given the register its value back; where it never was above, the function
-    /// saved the register in the red zone and may use it.
+    /// Registers whose slot was at or above the stack pointer in an earlier row, as a bit set. If such a slot is now
+    /// below the stack pointer, an epilogue has restored the register. If a slot was never above, the function saved
+    /// the register in the red zone and may have changed it since.
     pub(crate) in_frame: u64,
 }
 
 impl State {
-    /// No rule yet.
+    /// No rules yet.
     pub(crate) const NEW: Self =
         Self { cfa: CfaRule::None, rules: [RegisterRule::Unspecified; MAX_REGISTERS], args_size: 0, in_frame: 0 };
 
@@ -39,7 +39,7 @@ impl State {
         self.rules.get(usize::from(register)).copied().unwrap_or(RegisterRule::Unspecified)
     }
 
-    /// What a rule is compiled from.
+    /// The part of the row that a [`Rule`](crate::rule::Rule) is compiled from.
     pub(crate) fn needed(&self, spec: &Spec, return_address_register: u16) -> Needed {
         let mut needed = Needed {
             cfa: self.cfa,
@@ -52,15 +52,15 @@ impl State {
         needed
     }
 
-    /// Whether a register whose slot is below the stack pointer has its value back: a row before had the slot at or above
-    /// it. Nothing tells where the CFA is not found with the stack pointer.
+    /// Whether a register whose slot is below the stack pointer has been restored: in an earlier row the slot was at or
+    /// above it. Always false if the CFA is not relative to the stack pointer.
     pub(crate) fn tells_restored(&self, spec: &Spec, register: u16) -> bool {
         let is_in_frame = self.in_frame.checked_shr(register.into()).is_some_and(|bits| bits & 1 != 0);
         is_in_frame && matches!(self.cfa, CfaRule::RegisterOffset { register, .. } if register == spec.sp)
     }
 
-    /// Notes at the end of a row which slots are in the frame. Only rows relative to the stack pointer can tell that one
-    /// is not.
+    /// Records at the end of a row which slots are in the frame. Only rows relative to the stack pointer can show that
+    /// a slot is not.
     fn note_frame(&mut self, spec: &Spec) {
         let above_sp = match self.cfa {
             CfaRule::RegisterOffset { register, offset } if register == spec.sp => Some(offset),
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// Memory that programs use, kept from one to the next.
+/// Memory reused from program to program.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     state: State,
@@ -95,11 +95,11 @@ impl Scratch {
     }
 }
 
-/// A program being run: the initial instructions of the common entry, then those of the entry itself.
+/// A running CFI program: the initial instructions of the CIE, then those of the FDE.
 #[derive(Debug)]
 pub(crate) struct Program<'m, 'b, 's> {
     instructions: Instructions<'m, 'b>,
-    /// The state too: it is too large to be moved about.
+    /// Holds the current state, which is too large to be moved around.
     scratch: &'s mut Scratch,
     code_alignment: u64,
     data_alignment: i64,
@@ -113,10 +113,10 @@ pub(crate) struct Program<'m, 'b, 's> {
 }
 
 impl<'m, 'b, 's> Program<'m, 'b, 's> {
-    /// Runs the initial instructions.
+    /// Runs the CIE's initial instructions.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Fails if they are malformed or exceed a limit.
     pub(crate) fn new(
         module: &'m Module,
         sections: &'b Sections<'m>,
@@ -140,7 +140,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
             is_last: false,
             is_initial: true,
         };
-        // An advance among the initial instructions makes no sense; it moves nothing of the entry.
+        // An advance_loc among the initial instructions makes no sense and is ignored.
         while program.advance()? {}
         program.scratch.initial = program.scratch.state;
         program.instructions = instructions;
@@ -151,10 +151,10 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(program)
     }
 
-    /// Goes to the next row; `None` after the last. Rows may be empty.
+    /// Advances to the next row; `None` after the last. Rows may be empty.
     ///
     /// # Errors
-    /// What is wrong with the program.
+    /// Fails if the program is malformed or exceeds a limit.
     pub(crate) fn next_row(&mut self) -> Result<Option<core::ops::Range<u64>>, Error> {
         if self.is_last {
             return Ok(None);
@@ -165,12 +165,12 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(Some(range))
     }
 
-    /// The rules of the row [`Self::next_row`] went to; before, what the initial instructions give.
+    /// The rules of the current row, or before the first [`Self::next_row`] those of the initial instructions.
     pub(crate) fn state(&self) -> &State {
         &self.scratch.state
     }
 
-    /// Goes on until a row ends; false when it was the last.
+    /// Executes instructions until a row ends; false if it was the last.
     fn advance(&mut self) -> Result<bool, Error> {
         while let Some(instruction) = self.instructions.next()? {
             self.n_instructions += 1;
@@ -185,7 +185,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
         Ok(false)
     }
 
-    /// Applies one instruction; true when it ends the row.
+    /// Applies one instruction; returns true if it ends the row.
     fn apply(&mut self, instruction: CallFrameInstruction<usize>) -> Result<bool, Error> {
         use CallFrameInstruction as I;
         match instruction {
@@ -277,7 +277,7 @@ impl<'m, 'b, 's> Program<'m, 'b, 's> {
     }
 }
 
-/// Sections as the parser wants them, alive as long as a program runs.
+/// The parser's view of the sections, which must outlive the program.
 #[derive(Debug)]
 pub(crate) struct Sections<'a> {
     eh_frame: gimli::EhFrame<Reader<'a>>,
@@ -309,7 +309,7 @@ impl<'a> Sections<'a> {
 type Instructions<'m, 'b> = CallFrameInstructionIter<'b, Reader<'m>>;
 
 fn bytes_of(expression: UnwindExpression<usize>) -> ExpressionBytes {
-    // Sections are below 4 GiB: an index does not reach further.
+    // Sections are smaller than 4 GiB, so no offset is larger.
     let short = |value| u32::try_from(value).unwrap_or(u32::MAX);
     ExpressionBytes { offset: short(expression.offset), len: short(expression.length) }
 }

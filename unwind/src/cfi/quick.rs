@@ -1,7 +1,8 @@
-//! Entries as compilers write them, read without the parser: only what a [`Rule`](crate::rule::Rule) needs is followed.
+//! A fast path for the FDEs compilers usually write. It bypasses the parser and evaluates only what a
+//! [`Rule`](crate::rule::Rule) needs.
 //!
-//! Whatever is unusual gives `None`, and the parser and [`Program`](super::Program) decide: a form, an instruction or a
-//! number that is not read here, and everything that is malformed. What is read here gives the same rules.
+//! Unusual encodings, instructions or values, and all malformed input, give `None` and are left to the parser and
+//! [`Program`](super::Program). Where this path has a result, it is the same as theirs.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -12,21 +13,21 @@ use crate::module::{Fde, Section, SectionKind};
 use crate::rule::Needed;
 use crate::space::ModuleId;
 
-/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`, the encoding of addresses that compilers choose.
+/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`, the pointer encoding compilers use.
 const PCREL_SDATA4: u8 = 0x1b;
-/// Longest program read here; longer ones may break the limit of instructions.
+/// Longest program read here; a longer one might exceed the instruction limit, which is not checked here.
 const MAX_PROGRAM_BYTES: usize = 1 << 16;
-/// Most states remembered at a time.
+/// The most states remembered at a time.
 const MAX_REMEMBERED: usize = 4;
-/// Slots for common entries. A linker leaves one for each kind of function and compiler.
+/// CIE cache slots. After linking, there is about one CIE per kind of function and compiler.
 const N_CIES: usize = 64;
 
-/// `DW_CFA_advance_loc`, `DW_CFA_offset` and `DW_CFA_restore`, each with six bits of operand.
+/// `DW_CFA_advance_loc`, `DW_CFA_offset` and `DW_CFA_restore`, each with a six-bit operand.
 const ADVANCE_LOC: u8 = 0x40;
 const OFFSET: u8 = 0x80;
 const RESTORE: u8 = 0xc0;
 const LOW_BITS: u8 = 0x3f;
-/// `DW_CFA_advance_loc1`, `2` and `4`, with so many bytes of operand.
+/// `DW_CFA_advance_loc1`, `2` and `4`, with an operand of that many bytes.
 const ADVANCE_LOC1: u8 = 0x02;
 const ADVANCE_LOC2: u8 = 0x03;
 const ADVANCE_LOC4: u8 = 0x04;
@@ -37,19 +38,19 @@ const REMEMBER_STATE: u8 = 0x0a;
 /// `DW_CFA_restore_state`.
 const RESTORE_STATE: u8 = 0x0b;
 
-/// An entry of `.eh_frame` whose common entry is not known yet.
+/// An FDE in `.eh_frame` whose CIE has not been looked up yet.
 #[derive(Debug)]
 pub(crate) struct QuickFde<'m> {
     section: &'m [u8],
     pub(crate) cie_offset: usize,
     /// The code it covers, SVMA.
     pub(crate) range: Range<u64>,
-    /// Where augmentation data and program stand.
+    /// Section offsets of the augmentation data and the program.
     body: Range<usize>,
 }
 
 impl<'m> QuickFde<'m> {
-    /// Reads the entry at `offset`, as if addresses were encoded as they mostly are.
+    /// Reads the FDE at `offset`, assuming the usual pointer encoding.
     ///
     /// # Sources
     /// LSB 5.0 Core §10.6.1.
@@ -80,7 +81,7 @@ fn words(bytes: &[u8; 16]) -> [u32; 4] {
     core::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_le_bytes(*word)))
 }
 
-/// A common entry of the usual form, and the row its initial instructions give.
+/// A CIE of the usual form, and the row its initial instructions give.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuickCie {
     pub(crate) is_signal_frame: bool,
@@ -91,7 +92,7 @@ pub(crate) struct QuickCie {
 }
 
 impl QuickCie {
-    /// The common entry of a parsed entry, if it is of the usual form.
+    /// The CIE of a parsed FDE, if it is of the usual form.
     pub(crate) fn new(fde: &Fde<'_>, spec: &Spec, initial: Needed) -> Option<Self> {
         let cie = fde.entry.cie();
         let is_usual = fde.kind == SectionKind::EhFrame
@@ -109,14 +110,15 @@ impl QuickCie {
         })
     }
 
-    /// What is needed of the row of `fde` that covers an address; `None` where the entry is not for this reader.
+    /// The row of `fde` that covers an address; `None` if the entry must be left to the parser.
     pub(crate) fn row(&self, fde: &QuickFde<'_>, spec: &Spec, svma: u64) -> Option<Needed> {
         let needed = self.run::<false>(fde, spec, svma)?;
-        // The rows before tell what has become of fp, which few rows ask.
+        // Whether fp was restored depends on the earlier rows, but few rows need to know.
         if needed.fp_below_sp(spec).is_some() { self.run::<true>(fde, spec, svma) } else { Some(needed) }
     }
 
-    /// With `HAS_HISTORY`, [`Needed::is_fp_restored`] says on the way whether a row before had fp's place in the frame.
+    /// Runs the program. With `HAS_HISTORY`, also tracks [`Needed::is_fp_restored`]: whether an earlier row had fp's
+    /// slot in the frame.
     fn run<const HAS_HISTORY: bool>(&self, fde: &QuickFde<'_>, spec: &Spec, svma: u64) -> Option<Needed> {
         let mut reader = Reader { rest: fde.section.get(fde.body.clone())?, end: fde.body.end };
         let augmentation = usize::try_from(reader.uleb()?).ok()?;
@@ -128,7 +130,7 @@ impl QuickCie {
         let mut remembered = [None; MAX_REMEMBERED];
         let mut n_remembered = 0;
         let mut row_start = fde.range.start;
-        // What most instructions are comes first, and no table of jumps, since one is hard to foretell.
+        // The most common instructions are tested first, without a jump table, whose target would be hard to predict.
         while let Some(opcode) = reader.opcode() {
             let delta = if opcode & !LOW_BITS == ADVANCE_LOC {
                 u32::from(opcode & LOW_BITS)
@@ -172,7 +174,7 @@ impl QuickCie {
         Some(state)
     }
 
-    /// Applies an instruction that says something of the CFA or of a register.
+    /// Applies an instruction that defines the CFA or a register rule.
     ///
     /// # Sources
     /// DWARF 5 §6.4.2 and §7.24.
@@ -210,7 +212,7 @@ impl QuickCie {
                 let register = reader.register()?;
                 state.set(spec, register, RegisterRule::ValExpression(reader.expression()?));
             }
-            // DW_CFA_GNU_args_size, which no rule needs.
+            // DW_CFA_GNU_args_size, which rules do not need.
             0x2e => drop(reader.uleb()?),
             _ => return None,
         }
@@ -229,10 +231,10 @@ impl QuickCie {
     }
 }
 
-/// What is left of an entry.
+/// The unread rest of an entry.
 struct Reader<'a> {
     rest: &'a [u8],
-    /// Offset in the section of the end of `rest`.
+    /// Section offset of the end of `rest`.
     end: usize,
 }
 
@@ -250,7 +252,7 @@ impl Reader<'_> {
         Some(chunk)
     }
 
-    /// An unsigned number below 2^63. Nearly all are below 128.
+    /// An unsigned LEB128 number below 2^63. Nearly all are below 128.
     #[inline]
     fn uleb(&mut self) -> Option<u64> {
         let first = self.opcode()?;
@@ -272,7 +274,7 @@ impl Reader<'_> {
         Some(value)
     }
 
-    /// A register's number, if it takes one byte.
+    /// A register number, if it takes one byte.
     fn register(&mut self) -> Option<u16> {
         self.opcode().filter(|byte| *byte < 0x80).map(u16::from)
     }
@@ -285,12 +287,12 @@ impl Reader<'_> {
     }
 }
 
-/// Common entries that were met, by module and offset, each in one place.
+/// A direct-mapped cache of CIEs by module and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Cies(Vec<Option<(ModuleId, usize, QuickCie)>>);
 
 impl Cies {
-    /// The common entry at `offset`, if it was met and is of the usual form.
+    /// The CIE at `offset`, if it is cached.
     pub(crate) fn find(&self, module: ModuleId, offset: usize) -> Option<&QuickCie> {
         match self.0.get(slot(module, offset))? {
             Some((id, at, cie)) if *id == module && *at == offset => Some(cie),
@@ -298,7 +300,7 @@ impl Cies {
         }
     }
 
-    /// Remembers the common entry at `offset`, in the place of another.
+    /// Caches the CIE at `offset`; it may replace another.
     pub(crate) fn insert(&mut self, module: ModuleId, cie: QuickCie, offset: usize) {
         self.0.resize(N_CIES, None);
         if let Some(place) = self.0.get_mut(slot(module, offset)) {
@@ -309,7 +311,7 @@ impl Cies {
 
 fn slot(module: ModuleId, offset: usize) -> usize {
     let mixed = (offset as u64 ^ u64::from(module.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // The six highest bits: there is such a slot.
+    // The six highest bits are always a valid slot.
     usize::try_from(mixed >> 58).unwrap_or(0)
 }
 

@@ -1,4 +1,4 @@
-//! One row of the table that call frame information stands for.
+//! One row of the call frame information table.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -11,28 +11,28 @@ use crate::arch::Arch;
 use crate::error::Error;
 use crate::module::{Module, SectionKind};
 
-/// The row of call frame information that covers an address, with [`core::fmt::Display`] in readelf's words.
+/// The row of call frame information that covers an address. [`core::fmt::Display`] writes it as readelf does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Whose code it is.
+    /// The architecture of the code.
     pub arch: Arch,
     /// SVMAs the row covers.
     pub range: Range<u64>,
-    /// SVMAs the entry covers.
+    /// SVMAs the FDE covers.
     pub entry_range: Range<u64>,
     /// `.eh_frame` or `.debug_frame`.
     pub section: SectionKind,
-    /// The frame was interrupted by a signal.
+    /// The frame is a signal frame: its caller was interrupted instead of calling.
     pub is_signal_frame: bool,
-    /// The register column of the return address.
+    /// DWARF number of the return address column.
     pub return_address_register: u16,
-    /// How the CFA is found.
+    /// How to compute the CFA.
     pub cfa: CfaRule,
-    /// How registers are found, by DWARF number; those nothing is said of are left out.
+    /// How to recover registers, by DWARF number; registers without a rule are left out.
     pub registers: Vec<(u16, RegisterRule)>,
     /// `DW_CFA_GNU_args_size`, bytes.
     pub args_size: u64,
-    /// The bytes of the section, for its expressions.
+    /// The bytes of the section, for expressions.
     pub(super) bytes: Bytes,
 }
 
@@ -46,17 +46,17 @@ impl Row {
         }
     }
 
-    /// The bytes of an expression of this row.
+    /// The bytes of one of this row's expressions.
     #[must_use]
     pub fn expression(&self, expression: ExpressionBytes) -> &[u8] {
         expression.of(&self.bytes).unwrap_or(&[])
     }
 }
 
-/// The row that covers an SVMA: what the unwinder would follow there.
+/// The row that covers an SVMA, as the unwinder would use it.
 ///
 /// # Errors
-/// [`Error::NoRow`] where nothing covers it; else what is wrong with the entry.
+/// [`Error::NoRow`] if no row covers it; otherwise what is wrong with the entry.
 pub fn row_at(module: &Module, svma: u64) -> Result<Row, Error> {
     let mut scratch = Scratch::new();
     let fde = module.find(svma)?;

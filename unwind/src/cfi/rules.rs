@@ -1,11 +1,11 @@
-//! The rules of a row: how the CFA and the registers of the caller are found.
+//! The rules of a row: how to compute the CFA and the caller's registers.
 
-/// Where an expression stands in its section.
+/// The location of an expression in its section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpressionBytes {
     /// Offset of the first byte.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -17,13 +17,13 @@ impl ExpressionBytes {
     }
 }
 
-/// How the CFA is found.
+/// How to compute the CFA.
 ///
 /// # Sources
 /// DWARF 5 §6.4.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CfaRule {
-    /// No instruction has said it yet.
+    /// Not defined yet.
     None,
     /// CFA = register + offset.
     RegisterOffset {
@@ -39,17 +39,17 @@ pub enum CfaRule {
         /// Bytes.
         offset: i64,
     },
-    /// CFA = what the expression gives.
+    /// CFA = the result of the expression.
     Expression(ExpressionBytes),
 }
 
-/// How the caller's value of a register is found.
+/// How to recover the caller's value of a register.
 ///
 /// # Sources
 /// DWARF 5 §6.4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterRule {
-    /// Nothing is said: a preserved register keeps its value, another is lost.
+    /// No rule: a callee-saved register keeps its value, any other is lost.
     Unspecified,
     /// The value is lost; for the return address: there is no caller.
     Undefined,
@@ -68,8 +68,8 @@ pub enum RegisterRule {
         /// Bytes.
         offset: i64,
     },
-    /// The value is in memory where the expression says.
+    /// The value is in memory at the address the expression computes.
     Expression(ExpressionBytes),
-    /// The value is what the expression gives.
+    /// The value is the result of the expression.
     ValExpression(ExpressionBytes),
 }

@@ -1,4 +1,4 @@
-//! A row in words, as `readelf --debug-dump=frames-interp` has them.
+//! Writes a row as text, in the format of `readelf --debug-dump=frames-interp`.
 
 use core::fmt;
 
@@ -102,7 +102,7 @@ impl Row {
                 self.write_register(f, register.0)?;
                 write!(f, ") {offset:+}")
             }
-            // The literals name their value themselves.
+            // The names of the literals contain their value.
             Operation::UnsignedConstant { .. } if (0x30..0x50).contains(&opcode) => Ok(()),
             Operation::UnsignedConstant { value } | Operation::PlusConstant { value } => write!(f, " {value}"),
             Operation::SignedConstant { value } => write!(f, " {value}"),

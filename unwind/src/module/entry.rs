@@ -1,17 +1,17 @@
-//! One entry: the code it covers, and its two programs.
+//! Frame description entries: the code an entry covers, and its two programs.
 
 use gimli::{BaseAddresses, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindOffset, UnwindSection};
 
 use crate::error::Error;
 
-/// How the parser reads a section.
+/// The parser's view of a section.
 pub(crate) type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Longest common information entry that is read. Real ones have less than 100 bytes; a long one that many entries
-/// name would be parsed again and again.
+/// Longest CIE that is read. Real ones have less than 100 bytes; a long one that many FDEs refer to would be parsed
+/// again and again.
 const MAX_CIE_BYTES: u64 = 4096;
 
-/// Which section an entry stands in.
+/// The section an entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SectionKind {
     /// `.eh_frame`.
@@ -32,23 +32,23 @@ impl<'a> Fde<'a> {
         Self { kind, entry }
     }
 
-    /// Whether the entry covers an address.
+    /// Whether the FDE covers an address.
     pub(crate) fn contains(&self, svma: u64) -> bool {
         self.entry.contains(svma)
     }
 
-    /// The code the entry covers. Empty where its end wraps.
+    /// The code the FDE covers, SVMAs. Empty if its end wraps.
     pub(crate) fn range(&self) -> core::ops::Range<u64> {
         self.entry.initial_address()..self.entry.end_address()
     }
 
-    /// The frame is a signal frame: the frame above was interrupted, not calling.
+    /// Whether this is a signal frame: its caller was interrupted instead of calling.
     pub(crate) fn is_signal_frame(&self) -> bool {
         self.entry.is_signal_trampoline()
     }
 }
 
-/// Parses the entry at `offset`.
+/// Parses the FDE at `offset`.
 pub(super) fn parse<'a, S: UnwindSection<Reader<'a>>>(
     section: &S,
     bases: &BaseAddresses,
@@ -59,7 +59,7 @@ pub(super) fn parse<'a, S: UnwindSection<Reader<'a>>>(
     Ok(partial.parse(S::cie_from_offset)?)
 }
 
-/// Refuses a common information entry that is too long.
+/// Rejects a CIE that is too long.
 pub(super) fn check_cie<'a, S: UnwindSection<Reader<'a>>>(section: &S, offset: S::Offset) -> Result<(), Error> {
     let offset: usize = UnwindOffset::into(offset);
     let too_long = match initial_length(section.section(), offset) {
@@ -69,7 +69,7 @@ pub(super) fn check_cie<'a, S: UnwindSection<Reader<'a>>>(section: &S, offset: S
     if too_long { Err(Error::LongCie(offset as u64)) } else { Ok(()) }
 }
 
-/// The length field at `offset`: (where it ends, its value).
+/// The length field at `offset`: (offset of its end, value).
 ///
 /// # Sources
 /// DWARF 5 §7.2.2.

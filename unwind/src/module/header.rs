@@ -1,4 +1,4 @@
-//! `.eh_frame_hdr`: a sorted table from addresses to entries.
+//! `.eh_frame_hdr`: a table from addresses to FDEs, sorted by address.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,18 +8,18 @@ use once_cell::race::OnceBox;
 
 use super::sections::ModuleSections;
 
-/// `DW_EH_PE_datarel | DW_EH_PE_sdata4`, the only encoding linkers write.
+/// `DW_EH_PE_datarel | DW_EH_PE_sdata4`, the only encoding linkers use for the table.
 const TABLE_ENCODING: u8 = 0x3b;
 /// `DW_EH_PE_udata4`.
 const COUNT_ENCODING: u8 = 0x03;
 /// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`: the pointer to `.eh_frame` takes four bytes.
 const POINTER_ENCODING: u8 = 0x1b;
-/// Version, three encodings, the pointer and the count stand before the table.
+/// Version, three encodings, the pointer and the count precede the table.
 const TABLE_OFFSET: usize = 12;
-/// Entries from one of those that are searched first to the next: two cache lines.
+/// Table entries per item of [`Header::starts`]: two cache lines.
 const STRIDE: usize = 16;
 
-/// A header of the usual form. Another form counts as none.
+/// A header in the encoding linkers use. Any other is ignored.
 ///
 /// # Sources
 /// LSB 5.0 Core §10.6.2.
@@ -28,8 +28,8 @@ pub(super) struct Header {
     n_entries: usize,
     svma: u64,
     eh_frame_svma: u64,
-    /// Where every 16th entry's code starts. A search through the table itself waits for memory at most of its steps;
-    /// this much of it stays in the cache.
+    /// Start of the code of every 16th entry. Most steps of a binary search in the table itself miss the cache; this
+    /// excerpt stays in it.
     starts: OnceBox<Vec<i32>>,
 }
 
@@ -46,7 +46,7 @@ impl Header {
         Some(Self { n_entries, svma: header.svma, eh_frame_svma: eh_frame.svma, starts: OnceBox::new() })
     }
 
-    /// Offsets in `.eh_frame` of the entries in the table; `None` where it does not ascend, as it must for a search.
+    /// Offsets in `.eh_frame` of the listed FDEs; `None` if the table is not sorted, so that it cannot be searched.
     pub(super) fn offsets(&self, sections: &ModuleSections) -> Option<impl Iterator<Item = usize>> {
         let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
         let (rows, _) = table.as_chunks::<8>();
@@ -61,7 +61,7 @@ impl Header {
         }))
     }
 
-    /// The addresses for which [`Self::find`] gives the same entry as for this one, or none.
+    /// The addresses around `svma` for which [`Self::find`] has the same result.
     pub(super) fn extent(&self, sections: &ModuleSections, svma: u64) -> Range<u64> {
         let table = sections.eh_frame_hdr.as_ref().and_then(|header| header.bytes.get(TABLE_OFFSET..)).unwrap_or(&[]);
         let rows = table.as_chunks::<8>().0.get(..self.n_entries).unwrap_or(&[]);
@@ -72,8 +72,8 @@ impl Header {
         below.map_or(0, svma_of)..rows.get(above).map_or(u64::MAX, svma_of)
     }
 
-    /// Start of the code and offset in `.eh_frame` of the last entry that starts at or below an address. They may be
-    /// wrong: the header is only as good as the linker that wrote it.
+    /// Start of the code and offset in `.eh_frame` of the last FDE that starts at or below an address. Both may be
+    /// wrong: a linker may have written a bad header.
     pub(super) fn find(&self, sections: &ModuleSections, svma: u64) -> Option<(u64, usize)> {
         let table = sections.eh_frame_hdr.as_ref()?.bytes.get(TABLE_OFFSET..)?;
         let relative = svma.wrapping_sub(self.svma).cast_signed();

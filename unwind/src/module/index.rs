@@ -1,4 +1,4 @@
-//! The index a scan of a section gives.
+//! The index built by scanning a section.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,7 +8,7 @@ use gimli::{BaseAddresses, CommonInformationEntry, UnwindOffset, UnwindSection};
 use super::entry::{Reader, SectionKind, check_cie, initial_length};
 use crate::error::Error;
 
-/// Which entry covers which code: disjoint, ascending.
+/// Maps code ranges to FDEs. Ranges are disjoint and ascending.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     ranges: Vec<Covered>,
@@ -16,7 +16,7 @@ pub(super) struct Index {
     n_bad: usize,
 }
 
-/// Code covered by one entry. 16 bytes, since a browser has a million of them.
+/// Code covered by one FDE. 16 bytes, since a browser has a million of them.
 #[derive(Debug, Clone, Copy)]
 struct Covered {
     start: u64,
@@ -31,8 +31,8 @@ impl Covered {
 }
 
 impl Index {
-    /// Reads every entry of a section. One that cannot be parsed is counted and left out; a terminator in the middle
-    /// (from object files linked in an unusual order) is passed over; a length beyond the section ends the scan.
+    /// Reads every FDE of a section. One that cannot be parsed is counted and left out; a terminator in the middle
+    /// (from object files linked in an unusual order) is skipped; a length beyond the section ends the scan.
     pub(super) fn scan<'a, S: UnwindSection<Reader<'a>>>(
         section: &S,
         bases: &BaseAddresses,
@@ -50,7 +50,7 @@ impl Index {
         index
     }
 
-    /// Reads those entries of `.eh_frame` whose offsets are not listed.
+    /// Reads the FDEs of `.eh_frame` whose offsets are not in `listed`.
     pub(super) fn scan_unlisted<'a, S: UnwindSection<Reader<'a>>>(
         section: &S,
         bases: &BaseAddresses,
@@ -77,8 +77,8 @@ impl Index {
             return;
         };
         self.n_entries += 1;
-        // Entries of code the linker left out stay behind in `.debug_frame` with address 0 or an address near the
-        // top, and must not cover what lies there.
+        // FDEs of code the linker discarded remain in `.debug_frame` with address 0 or one near the top. They must not
+        // cover what lies there.
         let is_left_out = kind == SectionKind::DebugFrame
             && (range.start == 0 && text.is_none_or(|text| text.start != 0) || range.start >= u64::MAX - 1);
         let Some(len) = range.end.checked_sub(range.start) else { return };
@@ -89,7 +89,7 @@ impl Index {
         self.ranges.push(Covered { start: range.start, len, offset });
     }
 
-    /// Offset of the entry that covers an address.
+    /// Offset of the FDE that covers an address.
     pub(super) fn find(&self, svma: u64) -> Option<usize> {
         let above = self.ranges.partition_point(|covered| covered.start <= svma);
         let covered = self.ranges.get(above.checked_sub(1)?)?;
@@ -99,7 +99,7 @@ impl Index {
         usize::try_from(covered.offset).ok()
     }
 
-    /// The addresses for which [`Self::find`] gives the same entry as for this one, or none.
+    /// The addresses around `svma` for which [`Self::find`] has the same result.
     pub(super) fn extent(&self, svma: u64) -> Range<u64> {
         let above = self.ranges.partition_point(|covered| covered.start <= svma);
         let below = above.checked_sub(1).and_then(|below| self.ranges.get(below));
@@ -109,29 +109,29 @@ impl Index {
         }
     }
 
-    /// Start of the first covered code above an address.
+    /// Start of the first covered range above an address.
     pub(super) fn next_start(&self, svma: u64) -> Option<u64> {
         let above = self.ranges.partition_point(|covered| covered.start <= svma);
         self.ranges.get(above).map(|covered| covered.start)
     }
 
-    /// The covered code, ascending.
+    /// The covered ranges, ascending.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|covered| covered.start..covered.end())
     }
 
-    /// How many entries could be parsed.
+    /// Number of FDEs that could be parsed.
     pub(super) fn n_entries(&self) -> usize {
         self.n_entries
     }
 
-    /// How many could not.
+    /// Number of FDEs that could not be parsed.
     pub(super) fn n_bad(&self) -> usize {
         self.n_bad
     }
 }
 
-/// A set of offsets that are multiples of four; others are never in it.
+/// A set of offsets that are multiples of four; other offsets are ignored.
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -150,7 +150,7 @@ impl Bits {
     }
 }
 
-/// Calls `visit` with the offset of every entry that is not a common one; false when the last one is cut off.
+/// Calls `visit` with the offset of every FDE; returns false if the last entry is cut off.
 fn walk(section: &Reader<'_>, kind: SectionKind, mut visit: impl FnMut(usize)) -> bool {
     let n_bytes = section.slice().len();
     let mut offset = 0;
@@ -169,7 +169,7 @@ fn walk(section: &Reader<'_>, kind: SectionKind, mut visit: impl FnMut(usize)) -
     true
 }
 
-/// The last common entry parsed, with its offset: neighbours share it.
+/// The last CIE parsed, with its offset: neighbouring FDEs share it.
 type LastCie<'a> = Option<(usize, Result<CommonInformationEntry<Reader<'a>>, Error>)>;
 
 fn parse_range<'a, S: UnwindSection<Reader<'a>>>(
@@ -193,7 +193,7 @@ fn parse_range<'a, S: UnwindSection<Reader<'a>>>(
     Ok(fde.initial_address()..fde.end_address())
 }
 
-/// Whether the entry whose length field stands from `offset` to `after` is a common one.
+/// Whether the entry whose length field occupies `offset..after` is a CIE.
 ///
 /// # Sources
 /// LSB 5.0 Core §10.6.1 (`.eh_frame`: the field is 0 and always four bytes); DWARF 5 §6.4.1 (`.debug_frame`: all ones).
@@ -206,8 +206,8 @@ fn is_cie(section: &Reader<'_>, offset: usize, after: usize, kind: SectionKind) 
     }
 }
 
-/// Makes ranges disjoint: where entries overlap, the one that starts last is taken, and of those that start together
-/// the shortest.
+/// Makes ranges disjoint: where FDEs overlap, the one that starts last wins, and the shortest of those that start at
+/// the same address.
 fn disjoint(mut ranges: Vec<Covered>) -> Vec<Covered> {
     ranges.sort_by_key(|covered| (covered.start, core::cmp::Reverse(covered.len), covered.offset));
     let overlaps = ranges.windows(2).any(|pair| matches!(pair, [below, above] if below.end() > above.start));
@@ -226,7 +226,7 @@ fn disjoint(mut ranges: Vec<Covered>) -> Vec<Covered> {
     result
 }
 
-/// Gives the code from `at` up to `until` to the open ranges, the innermost first.
+/// Assigns the code from `at` to `until` to the open ranges, innermost first.
 fn close(open: &mut Vec<Covered>, result: &mut Vec<Covered>, at: &mut u64, until: u64) {
     while let Some(innermost) = open.last().copied() {
         let end = innermost.end().min(until);

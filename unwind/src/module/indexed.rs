@@ -1,4 +1,4 @@
-//! A module's unwind information, indexed when it is first needed.
+//! A module's unwind information, indexed on first use.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -16,20 +16,20 @@ use crate::arch::Arch;
 use crate::error::Error;
 use crate::stack::Root;
 
-/// How far above the entry point code without information still belongs to it. glibc's loader has 64 bytes there,
-/// musl's `_start` 22.
+/// How far above the entry point code without unwind information still belongs to it. glibc's loader has 64 bytes
+/// there, musl's `_start` 22.
 const ENTRY_CODE_BYTES: u64 = 128;
 
-/// Where an entry may stand.
+/// Where an FDE may be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) kind: SectionKind,
     pub(crate) offset: usize,
-    /// Where its code starts by the header, which may be wrong.
+    /// Start of its code according to the header, which may be wrong.
     pub(crate) start: Option<u64>,
 }
 
-/// A module's unwind information, indexed when first needed. Shared between threads without locks.
+/// A module's unwind information, indexed on first use. Shared between threads without locks.
 pub struct Module {
     sections: ModuleSections,
     eh_frame_bases: BaseAddresses,
@@ -48,7 +48,7 @@ impl fmt::Debug for Module {
 }
 
 impl Module {
-    /// Takes the sections. Cheap: nothing is indexed before the first look-up that needs it.
+    /// Creates a module. Cheap: nothing is indexed before the first look-up that needs it.
     #[must_use]
     pub fn new(sections: ModuleSections) -> Self {
         let mut bases = BaseAddresses::default();
@@ -74,27 +74,27 @@ impl Module {
         }
     }
 
-    /// Whose code it is.
+    /// The architecture of the code.
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.sections.arch
     }
 
-    /// Counts of the entries: (usable, unusable). Reads both sections in full.
+    /// Number of FDEs: (usable, unusable). Reads both sections in full.
     #[must_use]
     pub fn count_entries(&self) -> (usize, usize) {
         let (eh_frame, debug_frame) = (self.eh_frame_index(), self.debug_frame_index());
         (eh_frame.n_entries() + debug_frame.n_entries(), eh_frame.n_bad() + debug_frame.n_bad())
     }
 
-    /// Whether the call frame information of an address says that its frame is a signal's.
+    /// Whether the call frame information at an address describes a signal frame.
     #[must_use]
     pub fn is_signal_frame(&self, svma: u64) -> bool {
         self.find(svma).is_ok_and(|fde| fde.is_signal_frame())
     }
 
-    /// Calls `visit` with the range of every piece of code that has information of its own, ascending by section.
-    /// Reads all sections in full.
+    /// Calls `visit` with the range of every FDE or `.sframe` function, ascending within each section. Reads all
+    /// sections in full.
     pub fn for_each_range(&self, mut visit: impl FnMut(Range<u64>)) {
         if let (Some(section), Some(sframe)) = (&self.sections.sframe, &self.sframe) {
             sframe.ranges(section).for_each(&mut visit);
@@ -104,13 +104,13 @@ impl Module {
         }
     }
 
-    /// The code that has the information of an address: the function it is in, or a part of one.
+    /// The range of the FDE that covers an address: its function, or a part of one.
     #[must_use]
     pub fn range_of(&self, svma: u64) -> Option<Range<u64>> {
         self.find(svma).ok().map(|fde| fde.range())
     }
 
-    /// Where the entry of an address may stand, without reading it.
+    /// Where the FDE of an address may be, without reading it.
     pub(crate) fn place(&self, svma: u64) -> Option<Place> {
         if let Some((start, offset)) = self.header.as_ref().and_then(|header| header.find(&self.sections, svma)) {
             return Some(Place { kind: SectionKind::EhFrame, offset, start: Some(start) });
@@ -122,14 +122,14 @@ impl Module {
         Some(Place { kind: SectionKind::DebugFrame, offset, start: None })
     }
 
-    /// The entry at a place, if the place is right about it and it covers the address.
+    /// The FDE at `place`, if it starts where the header says and covers the address.
     pub(crate) fn find_at(&self, place: Place, svma: u64) -> Option<Fde<'_>> {
         let fde = self.parse(place.kind, place.offset).ok()?;
         let is_right = place.start.is_none_or(|start| start == fde.range().start);
         (is_right && fde.contains(svma)).then_some(fde)
     }
 
-    /// The entry that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.
+    /// The FDE that covers an address: by the header, else by a scan of `.eh_frame`, else of `.debug_frame`.
     pub(crate) fn find(&self, svma: u64) -> Result<Fde<'_>, Error> {
         if !self.sections.little_endian {
             return Err(Error::BigEndian);
@@ -148,8 +148,8 @@ impl Module {
         }
     }
 
-    /// The addresses around one for which [`Self::find`] gives the same entry as for it, or none. Of entries that overlap
-    /// each has a part of its own.
+    /// The addresses around `svma` for which [`Self::find`] has the same result. Where FDEs overlap, each has its own
+    /// part.
     pub(crate) fn extent(&self, svma: u64) -> Range<u64> {
         let mut extent = 0..u64::MAX;
         let mut index = None;
@@ -172,22 +172,22 @@ impl Module {
         extent
     }
 
-    /// The row of an address in `.sframe`; `None` for a module that is not unwound by it.
+    /// The `.sframe` row of an address; `None` if the module is not unwound by `.sframe`.
     pub(crate) fn sframe_row(&self, svma: u64) -> Option<Result<SframeRow, Error>> {
         let section = self.sections.sframe.as_ref()?;
         let row = self.sframe.as_ref().and_then(|sframe| sframe.row(section, svma));
         Some(row.ok_or(Error::NoRow(svma)))
     }
 
-    /// Whether an address without a row lies in the code of the entry point, which has none of its own then. Where it has,
-    /// what follows it is other code without.
+    /// Whether an address without a row is in the code of the entry point. False if the entry point itself has a row:
+    /// then code without a row after it is something else.
     pub(crate) fn is_entry_code(&self, svma: u64) -> bool {
         let Some(entry) = self.sections.entry else { return false };
         let Some(offset) = svma.checked_sub(entry) else { return false };
         offset < ENTRY_CODE_BYTES && !self.has_row(entry) && self.next_start(entry).is_none_or(|next| svma < next)
     }
 
-    /// Whether there is information of an address, sound or not.
+    /// Whether unwind information, valid or not, covers an address.
     pub(crate) fn has_row(&self, svma: u64) -> bool {
         match self.sframe_row(svma) {
             Some(row) => row.is_ok(),
@@ -195,7 +195,7 @@ impl Module {
         }
     }
 
-    /// Where the first code behind an address starts that has information of its own.
+    /// Start of the next code above an address that has unwind information.
     fn next_start(&self, svma: u64) -> Option<u64> {
         match (&self.sections.sframe, &self.sframe) {
             (Some(section), Some(sframe)) => sframe.next_start(section, svma),
@@ -206,23 +206,23 @@ impl Module {
         }
     }
 
-    /// The root that an address is said to be ([`ModuleSections::roots`]).
+    /// The root declared for an address in [`ModuleSections::roots`].
     #[must_use]
     pub fn root_at(&self, svma: u64) -> Option<Root> {
         self.sections.roots.iter().find_map(|(range, root)| range.contains(&svma).then_some(*root))
     }
 
-    /// Whether any of these addresses is said to be a root.
+    /// Whether a root is declared for any of these addresses.
     pub(crate) fn has_root_in(&self, addresses: &Range<u64>) -> bool {
         self.sections.roots.iter().any(|(range, _)| range.start < addresses.end && addresses.start < range.end)
     }
 
-    /// Whether the entry point lies in this range.
+    /// Whether the entry point is in this range.
     pub(crate) fn has_entry_in(&self, range: Range<u64>) -> bool {
         self.sections.entry.is_some_and(|entry| range.contains(&entry))
     }
 
-    /// The bytes of a section.
+    /// A section and its bytes.
     pub(crate) fn section(&self, kind: SectionKind) -> Option<&Section> {
         match kind {
             SectionKind::EhFrame => self.sections.eh_frame.as_ref(),
@@ -246,7 +246,7 @@ impl Module {
         section
     }
 
-    /// The bases of encoded pointers in a section.
+    /// The base addresses for encoded pointers in a section.
     pub(crate) fn bases(&self, kind: SectionKind) -> &BaseAddresses {
         match kind {
             SectionKind::EhFrame => &self.eh_frame_bases,
@@ -258,15 +258,15 @@ impl Module {
         self.section(kind).map_or(&[], |section| &section.bytes)
     }
 
-    /// The entry the header names for an address, if the header is right about its start.
+    /// The FDE the header lists for an address, if the header is right about its start.
     fn find_by_header(&self, header: &Header, svma: u64) -> Result<Fde<'_>, Error> {
         let (start, offset) = header.find(&self.sections, svma).ok_or(Error::NoRow(svma))?;
         let fde = self.parse(SectionKind::EhFrame, offset)?;
         if fde.range().start == start { Ok(fde) } else { Err(Error::NoRow(svma)) }
     }
 
-    /// The entries of `.eh_frame` the header does not have. Mostly there are none, and to find that out takes a tenth
-    /// of the time a scan takes.
+    /// The FDEs of `.eh_frame` missing from the header. Usually there are none, and checking that takes a tenth of the
+    /// time of a full scan.
     fn left_out_index(&self) -> &Index {
         let build = || match self.header.as_ref().and_then(|header| header.offsets(&self.sections)) {
             Some(listed) => Index::scan_unlisted(&self.eh_frame(), &self.eh_frame_bases, listed),

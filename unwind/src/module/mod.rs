@@ -1,4 +1,4 @@
-//! A module: the unwind sections of one ELF file, and the way from an address to its entry.
+//! A module: the unwind sections of one ELF file, and the look-up from an address to its FDE.
 
 mod entry;
 mod header;

@@ -1,4 +1,4 @@
-//! What the unwinder is given of a module.
+//! The input of a module.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::stack::Root;
 /// Bytes of one ELF section, decompressed.
 #[derive(Clone)]
 pub struct Section {
-    /// The address it is linked for.
+    /// The address it is linked at.
     pub svma: u64,
     /// Its contents.
     pub bytes: Bytes,
@@ -24,30 +24,29 @@ impl fmt::Debug for Section {
     }
 }
 
-/// What the unwinder needs of a module. Everything is optional: a module may have no information.
+/// What the unwinder needs from a module. Everything is optional: a module may have no unwind information.
 #[derive(Debug, Clone)]
 pub struct ModuleSections {
     /// `.eh_frame`.
     pub eh_frame: Option<Section>,
-    /// `.eh_frame_hdr`. A fast way into `.eh_frame` where it is right; where it is missing or wrong the section
-    /// is scanned.
+    /// `.eh_frame_hdr`, the search table of `.eh_frame`. If it is missing or wrong, the section is scanned.
     pub eh_frame_hdr: Option<Section>,
     /// `.debug_frame`, for addresses `.eh_frame` does not cover.
     pub debug_frame: Option<Section>,
-    /// `.sframe`. Where it is given, rows are taken from it and from nothing else.
+    /// `.sframe`. If given, rows are taken from it and nothing else.
     pub sframe: Option<Section>,
     /// SVMAs of `.text`, the base of `DW_EH_PE_textrel`.
     pub text: Option<Range<u64>>,
     /// SVMA of `.got`, the base of `DW_EH_PE_datarel`.
     pub got: Option<u64>,
-    /// Whose code it is.
+    /// The architecture of the code.
     pub arch: Arch,
-    /// Byte order. Big-endian sections are not read.
+    /// Byte order. Big-endian sections are not supported.
     pub little_endian: bool,
     /// SVMA of the entry point (`e_entry`), where a walk of the main thread ends.
     pub entry: Option<u64>,
-    /// Code where a walk ends whatever its rows say, as in run-time libraries whose call frame information does not
-    /// say so itself.
+    /// Code where a walk ends whatever its rows say, for run-time libraries whose call frame information does not mark
+    /// their outermost functions.
     pub roots: Vec<(Range<u64>, Root)>,
 }
 

@@ -1,15 +1,14 @@
-//! `.sframe` sections: rows that say where the CFA, the return address and the frame pointer of the caller are, and nothing
-//! else.
+//! `.sframe` sections: rows with the caller's CFA, return address and frame pointer, and nothing else.
 //!
 //! ```text
-//! header      magic, version, flags, ABI, fixed offsets, counts, where the other two begin   28 bytes, and what it says
+//! header      magic, version, flags, ABI, fixed offsets, counts, where the other two begin   28 bytes plus extension
 //! functions   start, size, where its rows begin, how they are encoded                        17, 20 or 16 bytes each
 //! rows        version 3: counts and encoding of a function, then as in all versions:
 //!             start in the function (1, 2 or 4 bytes), info (1 byte), offsets (1, 2 or 4 bytes each)
 //! ```
 //!
-//! Versions 1 to 3 are read, little-endian. In version 3, rows of flexible functions may name any register: each of CFA,
-//! return address and frame pointer is a control word and an offset, or one zero where nothing is said of it.
+//! Versions 1 to 3 are read, little-endian. In version 3, rows of flexible functions may name any register: each of
+//! CFA, return address and frame pointer is a control word and an offset, or one zero if it has no rule.
 //!
 //! # Sources
 //! The `SFrame` format, versions 1 to 3 (binutils 2.40, 2.44 and 2.46).
@@ -21,21 +20,21 @@ use crate::arch::Arch;
 
 const MAGIC: [u8; 2] = 0xdee2_u16.to_le_bytes();
 const HEADER_BYTES: usize = 28;
-/// Flag: functions are sorted by their start, as linkers leave them. Others are not searched.
+/// Flag: functions are sorted by start address, as linkers write them. Unsorted sections are not used.
 const SORTED: u8 = 1;
-/// Flag: a function's start is relative to where it stands; else to the section.
+/// Flag: a function's start is relative to its own field; otherwise to the section.
 const IS_RELATIVE_TO_FIELD: u8 = 4;
 const ABI_AARCH64: u8 = 2;
 const ABI_AMD64: u8 = 3;
-/// Most rows of a function that are read. Larger functions than any known have fewer.
+/// The most rows read per function. No known function has as many.
 const MAX_ROWS: u32 = 1 << 16;
 
-/// Where the parts of a section are.
+/// Layout of a section.
 #[derive(Debug)]
 pub(super) struct Sframe {
     version: u8,
     is_relative_to_field: bool,
-    /// Offsets from the CFA that hold everywhere; 0 where rows have their own.
+    /// Fixed offsets from the CFA; 0 if each row has its own.
     fixed_fp: i64,
     fixed_ra: i64,
     n_functions: usize,
@@ -43,37 +42,37 @@ pub(super) struct Sframe {
     rows_at: usize,
 }
 
-/// A function of the section.
+/// An entry of the function table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Function {
-    /// The code it covers, SVMA.
+    /// The code it covers, SVMAs.
     range: Range<u64>,
     is_signal_frame: bool,
     is_flexible: bool,
-    /// Rows are for the offset in a block of so many bytes that is there again and again.
+    /// If set, the code is a repeated block of this many bytes (PLT entries), and rows give offsets in the block.
     block_bytes: Option<u64>,
-    /// Bytes of a row's start.
+    /// Size in bytes of a row's start field.
     start_bytes: usize,
     n_rows: u32,
     rows_at: usize,
 }
 
-/// What is known of an address. Offsets are in bytes.
+/// The row of an address. Offsets are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SframeRow {
-    /// The code of the function, SVMA.
+    /// The code of the function, SVMAs.
     pub(crate) function: Range<u64>,
     pub(crate) is_signal_frame: bool,
     /// `None` where there is no caller.
     pub(crate) cfa: Option<SframeRule>,
     pub(crate) ra: Option<SframeRule>,
-    /// The caller's.
+    /// The caller's fp.
     pub(crate) fp: Option<SframeRule>,
-    /// The caller's fp was at or above sp in a row before.
+    /// In an earlier row the slot of fp was at or above sp.
     pub(crate) was_fp_in_frame: bool,
 }
 
-/// Where a value is: at an offset in bytes from something, or in memory there.
+/// base + offset, or the word in memory there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SframeRule {
     pub(crate) base: Base,
@@ -81,22 +80,22 @@ pub(crate) struct SframeRule {
     pub(crate) is_in_memory: bool,
 }
 
-/// What an offset is from.
+/// The base of an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Base {
     Cfa,
     Sp,
     Fp,
-    /// By DWARF number.
+    /// Any other, by DWARF number.
     Register(u16),
 }
 
-/// One row.
+/// A decoded row.
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    /// In the function, or in the block.
+    /// Offset in the function, or in the block.
     start: u64,
-    /// It says where the CFA is, or that there is no caller.
+    /// The row defines the CFA or marks the outermost frame, and has no rule the unwinder cannot express.
     is_sound: bool,
     cfa: Option<SframeRule>,
     ra: Option<SframeRule>,
@@ -104,7 +103,7 @@ struct Row {
 }
 
 impl Row {
-    /// Whether fp's slot is at or above sp, as far as the row tells.
+    /// Whether fp's slot is at or above sp, as far as the row shows.
     fn has_fp_in_frame(&self) -> bool {
         let above_sp = self.cfa.filter(|cfa| cfa.base == Base::Sp);
         self.fp.is_some_and(|fp| above_sp.is_none_or(|cfa| cfa.offset.saturating_add(fp.offset) >= 0))
@@ -112,7 +111,7 @@ impl Row {
 }
 
 impl Sframe {
-    /// Reads the header. `None` if it makes no sense, or is for other processors.
+    /// Reads the header. `None` if it is invalid or for another architecture.
     pub(super) fn parse(section: &Section, arch: Arch) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = section.bytes.first_chunk()?;
         let &[m0, m1, version @ 1..=3, flags, abi, fixed_fp, fixed_ra, more, ..] = header else { return None };
@@ -127,7 +126,7 @@ impl Sframe {
             is_relative_to_field: flags & IS_RELATIVE_TO_FIELD != 0,
             fixed_fp: fixed_fp.cast_signed().into(),
             fixed_ra: fixed_ra.cast_signed().into(),
-            // No more than fit: each takes 16 bytes at least.
+            // Bounded by what fits: each takes at least 16 bytes.
             n_functions: usize::try_from(u32_at(header, 8)?).ok()?.min(section.bytes.len() / 16),
             functions_at: part(20)?,
             rows_at: part(24)?,
@@ -140,12 +139,12 @@ impl Sframe {
         self.function(section, number).filter(|function| function.range.contains(&svma))
     }
 
-    /// Where the first function behind an address starts.
+    /// Start of the first function above an address.
     pub(super) fn next_start(&self, section: &Section, svma: u64) -> Option<u64> {
         self.start(section, self.n_starting_up_to(section, svma)?)
     }
 
-    /// The code of functions that have rows.
+    /// The ranges of functions that have rows.
     pub(super) fn ranges(&self, section: &Section) -> impl Iterator<Item = Range<u64>> {
         let functions = (0..self.n_functions).filter_map(|number| self.function(section, number));
         functions.filter(|function| function.n_rows > 0).map(|function| function.range)
@@ -160,7 +159,7 @@ impl Sframe {
         Some(SframeRow { function, is_signal_frame, cfa, ra, fp, was_fp_in_frame })
     }
 
-    /// How many functions start at or below an address.
+    /// Number of functions that start at or below an address.
     fn n_starting_up_to(&self, section: &Section, svma: u64) -> Option<usize> {
         let (mut low, mut high) = (0, self.n_functions);
         while low < high {
@@ -204,7 +203,7 @@ impl Sframe {
         let (n_rows, info, is_flexible, repeated_bytes) = if self.version < 3 {
             let rest = bytes.get(fields.checked_add(8)?..)?;
             let &[a, b, c, d, info, ref rest @ ..] = rest else { return None };
-            // Version 1 has blocks of entries of the PLT alone, whose rows start at bits of an address.
+            // In version 1 only PLT entries repeat. Their rows start at the low bits of an address.
             let repeated_bytes = if self.version == 1 { 16 } else { *rest.first()? };
             (u32::from_le_bytes([a, b, c, d]), info, false, repeated_bytes)
         } else {
@@ -234,7 +233,7 @@ impl Sframe {
         })
     }
 
-    /// The last row that starts at or below an address, and whether one before had fp's slot in the frame.
+    /// The last row that starts at or below an address, and whether an earlier row had fp's slot in the frame.
     fn find_row(&self, section: &Section, function: &Function, svma: u64) -> Option<(Row, bool)> {
         let offset = svma.checked_sub(function.range.start)?;
         let offset = function.block_bytes.map_or(offset, |bytes| offset % bytes);
@@ -250,7 +249,7 @@ impl Sframe {
         Some((found.filter(|row| row.is_sound)?, was_fp_in_frame))
     }
 
-    /// A row, and where the next one is.
+    /// The row at `at`, and the offset of the next one.
     fn read_row(&self, section: &Section, function: &Function, at: usize) -> Option<(Row, usize)> {
         let bytes = section.bytes.get(at..)?;
         let (start, rest) = bytes.split_at_checked(function.start_bytes)?;
@@ -268,13 +267,14 @@ impl Sframe {
         let [cfa, ra, fp] = rules.unwrap_or_default();
         let start = start.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         let after = at.checked_add(function.start_bytes)?.checked_add(1)?.checked_add(words.len())?;
-        // The unwinder has no rule for a register's value and a bit more.
+        // The unwinder has no rule for a register's value plus an offset.
         let is_odd = |rule: SframeRule| rule.base != Base::Cfa && !rule.is_in_memory && rule.offset != 0;
         let is_sound = (cfa.is_some() || words.is_empty()) && ![ra, fp].into_iter().flatten().any(is_odd);
         Some((Row { start, is_sound, cfa, ra, fp }, after))
     }
 
-    /// CFA from sp or fp; return address and fp in memory from the CFA, where the header does not say it for all rows.
+    /// Decodes the offsets of an ordinary row: the CFA relative to sp or fp; return address and fp in memory relative
+    /// to the CFA, unless the header fixes their offsets.
     fn fixed(&self, info: u8, mut offsets: impl Iterator<Item = i64>) -> [Option<SframeRule>; 3] {
         const IS_FROM_SP: u8 = 1;
         let base = if info & IS_FROM_SP != 0 { Base::Sp } else { Base::Fp };
@@ -286,8 +286,8 @@ impl Sframe {
         [cfa, saved(self.fixed_ra), saved(self.fixed_fp)]
     }
 
-    /// A control word and an offset each. The header's offsets hold where nothing is said. `None` if a word is missing, or
-    /// names no register.
+    /// Decodes a flexible row: each rule is a control word and an offset. The header's fixed offsets apply where there
+    /// is no rule. `None` if a word is missing or the register number is invalid.
     fn flexible(&self, mut words: impl Iterator<Item = i64>, word_bytes: usize) -> Option<[Option<SframeRule>; 3]> {
         const IS_REGISTER: u64 = 1;
         const IS_IN_MEMORY: u64 = 2;

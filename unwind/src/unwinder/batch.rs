@@ -1,4 +1,4 @@
-//! Many samples at once, so that they wait for memory together.
+//! Unwinds many samples at once, so that their cache misses overlap.
 
 use super::lane::{Lane, Step};
 use super::single::{Unwinder, walk_start};
@@ -9,17 +9,17 @@ use crate::space::{Modules, Space};
 use crate::stack::{Stack, StopReason};
 use crate::stacks::{Entry, Stacks};
 
-/// Walks that take turns. With 12 and 16 a pass over 333,000 frames of Python takes a fifth and a tenth longer.
+/// Interleaved walks. With 12 or 16, a pass over 333,000 frames of Python takes a fifth or a tenth longer.
 const N_LANES: usize = 32;
 
 /// One sample of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a, Y> {
-    /// The address space it was taken in.
+    /// The address space of the sample.
     pub space: &'a Space,
     /// The sampled registers.
     pub regs: &'a Regs,
-    /// The memory it may read.
+    /// The memory of the sample.
     pub memory: Y,
 }
 
@@ -27,14 +27,14 @@ pub struct Job<'a, Y> {
 #[derive(Debug)]
 struct Running<'j, 'a, Y> {
     lane: Lane,
-    /// Where its frames go.
+    /// Index of the part that its frames belong to.
     part: usize,
     job: &'j Job<'a, Y>,
     index: usize,
 }
 
 impl Unwinder {
-    /// Unwinds many samples. Each gives what [`Unwinder::unwind`] gives, in the order of the jobs.
+    /// Unwinds many samples. Stacks are those of [`Unwinder::unwind`], in the order of the jobs.
     pub fn unwind_batch<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, jobs: &[Job<'_, Y>], out: &mut Stacks) {
         out.reset(jobs.len(), N_LANES);
         let Some(first) = jobs.first() else { return };
@@ -76,7 +76,8 @@ impl Unwinder {
         }
     }
 
-    /// Goes to the caller. What that reads was asked for a round ago; so is a rule this unwinder has not met lately.
+    /// Advances a walk to the caller. The memory it reads was prefetched one round ago, and so was the rule, unless it
+    /// is near.
     #[inline]
     fn step<M: Modules + ?Sized, Y: Memory>(&mut self, modules: &M, running: &mut Running<'_, '_, Y>) -> Step {
         let Running { lane, job, .. } = running;
@@ -96,7 +97,7 @@ impl Unwinder {
         lane.leave(rule, &self.options, &job.memory)
     }
 
-    /// Gives a lane the next job; false when there is none left.
+    /// Assigns the next job to a lane; false if there is none left.
     fn admit<'j, 'a, M: Modules + ?Sized, Y: Memory>(
         &mut self,
         modules: &M,
@@ -146,8 +147,8 @@ impl<Y> Running<'_, '_, Y> {
     }
 }
 
-/// Hints that the first of these jobs come next. All at once, since what takes longest is to find their pages, and the
-/// processor finds several at a time.
+/// Prefetches the stacks of the next `N_LANES` jobs. All at once, since TLB misses take longest and the processor
+/// handles several page walks at a time.
 fn touch<Y: Memory>(jobs: &[Job<'_, Y>]) {
     const PAGE_BYTES: u64 = 4096;
     for job in jobs.iter().take(N_LANES) {

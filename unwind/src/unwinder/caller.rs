@@ -1,4 +1,4 @@
-//! From a frame's registers and its row to the caller's registers, with every register and every rule.
+//! Recovers the caller's registers from a frame's registers and its row, with every register and every rule.
 
 use super::code::{Code, CodeRow};
 use crate::arch::Spec;
@@ -9,7 +9,7 @@ use crate::stack::{BrokenReason, StopReason, TruncatedReason};
 
 const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
 
-/// The registers of one frame. Of a register that is not known, the reason may be.
+/// The registers of one frame. An unknown register may have the read fault that lost it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameRegs {
     pub(super) regs: Regs,
@@ -24,8 +24,8 @@ impl FrameRegs {
     /// The value of a register.
     ///
     /// # Errors
-    /// What a walk that needs it ends with: the fault that lost it, or call frame information that asks for a
-    /// register nothing is known of.
+    /// The stop reason of a walk that needs it: the fault that lost the register, or bad call frame information if it
+    /// was never known.
     pub(super) fn get(&self, register: u16) -> Result<u64, StopReason> {
         match self.regs.get(register) {
             Some(value) => Ok(value),
@@ -50,25 +50,25 @@ impl FrameRegs {
     }
 }
 
-/// A register's value is lost, with the read that failed if that is why.
+/// A lost register value, with the read fault if that is the cause.
 struct Lost(Option<ReadFault>);
 
 /// One frame and the row that covers it.
 pub(super) struct Unwound<'a, 'm, Y> {
     pub(super) spec: &'static Spec,
-    /// Bits of a return address that are the address.
+    /// Mask of the address bits of a return address.
     pub(super) mask: u64,
     pub(super) frame: &'a FrameRegs,
     pub(super) code: Code<'m>,
     pub(super) row: &'a CodeRow,
     pub(super) memory: &'a Y,
     pub(super) budget: &'a mut u32,
-    /// The frame was sampled or interrupted here.
+    /// Whether the frame was sampled or interrupted here.
     pub(super) is_instruction: bool,
 }
 
 impl<Y: Memory> Unwound<'_, '_, Y> {
-    /// The CFA, aligned.
+    /// The CFA, checked for alignment.
     pub(super) fn cfa(&mut self) -> Result<u64, StopReason> {
         let cfa = match self.row.state.cfa {
             CfaRule::None => return Err(BAD_CFI),
@@ -87,13 +87,13 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         Ok(cfa)
     }
 
-    /// The return address without its signature.
+    /// The return address, with its signature stripped.
     pub(super) fn return_address(&mut self, cfa: u64) -> Result<u64, StopReason> {
         let register = self.row.return_address_register;
         let rule = self.row.state.rule(register);
         let address = match rule {
             RegisterRule::Undefined => return Err(StopReason::Complete(self.row.root)),
-            // In a link register it stays until the next call, so only the innermost frame can have it there.
+            // A link register holds it only until the next call, so only the innermost frame can have it there.
             RegisterRule::Unspecified | RegisterRule::SameValue
                 if self.spec.lr == Some(register) && self.is_instruction =>
             {
@@ -121,10 +121,11 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         Ok(address & self.mask)
     }
 
-    /// The caller's registers. One that cannot be read is lost, and ends the walk only where it is needed.
+    /// The caller's registers. A register that cannot be read is marked as lost, and ends the walk only if it is
+    /// needed.
     ///
     /// # Errors
-    /// The sample's budget for expressions is used up.
+    /// An expression exceeds its limit of steps, or the sample's budget is used up.
     pub(super) fn caller(&mut self, cfa: u64, return_address: u64) -> Result<FrameRegs, StopReason> {
         let mut caller = *self.frame;
         for (register, rule) in (0u16..).zip(&self.row.state.rules).take(self.spec.names.len()) {
@@ -165,7 +166,7 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         self.spec.callee_saved >> register & 1 != 0
     }
 
-    /// How far a slot lies below the stack pointer. Those of a signal frame are of another stack.
+    /// How far a slot is below the stack pointer. 0 for signal frames, whose slots may be on another stack.
     fn bytes_below_sp(&self, slot: u64) -> u64 {
         match self.frame.regs.get(self.spec.sp) {
             Some(sp) if !self.row.is_signal_frame => sp.saturating_sub(slot),
@@ -173,11 +174,11 @@ impl<Y: Memory> Unwound<'_, '_, Y> {
         }
     }
 
-    /// The value of a register whose slot is below the stack pointer; `None` where the register has it itself.
+    /// The value of a register whose slot is below the stack pointer; `None` if the register itself still has it.
     ///
     /// Either an epilogue has popped the register, or the function never moved the stack pointer, saved the register in
-    /// the red zone and uses it. The slot holds the value both ways as long as the function runs: compilers describe
-    /// a popped register as saved only as long as its slot stays untouched. A callee would have overwritten it.
+    /// the red zone and reuses it. Either way the slot holds the value while the function itself runs: compilers
+    /// describe a popped register as saved only as long as its slot is untouched. A callee would have overwritten it.
     ///
     /// # Sources
     /// gcc 12 `ix86_add_cfa_restore_note` in `gcc/config/i386/i386.cc`.
@@ -235,7 +236,7 @@ fn lost_unless_budget(value: Result<u64, ExpressionError>) -> Result<Result<u64,
     })
 }
 
-/// A word of the stack.
+/// Reads a word of the stack, zero-extended.
 pub(super) fn read_word<Y: Memory>(memory: &Y, spec: &Spec, avma: u64) -> Result<u64, ReadFault> {
     if spec.word_bytes == 8 {
         return memory.read_u64(avma);

@@ -1,4 +1,4 @@
-//! The code that an address lies in, and the row that covers it.
+//! Finds the code that contains an address, and the row that covers it.
 
 use crate::arch::{Arch, ROOT_CODE_BYTES, START_CODE_BYTES};
 use crate::cfi::{CfaRule, Program, RegisterRule, Scratch, Sections, State};
@@ -9,14 +9,14 @@ use crate::stack::{BrokenReason, Root, StopReason, TruncatedReason};
 
 const RA_NOT_EXEC: StopReason = StopReason::Broken(BrokenReason::RaNotExec);
 
-/// What runs is code, whatever is known of it: an instruction pointer into no mapping is no broken stack.
+/// A sampled instruction pointer outside any mapping does not mean a broken stack: whatever ran there was code.
 pub(super) const NOT_KNOWN_TO_BE_CODE: StopReason = StopReason::Truncated(TruncatedReason::NoModule);
 
 pub(super) const BAD_CFI: StopReason = StopReason::Broken(BrokenReason::BadCfi);
 
 pub(super) const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
 
-/// The code an address lies in.
+/// An address resolved to its module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Code<'m> {
     pub(super) id: ModuleId,
@@ -25,14 +25,14 @@ pub(super) struct Code<'m> {
     pub(super) svma: u64,
 }
 
-/// The row that covers an address, and what else its entry says.
+/// The row that covers an address, and the properties of its FDE.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CodeRow {
-    /// Where the row's expressions stand.
+    /// The section that the row's expressions are in.
     pub(super) section: SectionKind,
     pub(super) return_address_register: u16,
     pub(super) is_signal_frame: bool,
-    /// What the frame is if its return address is undefined.
+    /// The root, if the return address is undefined.
     pub(super) root: Root,
     pub(super) state: State,
 }
@@ -44,7 +44,7 @@ impl CodeRow {
     }
 }
 
-/// The code an address lies in, or why a walk stops there.
+/// Resolves an address to its module, or returns why a walk stops there.
 pub(super) fn find_code<'m, M: Modules + ?Sized>(
     modules: &'m M,
     space: &Space,
@@ -64,7 +64,7 @@ pub(super) fn find_code<'m, M: Modules + ?Sized>(
 }
 
 impl<'m> Code<'m> {
-    /// The row that covers the address, or why a walk stops.
+    /// The row that covers the address, or why a walk stops there.
     pub(super) fn row(&self, scratch: &mut Scratch) -> Result<CodeRow, StopReason> {
         self.check_root()?;
         self.run(scratch).map_err(|error| match error {
@@ -73,7 +73,7 @@ impl<'m> Code<'m> {
         })
     }
 
-    /// Ends a walk where the module says so.
+    /// Ends the walk at a root declared by the module.
     pub(super) fn check_root(&self) -> Result<(), StopReason> {
         self.module.root_at(self.svma).map_or(Ok(()), |root| Err(StopReason::Complete(root)))
     }
@@ -99,7 +99,7 @@ impl<'m> Code<'m> {
         Err(Error::NoRow(self.svma))
     }
 
-    /// The row as call frame information would have it.
+    /// Converts a `.sframe` row to the rules of call frame information.
     fn sframe_row(&self, row: SframeRow) -> CodeRow {
         let spec = self.module.arch().spec();
         let return_address_register = spec.lr.unwrap_or(spec.ip);
@@ -113,7 +113,7 @@ impl<'m> Code<'m> {
             (None, true) => RegisterRule::Offset(offset),
             (None, false) => RegisterRule::ValOffset(offset),
             (Some(register), true) => RegisterRule::AtRegister { register, offset },
-            // Without an offset: other rows are not given out.
+            // The offset is 0: rows with another are rejected.
             (Some(register), false) => RegisterRule::Register(register),
         };
         let return_address = match (row.cfa, row.ra) {
@@ -137,7 +137,7 @@ impl<'m> Code<'m> {
             };
         }
         CodeRow {
-            // There are no expressions that it would be asked for.
+            // Never used: `.sframe` rows have no expressions.
             section: SectionKind::EhFrame,
             return_address_register,
             is_signal_frame: row.is_signal_frame,
@@ -146,12 +146,12 @@ impl<'m> Code<'m> {
         }
     }
 
-    /// The root a frame is whose return address is undefined.
+    /// The root of a frame whose return address is undefined.
     pub(super) fn root(&self, range: core::ops::Range<u64>) -> Root {
         if self.module.has_entry_in(range) { Root::Start } else { Root::UndefinedRa }
     }
 
-    /// The code at the return address.
+    /// The code from the return address on.
     pub(super) fn behind<M: Modules + ?Sized>(&self, modules: &M) -> Option<[u8; ROOT_CODE_BYTES]> {
         self.bytes_at(modules, self.svma.wrapping_add(1))
     }
@@ -161,14 +161,14 @@ impl<'m> Code<'m> {
         self.bytes_at(modules, self.svma.wrapping_add(1).wrapping_sub(START_CODE_BYTES as u64))
     }
 
-    /// Whether a system call stands before the instruction at the address.
+    /// Whether the instruction at the address follows a system call.
     pub(super) fn is_behind_system_call<M: Modules + ?Sized>(&self, modules: &M) -> bool {
         let before = self.bytes_at(modules, self.svma.wrapping_sub(ROOT_CODE_BYTES as u64));
         before.is_some_and(|before| (self.module.arch().spec().ends_with_system_call)(&before))
     }
 
-    /// Whether a thread that continues at the address comes to the call with which a C library's `clone` starts it: that call
-    /// is within the next 64 bytes.
+    /// Whether execution continues from the address to the call by which a C library's `clone` starts a thread: within
+    /// the next 64 bytes.
     pub(super) fn goes_on_to_start_thread<M: Modules + ?Sized>(&self, modules: &M) -> bool {
         const BYTES: usize = 2 * START_CODE_BYTES;
         let spec = self.module.arch().spec();

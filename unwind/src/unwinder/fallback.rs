@@ -1,4 +1,4 @@
-//! What is done, when asked for, where there is no call frame information.
+//! What options allow where there is no call frame information.
 
 use super::caller::{FrameRegs, read_word};
 use super::code::find_code;
@@ -10,7 +10,7 @@ use crate::regs::Regs;
 use crate::space::{Modules, Space};
 use crate::stack::{Frame, FrameFlags, FrameSource, StopReason, TruncatedReason};
 
-/// Most frames of code without information between a frame and the JIT-compiled code that it is called by.
+/// The most frames without unwind information between a frame and the JIT-compiled code that called it.
 const MAX_BETWEEN: usize = 16;
 
 /// A caller that was found without call frame information.
@@ -22,7 +22,7 @@ pub(super) struct Guess {
 }
 
 impl Options {
-    /// Whether a walk that would stop for this reason may go on by a guess.
+    /// Whether a walk that would stop for this reason may continue by a guess.
     pub(super) fn may_guess(&self, stop: StopReason) -> bool {
         let StopReason::Truncated(reason) = stop else { return false };
         match reason {
@@ -36,8 +36,8 @@ impl Options {
         }
     }
 
-    /// The caller of a frame without information, where the options want one and a likely one is found. `regs` are those
-    /// at `frame`.
+    /// The caller of a frame without unwind information, if the options ask for a guess and there is a plausible one.
+    /// `regs` are those of `frame`.
     pub(super) fn guess<M: Modules + ?Sized, Y: Memory>(
         &self,
         modules: &M,
@@ -71,8 +71,8 @@ impl Options {
     }
 }
 
-/// Whether a frame without information is of JIT-compiled code, or was called by such or has been left for it, with nothing
-/// but code without information between: V8 comes with code that its JIT compiler made when it was built.
+/// Whether a frame without unwind information is JIT-compiled code, was called by it, or was reached from it, with
+/// nothing but code without information in between: V8 contains code that its JIT compiler generated at build time.
 fn is_of_jit<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,
@@ -103,7 +103,7 @@ fn is_of_jit<M: Modules + ?Sized>(
     false
 }
 
-/// Takes the return address from where a call has left it.
+/// Takes the return address from where the call put it.
 pub(super) fn guess_leaf<Y: Memory>(
     spec: &'static Spec,
     mask: u64,
@@ -148,7 +148,7 @@ fn follow_frame_pointer<Y: Memory>(
     Some(Guess { cfa, caller: FrameRegs::new(regs), source: FrameSource::FramePointer, flags })
 }
 
-/// A return address, if code may run there.
+/// Returns `address` if it is after executable code.
 fn checked_return_address(space: &Space, address: u64) -> Option<u64> {
     let mapping = space.find(address.checked_sub(1)?)?;
     mapping.executable.then_some(address)

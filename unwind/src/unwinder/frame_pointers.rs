@@ -1,10 +1,10 @@
-//! Frame-pointer chains: walked, or recorded and now judged.
+//! Frame-pointer chains: walks them, and judges recorded ones.
 //!
-//! A chain is complete only if the last address it holds lies in a function that has no caller: one whose call
-//! frame information says that the return address is undefined, or one without information at the end of its stack. A frame pointer of zero is no
-//! such proof. Code built without frame pointers keeps whatever it likes in that register, so that a chain that
-//! passes through it ends at random, and often enough at a zero: `main` of a program with frame pointers, under a C
-//! library without them, is called by a function whose frame pointer is 1 or 0, with two callers still to come.
+//! A chain is complete only if its last address is in a function that has no caller: one whose call frame information
+//! says that the return address is undefined, or one without information at the end of its stack. A frame pointer of
+//! zero does not prove that. Code built without frame pointers uses the register for anything, so a chain through it
+//! ends at random, often at a zero: `main` of a program with frame pointers, under a C library without them, is called
+//! by a function whose frame pointer is 1 or 0, with two callers still to come.
 
 use super::caller::read_word;
 use super::code::{NO_CFI, find_code};
@@ -24,13 +24,13 @@ use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, St
 pub struct Chain<'a> {
     /// Leaf first: the sampled instruction, then return addresses.
     pub entries: &'a [ChainEntry],
-    /// Why it ended, as whoever recorded it saw it.
+    /// Why it ended, according to the recorder.
     pub end: ChainEnd,
-    /// Whose code it is.
+    /// The architecture of the code.
     pub arch: Arch,
-    /// The sampled registers, if they were recorded as well: they tell whether the leaf had its frame already.
+    /// The sampled registers, if recorded: they show whether the leaf had set up its frame.
     pub regs: Option<&'a Regs>,
-    /// First address above the stack, where known.
+    /// First address above the stack, if known.
     pub stack_end: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub struct Chain<'a> {
 pub struct ChainEntry {
     /// The sampled instruction for the first entry, a return address for all others. AVMA.
     pub address: u64,
-    /// Where the frame pointer was saved that lies below this return address; 0 for the first entry and where it is
+    /// Address of the frame record (the saved frame pointer below this return address); 0 for the first entry and if
     /// not known.
     pub frame_address: u64,
 }
@@ -55,19 +55,19 @@ pub enum ChainEnd {
     Zero,
     /// Memory at the frame pointer could not be read.
     Unreadable,
-    /// The next frame pointer was not above the present one, or not aligned.
+    /// The next frame pointer was not above the current one, or not aligned.
     NotAscending,
     /// The return address was zero.
     ZeroReturnAddress,
-    /// As many frames as the recorder takes.
+    /// The recorder's limit of frames was reached.
     MaxDepth,
 }
 
 impl ChainEnd {
-    /// What a chain that ended so and reached no root is.
+    /// The stop reason of a chain that ended this way without reaching a root.
     const fn stop(self) -> StopReason {
         match self {
-            // Whatever stood there was no return address.
+            // Whatever was there was no return address.
             Self::Unknown | Self::Unreadable | Self::ZeroReturnAddress => StopReason::Broken(BrokenReason::RaNotExec),
             Self::Zero | Self::NotAscending => StopReason::Broken(BrokenReason::CfaNotIncreasing),
             Self::MaxDepth => StopReason::Truncated(TruncatedReason::MaxDepth),
@@ -78,8 +78,8 @@ impl ChainEnd {
 impl Unwinder {
     /// Walks the frame-pointer chain in copied memory, as a profiler would have walked it in the live process.
     ///
-    /// Return addresses into no executable mapping end the walk and are left out. See [`Unwinder::judge_chain`] for
-    /// what is complete.
+    /// A return address that is not executable ends the walk and is left out. [`Unwinder::judge_chain`] says when a
+    /// chain is complete.
     pub fn walk_frame_pointers<M: Modules + ?Sized, Y: Memory>(
         &mut self,
         modules: &M,
@@ -120,10 +120,11 @@ impl Unwinder {
         out.stop = self.root_of(modules, space, regs.arch(), out, end).unwrap_or(stop);
     }
 
-    /// Judges a recorded chain: how far its return addresses are executable, and what its end means.
+    /// Judges a recorded chain: how many of its return addresses are executable, and what its end means.
     ///
-    /// It is complete only if its last address lies in a function that by its call frame information has no caller,
-    /// or in the entry point. Otherwise the way it ended says what was wrong.
+    /// It is complete only if its last address is in a function that has no caller according to its call frame
+    /// information, in the entry point, or in code without information at the end of the stack. Otherwise the stop
+    /// reason is derived from how it ended.
     pub fn judge_chain<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, chain: &Chain<'_>, out: &mut Stack) {
         out.frames.clear();
         out.stop = StopReason::Broken(BrokenReason::RaNotExec);
@@ -156,14 +157,14 @@ impl Unwinder {
         }
         let is_outermost = match (last_sp(spec, out, chain.regs), chain.stack_end) {
             (Some(sp), Some(end)) => Some(sp >= end),
-            // A leaf without callers is most likely one whose chain is broken.
+            // The chain of a leaf without callers is most likely broken.
             _ => (out.frames.len() == 1).then_some(false),
         };
         let end = End { is_zero: chain.end == ChainEnd::Zero, is_outermost };
         out.stop = self.root_of(modules, space, chain.arch, out, end).unwrap_or(stop);
     }
 
-    /// The root the last frame is, if it is one.
+    /// How the stack ends if its last frame is a root, or may be one; `None` otherwise.
     fn root_of<M: Modules + ?Sized>(
         &mut self,
         modules: &M,
@@ -184,16 +185,16 @@ impl Unwinder {
             (stop @ StopReason::Complete(_), _) => Some(stop),
             (NO_CFI, Some(true)) if is_entry() => Some(StopReason::Complete(Root::Start)),
             (NO_CFI, Some(true)) => Some(StopReason::Complete(Root::StackEnd)),
-            // Who knows neither the frame's place nor its rows has nothing else to tell the entry point by.
+            // Without the frame's position and its rows, only the address can identify the entry point.
             (NO_CFI, None) if is_entry() => Some(StopReason::Complete(Root::Start)),
-            // It may be the outermost frame, and may be one that the entry point has called.
+            // It may be the outermost frame, or one that the entry point called.
             (NO_CFI, Some(false)) if end.is_zero && is_entry() => Some(NO_CFI),
             _ => None,
         }
     }
 
-    /// Adds the leaf, and its caller if the link register still holds the return address: the chain starts with the
-    /// caller's then.
+    /// Adds the leaf, and its caller if the return address is still in the link register: then the chain starts with
+    /// the caller's return address.
     fn push_leaf<M: Modules + ?Sized>(
         &mut self,
         modules: &M,
@@ -211,7 +212,7 @@ impl Unwinder {
         out.frames.extend(linked.map(|address| Frame { source: FrameSource::Cfi, ..return_frame(address) }));
     }
 
-    /// The return address in the link register, where the row says that it is there, and code may run at it.
+    /// The return address in the link register, if the row says that it is there and it is executable.
     fn linked_caller<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, ip: u64, regs: &Regs) -> Option<u64> {
         let spec = regs.arch().spec();
         let code = find_code(modules, space, regs.arch(), ip).ok()?;
@@ -225,9 +226,9 @@ impl Unwinder {
         (is_linked && is_executable(space, address)).then_some(address)
     }
 
-    /// Whether the frame pointer still belongs to the caller at an instruction, so that the chain starts with the
-    /// caller's return address and the caller is missing: the row finds the CFA without the frame pointer, and the
-    /// frame pointer, where it is known, is not in this frame either. Without information the answer is no.
+    /// Whether the frame pointer at an instruction is still the caller's, so that the chain starts with the caller's
+    /// return address and the caller is missing: the row computes the CFA without the frame pointer, and the frame
+    /// pointer, if known, is not in this frame either. False without unwind information.
     fn is_caller_skipped<M: Modules + ?Sized>(
         &mut self,
         modules: &M,
@@ -252,7 +253,8 @@ impl Unwinder {
             CfaRule::None => false,
             CfaRule::RegisterOffset { register, .. } if register == spec.fp => false,
             CfaRule::RegisterOffset { register, offset } if register == spec.sp => {
-                // Where compilers keep the CFA relative to sp in spite of a frame, only the registers can tell.
+                // Compilers may keep the CFA relative to sp although there is a frame record. Only the registers can
+                // tell.
                 let may_have_frame = spec.lr.is_some() && row.state.rule(spec.fp) != RegisterRule::Unspecified;
                 !(has_frame_at(spec, regs, offset.cast_unsigned()) || regs.is_none() && may_have_frame)
             }
@@ -269,17 +271,17 @@ impl Unwinder {
     }
 }
 
-/// How a chain has ended.
+/// How a chain ended.
 #[derive(Debug, Clone, Copy)]
 struct End {
-    /// With a frame pointer of zero.
+    /// The last frame pointer was zero.
     is_zero: bool,
-    /// With a frame at the end of its stack, where it is known whether it is.
+    /// The last frame is at the end of its stack; `None` if not known.
     is_outermost: Option<bool>,
 }
 
-/// The stack pointer of the last frame, where it is known: its callee's frame ends there. Where calls leave no return
-/// address on the stack, a frame record lies anywhere in its frame.
+/// The stack pointer of the last frame, if known: the end of its callee's frame. Not known with a link register, since
+/// then the frame record may be anywhere in its frame.
 fn last_sp(spec: &Spec, out: &Stack, regs: Option<&Regs>) -> Option<u64> {
     match out.frames.as_slice() {
         [.., callee, _] => Some(callee.cfa).filter(|cfa| *cfa != 0 && spec.lr.is_none()),
@@ -287,7 +289,7 @@ fn last_sp(spec: &Spec, out: &Stack, regs: Option<&Regs>) -> Option<u64> {
     }
 }
 
-/// Reads (return address, next frame pointer) at a frame pointer that must not lie below `lowest`.
+/// Reads (return address, next frame pointer) at a frame pointer, which must be at least `lowest`.
 fn read_link<Y: Memory>(spec: &Spec, mask: u64, memory: &Y, fp: u64, lowest: u64) -> Result<(u64, u64), StopReason> {
     let word = u64::from(spec.word_bytes);
     if fp != 0 && fp.checked_add(1) == Some(lowest) {
@@ -304,7 +306,7 @@ fn read_link<Y: Memory>(spec: &Spec, mask: u64, memory: &Y, fp: u64, lowest: u64
     Ok((address & mask, next_fp))
 }
 
-/// What is wrong with a frame address above another, if anything is.
+/// Why a frame address cannot follow the one `below`; `None` if it can.
 fn ascent_fault(spec: &Spec, below: u64, frame_address: u64) -> Option<StopReason> {
     if frame_address == below {
         return Some(StopReason::Broken(BrokenReason::Loop));
@@ -315,12 +317,12 @@ fn ascent_fault(spec: &Spec, below: u64, frame_address: u64) -> Option<StopReaso
     (!frame_address.is_multiple_of(u64::from(spec.word_bytes))).then_some(StopReason::Broken(BrokenReason::Misaligned))
 }
 
-/// Whether the frame pointer is the one of the frame whose CFA is sp + `cfa_offset`.
+/// Whether the frame pointer points to the frame record of the frame whose CFA is sp + `cfa_offset`.
 fn has_frame_at(spec: &Spec, regs: Option<&Regs>, cfa_offset: u64) -> bool {
     let Some((sp, fp)) = regs.and_then(|regs| Some((regs.sp()?, regs.fp()?))) else { return false };
     let cfa = sp.wrapping_add(cfa_offset);
     match spec.lr {
-        // The frame record lies anywhere in the frame.
+        // The frame record may be anywhere in the frame.
         Some(_) => sp <= fp && fp < cfa,
         None => fp == cfa.wrapping_sub(2 * u64::from(spec.word_bytes)),
     }

@@ -1,4 +1,4 @@
-//! The walk with all registers: every architecture, every rule, and what options add.
+//! The walk with all registers: every architecture, every rule, and the options' guesses.
 
 use super::caller::{FrameRegs, Unwound};
 use super::code::{Code, NO_CFI, NOT_KNOWN_TO_BE_CODE, find_code};
@@ -14,7 +14,7 @@ use crate::regs::Regs;
 use crate::space::{Modules, Space};
 use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, Stack, StopReason, TruncatedReason};
 
-/// A walk under way.
+/// The inputs and caches of a walk.
 pub(super) struct FullWalk<'a, M: ?Sized, Y> {
     pub(super) options: &'a Options,
     pub(super) scratch: &'a mut Scratch,
@@ -24,7 +24,7 @@ pub(super) struct FullWalk<'a, M: ?Sized, Y> {
     pub(super) memory: &'a Y,
 }
 
-/// Where a walk is.
+/// The frame a walk has reached.
 struct Position {
     regs: FrameRegs,
     source: FrameSource,
@@ -53,7 +53,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         }
     }
 
-    /// Adds the frame at `position` and goes to its caller.
+    /// Adds the frame at `position` and returns its caller.
     fn step(&mut self, position: &Position, budget: &mut u32, out: &mut Stack) -> Result<Position, StopReason> {
         let spec = position.regs.regs.arch().spec();
         let address = position.regs.get(spec.ip)?;
@@ -62,7 +62,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         let is_nowhere = code.is_err_and(|stop| stop == StopReason::Broken(BrokenReason::RaNotExec));
         let is_bad_jump = is_nowhere && position.flags.is_instruction && position.source != FrameSource::Registers;
         let code = match code {
-            // An instruction is no return address, sampled or interrupted: it shows that a jump went wrong.
+            // A sampled or interrupted instruction is not a return address: execution itself went astray, not the walk.
             Err(_) if is_nowhere && position.flags.is_instruction => Err(NOT_KNOWN_TO_BE_CODE),
             Err(stop) if is_nowhere => return Err(stop),
             code => code,
@@ -101,7 +101,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         result
     }
 
-    /// The caller of a frame without call frame information, where its place in the stack tells it.
+    /// The caller of a frame without call frame information, if its position in the stack identifies it.
     fn above(&self, code: &Code<'_>, position: &Position, frame: &mut Frame) -> Result<Position, StopReason> {
         let sp = position.regs.get(code.module.arch().spec().sp).map_err(|_| NO_CFI)?;
         match outermost::above(self.modules, self.space, code, self.memory, sp).ok_or(NO_CFI)? {
@@ -118,16 +118,16 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         }
     }
 
-    /// The caller of an interrupted frame whose instruction is in no code: the call that went there has left its return
-    /// address at the stack pointer.
+    /// The caller of an interrupted frame whose instruction is not in any code: a bad call went there, and its return
+    /// address is at the stack pointer.
     fn behind_bad_jump(&self, spec: &'static Spec, position: &Position, frame: &mut Frame) -> Option<Position> {
         let is_call_left = |address| is_after_call(self.modules, self.space, spec, address);
         self.caller_of_leaf(spec, position, frame, is_call_left)
     }
 
-    /// The caller of a frame that is behind a system call and without information: glibc's ends before the system call of
-    /// `clone` and `clone3`, since none would be right for the new thread. The code there has pushed nothing, so that what its
-    /// call has left is at the stack pointer.
+    /// The caller of a frame after a system call that has no unwind information: glibc ends the FDE of `clone` and
+    /// `clone3` before the system call, since no row would be right for the new thread. The code has pushed nothing, so
+    /// the return address is at the stack pointer.
     ///
     /// # Sources
     /// glibc `sysdeps/unix/sysv/linux/x86_64/clone3.S`, "End FDE now".
@@ -140,13 +140,14 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
         self.caller_of_leaf(spec, position, frame, is_call_left)
     }
 
-    /// Whether this is a thread that `clone` has just made and that has not run an instruction yet: the system call returns zero
-    /// to it. Its stack holds nothing, and the rows here, which glibc has on aarch64, are true for the thread that called.
+    /// Whether this is a thread that `clone` has just created and that has not run an instruction yet: the system call
+    /// returns zero to it. Its stack is empty, and the rows, which glibc has here on aarch64, are those of the creating
+    /// thread.
     ///
-    /// The thread that called gets the new one's number. While its call lasts, the register holds an error on x86-64 and i386,
-    /// and on aarch64 the first argument: flags or a pointer, neither of them zero for a new thread.
+    /// The creating thread gets the thread ID. During its call the register holds an error number on x86-64 and i386;
+    /// on aarch64 it holds the first argument, flags or a pointer, neither of which is zero for a new thread.
     fn is_new_thread(&self, code: &Code<'_>, position: &Position) -> bool {
-        /// The register of a system call's result: number 0 on x86-64, i386 and aarch64.
+        /// The register with the result of a system call: number 0 on x86-64, i386 and aarch64.
         const RESULT: u16 = 0;
         position.flags.is_instruction
             && position.regs.regs.get(RESULT) == Some(0)
@@ -154,7 +155,8 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
             && code.goes_on_to_start_thread(self.modules)
     }
 
-    /// The caller of a frame whose return address is where its call has left it, if that is one by `is_call_left`.
+    /// The caller of a frame whose return address is still where the call put it, if `is_call_left` accepts that
+    /// address.
     fn caller_of_leaf(
         &self,
         spec: &'static Spec,
@@ -175,7 +177,7 @@ impl<M: Modules + ?Sized, Y: Memory> FullWalk<'_, M, Y> {
     }
 }
 
-/// Goes to the caller by the row that covers a frame, and notes the frame's CFA.
+/// Recovers the caller by the row that covers the frame, and sets the frame's CFA.
 fn follow_row<M: Modules + ?Sized, Y: Memory>(
     unwound: &mut Unwound<'_, '_, Y>,
     modules: &M,
@@ -189,8 +191,8 @@ fn follow_row<M: Modules + ?Sized, Y: Memory>(
     let sp = unwound.spec.sp;
     let is_signal_frame = unwound.row.is_signal_frame;
     let has_own_sp = unwound.row.state.rule(sp) != RegisterRule::Unspecified;
-    // GHC's entry into Haskell code has no CFA of the usual kind: the row says where registers are from the stack pointer,
-    // and what that was. `__longjmp` describes the stack it is going to, from its `jmp_buf`: that is not this frame's.
+    // GHC's entry into Haskell code has an unusual CFA, equal to sp: the row locates registers, sp included, relative
+    // to it. `__longjmp` describes the stack it is going to, from its `jmp_buf`, which is not this frame's.
     let is_from_sp = has_own_sp && cfa == unwound.frame.get(sp)?;
     let mut grows = is_signal_frame || is_above(unwound, space, cfa)? || has_popped(unwound, modules, space, cfa)?;
     if !grows && !is_from_sp {
@@ -211,8 +213,8 @@ fn follow_row<M: Modules + ?Sized, Y: Memory>(
     Ok(Position { regs, source: FrameSource::Cfi, flags })
 }
 
-/// Whether a leaf has popped its return address and finds it where it was, below the stack pointer. OCaml's `caml_c_call`
-/// does so while it notes it. A row that is wrong would find anything there: a call must stand before it.
+/// Whether a leaf has popped its return address, which the row still finds in its slot below the stack pointer. OCaml's
+/// `caml_c_call` pops it to store it. A call must precede the address, since a wrong row could find anything there.
 fn has_popped<M: Modules + ?Sized, Y: Memory>(
     unwound: &mut Unwound<'_, '_, Y>,
     modules: &M,
@@ -228,12 +230,12 @@ fn has_popped<M: Modules + ?Sized, Y: Memory>(
     Ok(has_call_before(modules, space, unwound.spec, return_address) == Some(true))
 }
 
-/// Whether a CFA is above the frame, or lies in another stack.
+/// Whether a CFA is above the frame, or in another stack.
 fn is_above<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) -> Result<bool, StopReason> {
     let sp = unwound.frame.get(unwound.spec.sp)?;
-    // A leaf need not touch the stack where its return address is in a register: the link register, or that into
-    // which `vfork` and the end of an exception's search pop it. glibc before 2.20 called `__lll_lock_wait` from code
-    // apart that was jumped to and back: its rows work the return address out, and step over the red zone first.
+    // A leaf need not touch the stack if its return address is in a register: the link register, or the one into which
+    // `vfork` and the end of exception unwinding pop it. glibc before 2.20 jumped to out-of-line code that called
+    // `__lll_lock_wait`: the rows there compute the return address, and step over the red zone first.
     let register = unwound.row.return_address_register;
     let below = match unwound.row.state.rule(register) {
         RegisterRule::Register(_) => Some(0),
@@ -253,7 +255,7 @@ fn is_above<Y: Memory>(unwound: &Unwound<'_, '_, Y>, space: &Space, cfa: u64) ->
     Ok(is_other_mapping || !unwound.memory.is_same_stack(sp, cfa))
 }
 
-/// Finds a walk that goes round: compares with a position that is moved up at every power of two.
+/// Detects cycles: compares each position with an earlier one, which is replaced at every power of two.
 ///
 /// # Sources
 /// R. P. Brent (1980), "An improved Monte Carlo factorization algorithm", BIT 20, §2.

@@ -1,4 +1,4 @@
-//! The rules of a whole function, for walkers that look them up in tables of their own.
+//! Returns the rules of a whole function, for walkers that have their own look-up tables.
 
 use core::ops::Range;
 
@@ -12,29 +12,30 @@ use crate::rule::Rule;
 use crate::space::{Mapping, ModuleId, Modules, Space};
 use crate::stack::{Root, StopReason};
 
-/// Most code that rules are given of at once. The largest function of rustc 1.95 has 540 KiB.
+/// The most code whose rules are returned at once. The largest function of rustc 1.95 has 540 KiB.
 const MAX_BYTES: u64 = 1 << 20;
-/// Addresses of a function that are looked at one by one. They are few: code at which a walk ends.
+/// The most addresses of a function that are resolved one by one. They are few: only those at which a walk ends.
 const MAX_SINGLE: u64 = 4096;
 
 impl Unwinder {
-    /// Calls `visit` with the rules by which a walk leaves the function that holds an address, one address alone where no
-    /// call frame information covers it: ranges of SVMAs that ascend without gaps, each with the rule of all its
-    /// addresses. Of entries that overlap each has the code for which a walk asks it. At most 1 MiB of code: of
-    /// larger functions the block that holds the address, counted from the first byte. x86-64 only: nothing of other modules.
+    /// Calls `visit` with the rules of the function that contains an address: ascending ranges of SVMAs without gaps,
+    /// each with the rule of all its addresses. An address without call frame information is a range of its own. Where
+    /// FDEs overlap, each address has the rule a walk would use. At most 1 MiB of code is visited: of a larger
+    /// function, the 1 MiB block, counted from its start, that contains the address. x86-64 only; modules of other
+    /// architectures have no rules.
     ///
-    /// A rule is what [`Self::unwind`] goes by itself, so that a walk elsewhere gives the same frames. The one exception:
-    /// behind 4,096 addresses of a function at which a walk ends, or is said to, the rest of those is of the kind that needs
-    /// more registers.
+    /// The rules are those [`Self::unwind`] uses, so a walk elsewhere gives the same frames. There is one exception:
+    /// after 4,096 addresses of a function at which a walk ends, the remaining ones get the kind that needs more
+    /// registers.
     ///
     /// | bits | |
     /// |---|---|
     /// | 0–3 | kind, see below |
     /// | 4 | fp was saved |
-    /// | 5 | fp has its value back if the place where it was saved is below sp |
-    /// | 6 | code of the entry point; only where the walk ends for want of information |
+    /// | 5 | fp has been restored if its slot is below sp |
+    /// | 6 | code of the entry point; only where the walk ends for lack of unwind information |
     /// | 8–15 | why the walk ends |
-    /// | 16–31 | where fp was saved, signed words of eight bytes above the CFA |
+    /// | 16–31 | slot of fp, signed words of eight bytes above the CFA |
     /// | 32–63 | offset, signed bytes |
     ///
     /// | kind | |
@@ -42,11 +43,11 @@ impl Unwinder {
     /// | 8 | CFA = sp + offset |
     /// | 9 | CFA = fp + offset |
     /// | 1 | lazy PLT entry: CFA = sp + 8, or sp + 16 if `ip & 15`, of the frame's address itself, is at least the offset |
-    /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), others for want of sound information |
+    /// | 3 | the walk ends: 0 to 5 at an outermost frame (return address undefined, entry point, thread start, `makecontext`, Go's `goexit`, Go's system stack), others for lack of valid unwind information |
     /// | others | more registers are needed than ip, sp and fp |
     ///
-    /// The return address is the word below the CFA, and the caller's sp the CFA. Of a place below sp the saved fp can only
-    /// be read in the innermost frame.
+    /// The return address is the word below the CFA, and the caller's sp is the CFA. A slot of fp below sp can only be
+    /// read in the innermost frame.
     pub fn function_rules<M: Modules + ?Sized>(
         &mut self,
         modules: &M,
@@ -80,7 +81,7 @@ impl Unwinder {
                 joined.add(row, rule);
                 continue;
             }
-            // What a walk ends in is told by the code at the very address.
+            // Which root it is depends on the code at each address.
             for at in row {
                 let single =
                     if left == 0 { Rule::FULL } else { resolve_quickly(modules, &space, at, &mut self.compiler) };
@@ -91,7 +92,8 @@ impl Unwinder {
         joined.finish();
     }
 
-    /// The rows of the function that holds an address; behind the last that can be read, what a walk finds in the rest.
+    /// The rows of the function that contains an address. After the last valid row, the rest is bad call frame
+    /// information.
     fn rows(&mut self, module: &Module, id: ModuleId, svma: u64) -> alloc::vec::Vec<(Range<u64>, Rule)> {
         let mut rows = alloc::vec::Vec::new();
         let Ok(fde) = module.find(svma) else { return rows };
@@ -112,7 +114,7 @@ impl Unwinder {
     }
 }
 
-/// Neighbours with the same rule become one.
+/// Merges adjacent ranges with the same rule.
 struct Joined<'a, V> {
     visit: &'a mut V,
     last: Option<(Range<u64>, Rule)>,

@@ -10,37 +10,37 @@ use crate::memory::Memory;
 use crate::rule::{Kind, Rule};
 use crate::stack::{BrokenReason, Frame, FrameFlags, FrameSource, Root, StopReason, TruncatedReason};
 
-/// Where a walk by rules is, and the frames below.
+/// The position of a walk by rules, and the frames found so far.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     ip: u64,
     sp: u64,
     fp: u64,
     is_leaf: bool,
-    /// The rule and the CFA of the frame that is being left; [`Rule::EMPTY`] where none is.
+    /// The rule and the CFA of the frame being left; [`Rule::EMPTY`] if there is none.
     leaving: Rule,
     cfa: u64,
-    /// Those of this walk from `first` on; before them those of earlier ones.
+    /// Frames of this walk from `first` on; before them those of earlier walks.
     pub(super) frames: Vec<Frame>,
     first: usize,
-    /// The rule was asked for from where it is further away.
+    /// The rule was prefetched from the shared table.
     is_asked: bool,
 }
 
-/// What a step has led to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Step {
-    /// The caller, or to wait for a round.
+    /// Reached the caller, or waits one round for a prefetch.
     #[default]
     On,
-    /// The end.
+    /// The walk ended.
     Stop(StopReason),
-    /// Nowhere: the walk needs all registers and starts anew.
+    /// The walk needs all registers and must start anew.
     NeedsFull,
 }
 
 impl Lane {
-    /// Walks will add to these frames.
+    /// Creates a lane that appends to `frames`.
     pub(super) fn new(frames: Vec<Frame>) -> Self {
         Self { frames, ..Self::default() }
     }
@@ -54,7 +54,7 @@ impl Lane {
         self.is_asked = false;
     }
 
-    /// Which of the frames are this walk's: the first of them, and how many.
+    /// This walk's frames: index of the first, and how many.
     #[inline]
     pub(super) fn own(&self) -> (usize, usize) {
         (self.first, self.n_frames())
@@ -65,7 +65,7 @@ impl Lane {
         self.frames.len().wrapping_sub(self.first)
     }
 
-    /// Takes this walk's frames back.
+    /// Removes this walk's frames.
     pub(super) fn undo(&mut self) {
         self.frames.truncate(self.first);
     }
@@ -76,7 +76,7 @@ impl Lane {
         self.ip.wrapping_sub(u64::from(!self.is_leaf))
     }
 
-    /// Asks for the rule, unless that was done: true when there is nothing but to wait for a round.
+    /// Marks the rule as prefetched; true if it was not, so that the caller should prefetch it and wait a round.
     #[inline]
     pub(super) fn ask(&mut self) -> bool {
         !core::mem::replace(&mut self.is_asked, true)
@@ -112,8 +112,8 @@ impl Lane {
         Step::On
     }
 
-    /// Leaves the frame by its rule. What is read on arrival is on its way from then on: several walks that take
-    /// turns wait for memory together.
+    /// Applies the frame's rule and prefetches what [`Self::arrive`] reads, so that interleaved walks wait for memory
+    /// together.
     #[inline]
     pub(super) fn leave<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
         self.is_asked = false;
@@ -126,7 +126,7 @@ impl Lane {
                 _ => return Step::NeedsFull,
             }
         };
-        // Odd cases are the full walk's, which names them.
+        // The full walk handles, and names, the unusual cases.
         if cfa & 7 != 0 || cfa <= self.sp {
             return Step::NeedsFull;
         }
@@ -140,7 +140,7 @@ impl Lane {
         Step::On
     }
 
-    /// The caller's fp of a frame that has it below sp, as [`Unwound::caller`](super::caller::Unwound::caller) finds it.
+    /// The caller's fp if its slot is below sp, as [`Unwound::caller`](super::caller::Unwound::caller) finds it.
     #[cold]
     fn fp_below_sp<Y: Memory>(&self, rule: Rule, slot: u64, memory: &Y) -> Option<u64> {
         let in_memory = if self.is_leaf { memory.read_u64(slot).ok() } else { None };
@@ -154,7 +154,7 @@ impl Lane {
         self.frames.push(Frame { address: self.ip, cfa, source, flags });
     }
 
-    /// Ends a walk at a frame, which is a frame unless it is a return address to nowhere.
+    /// Ends a walk at a frame. The frame is kept unless it is a return address outside any code.
     fn stop<Y: Memory>(&mut self, rule: Rule, options: &Options, memory: &Y) -> Step {
         let mut stop = rule.stop_reason();
         if stop == NO_CFI && memory.stack_end(self.sp).is_some_and(|end| self.sp >= end) {

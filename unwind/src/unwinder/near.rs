@@ -1,18 +1,18 @@
-//! The rules an unwinder met last, for itself alone.
+//! A small private cache of rules in front of the shared one.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::rule::Rule;
 
-/// Rules that are kept: 128 KiB.
+/// Number of cached rules, as a power of two: 128 KiB.
 const SLOT_BITS: u32 = 13;
 const N_SLOTS: usize = 1 << SLOT_BITS;
-/// Bits of an address of user space.
+/// Bits of a user-space address.
 const ADDRESS_BITS: u32 = 47;
 
-/// A table before that which unwinders share, with one place for each rule: a look-up is one comparison. Allocated with the
-/// unwinder: to check in each look-up whether it is there takes two to three per cent of all instructions.
+/// A direct-mapped cache in front of the shared table: a look-up is one comparison. Allocated with the unwinder, since
+/// checking in each look-up whether it exists takes two to three per cent of all instructions.
 #[derive(Debug)]
 pub(super) struct NearRules {
     slots: Box<[Slot; N_SLOTS]>,
@@ -33,12 +33,12 @@ struct Slot {
 }
 
 impl Slot {
-    /// No key is like this one's.
+    /// No key equals this one.
     const EMPTY: Self = Self { key: u64::MAX, rule: Rule::EMPTY };
 }
 
-/// Space and address in a word, both whole: nothing is ever taken for something else. Addresses that are none of user
-/// space have no key, nor have spaces from 2^17 − 1 on, which are looked up in the shared table every time.
+/// Space and address in one word, without loss: two keys never collide. `None` for addresses outside user space and for
+/// spaces from 2^17 − 1 on, which always use the shared table.
 #[inline]
 fn key(space: u32, avma: u64) -> Option<u64> {
     let is_whole = avma >> ADDRESS_BITS == 0 && space < (1 << (64 - ADDRESS_BITS)) - 1;
@@ -52,7 +52,7 @@ fn number(key: u64) -> usize {
 }
 
 impl NearRules {
-    /// The rule of an address, [`Rule::EMPTY`] where it is not near.
+    /// The rule of an address, or [`Rule::EMPTY`].
     #[inline]
     pub(super) fn find(&self, space: u32, avma: u64) -> Rule {
         let Some(key) = key(space, avma) else { return Rule::EMPTY };
@@ -62,7 +62,7 @@ impl NearRules {
         }
     }
 
-    /// Keeps a rule in the place of another.
+    /// Caches a rule; it may replace another.
     pub(super) fn insert(&mut self, space: u32, avma: u64, rule: Rule) {
         let Some(key) = key(space, avma) else { return };
         if let Some(slot) = self.slots.get_mut(number(key)) {
@@ -76,8 +76,8 @@ mod tests {
     use super::{ADDRESS_BITS, NearRules};
     use crate::rule::Rule;
 
-    /// Check that a rule is found by its space and address and by no other pair, the uppermost bits of an address
-    /// not taken for a space.
+    /// Check that a rule is found by its own space and address only, and that the top bits of an address are not taken
+    /// for a space.
     #[test]
     fn finds_only_what_it_was_given() {
         const AVMA: u64 = 0x7fff_dead_beef;

@@ -1,4 +1,4 @@
-//! What may be asked of an unwinder.
+//! Options of an unwinder.
 
 use crate::arch::Spec;
 
@@ -6,14 +6,14 @@ use crate::arch::Spec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Fallback {
-    /// Stop, and say so.
+    /// Stop with the reason.
     #[default]
     None,
-    /// Go on with the frame pointer in JIT-compiled code, which is executable memory of no module, and flag the frame
-    /// ([`crate::FrameFlags::fp_in_jit`]). The same in code of modules between JIT-compiled
-    /// code and code with information: V8 comes with code that its JIT compiler made when it was built.
+    /// Follow the frame pointer in JIT-compiled code, which is executable memory without a module, and flag the frame
+    /// ([`crate::FrameFlags::fp_in_jit`]). Also in code of modules between JIT-compiled code and code with information:
+    /// V8 contains code that its JIT compiler generated at build time.
     Jit,
-    /// Go on with the frame pointer where its return address is in an executable mapping, and flag the frame
+    /// Follow the frame pointer if its return address is in an executable mapping, and flag the frame
     /// ([`crate::FrameFlags::fp_fallback`]).
     FramePointer,
 }
@@ -21,18 +21,18 @@ pub enum Fallback {
 /// Limits and options. The same options and the same sample give the same stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Most frames of a stack.
+    /// The most frames of a stack.
     pub max_depth: u32,
-    /// What to do without information.
+    /// What to do without call frame information.
     pub fallback: Fallback,
-    /// At a sampled or interrupted instruction without information, take the word at sp (aarch64: lr) for the return
-    /// address if it is in an executable mapping, as it is in thunks and assembly leaves; the frame found is
+    /// At a sampled or interrupted instruction without information, take the word at sp (aarch64: lr) as the return
+    /// address if it is in an executable mapping, as in thunks and assembly leaves. The frame found is
     /// [`crate::FrameSource::Heuristic`].
     pub is_leaf_guessed: bool,
-    /// Most operations of all DWARF expressions of one sample; one expression has 4,096 at most.
+    /// The most DWARF expression operations per sample; a single expression may have 4,096 at most.
     pub max_expression_steps: u32,
-    /// Bits of a return address that are the address, where that is known of the machine; the others may hold a signature.
-    /// `None` takes what is usual for the architecture: 48 bits for aarch64, whose kernels can also be built for 36 to 52.
+    /// Mask of the address bits of a return address, if known for the machine; the others may hold a signature. `None`
+    /// means the architecture's usual mask: 48 bits for aarch64, whose kernels can also be built for 36 to 52.
     pub return_address_mask: Option<u64>,
 }
 

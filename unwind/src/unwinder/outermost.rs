@@ -1,10 +1,10 @@
-//! Frames without call frame information at the very end of a stack: nothing in memory can be their return address, or
-//! only the one word where the kernel's layout has it.
+//! Frames without call frame information at the very end of a stack: either no word above can be their return address,
+//! or only the one just below what the kernel put there.
 //!
 //! ```text
-//! stack end ──▶ argc, argv[0] … argv[argc - 1], 0, environment …      as the kernel leaves it
-//!               return address of what `_start` has called
-//!               what that has pushed                                  no word that a call has left
+//! stack end ──▶ argc, argv[0] … argv[argc - 1], 0, environment …      as set up by the kernel
+//!               return address of the function `_start` called
+//!               what that function pushed                             no word here is a return address
 //!        sp ──▶
 //! ```
 //!
@@ -18,29 +18,29 @@ use crate::memory::Memory;
 use crate::space::{Modules, Space};
 use crate::stack::Root;
 
-/// How far below the end of its stack the frame of start code may be. musl's `libc_start_main_stage2` has 64 bytes.
+/// How far below the end of its stack a frame of start code may be. musl's `libc_start_main_stage2` has 64 bytes.
 const MAX_START_BYTES: u64 = 512;
-/// Most arguments of a program whose stack end is looked for.
+/// The most arguments a program may have for its stack end to be recognised.
 const MAX_ARGUMENTS: u64 = 1 << 16;
 
-/// What lies above a frame without call frame information.
+/// What is above a frame without call frame information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Above {
     /// Nothing: it is the outermost frame.
     Nothing(Root),
-    /// The entry point, which has called it with this return address in the last word of the stack.
+    /// The entry point, which called it: the return address is in the last word of the stack.
     Entry {
-        /// What is in the word.
+        /// That word.
         return_address: u64,
         /// The stack's end.
         sp: u64,
     },
 }
 
-/// The end of the stack, if `sp` is right below it.
+/// The end of the stack, if `sp` is just below it.
 pub(super) fn near_end<Y: Memory>(spec: &Spec, memory: &Y, sp: u64) -> Option<u64> {
     match memory.stack_end(sp) {
-        // Above the end are the arguments of `ld.so` that it has taken off.
+        // sp may be above the end: `ld.so`, run as a program, pops its own arguments.
         Some(end) => (end.saturating_sub(sp) <= MAX_START_BYTES).then_some(end.max(sp)),
         None => (sp..sp.saturating_add(MAX_START_BYTES))
             .step_by(usize::from(spec.word_bytes))
@@ -48,7 +48,7 @@ pub(super) fn near_end<Y: Memory>(spec: &Spec, memory: &Y, sp: u64) -> Option<u6
     }
 }
 
-/// Whether this is how the kernel has left the stack of a program: the number of arguments, pointers to them, zero.
+/// Whether `at` is the argument count the kernel put there: followed by that many pointers and a zero.
 fn is_argument_count<Y: Memory>(spec: &Spec, memory: &Y, at: u64) -> bool {
     let word = |index: u64| {
         let place = index.checked_mul(spec.word_bytes.into()).and_then(|offset| at.checked_add(offset))?;
@@ -59,7 +59,7 @@ fn is_argument_count<Y: Memory>(spec: &Spec, memory: &Y, at: u64) -> bool {
     first.is_some_and(|first| first > at && last.is_some_and(|last| first <= last)) && end == Some(0)
 }
 
-/// What lies above a frame without call frame information whose stack pointer is `sp`; `None` where that cannot be told.
+/// What is above a frame without call frame information whose stack pointer is `sp`; `None` if not certain.
 pub(super) fn above<M: Modules + ?Sized, Y: Memory>(
     modules: &M,
     space: &Space,
@@ -75,7 +75,7 @@ pub(super) fn above<M: Modules + ?Sized, Y: Memory>(
     while slot < end {
         let word = super::caller::read_word(memory, spec, slot).ok()? & spec.return_address_mask;
         if is_after_call(modules, space, spec, word) {
-            // Two may be a return address and what is left of another; only one can be what the entry point has called.
+            // One of two candidates is stale, and it is unknown which. A single one must be in the entry point's slot.
             match found.replace(word) {
                 None if slot.saturating_add(word_bytes) == end => {}
                 _ => return None,
@@ -83,7 +83,7 @@ pub(super) fn above<M: Modules + ?Sized, Y: Memory>(
         }
         slot = slot.checked_add(word_bytes)?;
     }
-    // Elsewhere than in the entry point, what lies above may be a return address into code that is not known.
+    // Outside the entry point, a word above may be a return address into unknown code.
     let is_entry = code.module.is_entry_code(code.svma);
     match found {
         None if is_entry => Some(Above::Nothing(Root::Start)),

@@ -1,4 +1,4 @@
-//! From an address to its rule.
+//! Resolves an address to its rule.
 
 use super::code::{Code, NO_CFI, find_code};
 use super::trampoline;
@@ -9,7 +9,7 @@ use crate::rule::{Kind, Needed, Rule};
 use crate::space::{Modules, Space};
 use crate::stack::{Root, StopReason};
 
-/// What is kept from one address to the next.
+/// Caches and memory reused from address to address.
 #[derive(Debug)]
 pub(super) struct Compiler {
     pub(super) scratch: Scratch,
@@ -23,7 +23,7 @@ impl Compiler {
 }
 
 impl Code<'_> {
-    /// The rule of the address, by the parser.
+    /// Compiles the rule of the address with the parser.
     fn compile(&self, scratch: &mut Scratch) -> Result<Rule, StopReason> {
         let row = self.row(scratch)?;
         let needed = row.state.needed(self.module.arch().spec(), row.return_address_register);
@@ -48,7 +48,7 @@ impl Code<'_> {
         rule
     }
 
-    /// The rule of the address, by the short way where the entry is of the form that nearly all have.
+    /// Compiles the rule of the address, by the fast path if the FDE has the usual form.
     fn compile_quickly(&self, compiler: &mut Compiler) -> Result<Rule, StopReason> {
         self.check_root()?;
         if let Some(place) = self.module.place(self.svma).filter(|place| place.kind == SectionKind::EhFrame) {
@@ -63,7 +63,7 @@ impl Code<'_> {
         self.compile(&mut compiler.scratch)
     }
 
-    /// The rule of the address from the entry at a place, if it covers the address and is of the usual form.
+    /// The rule of the address by the fast path; `None` if the FDE does not cover the address or is unusual.
     fn compile_at(&self, place: Place, cies: &Cies) -> Option<Rule> {
         let fde = QuickFde::new(self.module.section(place.kind)?, place.offset)?;
         let is_right = place.start.is_none_or(|start| start == fde.range.start);
@@ -76,7 +76,7 @@ impl Code<'_> {
         Some(self.compile_row(place.kind, spec.ip, cie.is_signal_frame, self.root(fde.range), &needed))
     }
 
-    /// Parses the common entry of the entry at a place; `None` where that was done, or it is not of the usual form.
+    /// Parses and caches the CIE of the FDE at `place`; `None` if it is cached already or unusual.
     fn meet_cie(&self, place: Place, compiler: &mut Compiler) -> Option<()> {
         let Compiler { scratch, cies } = compiler;
         let fde = self.module.find_at(place, self.svma)?;
@@ -92,7 +92,7 @@ impl Code<'_> {
     }
 }
 
-/// The rule of an address in any architecture's code. Nothing is remembered.
+/// The rule of an address on any architecture. Not cached.
 pub(super) fn resolve<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,
@@ -104,7 +104,7 @@ pub(super) fn resolve<M: Modules + ?Sized>(
     with_named_end(rule, modules, space, arch, lookup)
 }
 
-/// The rule of an address in x86-64 code.
+/// The rule of an address in x86-64 code. Not cached.
 pub(super) fn resolve_quickly<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,
@@ -135,13 +135,13 @@ fn with_named_end<M: Modules + ?Sized>(
     }
 }
 
-/// What a walk has ended in that found no caller or no information: the code at the return address may show it. A
-/// new context returns to the first instruction of a function that has not called, so that the row of the address
-/// before it, if there is one, is another function's.
+/// Recognises the root that a walk has reached, from the code at the return address, if the walk found no caller or no
+/// information. A new context returns to the first instruction of a function that has not called anything, so the row
+/// of the address before it, if any, belongs to another function.
 ///
-/// Where a row says that there is no caller, the code only gives that a name. Without a row, a thread's start must have
-/// started one, right behind the system call that has made it: any program may exit the way `clone` does, and any may call
-/// that way.
+/// If a row says that there is no caller, the code only names the root. Without a row, a thread's start must also be
+/// preceded by the call that started it, right after the system call that created it: any program may exit the way
+/// `clone` does, and any may call that way.
 pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: StopReason) -> StopReason {
     if !matches!(stop, StopReason::Complete(Root::UndefinedRa) | NO_CFI) {
         return stop;
@@ -159,12 +159,12 @@ pub(super) fn name_end<M: Modules + ?Sized>(modules: &M, code: &Code<'_>, stop: 
     }
 }
 
-/// Whether an address is one that a call leaves: behind a call instruction, as far as the code can be had.
+/// Whether an address can be a return address: it follows a call instruction, or the code is not available.
 pub(super) fn is_after_call<M: Modules + ?Sized>(modules: &M, space: &Space, spec: &Spec, address: u64) -> bool {
     has_call_before(modules, space, spec, address) != Some(false)
 }
 
-/// Whether a call instruction stands before an address; `None` where the code cannot be had.
+/// Whether a call instruction precedes an address; `None` if the code is not available.
 pub(super) fn has_call_before<M: Modules + ?Sized>(
     modules: &M,
     space: &Space,

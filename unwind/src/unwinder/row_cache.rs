@@ -1,4 +1,4 @@
-//! Rows remembered for walks with all registers.
+//! A cache of rows for walks with all registers.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::cfi::Scratch;
 use crate::space::{ModuleId, Modules};
 use crate::stack::{BrokenReason, StopReason};
 
-/// Half a MiB, taken when the first walk needs it: few programs have many such rows.
+/// Half a MiB, allocated on first use: few programs have many such rows.
 const N_SLOTS: usize = 1024;
 
 /// A direct-mapped table from (module, address) to row.
@@ -37,7 +37,7 @@ impl RowCache {
             self.slots.resize(N_SLOTS, Slot { key: None, row: NONE });
         }
         let mixed = (code.svma ^ u64::from(code.id.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The ten highest bits: there is such a slot.
+        // The ten highest bits are always a valid slot.
         let slot = usize::try_from(mixed >> 54).ok().and_then(|number| self.slots.get_mut(number));
         let Some(slot) = slot else { return Err(StopReason::Broken(BrokenReason::BadCfi)) };
         let key = Some((code.id, code.svma));

@@ -1,4 +1,4 @@
-//! One sample.
+//! Unwinds one sample.
 
 use alloc::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::rule::Rule;
 use crate::space::{Modules, Space};
 use crate::stack::Stack;
 
-/// Unwinds samples, one or many. It remembers the rules of the addresses it has met; what it gives for a sample
-/// depends on the sample alone.
+/// Unwinds samples, one at a time or in batches. It caches rules by address; the stack of a sample depends on the
+/// sample alone.
 #[derive(Debug)]
 pub struct Unwinder {
     pub(super) options: Options,
@@ -35,13 +35,13 @@ impl Default for Unwinder {
 }
 
 impl Unwinder {
-    /// An unwinder that has met nothing yet.
+    /// Creates an unwinder with its own rules.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self::make(options, Arc::default())
     }
 
-    /// An unwinder that remembers rules together with others, mostly of other threads.
+    /// Creates an unwinder that shares its rules with others, usually on other threads.
     #[must_use]
     pub fn with_rules(options: Options, rules: Arc<SharedRules>) -> Self {
         Self::make(options, rules)
@@ -58,19 +58,19 @@ impl Unwinder {
         }
     }
 
-    /// The same with other limits and options, which rules do not depend on.
+    /// Replaces the limits and options, on which cached rules do not depend.
     #[must_use]
     pub fn with_options(self, options: Options) -> Self {
         Self { options, ..self }
     }
 
-    /// What was asked for.
+    /// The limits and options.
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Unwinds one sample into `out`, whatever it held.
+    /// Unwinds one sample into `out`, which is overwritten.
     pub fn unwind<M: Modules + ?Sized, Y: Memory>(
         &mut self,
         modules: &M,
@@ -117,7 +117,7 @@ impl Unwinder {
         FullWalk { options, scratch, rows, modules, space, memory }.run(regs, out);
     }
 
-    /// The rule of an address, remembered or new.
+    /// The rule of an address, cached or compiled.
     #[inline]
     pub(super) fn rule<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
         match self.near.find(space.id(), lookup) {
@@ -126,7 +126,7 @@ impl Unwinder {
         }
     }
 
-    /// A rule this unwinder has not met.
+    /// The rule of an address that is not in the private cache.
     #[inline(never)]
     pub(super) fn fetch<M: Modules + ?Sized>(&mut self, modules: &M, space: &Space, lookup: u64) -> Rule {
         let known = self.rules.table().find(space.id(), lookup);
@@ -142,7 +142,7 @@ impl Unwinder {
     }
 }
 
-/// ip, sp and fp, where a walk by rules can start with them.
+/// ip, sp and fp, if a walk by rules can start with them.
 #[inline]
 pub(super) fn walk_start(regs: &Regs) -> Option<[u64; 3]> {
     if regs.arch() != Arch::X86_64 {

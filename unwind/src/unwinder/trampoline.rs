@@ -1,4 +1,4 @@
-//! Code that returns from a signal handler and has no call frame information, as musl's `__restore_rt`.
+//! Recognises code that returns from a signal handler but has no call frame information, such as musl's `__restore_rt`.
 
 use super::code::{Code, CodeRow};
 use crate::cfi::{CfaRule, RegisterRule, State};
@@ -6,7 +6,7 @@ use crate::module::SectionKind;
 use crate::space::Modules;
 use crate::stack::Root;
 
-/// The row that such code would have, if this is the return address into it. The kernel has put the registers above the
+/// The row such code would have, if `code` is the return address into it. The kernel saved the registers above the
 /// stack pointer that the handler returns with.
 pub(super) fn row<M: Modules + ?Sized>(modules: &M, code: &Code<'_>) -> Option<CodeRow> {
     let spec = code.module.arch().spec();

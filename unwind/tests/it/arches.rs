@@ -1,4 +1,4 @@
-//! Other processors.
+//! Architectures other than x86-64.
 
 use fpprof_unwind::{
     Arch, Chain, ChainEnd, ChainEntry, Chunk, FrameSource, Mapping, Memory, Module, ModuleId, ModuleSections, Options,
@@ -34,8 +34,8 @@ pub(crate) fn aarch64() -> Module {
     Module::new(ModuleSections { arch: Arch::Aarch64, entry: Some(0x2000), ..cfi.sections() })
 }
 
-/// Check that a leaf's return address is in the link register, that of others in memory, and that a signature is
-/// taken off.
+/// Check that a leaf's return address is taken from the link register, that of other frames from memory, and that
+/// signatures are stripped.
 #[test]
 fn unwinds_aarch64() {
     let signature = 0x0055_0000_0000_0000;
@@ -66,7 +66,7 @@ fn unwinds_aarch64() {
     assert_eq!(cfas, [STACK, STACK + 32, STACK + 64, STACK + 96, 0]);
 }
 
-/// Check that the link register is not believed a second time, where it would lead round and round.
+/// Check that the link register is not used a second time, which would make a loop.
 #[test]
 fn the_link_register_is_for_leaves() {
     let mut regs = Regs::new(Arch::Aarch64);
@@ -78,7 +78,7 @@ fn the_link_register_is_for_leaves() {
     assert_eq!(found.stop.class(), "broken");
 }
 
-/// Check that the frame record of aarch64 is followed as a frame-pointer chain.
+/// Check that the frame records of aarch64 are followed as a frame-pointer chain.
 #[test]
 fn walks_frame_records() {
     let words = bytes(&[STACK + 32, CODE + 0x1210, 0, 0, 0, CODE + 0x2004]);
@@ -101,8 +101,8 @@ fn walks_frame_records() {
     }
 }
 
-/// Check that a leaf whose return address is in the link register, signature and all, does not lose its caller to a walk by
-/// frame pointers, of copied memory or of a recorded chain, and that a link register that points to no code changes nothing.
+/// Check that if a leaf's signed return address is in the link register, a frame-pointer walk of copied memory or of a
+/// recorded chain includes its caller, and that a link register that points to no code changes nothing.
 #[test]
 fn callers_of_leaves_are_in_the_link_register() {
     let signature = 0x0055_0000_0000_0000;
@@ -139,7 +139,7 @@ fn callers_of_leaves_are_in_the_link_register() {
     }
 }
 
-/// Check that of an address what the options say is taken, where a kernel has more or fewer bits of addresses than usual.
+/// Check that the mask in the options is applied, for kernels with more or fewer address bits than usual.
 #[test]
 fn signatures_begin_where_addresses_end() {
     let at = |code: u64, signature: u64, mask| {

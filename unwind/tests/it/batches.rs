@@ -1,4 +1,4 @@
-//! Many samples at once give what each alone gives.
+//! Batches give the stacks of single samples.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fpprof_unwind::{Chunk, Fallback, Job, Regs, SharedRules, Stack, Stacks, Unwi
 
 use crate::build::{BIAS, Cfi, JIT, Process, R10, RA, RBP, RBX, RSP, STACK, bytes, cfa, regs};
 
-/// Numbers that look random and are always the same.
+/// A deterministic pseudo-random generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -56,8 +56,8 @@ fn chunk(bytes: &[u8]) -> Chunk<'_> {
     Chunk { start: STACK, bytes, stack_end: Some(STACK + 512), holes: &[(100, 4)] }
 }
 
-/// Check that batches of any size give the stacks of single samples, in order, from one unwinder or from several, with
-/// and without guesses.
+/// Check that batches of any size give the stacks of single samples, in order, with one unwinder or several, with and
+/// without guesses.
 #[test]
 fn batches_equal_single_samples() {
     let samples = samples(2000);
@@ -92,8 +92,8 @@ fn batches_equal_single_samples() {
     }
 }
 
-/// Check that threads whose unwinders remember rules together give the stacks of single samples, whichever of them made
-/// a rule, also when a table grows meanwhile.
+/// Check that threads that share rules get the stacks of single samples, whichever thread compiled a rule, also while
+/// the table grows.
 #[test]
 fn threads_that_share_rules_give_the_same() {
     let samples = samples(4000);
@@ -121,14 +121,15 @@ fn threads_that_share_rules_give_the_same() {
     });
 }
 
-/// Check that a walk with all registers gives the same frames as the walk by rules of the same stack.
+/// Check that a walk with all registers gives the same frames as a walk by rules.
 #[test]
 fn the_full_walk_equals_the_walk_by_rules() {
     let process = process();
     let mut n_compared = 0;
     for (mut regs, bytes) in samples(3000) {
         let by_rules = process.unwind(&regs, &chunk(&bytes));
-        // Without fp a walk goes with all registers, and misses it only where a frame needs it that none has saved.
+        // Without fp, a walk uses all registers. It fails only at a frame that needs fp and whose callees have not
+        // saved it.
         regs.clear(6);
         let without = process.unwind(&regs, &chunk(&bytes));
         if without.stop == by_rules.stop && without.frames.len() == by_rules.frames.len() {

@@ -1,4 +1,4 @@
-//! Walks that find what cannot be right.
+//! Broken stacks.
 
 use fpprof_unwind::{BrokenReason, Fallback, Mapping, Space, StopReason, TruncatedReason};
 
@@ -8,7 +8,7 @@ fn broken(reason: BrokenReason) -> StopReason {
     StopReason::Broken(reason)
 }
 
-/// Check that a return address into no mapping, into data and of zero end the walk, and are no frames.
+/// Check that return addresses of zero, outside any mapping or in data end the walk and are not frames.
 #[test]
 fn return_addresses_must_be_executable() {
     let mut cfi = Cfi::eh_frame();
@@ -21,7 +21,7 @@ fn return_addresses_must_be_executable() {
     }
 }
 
-/// Check that the last byte of a mapping can hold a call, whose return address lies outside.
+/// Check that a call may end its mapping, so that its return address is outside.
 #[test]
 fn a_call_may_end_its_mapping() {
     let process = Process::new(Cfi::eh_frame().fde(0x1000, 0x10, &[]).module());
@@ -29,8 +29,8 @@ fn a_call_may_end_its_mapping() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1_0000], "no_cfi"));
 }
 
-/// Check that a sampled instruction outside of all code is still the leaf, and that not the stack is at fault; and that
-/// frame pointers are followed from there if that is asked for.
+/// Check that a sampled instruction outside all code is still the leaf and the stack is not called broken, and that
+/// frame pointers are followed from there if the options ask for it.
 #[test]
 fn a_leaf_may_be_anywhere() {
     let mut process = Process::new(Cfi::eh_frame().fde(0x1000, 0x10, &[cfa::undefined(RA)]).module());
@@ -43,7 +43,7 @@ fn a_leaf_may_be_anywhere() {
     assert!(found.frames[1].flags.fp_fallback);
 }
 
-/// Check that a CFA at or below the stack pointer ends the walk, with the row of any kind.
+/// Check that a CFA at or below the stack pointer ends the walk, for every kind of row.
 #[test]
 fn the_cfa_must_grow() {
     let mut cfi = Cfi::eh_frame();
@@ -58,13 +58,13 @@ fn the_cfa_must_grow() {
         let found = process.unwind(&regs(ip, STACK + 24, fp), &whole(&stack));
         assert_eq!((addresses(&found), found.stop), (vec![ip], broken(BrokenReason::CfaNotIncreasing)), "{ip:#x}");
     }
-    // The near miss: one word above.
+    // The near miss: one word higher.
     let found = process.unwind(&regs(0x1004, STACK + 24, STACK + 16), &whole(&stack));
     assert_eq!(addresses(&found), [0x1004, 0x1005]);
 }
 
 /// Check that a leaf whose return address is in a register may have its CFA at the stack pointer, as in `vfork` and at
-/// the end of an exception's search, but no other frame, and no leaf with its return address in memory.
+/// the end of exception unwinding, but no other frame, and no leaf with its return address in memory.
 #[test]
 fn a_leaf_may_have_popped_its_return_address() {
     const RDI: u8 = 5;
@@ -85,8 +85,8 @@ fn a_leaf_may_have_popped_its_return_address() {
     assert_eq!((addresses(&found), found.stop), (vec![0x1104, 0x1005], broken(BrokenReason::CfaNotIncreasing)));
 }
 
-/// Check that a row which gives the stack pointer by a rule of its own has a caller above, as GHC's entry into Haskell code
-/// has with its CFA at the stack pointer; and that this stack pointer must grow, and such a CFA elsewhere must too.
+/// Check that a row with a rule for the stack pointer may have its CFA at the stack pointer, as in GHC's entry into
+/// Haskell code; and that this stack pointer must grow, and so must a CFA elsewhere.
 #[test]
 fn the_stack_pointer_may_have_a_rule_of_its_own() {
     let row = |above: u8| {
@@ -95,7 +95,7 @@ fn the_stack_pointer_may_have_a_rule_of_its_own() {
     };
     let mut cfi = Cfi::eh_frame();
     cfi.fde(0x1000, 0x10, &[row(24)]).fde(0x1100, 0x10, &[]).fde(0x1200, 0x10, &[row(0)]);
-    // As in `__longjmp`: the stack that it goes to, from a place that is not in this one.
+    // As in `__longjmp`: the row describes the target stack, from a buffer outside this stack.
     let elsewhere = [cfa::def_cfa(RBP, 0), cfa::val_expression(RSP, &[0x77, 24]), cfa::saved_above(RA, 16)].concat();
     cfi.fde(0x1300, 0x10, &[elsewhere]);
     cfi.fde(0x3000, 0x10, &[cfa::undefined(RA)]);
@@ -112,7 +112,7 @@ fn the_stack_pointer_may_have_a_rule_of_its_own() {
     assert_eq!((addresses(&found), found.stop), (vec![0x1204], broken(BrokenReason::CfaNotIncreasing)));
 }
 
-/// Check that the CFA may fall when it goes to another stack, as where a split stack was left.
+/// Check that the CFA may be lower if it is on another stack, as after leaving a split stack.
 #[test]
 fn the_cfa_may_fall_into_another_stack() {
     let mut cfi = Cfi::eh_frame();
@@ -127,12 +127,12 @@ fn the_cfa_may_fall_into_another_stack() {
     let memory = Sparse([(below + 8, BIAS + 0x3001)].into());
     let found = process.unwind(&regs(0x1004, STACK + 64, below), &memory);
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1004, 0x3001], "complete"));
-    // Of a chunk only one stack is there.
+    // A chunk has only one stack.
     let found = process.unwind(&regs(0x1004, STACK + 64, below), &whole(&bytes(&[0; 32])));
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004], "stack_switch"));
 }
 
-/// Check that a CFA between words is named.
+/// Check that a misaligned CFA is reported.
 #[test]
 fn the_cfa_must_be_aligned() {
     let mut cfi = Cfi::eh_frame();
@@ -142,7 +142,7 @@ fn the_cfa_must_be_aligned() {
     assert_eq!((addresses(&found), found.stop), (vec![0x1004], broken(BrokenReason::Misaligned)));
 }
 
-/// Check that a signal frame that leads to itself is a loop, and not a stack as deep as may be.
+/// Check that a signal frame that leads to itself is a loop, and does not fill the stack up to the depth limit.
 #[test]
 fn a_signal_frame_that_interrupts_itself_is_a_loop() {
     let mut cfi = Cfi::eh_frame();
@@ -156,7 +156,7 @@ fn a_signal_frame_that_interrupts_itself_is_a_loop() {
     assert!(found.frames.len() < 10);
 }
 
-/// Check that malformed entries are named, and that the rows before the bad instruction are good.
+/// Check that malformed entries are reported, and that rows before the bad instruction are used.
 #[test]
 fn malformed_programs_are_named() {
     let mut cfi = Cfi::eh_frame();
@@ -176,7 +176,7 @@ fn malformed_programs_are_named() {
     }
 }
 
-/// Check that an expression that never ends is stopped, and that many that nearly do use up the budget.
+/// Check that an endless expression is stopped, and that many long ones use up the budget.
 #[test]
 fn expressions_are_limited() {
     let mut cfi = Cfi::eh_frame();
@@ -196,7 +196,7 @@ fn expressions_are_limited() {
     assert_eq!((found.frames.len(), found.stop.name()), (17, "budget"));
 }
 
-/// Check that wrong information costs no more than the frames it is wrong about.
+/// Check that wrong unwind information costs no more than the frames it covers.
 #[test]
 fn wrong_information_is_not_believed_for_long() {
     let mut cfi = Cfi::eh_frame();

@@ -7,13 +7,13 @@ use fpprof_unwind::{
     TruncatedReason, Unwinder,
 };
 
-/// Where modules are loaded: AVMA − SVMA.
+/// The load bias of modules: AVMA − SVMA.
 pub(crate) const BIAS: u64 = 0x5555_0000_0000;
-/// Where stacks start unless a test says otherwise.
+/// Start of stacks, unless a test sets another.
 pub(crate) const STACK: u64 = 0x7ffc_0000_1000;
-/// Where `.eh_frame` is linked.
+/// SVMA of `.eh_frame`.
 pub(crate) const EH_FRAME_SVMA: u64 = 0x10_0000;
-/// Where `.eh_frame_hdr` is linked.
+/// SVMA of `.eh_frame_hdr`.
 pub(crate) const HEADER_SVMA: u64 = 0x20_0000;
 
 pub(crate) const RBX: u8 = 3;
@@ -22,7 +22,7 @@ pub(crate) const RSP: u8 = 7;
 pub(crate) const R10: u8 = 10;
 pub(crate) const RA: u8 = 16;
 
-/// CFI instructions, by their bytes.
+/// CFI instructions as bytes.
 pub(crate) mod cfa {
     pub(crate) fn def_cfa(register: u8, offset: u8) -> Vec<u8> {
         vec![0x0c, register, offset]
@@ -82,7 +82,7 @@ pub(crate) mod cfa {
     }
 }
 
-/// Which section to write.
+/// The section to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     EhFrame,
@@ -95,7 +95,7 @@ pub(crate) struct Cfi {
     kind: Kind,
     word_bytes: usize,
     cie: usize,
-    /// (start, offset) of every entry.
+    /// (start, offset) of every FDE.
     pub(crate) entries: Vec<(u64, usize)>,
 }
 
@@ -104,14 +104,14 @@ impl Cfi {
         Self { bytes: Vec::new(), kind, word_bytes: 8, cie: 0, entries: Vec::new() }
     }
 
-    /// `.eh_frame` of x86-64 whose entries start with the return address on top of the stack.
+    /// An x86-64 `.eh_frame` whose FDEs start with the return address on top of the stack.
     pub(crate) fn eh_frame() -> Self {
         let mut cfi = Self::new(Kind::EhFrame);
         cfi.cie("zR", &[cfa::def_cfa(RSP, 8), cfa::saved(RA, 8)].concat());
         cfi
     }
 
-    /// A common entry: code alignment 1, data alignment −8, return address in column 16.
+    /// Adds a CIE: code alignment 1, data alignment −8, return address in column 16.
     pub(crate) fn cie(&mut self, augmentation: &str, instructions: &[u8]) -> &mut Self {
         self.cie_of(augmentation, -8, RA, instructions)
     }
@@ -141,7 +141,7 @@ impl Cfi {
         self
     }
 
-    /// An entry for `start..start + len` with the last common entry.
+    /// Adds an FDE for `start..start + len` that uses the last CIE.
     pub(crate) fn fde(&mut self, start: u64, len: u64, instructions: &[Vec<u8>]) -> &mut Self {
         self.entries.push((start, self.bytes.len()));
         let is_z = self.bytes[self.cie + 9] == b'z';
@@ -172,7 +172,7 @@ impl Cfi {
         Section { svma: EH_FRAME_SVMA, bytes: self.bytes.clone().into() }
     }
 
-    /// `.eh_frame_hdr` with these entries.
+    /// An `.eh_frame_hdr` with these entries.
     pub(crate) fn header(entries: &[(u64, usize)]) -> Section {
         let relative = |svma: u64| (svma.wrapping_sub(HEADER_SVMA) as i32).to_le_bytes();
         let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
@@ -199,7 +199,7 @@ impl Cfi {
     }
 }
 
-/// Modules that may be absent for a reason.
+/// Modules, some of which may be unavailable.
 pub(crate) struct Table(pub(crate) Vec<Result<Module, TruncatedReason>>);
 
 impl Modules for Table {
@@ -266,7 +266,7 @@ pub(crate) fn regs(ip: u64, sp: u64, fp: u64) -> Regs {
     Regs::x86_64(&values)
 }
 
-/// Bytes of words, lowest first.
+/// The words as bytes, lowest address first.
 pub(crate) fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -281,7 +281,7 @@ pub(crate) fn addresses(stack: &Stack) -> Vec<u64> {
     stack.frames.iter().map(|frame| frame.address.checked_sub(BIAS).unwrap_or(frame.address)).collect()
 }
 
-/// Memory of single words.
+/// Memory made of single words.
 #[derive(Default)]
 pub(crate) struct Sparse(pub(crate) BTreeMap<u64, u64>);
 

@@ -45,7 +45,7 @@ fn judge(process: &Process, addresses: &[(u64, u64)], end: ChainEnd, regs: Optio
     stack
 }
 
-/// Check that a whole chain is complete, with the frame addresses that a walk by information would give.
+/// Check that an intact chain is complete, with the same frame addresses as a walk by call frame information.
 #[test]
 fn walks_to_the_root() {
     let process = process();
@@ -59,8 +59,8 @@ fn walks_to_the_root() {
     assert_eq!(by_information.frames[1].cfa, found.frames[1].cfa);
 }
 
-/// Check that a chain that ends with a zero in a function that has callers is not complete, and that one that ends in
-/// the start of a thread is.
+/// Check that a chain that ends with a zero in a function that has callers is not complete, and that one that ends in a
+/// thread's start function is.
 #[test]
 fn a_zero_is_no_root() {
     let process = process();
@@ -76,7 +76,7 @@ fn a_zero_is_no_root() {
     assert_eq!(judge(&process, &callers, ChainEnd::Unknown, None).stop.name(), "undefined_ra");
 }
 
-/// Check that each way a chain can go wrong has its name.
+/// Check that each fault of a chain has its own reason.
 #[test]
 fn names_what_is_wrong_with_a_chain() {
     let process = process();
@@ -111,7 +111,7 @@ fn limits_the_depth_of_a_chain() {
     assert_eq!((found.frames.len(), found.stop.name()), (3, "max_depth"));
 }
 
-/// Check that a recorded chain is cut where it stops making sense, and that its end is named.
+/// Check that a recorded chain is cut where it becomes invalid, and that the reason for its end is reported.
 #[test]
 fn judges_recorded_chains() {
     let process = process();
@@ -132,14 +132,14 @@ fn judges_recorded_chains() {
     assert_eq!(ends(&[(0x1110, 0), (0x1210, 16), (0x2020, 16)], ChainEnd::Zero), (2, "loop"));
     assert_eq!(ends(&[(0x1110, 0), (0x1210, 16), (0x2020, 8)], ChainEnd::Zero), (2, "cfa_not_increasing"));
     assert_eq!(ends(&[(0x1110, 0), (0x1210, 12)], ChainEnd::Zero), (1, "misaligned"));
-    // Without frame addresses nothing but the code can be judged.
+    // Without frame addresses only the code can be judged.
     assert_eq!(ends(&[(0x1110, 0), (0x1210, 0), (0x2020, 0)], ChainEnd::Unknown), (3, "_start"));
     assert_eq!(ends(&[], ChainEnd::Unknown), (0, "ra_not_exec"));
     assert_eq!(ends(&[(0x2020, 0)], ChainEnd::Zero), (1, "_start"));
 }
 
-/// Check that the leaf's caller is known to be missing while the leaf has no frame: in a leaf without one, before the
-/// push, between push and mov, after the pop; and in no other place.
+/// Check that the leaf's caller is reported as missing while the leaf has no frame: in a leaf without one, before the
+/// push, between push and mov, after the pop; and nowhere else.
 #[test]
 fn suspects_a_skipped_caller() {
     let process = process();
@@ -161,7 +161,7 @@ fn suspects_a_skipped_caller() {
     ] {
         assert_eq!(suspects(ip, None), expected, "{ip:#x}");
     }
-    // The registers know better: between push and mov the frame pointer is set if it is this frame's.
+    // Registers are more precise: between push and mov they show whether the frame pointer is this frame's.
     assert!(!suspects(0x1101, Some(&regs(0x1101, STACK, STACK))));
     assert!(suspects(0x1101, Some(&regs(0x1101, STACK, STACK + 64))));
     let stack = bytes(&[BIAS + 0x1115, STACK + 24, BIAS + 0x1210, 0, BIAS + 0x2021, 0]);
@@ -170,7 +170,7 @@ fn suspects_a_skipped_caller() {
     assert!(found.frames[0].flags.leaf_skip_suspect);
 }
 
-/// Check that rows of expressions are judged by what they start with.
+/// Check that rows with expressions are judged by their first operation.
 #[test]
 fn suspects_by_expressions_too() {
     let mut cfi = Cfi::eh_frame();

@@ -1,4 +1,4 @@
-//! Frames without rows: those at the end of a stack, and those a signal handler returns through.
+//! Frames without rows: at the end of a stack, and where a signal handler returns.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use fpprof_unwind::{
 use crate::arches::aarch64;
 use crate::build::{BIAS, Cfi, RA, RSP, STACK, addresses, bytes, cfa, regs, whole};
 
-/// A module at [`BIAS`] whose code can be read: nops but for some places.
+/// A module at [`BIAS`] whose code can be read: nops, except at some addresses.
 struct Program {
     module: Module,
     code: BTreeMap<u64, &'static [u8]>,
@@ -40,8 +40,8 @@ const START: StopReason = StopReason::Complete(Root::Start);
 const STACK_END: StopReason = StopReason::Complete(Root::StackEnd);
 
 impl Program {
-    /// Rows from 0x1000 to 0x1200 and an undefined return address at 0x3000; nothing is said of the entry point at 0x5000.
-    /// Calls end at these addresses.
+    /// Rows from 0x1000 to 0x1200, an undefined return address at 0x3000, and no row for the entry point at 0x5000.
+    /// Call instructions end at the addresses in `calls`.
     fn new(calls: &[u64]) -> Self {
         let mut cfi = Cfi::eh_frame();
         cfi.fde(0x1000, 0x100, &[]).fde(0x1100, 0x100, &[cfa::def_cfa_offset(16)]).fde(
@@ -58,7 +58,7 @@ impl Program {
         Space::new(1, vec![Mapping { start: BIAS, end: BIAS + 0x1_0000, executable: true, module, bias: BIAS }])
     }
 
-    /// Unwinds from 0x1004, with what is on the stack above sp, by rules and with all registers, which must agree.
+    /// Unwinds from 0x1004 with this memory, by rules and with all registers, which must agree.
     fn unwind(&self, memory: &impl Memory) -> Stack {
         self.unwind_from(0x1004, memory)
     }
@@ -75,8 +75,8 @@ impl Program {
     }
 }
 
-/// Check that code without rows at the end of its stack is the outermost frame: the entry point, and other code by
-/// another name; and that it is none where a return address lies above, though the code is near the entry point.
+/// Check that code without rows at the end of its stack is the outermost frame, with different names for the entry
+/// point and other code; and that it is not if a return address is above, even near the entry point.
 #[test]
 fn the_end_of_the_stack_is_the_root() {
     let program = Program::new(&[0x5010, 0x5050, 0x8010]);
@@ -94,8 +94,8 @@ fn the_end_of_the_stack_is_the_root() {
     assert_eq!(end(&far).1.name(), "no_cfi");
 }
 
-/// Check that start code without rows is left for the entry point that has called it, where that is told by the last word
-/// of the stack alone.
+/// Check that start code without rows is unwound to the entry point that called it, if the last word of the stack is
+/// the only candidate.
 #[test]
 fn start_code_is_left_for_the_entry_point() {
     let program = Program::new(&[0x5010, 0x8010, 0x9010]);
@@ -115,8 +115,8 @@ fn start_code_is_left_for_the_entry_point() {
     }
 }
 
-/// Check that a stack's end is known by the arguments above it where nobody says where it is, and that other words there
-/// are none.
+/// Check that the end of a stack is recognised by the arguments above it if it is not known otherwise, and that other
+/// words are not mistaken for them.
 #[test]
 fn arguments_lie_above_the_stack() {
     let program = Program::new(&[0x5010]);
@@ -133,8 +133,8 @@ fn arguments_lie_above_the_stack() {
     }
 }
 
-/// Check that a frame-pointer chain through code without rows is complete where its last frame is at the end of the stack,
-/// and not for being near the entry point.
+/// Check that a frame-pointer chain through code without rows is complete if its last frame is at the end of the stack,
+/// but not if it is merely near the entry point.
 #[test]
 fn chains_end_at_the_end_of_the_stack() {
     let program = Program::new(&[]);
@@ -163,15 +163,14 @@ fn chains_end_at_the_end_of_the_stack() {
     assert_eq!(judge(&[(0x5030, 0)], None).name(), "no_cfi");
 }
 
-/// Words of a signal frame, as the kernel puts it at the stack pointer of `rt_sigreturn`.
+/// Words of a signal frame, as the kernel writes it at the stack pointer of `rt_sigreturn`.
 fn signal_frame(ip: u64, sp: u64) -> Vec<u64> {
     let mut words = vec![0; 23];
     (words[20], words[21]) = (sp, ip);
     words
 }
 
-/// Check that a handler's return into code that has no rows and returns from the signal is followed to the interrupted
-/// frame.
+/// Check that a handler's return to code without rows that returns from the signal leads to the interrupted frame.
 #[test]
 fn a_trampoline_is_known_by_its_code() {
     let musl: &[u8] = &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
@@ -189,8 +188,8 @@ fn a_trampoline_is_known_by_its_code() {
     }
 }
 
-/// Check that code without rows that waits in a system call is left for who has called it, if a call stands before what is
-/// at the stack pointer; and that neither a new thread, whose stack begins there, nor other code without rows is.
+/// Check that code without rows that waits in a system call is unwound to its caller, if the word at the stack pointer
+/// follows a call; but neither a new thread, whose stack begins there, nor other code without rows.
 #[test]
 fn code_behind_a_system_call_is_left_for_its_caller() {
     let mut program = Program::new(&[0x1110]);
@@ -207,8 +206,8 @@ fn code_behind_a_system_call_is_left_for_its_caller() {
     assert_eq!(from(0x6004, 0x1110), alone(0x6004));
 }
 
-/// Check that aarch64's trampoline is known by its code too: the interrupted leaf has its return address in the link register
-/// that the kernel has saved.
+/// Check that aarch64's signal trampoline is recognised by its code, and that the return address of the interrupted
+/// leaf is taken from the link register the kernel saved.
 #[test]
 fn the_trampoline_of_aarch64_is_known_by_its_code() {
     let mut program = Program::new(&[]);
@@ -224,8 +223,8 @@ fn the_trampoline_of_aarch64_is_known_by_its_code() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1008, 0x6000, 0x1010, 0x2004], "_start"));
 }
 
-/// Check that an interrupted jump to a bad address is left for who has called there, if a call stands before that return
-/// address; and that it is no broken stack if not.
+/// Check that an interrupted jump to a bad address is unwound to its caller, if the return address follows a call; and
+/// that the stack is not called broken otherwise.
 #[test]
 fn a_bad_jump_is_left_for_its_caller() {
     let mut program = Program::new(&[0x1110]);
@@ -244,8 +243,8 @@ fn a_bad_jump_is_left_for_its_caller() {
     }
 }
 
-/// Check that the rows of glibc's old code for contended locks are followed, from each of its instructions: their CFA lies
-/// below the stack pointer at first, and the return address is worked out.
+/// Check that the rows of glibc's old code for contended locks are followed from each of its instructions: their CFA is
+/// below the stack pointer at first, and an expression computes the return address.
 ///
 /// # Sources
 /// glibc 2.12 `nptl/sysdeps/unix/sysv/linux/x86_64/lowlevellock.h`, `LLL_STUB_UNWIND_INFO_5`.
@@ -288,7 +287,7 @@ fn rows_that_step_over_the_red_zone_are_followed() {
         let mut stack = Stack::default();
         Unwinder::default().unwind(&program, &Program::space(), &regs(ip, sp, 0), &whole(&bytes), &mut stack);
         let through = if ip < 0x2010 { vec![ip, 0x2010] } else { vec![ip] };
-        // Where it is worked out from the last byte of the call, it is the function before the jump back.
+        // If it is computed from the last byte of the call, it is the function before the jump back.
         let frames = addresses(&stack);
         assert!(frames.starts_with(&through), "{ip:#x}: {frames:x?}");
         assert_eq!(frames[through.len()..], [0x1110, 0x3001], "{ip:#x}");

@@ -1,4 +1,4 @@
-//! Rules of whole functions: their bits, and which code they are of.
+//! Rules of whole functions: their encoding, and the code they cover.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const AT_ENTRY: u64 = 1 << 6;
 const BAD_CFI: u64 = 7;
 const NO_CFI: u64 = 8;
 
-/// A rule by its parts, as the documentation has them.
+/// Encodes a rule from its parts, as documented.
 fn rule(low_bits: u64, fp_words: i16, offset: i32) -> u64 {
     low_bits | u64::from(fp_words as u16) << 16 | u64::from(offset as u32) << 32
 }
@@ -32,7 +32,7 @@ fn rules_at(module: Module, svma: u64) -> Vec<(Range<u64>, u64)> {
     found
 }
 
-/// Check the bits of every kind of rule: C code goes by them.
+/// Check the encoding of every kind of rule, which C code relies on.
 #[test]
 fn bits_are_as_documented() {
     // breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus
@@ -73,7 +73,7 @@ fn bits_are_as_documented() {
     assert_eq!(rules_at(cfi.module(), 0x1107), [(0x1100..0x1120, rule(PLT, 0, 11))]);
 }
 
-/// Check the numbers of the ends a walk has: those of outermost frames come first, in this order.
+/// Check the codes of stop reasons: those of outermost frames come first, in this order.
 #[test]
 fn ends_have_their_numbers() {
     let mut cfi = Cfi::eh_frame();
@@ -93,7 +93,7 @@ fn ends_have_their_numbers() {
     assert_eq!(rules_at(Module::new(sections), 0x5004), [(0x5004..0x5005, stop(NO_CFI) | AT_ENTRY)]);
 }
 
-/// Check that of entries that overlap each has the code for which a walk asks it, whether the header or an index tells.
+/// Check that where FDEs overlap each address has the rule a walk uses, with the header and with an index.
 #[test]
 fn overlapping_entries_share_code() {
     let mut cfi = Cfi::eh_frame();
@@ -104,7 +104,7 @@ fn overlapping_entries_share_code() {
     }
     assert_eq!(rules_at(cfi.module(), 0x1400), [(0x1400..0x1500, inner)]);
     assert_eq!(rules_at(cfi.module(), 0x1500), [(0x1500..0x2000, outer)]);
-    // A header names one entry for an address, and behind the inner one that is the inner one.
+    // A header has one FDE for an address; after the end of the inner one that is still the inner one.
     let header = Some(Cfi::header(&cfi.entries));
     let with_header = || Module::new(ModuleSections { eh_frame_hdr: header.clone(), ..cfi.sections() });
     assert_eq!(rules_at(with_header(), 0x1200), [(0x1000..0x1400, outer)]);
@@ -112,7 +112,7 @@ fn overlapping_entries_share_code() {
     assert_eq!(rules_at(with_header(), 0x1500), [(0x1500..0x1501, stop(NO_CFI))]);
 }
 
-/// Check the same of an entry that the header has left out, and of one of `.debug_frame`.
+/// Check the same for an FDE missing from the header, and for one in `.debug_frame`.
 #[test]
 fn entries_of_other_places_end_where_the_first_place_has_one() {
     let mut cfi = Cfi::eh_frame();
@@ -134,11 +134,11 @@ fn entries_of_other_places_end_where_the_first_place_has_one() {
     }
 }
 
-/// Check that a program that breaks off gives the rows before, and for the rest what a walk finds there.
+/// Check that a malformed program gives the rows before the error, and bad call frame information for the rest.
 #[test]
 fn broken_programs_end_walks() {
     let mut cfi = Cfi::eh_frame();
-    // What is restored was never remembered.
+    // Restores a state that was never remembered.
     cfi.fde(0x1000, 0x40, &[cfa::advance(4), cfa::def_cfa_offset(16), cfa::advance(4), cfa::restore_state()]);
     let expected =
         [(0x1000..0x1004, rule(SP, 0, 8)), (0x1004..0x1008, rule(SP, 0, 16)), (0x1008..0x1040, stop(BAD_CFI))];
@@ -146,7 +146,8 @@ fn broken_programs_end_walks() {
     assert_eq!(rules_at(cfi.module(), 0x1020), expected);
 }
 
-/// Check that an entry that claims gigabytes gives a piece of them, and no more than so many ends one by one.
+/// Check that for an FDE that claims gigabytes only a part is visited, and that a limited number of its addresses is
+/// resolved one by one.
 #[test]
 fn huge_entries_give_what_is_near() {
     let mut cfi = Cfi::eh_frame();

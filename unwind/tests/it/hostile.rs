@@ -1,4 +1,4 @@
-//! Sections and stacks made to hurt.
+//! Malicious sections and stacks.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use proptest::proptest;
 
 use crate::build::{Cfi, EH_FRAME_SVMA, HEADER_SVMA, Process, RA, RBP, RSP, STACK, cfa, regs};
 
-/// Long enough for a slow machine, and short against a hang.
+/// Long enough for a slow machine, but too short for a hang.
 const LIMIT: Duration = Duration::from_secs(5);
 
 fn within_limit<T>(what: impl FnOnce() -> T) -> T {
@@ -19,7 +19,7 @@ fn within_limit<T>(what: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Asks everything of a module that can be asked.
+/// Calls every query of a module.
 fn probe(sections: ModuleSections) {
     let module = Module::new(sections.clone());
     let _ = module.count_entries();
@@ -41,7 +41,7 @@ fn probe(sections: ModuleSections) {
     }
 }
 
-/// A section of ordinary entries, to be spoilt.
+/// A section of ordinary FDEs, to be corrupted.
 fn ordinary() -> Cfi {
     let mut cfi = Cfi::eh_frame();
     for n in 0..8 {
@@ -110,7 +110,7 @@ proptest! {
     }
 }
 
-/// Check that a section cut off at any byte gives what is before.
+/// Check that a section truncated at any byte still gives the entries before it.
 #[test]
 fn cut_sections_give_what_they_have() {
     let cfi = ordinary();
@@ -124,7 +124,7 @@ fn cut_sections_give_what_they_have() {
     }
 }
 
-/// Check that states are remembered to a limit.
+/// Check that the number of remembered states is limited.
 #[test]
 fn remembering_is_limited() {
     for (depth, expected) in [(64, Ok(())), (65, Err(Error::DeepRemember(64)))] {
@@ -134,7 +134,7 @@ fn remembering_is_limited() {
     }
 }
 
-/// Check that a program of a million instructions is given up.
+/// Check that a program of a million instructions is rejected.
 #[test]
 fn programs_are_limited() {
     let mut cfi = Cfi::eh_frame();
@@ -143,7 +143,7 @@ fn programs_are_limited() {
     assert!(matches!(found, Err(Error::ManyInstructions(_))));
 }
 
-/// Check that entries which all name one huge common entry cost no more than others.
+/// Check that many FDEs that refer to one huge CIE cost no more than others.
 #[test]
 fn huge_common_entries_are_refused() {
     let mut cfi = Cfi::eh_frame();
@@ -156,7 +156,7 @@ fn huge_common_entries_are_refused() {
     assert_eq!(row_at(&module, 0x1000), Err(Error::NoRow(0x1000)));
 }
 
-/// Check that a quarter of a million entries, each inside the one before, are indexed in time.
+/// Check that a quarter of a million nested FDEs are indexed in time.
 #[test]
 fn nested_entries_are_indexed_in_time() {
     let mut cfi = Cfi::eh_frame();

@@ -1,10 +1,10 @@
-//! From an address to its entry: headers good and bad, scans, `.debug_frame`, entries that overlap.
+//! Look-up of FDEs: good and bad headers, scans, `.debug_frame`, overlapping FDEs.
 
 use fpprof_unwind::{Error, Module, ModuleSections, Section, row_at};
 
 use crate::build::{Cfi, Kind, RA, RSP, cfa};
 
-/// Entries whose CFA offset tells which they are.
+/// FDEs that are distinguished by their CFA offset.
 fn section(entries: &[(u64, u64, u32)]) -> Cfi {
     let mut cfi = Cfi::eh_frame();
     for &(start, len, offset) in entries {
@@ -36,7 +36,7 @@ fn with_header(cfi: &Cfi, entries: &[(u64, usize)]) -> Module {
     Module::new(ModuleSections { eh_frame_hdr: Some(Cfi::header(entries)), ..cfi.sections() })
 }
 
-/// Check that entries are found without a header and with one.
+/// Check that FDEs are found with and without a header.
 #[test]
 fn finds_entries_with_and_without_a_header() {
     let cfi = section(&ENTRIES);
@@ -46,8 +46,8 @@ fn finds_entries_with_and_without_a_header() {
     check_all(&with_header(&cfi, &sorted));
 }
 
-/// Check that a header that is unsorted, empty, cut off, of other addresses, of other entries, with entries left out,
-/// or of an encoding nobody writes, hides nothing.
+/// Check that no FDE is hidden by a header that is unsorted, empty, truncated, incomplete, of other addresses or
+/// entries, or in an unknown encoding.
 #[test]
 fn survives_wrong_headers() {
     let cfi = section(&ENTRIES);
@@ -77,13 +77,13 @@ fn survives_wrong_headers() {
     check_all(&Module::new(ModuleSections { eh_frame_hdr: Some(header), ..cfi.sections() }));
 }
 
-/// Check that `.debug_frame` is asked for addresses `.eh_frame` does not know, and for those only.
+/// Check that `.debug_frame` is used for addresses `.eh_frame` does not cover, and only for those.
 #[test]
 fn consults_debug_frame_per_address() {
     let mut debug = Cfi::new(Kind::DebugFrame);
     debug.cie("", &[cfa::def_cfa(RSP, 8), cfa::saved(RA, 8)].concat());
     debug.fde(0x1000, 0x10, &[cfa::def_cfa_offset(80)]).fde(0x5000, 0x10, &[cfa::def_cfa_offset(88)]);
-    // Code the linker left out: address 0, as long as it was.
+    // Code the linker discarded: address 0, with its original length.
     debug.fde(0, 0x10_0000, &[cfa::def_cfa_offset(96)]);
     let eh_frame = section(&ENTRIES);
     let mut sorted = eh_frame.entries.clone();
@@ -103,7 +103,7 @@ fn consults_debug_frame_per_address() {
     assert_eq!(found(&debug.module(), 0x1008), expected(80));
 }
 
-/// Check that of entries that overlap the innermost is taken, and that the outer one goes on after it.
+/// Check that of overlapping FDEs the innermost is used, and the outer one after its end.
 #[test]
 fn takes_the_innermost_of_overlapping_entries() {
     let module = section(&[
@@ -131,13 +131,13 @@ fn takes_the_innermost_of_overlapping_entries() {
     assert_eq!((found(&module, 0x2000), found(&module, 0x5000)), (None, None));
 }
 
-/// Check that a terminator in the middle hides nothing, that a bad entry costs itself only, and that a length beyond
+/// Check that a terminator in the middle hides nothing, that a bad entry hides only itself, and that a length beyond
 /// the section ends the scan.
 #[test]
 fn scans_past_what_is_wrong() {
     let mut cfi = section(&ENTRIES[..2]);
     cfi.bytes.extend([0; 4]);
-    // An entry whose common entry is none.
+    // An FDE whose CIE pointer is invalid.
     cfi.bytes.extend([12, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     cfi.cie("zR", &[cfa::def_cfa(RSP, 8), cfa::saved(RA, 8)].concat());
     for (start, len, offset) in &ENTRIES[2..] {
@@ -158,7 +158,7 @@ fn reads_64_bit_dwarf() {
         narrow.cie("", &[cfa::def_cfa(RSP, 8), cfa::saved(RA, 8)].concat());
         let n_cie = narrow.bytes.len();
         narrow.fde(0x1000, 0x10, &[cfa::def_cfa_offset(16)]);
-        // Widen the length fields, and the ids where they have the width of lengths.
+        // Widen the length fields, and the ids if they are as wide as lengths.
         let mut wide = Cfi::new(kind);
         let widen = |body: &[u8], id: u64, wide: &mut Vec<u8>| {
             let id = if kind == Kind::EhFrame { (id as u32).to_le_bytes().to_vec() } else { id.to_le_bytes().to_vec() };
@@ -175,7 +175,7 @@ fn reads_64_bit_dwarf() {
     }
 }
 
-/// Check that big-endian sections are refused by name.
+/// Check that big-endian sections are rejected with a reason.
 #[test]
 fn refuses_big_endian() {
     let sections = ModuleSections { little_endian: false, ..section(&ENTRIES).sections() };

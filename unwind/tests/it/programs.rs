@@ -1,4 +1,4 @@
-//! Random CFI programs: ours against the parser's own evaluator.
+//! Compares random CFI programs with gimli's evaluator.
 
 use fpprof_unwind::{Error, row_at};
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
@@ -12,7 +12,7 @@ use crate::rows::assert_same_rules;
 const START: u64 = 0x1000;
 const LEN: u64 = 0x60;
 
-/// One instruction, most of them well-formed.
+/// An instruction, usually well-formed.
 fn instruction() -> impl Strategy<Value = Vec<u8>> {
     let register = 0u8..20;
     let operand = any::<u16>().prop_map(|value| cfa::uleb(u64::from(value)));
@@ -53,13 +53,13 @@ fn instruction() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Check that at every address ours finds the row gimli finds, or that both find the program malformed.
+    /// Check that at every address we find the same row as gimli, or that both reject the program.
     #[test]
     fn random_programs_give_the_same_rows(
         initial in vec(instruction(), 0..4),
         instructions in vec(instruction(), 0..30),
     ) {
-        // gimli takes CFA = r0 + 0 for granted.
+        // gimli defaults to CFA = r0 + 0.
         let initial = [cfa::def_cfa(0, 0), initial.concat()].concat();
         let mut cfi = Cfi::new(crate::build::Kind::EhFrame);
         cfi.cie("zR", &initial).fde(START, LEN, &instructions);
@@ -73,7 +73,7 @@ proptest! {
             let theirs = fde.unwind_info_for_address(&section, &bases, &mut context, svma);
             match (row_at(&module, svma), theirs) {
                 (Ok(ours), Ok(theirs)) => assert_same_rules(&ours, theirs),
-                // gimli remembers three states; ours more.
+                // gimli remembers at most three states; we remember more.
                 (Ok(_), Err(gimli::Error::StackFull)) => {}
                 (Err(ours), Err(theirs)) => {
                     let no_row = matches!(theirs, gimli::Error::NoUnwindInfoForAddress);

@@ -7,11 +7,11 @@ use fpprof_unwind::{
 use crate::build::{BIAS, Cfi, Process, RA, RBP, RBX, RSP, STACK, addresses, bytes, cfa, regs};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
-/// The sampled stack pointer: a red zone above the start of the memory.
+/// The sampled stack pointer: the memory starts with a red zone below it.
 const SP: u64 = STACK + 128;
 
-/// `saves` at 0x1000 saves in the red zone, `pops` at 0x1100 has popped from 0x1108 on; their callers at 0x2000 and 0x2100
-/// need rbp and rbx.
+/// `saves` at 0x1000 saves registers in the red zone, `pops` at 0x1100 has popped them from 0x1108 on; their callers at
+/// 0x2000 and 0x2100 need rbp and rbx.
 fn process() -> Process {
     let mut cfi = Cfi::eh_frame();
     cfi.fde(0x1000, 0x10, &[cfa::advance(4), cfa::saved(RBP, 16), cfa::saved(RBX, 24)])
@@ -36,8 +36,8 @@ fn process() -> Process {
     Process::new(cfi.module())
 }
 
-/// Unwinds from `ip` with rbp and rbx that are the caller's or not. Memory starts `below` bytes below sp; the slots hold the
-/// caller's values.
+/// Unwinds from `ip`; `is_kept` says whether rbp and rbx still have the caller's values. Memory starts `below` bytes
+/// below sp; the slots hold the caller's values.
 fn unwind(ip: u64, caller: u64, is_kept: bool, below: usize) -> (Vec<u64>, StopReason) {
     let mut words = vec![0xbad; 16];
     (words[15], words[14]) = (SP + 8, SP + 8); // rbp, rbx
@@ -51,7 +51,7 @@ fn unwind(ip: u64, caller: u64, is_kept: bool, below: usize) -> (Vec<u64>, StopR
     (addresses(&found), found.stop)
 }
 
-/// Check that a register saved in the red zone is read from there, whatever the function has in it meanwhile.
+/// Check that a register saved in the red zone is read from there, whatever its current value.
 #[test]
 fn reads_what_was_saved_below_sp() {
     for caller in [0x2004, 0x2104] {
@@ -60,7 +60,7 @@ fn reads_what_was_saved_below_sp() {
     }
 }
 
-/// Check that a register that an epilogue has popped has its value, with or without memory below the stack pointer.
+/// Check that a register popped by an epilogue is known, with or without memory below the stack pointer.
 #[test]
 fn knows_what_was_popped() {
     for (caller, below) in [(0x2004, 128), (0x2104, 128), (0x2004, 0), (0x2104, 0)] {
@@ -68,8 +68,8 @@ fn knows_what_was_popped() {
     }
 }
 
-/// Check that a register saved in a red zone that was not copied is not known: the walk ends where it is needed, says
-/// why, and goes on where it is not.
+/// Check that a register saved in a red zone that was not copied is unknown: a walk that needs it ends with that
+/// reason, and one that does not continues.
 #[test]
 fn a_red_zone_that_was_not_copied_is_said_so() {
     for caller in [0x2004, 0x2104] {
@@ -79,7 +79,7 @@ fn a_red_zone_that_was_not_copied_is_said_so() {
     assert_eq!(unwind(0x1008, 0x2204, false, 0), (vec![0x1008, 0x2204, 0x3002], COMPLETE));
 }
 
-/// Check that nothing is read further below the stack pointer than signal handlers leave alone: the register was popped.
+/// Check that nothing is read below the red zone, where signal handlers may write: the register was popped.
 #[test]
 fn reads_nothing_below_the_red_zone() {
     let mut cfi = Cfi::eh_frame();
@@ -100,7 +100,7 @@ fn reads_nothing_below_the_red_zone() {
     }
 }
 
-/// Check that a slot below the stack pointer is not read of a frame that has called: its callee has written there.
+/// Check that a slot below the stack pointer is not read for a frame that has called: its callee has overwritten it.
 #[test]
 fn a_callee_overwrites_the_red_zone() {
     let mut cfi = Cfi::eh_frame();
@@ -114,7 +114,7 @@ fn a_callee_overwrites_the_red_zone() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x1104, 0x2004], "red_zone"));
 }
 
-/// A module with the same bytes before every return address.
+/// A module with the given bytes before every return address.
 struct EndingIn(Module, [u8; 5]);
 
 impl Modules for EndingIn {
@@ -128,8 +128,8 @@ impl Modules for EndingIn {
     }
 }
 
-/// Check that a leaf that has popped its return address finds it below the stack pointer, if a call stands before it; with
-/// rows that are wrong anything could be there. No other frame looks there.
+/// Check that a leaf's popped return address is found below the stack pointer if it follows a call, since a wrong row
+/// could find anything there. Other frames are not searched.
 #[test]
 fn finds_a_popped_return_address() {
     const CALL: [u8; 5] = [0xe8, 0, 1, 0, 0];

@@ -21,7 +21,7 @@ fn stop(entry: Option<u64>, caller: u64) -> (Vec<u64>, StopReason) {
     (addresses(&found), found.stop)
 }
 
-/// Check that an undefined return address ends the walk, by the name of the entry point where that is it.
+/// Check that an undefined return address ends the walk, with the name of the entry point if it is that.
 #[test]
 fn undefined_return_addresses_are_roots() {
     let start = StopReason::Complete(Root::Start);
@@ -31,8 +31,8 @@ fn undefined_return_addresses_are_roots() {
     assert_eq!(stop(None, 0x2026), (vec![0x1004, 0x2026], other));
 }
 
-/// Check that code without information is no root for lying near the entry point, with or without its rows: there is a
-/// return address above.
+/// Check that code without information is not a root merely because it is near the entry point, with or without rows of
+/// the latter: a return address is above.
 #[test]
 fn code_near_the_entry_is_no_root() {
     let stop = |entry, caller| {
@@ -45,7 +45,7 @@ fn code_near_the_entry_is_no_root() {
     assert_eq!(stop(0x27c0, 0x2801), "ra_not_exec", "a row is followed");
 }
 
-/// Check that a root at the leaf is one: a sample in `_start` itself.
+/// Check that the leaf can be the root: a sample in `_start` itself.
 #[test]
 fn a_leaf_can_be_the_root() {
     let found = process(Some(0x2000)).unwind(&regs(0x2000, STACK, 0), &whole(&bytes(&[1])));
@@ -54,7 +54,8 @@ fn a_leaf_can_be_the_root() {
     assert_eq!((addresses(&found), found.stop), (vec![0x27c0], StopReason::Complete(Root::Start)));
 }
 
-/// Check that a row is a root only where it says so: a function may begin with a caller and end without.
+/// Check that only a row with an undefined return address is a root: a function may have a caller at first and none
+/// later.
 #[test]
 fn a_root_can_begin_in_the_middle() {
     let mut cfi = Cfi::eh_frame();
@@ -65,7 +66,7 @@ fn a_root_can_begin_in_the_middle() {
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1008, 0x1019], "complete"));
 }
 
-/// A module whose code can be read: the same bytes behind every return address, and the same before it.
+/// A module whose code can be read: the same bytes after every return address, and the same before it.
 struct WithCode {
     module: Module,
     before: &'static [u8],
@@ -82,7 +83,7 @@ impl Modules for WithCode {
         match svma % 0x1000 {
             8 => code.iter_mut().zip(self.behind).for_each(|(to, from)| *to = *from),
             0xfc8 => code.iter_mut().rev().zip(self.before.iter().rev()).for_each(|(to, from)| *to = *from),
-            // Before the address that is looked up, should that be a sampled instruction.
+            // The code before the looked-up address, in case that is a sampled instruction.
             0xff7 => {}
             _ => panic!("code is looked at where the return address points"),
         }
@@ -90,8 +91,8 @@ impl Modules for WithCode {
     }
 }
 
-/// How a stack ends whose only return address is in a function of these rows, between these pieces of code. Above it is
-/// another.
+/// The stop reason of a stack whose only return address is in a function with these rows, between these pieces of code.
+/// Another return address is above it.
 fn stop_between(
     arch: Arch,
     rows: &[Vec<u8>],
@@ -123,7 +124,7 @@ fn stop_between(
     regs.set(ip, 0x1004);
     regs.set(u16::from(sp), 0x9000);
     let (mut unwinder, mut found) = (Unwinder::default(), Stack::default());
-    // x86-64 is unwound by rules with the frame pointer and by rows without; each remembers.
+    // With the frame pointer, x86-64 is unwound by rules; without, by rows. Both cache.
     let mut stops = Vec::new();
     for fp in [None, None, Some(0), Some(0)] {
         if let Some(fp) = fp.filter(|_| arch == Arch::X86_64) {
@@ -136,8 +137,8 @@ fn stop_between(
     stops
 }
 
-/// Where `clone` and `clone3` of glibc and `clone` of musl start a thread: from the system call's number up to the return address,
-/// the code at it, and how many bytes the call has.
+/// Where `clone` and `clone3` of glibc and `clone` of musl start a thread: the code from the system call number up to
+/// the return address, the code after it, and the length of the call in bytes.
 const THREADS: [(Arch, &[u8], &[u8], usize); 6] = [
     (
         Arch::X86_64,
@@ -196,7 +197,7 @@ const THREADS: [(Arch, &[u8], &[u8], usize); 6] = [
     ),
 ];
 
-/// Check that the code behind a return address without a caller tells a thread's start and a context's, on every
+/// Check that the code at a return address without a caller identifies the start of a thread or context, on every
 /// architecture and with or without rows there, and that other code changes nothing.
 #[test]
 fn code_names_the_root() {
@@ -234,7 +235,7 @@ fn code_names_the_root() {
     }
 }
 
-/// Check that a walk ends where the module says so, though the rows there know a caller.
+/// Check that a walk ends at a root declared by the module, although the rows there have a caller.
 #[test]
 fn modules_may_name_roots() {
     let mut cfi = Cfi::eh_frame();
@@ -249,7 +250,7 @@ fn modules_may_name_roots() {
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1004, 0x2011, 0x3004], "broken"));
 }
 
-/// A module with these bytes of code at 0x3000, and nothing else.
+/// A module with these bytes of code at 0x3000 and nothing else.
 struct CodeAt3000 {
     module: Module,
     bytes: Vec<u8>,
@@ -269,8 +270,8 @@ impl Modules for CodeAt3000 {
     }
 }
 
-/// Check that a thread which has just been made is at its root, right behind the system call of `clone` without rows, by what the
-/// call has given it; that the thread which has made it is not; and that code that goes on otherwise is no thread's start.
+/// Check that a new thread, without rows right after the system call of `clone`, is at its root, recognised by the
+/// result of the call; but neither its creator, nor code that does not go on to start a thread.
 #[test]
 fn new_threads_are_at_their_root() {
     for (arch, before, behind, _) in THREADS {
@@ -285,7 +286,7 @@ fn new_threads_are_at_their_root() {
             cfi = cfi.i386();
         }
         if arch == Arch::Aarch64 {
-            // glibc's rows there go on with the caller in the link register.
+            // glibc's rows there say that the caller is in the link register.
             cfi.cie_of("zR", -8, 30, &cfa::def_cfa(31, 0));
             cfi.fde(0x3000, 0x40, &[]);
         }

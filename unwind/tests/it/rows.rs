@@ -1,4 +1,4 @@
-//! The rows of real files: ours against the parser's own evaluator, and what a walk does against both.
+//! Compares the rows of real files with gimli's evaluator, and walks with both.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -19,26 +19,26 @@ type GimliRow = gimli::UnwindTableRow<usize>;
 
 const SP: u64 = 0x10_0000_0000;
 const FP: u64 = SP + (1 << 32);
-/// What lies further below the stack pointer belongs to no function.
+/// Below this, memory under the stack pointer belongs to no function.
 const RED_ZONE_BYTES: u64 = 128;
 const SAVED_FP: u64 = SP + (2 << 32);
-/// A function whose CFA is fp + 16, so that its frame shows what fp was.
+/// A function whose CFA is fp + 16, so that its frame shows the value of fp.
 const PROBE: u64 = 0x7fff_0000_0000;
 
-/// The files this test program is mapped from: itself, the C library, the loader.
+/// The files mapped by this test program: itself, the C library, the loader.
 fn mapped_files() -> BTreeSet<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
     paths.filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// What a program prints, as a path.
+/// The output of a program, as a path.
 fn path_from(program: &str, argument: &[&str]) -> PathBuf {
     let output = Command::new(program).args(argument).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
-/// The compiler proper of the C compiler that links Rust programs.
+/// The `cc1` of the C compiler that links Rust programs.
 fn cc1() -> PathBuf {
     let path = path_from("cc", &["-print-prog-name=cc1"]);
     assert!(path.is_absolute(), "cc must be gcc, whose cc1 is read");
@@ -66,18 +66,18 @@ fn sections(path: &Path) -> Option<ModuleSections> {
     })
 }
 
-/// Which addresses of a row are walked from.
+/// The addresses of a row to walk from.
 #[derive(Debug, Clone, Copy)]
 enum Walks {
     FirstAndLast,
     Every,
 }
 
-/// What was checked of a file.
+/// What was checked in a file.
 #[derive(Debug, Default)]
 struct Checked {
     rows: usize,
-    /// Addresses that a walk began at, and those whose row is not of the form a walk can be foretold by.
+    /// Addresses walked from, and those whose row does not allow predicting the walk.
     walks: usize,
     others: usize,
 }
@@ -133,7 +133,7 @@ impl<'a> Checker<'a> {
         Self { modules, space, unwinder: Unwinder::default(), stack: Stack::default() }
     }
 
-    /// Checks what a row says, and where a walk goes by it from its addresses.
+    /// Checks a row, and walks from its addresses.
     fn check(
         &mut self,
         row: &GimliRow,
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether the walk could be foretold.
+    /// Whether the walk could be predicted.
     fn check_walk(&mut self, svma: u64, row: &Row) -> bool {
         let Some(expected) = Expected::of(row) else { return false };
         let mut values = [0; 17];
@@ -175,7 +175,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// What a row means for the sampled registers, worked out without the unwinder.
+/// The effect of a row on the sampled registers, computed without the unwinder.
 struct Expected {
     cfa: u64,
     fp: u64,
@@ -183,7 +183,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// `None` for rows with expressions or without a caller, and of signal frames.
+    /// `None` for rows with expressions or without a caller, and for signal frames.
     fn of(row: &Row) -> Option<Self> {
         let CfaRule::RegisterOffset { register, offset } = row.cfa else { return None };
         let base = match register {
@@ -227,7 +227,7 @@ impl Memory for Slots {
     }
 }
 
-/// Asserts that a row of ours says what gimli's says.
+/// Asserts that our row equals gimli's.
 pub(crate) fn assert_same_rules(ours: &Row, theirs: &GimliRow) {
     match (ours.cfa, theirs.cfa()) {
         (
@@ -260,8 +260,8 @@ pub(crate) fn assert_same_rules(ours: &Row, theirs: &GimliRow) {
     }
 }
 
-/// Check that in all rows of this program and its libraries ours equal gimli's, and that walks go by them from every
-/// address. `just unwind-rows` has the same checked of other files.
+/// Check that all rows of this program and its libraries equal gimli's, and that walks follow them from every address.
+/// `just unwind-rows` checks other files.
 #[test]
 fn rows_of_mapped_files_are_followed() {
     let asked = std::env::var_os("FPPROF_ROWS_OF").unwrap_or_default();
@@ -276,7 +276,7 @@ fn rows_of_mapped_files_are_followed() {
     assert!(rows > 10_000, "{rows}");
 }
 
-/// Check the same of a C compiler and of the Rust compiler; without optimisation of every hundredth entry.
+/// Check the same for a C compiler and the Rust compiler; without optimisation, for every hundredth FDE.
 #[test]
 fn rows_of_compilers_are_followed() {
     let step = if cfg!(debug_assertions) { 100 } else { 1 };

@@ -1,4 +1,4 @@
-//! Rules a walk follows: every way to find a CFA, a return address and a register.
+//! Rules a walk follows: every way to recover a CFA, a return address and a register.
 
 use fpprof_unwind::{FrameSource, Root, StopReason};
 
@@ -48,7 +48,7 @@ fn follows_the_row_of_each_instruction() {
     }
 }
 
-/// Check that a frame pointer restored by one frame is what the next finds its CFA with, through a frame that keeps it.
+/// Check that a frame pointer restored by one frame is used for a later CFA, through a frame that keeps it.
 #[test]
 fn hands_the_frame_pointer_on() {
     let mut cfi = Cfi::eh_frame();
@@ -72,8 +72,8 @@ fn hands_the_frame_pointer_on() {
     assert_eq!(found.frames.iter().map(|frame| frame.cfa).collect::<Vec<_>>(), [STACK + 24, STACK + 40, STACK + 64, 0]);
 }
 
-/// Check that a return address is looked up one byte before, since the call may be the last instruction, and that the
-/// function that happens to follow is not taken for the caller.
+/// Check that a return address is looked up one byte lower, since the call may be the last instruction: the function
+/// that happens to follow is not the caller.
 #[test]
 fn looks_up_the_call_not_what_follows() {
     let mut cfi = Cfi::eh_frame();
@@ -88,7 +88,7 @@ fn looks_up_the_call_not_what_follows() {
     assert_eq!(found.stop, COMPLETE);
 }
 
-/// Check that a lazy PLT entry's CFA depends on the instruction, one byte before the push and at it and after.
+/// Check that a lazy PLT entry's CFA depends on the instruction: one byte before the push, at it, and after it.
 #[test]
 fn follows_plt_entries() {
     // breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus
@@ -103,8 +103,8 @@ fn follows_plt_entries() {
     }
 }
 
-/// Check that a signal frame gives back all registers, and that the interrupted instruction is looked up itself: it is
-/// the first of its function.
+/// Check that a signal frame restores all registers, and that the interrupted instruction itself is looked up, not the
+/// byte before: it is the first of its function.
 #[test]
 fn crosses_signal_frames() {
     let mut cfi = Cfi::eh_frame();
@@ -137,8 +137,8 @@ fn crosses_signal_frames() {
         0,
     ]);
     let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&stack));
-    // A return address in front of a trampoline's first byte belongs to whatever lies before: the kernel's trampolines
-    // have a nop there, or start their entry one byte early. This one does not, so that the walk ends.
+    // A return address at a trampoline's first byte belongs to whatever precedes it: the kernel's trampolines have a
+    // nop there, or start their FDE one byte early. This one does not, so the walk ends.
     assert_eq!(addresses(&found), [0x1004, 0x1800]);
     let stack = bytes(&[BIAS + 0x1801, 0, 0, STACK + 64, BIAS + 0x2000, STACK + 56, 0x1234, 0, BIAS + 0x3001, 0]);
     let found = process.unwind(&regs(0x1004, STACK, 0), &whole(&stack));
@@ -151,7 +151,7 @@ fn crosses_signal_frames() {
     assert_eq!(found.frames[2].lookup(), BIAS + 0x2000);
 }
 
-/// Check that a realigned stack is followed: first by r10, then by what was pushed of it below the frame pointer.
+/// Check that a realigned stack is unwound: first with r10, then with its copy pushed below the frame pointer.
 #[test]
 fn follows_realigned_stacks() {
     // lea 8(%rsp),%r10; and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10
@@ -177,7 +177,7 @@ fn follows_realigned_stacks() {
     assert_eq!(found.frames[0].cfa, STACK + 48);
 }
 
-/// Check that a CFA found with rbx (as in `_dl_runtime_resolve`) is followed when rbx is known from a frame below.
+/// Check that a CFA relative to rbx (as in `_dl_runtime_resolve`) is found if a callee has restored rbx.
 #[test]
 fn follows_registers_other_frames_saved() {
     let mut cfi = Cfi::eh_frame();
@@ -188,7 +188,7 @@ fn follows_registers_other_frames_saved() {
     assert_eq!((addresses(&found), found.stop), (vec![0x1004, 0x2004, 0x3001], COMPLETE));
 }
 
-/// Check that values in other registers, values that are offsets, and values of expressions are found.
+/// Check the rules for values in other registers, values that are offsets, and values of expressions.
 #[test]
 fn follows_every_register_rule() {
     let mut cfi = Cfi::eh_frame();
@@ -202,7 +202,7 @@ fn follows_every_register_rule() {
             cfa::in_register(RSP, R10),
         ],
     )
-    // CFA = rbp + 24; needs both.
+    // CFA = rbp + 24, which depends on both rules above.
     .fde(0x2000, 0x10, &[cfa::def_cfa(RBP, 24), cfa::same_value(RBP)]);
     let process = Process::new(with_main(&mut cfi).module());
     let mut regs = regs(0x1004, STACK, 0);
@@ -214,8 +214,7 @@ fn follows_every_register_rule() {
     assert_eq!(found.frames[1].cfa, STACK + 24);
 }
 
-/// Check that a register that could not be read ends the walk only where it is needed, and with the reason it was lost
-/// for.
+/// Check that a register that could not be read ends the walk only if it is needed, with the reason it was lost.
 #[test]
 fn lost_registers_end_the_walk_where_needed() {
     let mut cfi = Cfi::eh_frame();
@@ -232,7 +231,7 @@ fn lost_registers_end_the_walk_where_needed() {
     assert_eq!(found.stop.name(), "stack_switch");
 }
 
-/// Check that a caller-saved register nothing is said of is not handed on to the caller.
+/// Check that a caller-saved register without a rule is unknown in the caller.
 #[test]
 fn caller_saved_registers_are_not_handed_on() {
     let mut cfi = Cfi::eh_frame();
@@ -244,7 +243,7 @@ fn caller_saved_registers_are_not_handed_on() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004, 0x2004], "bad_cfi"));
 }
 
-/// Check that addresses inside expressions are moved with their module.
+/// Check that addresses inside expressions are relocated with their module.
 #[test]
 fn expressions_know_the_bias() {
     let mut cfi = Cfi::eh_frame();
@@ -256,7 +255,7 @@ fn expressions_know_the_bias() {
     assert_eq!((addresses(&found), found.frames[0].cfa), (vec![0x1004, 0x3001], STACK + 32));
 }
 
-/// Check that remembered states come back whole, the CFA too.
+/// Check that remembered states are fully restored, including the CFA.
 #[test]
 fn restores_remembered_states() {
     let mut cfi = Cfi::eh_frame();

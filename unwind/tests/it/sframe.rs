@@ -4,21 +4,21 @@ use fpprof_unwind::{Module, ModuleSections, Section, Stack};
 
 use crate::build::{BIAS, Process, STACK, addresses, bytes, regs, whole};
 
-/// Where `.sframe` is linked.
+/// SVMA of `.sframe`.
 const SVMA: u64 = 0x30_0000;
 const SORTED: u8 = 1;
 const START_RELATIVE_TO_FIELD: u8 = 4;
 
-/// A row: its start, whether the CFA is from sp, and the offsets of the CFA and of fp.
+/// A row: its start, whether the CFA is relative to sp, and the offsets of the CFA and of fp.
 type Row = (u32, bool, &'static [i32]);
 
 #[derive(Clone, Copy)]
 struct Function {
     start: u64,
     size: u32,
-    /// Size of a block that is there again and again.
+    /// Size of the repeated block, for a function made of such blocks.
     block: Option<u8>,
-    /// Numbers of rows are control words and offsets.
+    /// The numbers in rows are control words and offsets.
     is_flexible: bool,
     rows: &'static [Row],
 }
@@ -27,7 +27,7 @@ const fn function(start: u64, size: u32, rows: &'static [Row]) -> Function {
     Function { start, size, block: None, is_flexible: false, rows }
 }
 
-/// With frame pointer: `push %rbp; mov %rsp, %rbp; …; leave; ret`, as gcc describes it.
+/// With a frame pointer: `push %rbp; mov %rsp, %rbp; …; leave; ret`, as gcc describes it.
 const WITH_FP: &[Row] = &[(0, true, &[8]), (1, true, &[16, -16]), (4, false, &[16, -16]), (0x1f, true, &[8, -16])];
 
 const FUNCTIONS: &[Function] = &[
@@ -37,14 +37,14 @@ const FUNCTIONS: &[Function] = &[
     function(0x3000, 0x10, &[(0, true, &[])]),
 ];
 
-/// Writes numbers of so many bytes each.
+/// The widths of numbers, in bytes.
 #[derive(Clone, Copy)]
 struct Widths {
     start: usize,
     offset: usize,
 }
 
-/// A section of a version. `log2` of the widths is what is written of them.
+/// Encodes a section in the given version. Widths are written as log2.
 fn section(version: u8, flags: u8, widths: Widths, functions: &[Function]) -> Vec<u8> {
     let (mut index, mut rows) = (Vec::new(), Vec::new());
     let function_bytes = [17, 20, 16][usize::from(version) - 1];
@@ -84,7 +84,7 @@ fn process(sframe: Vec<u8>) -> Process {
     Process::new(Module::new(ModuleSections { sframe, entry: Some(0x5000), ..ModuleSections::default() }))
 }
 
-/// Every way a section may be written.
+/// Sections in every encoding.
 fn sections() -> impl Iterator<Item = (String, Vec<u8>)> {
     let widths = [(1, 1), (2, 2), (4, 4), (4, 1), (2, 4)].map(|(start, offset)| Widths { start, offset });
     let versions = [1, 2, 3]
@@ -109,7 +109,7 @@ fn versions_give_the_same_stacks() {
         };
         let root = BIAS + 0x3005;
         let complete = |frames: &[u64]| (frames.to_vec(), "complete (undefined_ra)".to_owned());
-        // Before `push`, before `mov`, in the body, and behind `leave`; then the caller, which needs sp alone.
+        // Before `push`, before `mov`, in the body, and after `leave`; then the caller, which needs only sp.
         let caller = [BIAS + 0x1008, 0, 0, 0, root];
         let link = [STACK + 0x100, BIAS + 0x1008, 0, 0, 0, root];
         assert_eq!(walk(0x1100, 7, &caller), complete(&[0x1100, 0x1008, 0x3005]), "{name}");
@@ -126,7 +126,7 @@ fn versions_give_the_same_stacks() {
     }
 }
 
-/// Check that the frame pointer that an epilogue has popped is the caller's, and that one in the red zone is not taken for
+/// Check that a frame pointer popped by an epilogue is the caller's, and that one in the red zone is not taken for
 /// popped.
 #[test]
 fn popped_frame_pointers_are_the_callers() {
@@ -134,15 +134,15 @@ fn popped_frame_pointers_are_the_callers() {
     let functions =
         [function(0x1100, 0x20, WITH_FP), function(0x1200, 0x10, RED_ZONE), function(0x3000, 0x10, &[(0, true, &[])])];
     let process = process(section(2, SORTED, Widths { start: 1, offset: 1 }, &functions));
-    // The second frame finds its CFA with the frame pointer.
+    // The CFA of the second frame is relative to the frame pointer.
     let words = bytes(&[BIAS + 0x1110, 0, 0, BIAS + 0x3005]);
     let walk = |ip| -> Stack { process.unwind(&regs(ip, STACK, STACK + 16), &whole(&words)) };
     assert_eq!(addresses(&walk(0x111f)), [0x111f, 0x1110, 0x3005]);
     assert_eq!((addresses(&walk(0x1200)), walk(0x1200).stop.name()), (vec![0x1200, 0x1110], "red_zone"));
 }
 
-/// Check that rows of functions that realign their stack are read as gcc and binutils 2.46 write them: the CFA is in r10, then
-/// in memory below fp, and the caller's fp is where fp points.
+/// Check that the rows of functions that realign their stack are read as gcc and binutils 2.46 write them: the CFA is
+/// in r10, then in memory below fp, and the caller's fp is where fp points.
 #[test]
 fn flexible_rows_name_any_register() {
     const SP: i32 = 7 << 3 | 1;
@@ -173,14 +173,15 @@ fn flexible_rows_name_any_register() {
         assert_eq!(walk(0x1205, STACK + 64), complete(0x1205));
         assert_eq!(walk(0x121c, STACK + 16), complete(0x121c));
         assert_eq!(walk(0x1230, STACK + 16), complete(0x1230));
-        // No CFA; a return address that is a register and a bit more; an offset that is missing.
+        // No CFA; a return address that is a register plus an offset; an offset that is missing.
         for ip in [0x1240, 0x1250, 0x1260] {
             assert_eq!(walk(ip, STACK + 16), (vec![ip], "no_cfi"), "{ip:#x}");
         }
     }
 }
 
-/// Check that a section that is not one, or is for others, says nothing; and that `.eh_frame` is not asked instead.
+/// Check that an invalid section, or one for another architecture, has no rows, and that `.eh_frame` is not used
+/// instead.
 #[test]
 fn other_sections_say_nothing() {
     let good = || section(2, SORTED, Widths { start: 1, offset: 1 }, FUNCTIONS);
@@ -193,7 +194,7 @@ fn other_sections_say_nothing() {
     }
 }
 
-/// Check that sections that were cut off or damaged end walks, and nothing else.
+/// Check that truncated or damaged sections end walks and do no other harm.
 #[test]
 fn damaged_sections_end_walks() {
     for (_, section) in sections() {

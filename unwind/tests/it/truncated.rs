@@ -1,4 +1,4 @@
-//! Walks that cannot see more, and what may be asked for there.
+//! Truncated stacks, and the fallbacks available there.
 
 use fpprof_unwind::{
     Arch, Chunk, Fallback, FrameSource, Mapping, Module, ModuleId, ModuleSections, StopReason, TruncatedReason,
@@ -14,7 +14,7 @@ fn process() -> Process {
     Process::new(cfi.module())
 }
 
-/// Check that the end of the chunk, another stack, a hole and an empty chunk are told apart.
+/// Check that the end of the chunk, another stack, a hole and an empty chunk are distinguished.
 #[test]
 fn names_why_memory_is_missing() {
     let process = process();
@@ -39,7 +39,7 @@ fn names_why_memory_is_missing() {
     }
 }
 
-/// Check that a frame pointer that leads out of the stack is a switch, upwards out of it or with no end known.
+/// Check that a frame pointer that leads out of the stack is reported as a stack switch, also if the end is not known.
 #[test]
 fn names_another_stack() {
     let process = process();
@@ -57,7 +57,7 @@ fn names_another_stack() {
     }
 }
 
-/// Check that a walk that leaves the stack at its very end without a root is not complete.
+/// Check that a walk that reaches the end of the stack without a root is not complete.
 #[test]
 fn the_end_of_the_stack_is_no_root() {
     let process = process();
@@ -69,7 +69,7 @@ fn the_end_of_the_stack_is_no_root() {
     assert_eq!((addresses(&found), found.stop.class()), (vec![0x1004, 0x3001], "complete"));
 }
 
-/// Check that the depth is limited, and that a root that is just the last frame is still reached.
+/// Check that the depth is limited, and that a root that is exactly the last frame is still reached.
 #[test]
 fn limits_the_depth() {
     let mut process = process();
@@ -85,8 +85,8 @@ fn limits_the_depth() {
     assert_eq!((found.frames.len(), found.stop), (0, StopReason::Truncated(TruncatedReason::MaxDepth)));
 }
 
-/// Check that code without information, generated code, absent and foreign modules are told apart, at the leaf and
-/// above.
+/// Check that code without information, generated code, and missing and mismatched modules are distinguished, at the
+/// leaf and above.
 #[test]
 fn names_what_is_missing_of_the_code() {
     let stack = bytes(&[0, 0, 0, BIAS + 0x2005, 0]);
@@ -106,8 +106,8 @@ fn names_what_is_missing_of_the_code() {
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x1004], "abi32"));
 }
 
-/// Check that without being asked the unwinder guesses nothing, that asked it takes the word at sp for a leaf only,
-/// and that it says so.
+/// Check that the unwinder guesses nothing by default, that with the option it takes the word at sp for a leaf only,
+/// and that the guess is flagged.
 #[test]
 fn guesses_leaves_when_asked() {
     let mut process = process();
@@ -122,12 +122,12 @@ fn guesses_leaves_when_asked() {
         [FrameSource::Registers, FrameSource::Heuristic, FrameSource::Cfi]
     );
     assert_eq!(found.frames[0].cfa, STACK + 8);
-    // The word at sp is no return address: nothing is made of it.
+    // The word at sp is not a return address, so it is not used.
     let found = process.unwind(&leaf, &whole(&bytes(&[STACK, 0])));
     assert_eq!((addresses(&found), found.stop.name()), (vec![0x2004], "no_cfi"));
 }
 
-/// Check that the frame pointer is followed only when asked for, only where it is likely, and flagged.
+/// Check that the frame pointer is followed only with the option, only where it is plausible, and flagged.
 #[test]
 fn follows_frame_pointers_when_asked() {
     let mut process = process();
@@ -144,7 +144,7 @@ fn follows_frame_pointers_when_asked() {
     );
     assert_eq!(found.frames[1].source, FrameSource::FramePointer);
     assert_eq!(found.frames[3].source, FrameSource::Cfi);
-    // A frame pointer below sp, between words, out of the stack, or with no return address: the reason stays.
+    // A frame pointer below sp, misaligned, outside the stack, or without a return address: the stop reason stays.
     for fp in [STACK - 8, STACK + 20, STACK + 4096, STACK + 8, 0] {
         leaf.set(6, fp);
         let found = process.unwind(&leaf, &whole(&stack));
@@ -152,12 +152,13 @@ fn follows_frame_pointers_when_asked() {
     }
 }
 
-/// Check that the frame pointer is followed in JIT-compiled code, to it and behind it, and nowhere else, and flagged.
+/// Check that the frame pointer is followed in JIT-compiled code and in code called from it or by it, nowhere else, and
+/// flagged.
 #[test]
 fn follows_frame_pointers_of_jit_compiled_code() {
     const ROOT: u64 = BIAS + 0x3001;
     const JIT_RETURN: u64 = JIT + 0x20;
-    /// In the module, without call frame information.
+    /// Code in the module, without call frame information.
     const BUILTIN: u64 = BIAS + 0x2005;
     let mut process = process();
     process.options.fallback = Fallback::Jit;
@@ -170,7 +171,7 @@ fn follows_frame_pointers_of_jit_compiled_code() {
         let flagged = found.frames.iter().map(|frame| frame.flags.fp_in_jit).collect::<Vec<_>>();
         (flagged, found.stop.name())
     };
-    // The last is the one whose row gives the root, at 0x3001.
+    // The last frame is the one whose row says that 0x3001 is the root.
     let complete = |flags: &[bool]| (flags.to_vec(), "undefined_ra");
     assert_eq!(walk(JIT + 0x10, [JIT_RETURN, BIAS + 0x1005]), complete(&[false, true, true, false]));
     assert_eq!(walk(JIT + 0x10, [BUILTIN, BIAS + 0x1005]), complete(&[false, true, true, false]));
@@ -178,13 +179,13 @@ fn follows_frame_pointers_of_jit_compiled_code() {
     assert_eq!(walk(BUILTIN, [BIAS + 0x1005, JIT_RETURN]), (vec![false], "no_cfi"));
     assert_eq!(walk(BUILTIN, [BUILTIN, JIT_RETURN]), complete(&[false, true, true, true]));
     assert_eq!(walk(BUILTIN, [BUILTIN, BUILTIN]), (vec![false], "no_cfi"));
-    // The return address of `BIAS + 0x1005` is no frame pointer's: from there on it is the row that counts.
+    // The frame at `BIAS + 0x1005` has a row, which is used instead of the frame pointer.
     assert_eq!(walk(JIT + 0x10, [BIAS + 0x1005, JIT_RETURN]).0[..2], [false, true]);
-    // An address in no mapping is no JIT-compiled code.
+    // An address outside all mappings is not JIT-compiled code.
     assert_eq!(walk(STACK, [BIAS + 0x1005, 0]), (vec![false], "no_module"));
 }
 
-/// Check that compiled code is unwound by the module of its own piece, and code beside the pieces by none.
+/// Check that compiled code is unwound by the module of its piece, and code outside the pieces by none.
 #[test]
 fn compiled_code_has_rows_of_its_own() {
     let mut process = process();

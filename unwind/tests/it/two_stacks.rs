@@ -1,10 +1,10 @@
-//! Walks that go from one stack to another, which was copied or was not.
+//! Walks that switch to another stack, copied or not.
 
 use fpprof_unwind::{Chunk, Chunks, Memory as _, ReadFault, Stack};
 
 use crate::build::{BIAS, Cfi, Process, R10, RA, RBP, STACK, addresses, bytes, cfa, regs};
 
-/// Where the interrupted stack's chunk begins, and where that stack ends.
+/// Start of the interrupted stack's chunk, and the end of that stack.
 const OTHER: u64 = STACK - 0x10_0000;
 const OTHER_END: u64 = OTHER + 0x100;
 
@@ -28,8 +28,8 @@ fn chunks<'a>(bytes: &'a [u8], interrupted: &'a Chunk<'a>) -> Chunks<'a> {
     Chunks { current, interrupted: Some(interrupted) }
 }
 
-/// Check that a walk goes on in the interrupted stack, below the current one as well as around it, and that one which goes
-/// elsewhere, or further than was copied, ends by the right name.
+/// Check that a walk continues on the interrupted stack, whether it is below the current one or around it, and that a
+/// walk that goes elsewhere, or beyond the copied bytes, ends with the right reason.
 #[test]
 fn the_interrupted_stack_is_walked() {
     let (current, other) = (bytes(&[0; 8]), bytes(&[0, BIAS + 0x3001, 0]));
@@ -49,7 +49,7 @@ fn the_interrupted_stack_is_walked() {
     assert_eq!(memory.read_u64(STACK + 0x40), Err(ReadFault::AboveChunk));
 }
 
-/// Check that code without rows is the outermost frame at the end of its own stack, and not for lying above the end of another.
+/// Check that code without rows is the outermost frame at the end of its own stack, but not above the end of another.
 #[test]
 fn each_stack_has_its_own_end() {
     let (current, other) = (bytes(&[0; 8]), bytes(&[0; 32]));

@@ -1,10 +1,10 @@
-//! Rows in words.
+//! Rows as text.
 
 use fpprof_unwind::{CfaRule, RegisterRule, row_at};
 
 use crate::build::{Cfi, Kind, R10, RA, RBP, RBX, RSP, cfa};
 
-/// Check that rows are written as readelf writes them, expressions in full.
+/// Check that rows are written as readelf does, with full expressions.
 #[test]
 fn rows_read_like_readelf() {
     let mut cfi = Cfi::eh_frame();
@@ -46,7 +46,7 @@ fn rows_read_like_readelf() {
     assert_eq!(words(0x2000), "CFA=rsp+8, signal frame");
 }
 
-/// Check that a row says what it covers, and of what.
+/// Check that a row has its range and that of its FDE.
 #[test]
 fn rows_know_their_ranges() {
     let mut cfi = Cfi::eh_frame();
@@ -60,7 +60,7 @@ fn rows_know_their_ranges() {
     assert_eq!(row_at(&module, 0x1010).unwrap().range, 0x1010..0x1020);
 }
 
-/// Check that the signal frame mark of `.debug_frame`, which stands alone, is read.
+/// Check that the signal frame mark `S`, which stands alone in `.debug_frame`, is read.
 #[test]
 fn reads_a_bare_signal_frame_mark() {
     let mut cfi = Cfi::new(Kind::DebugFrame);

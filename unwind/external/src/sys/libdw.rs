@@ -7,11 +7,11 @@ use std::fs::File;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _};
 use std::ptr::{self, NonNull};
 
-/// The thread every sample plays; there is no process behind it.
+/// The thread ID of every sample; there is no such process.
 const ID: c_int = 1;
 
-/// What the library asks for during a walk, and what it tells. Called while a call of [`Session::walk`] is running;
-/// [`Self::read`] also while [`Self::frame`] is. A panic in one of them ends the process.
+/// Callbacks of the library during a walk. Called while [`Session::walk`] is running; [`Self::read`] also while
+/// [`Self::frame`] is. A panic in one of them aborts the process.
 pub(crate) trait Walk {
     /// The sampled registers in DWARF order, the instruction pointer last.
     fn registers(&self) -> &[u64; 17];
@@ -24,18 +24,18 @@ pub(crate) trait Walk {
 /// How [`Session::walk`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// [`Walk::frame`] said so.
+    /// [`Walk::frame`] returned false.
     Asked,
-    /// The library found the caller's address to be undefined. It also says so when it could not read it.
+    /// The library found the caller's address to be undefined. It also reports this if the address could not be read.
     Undefined,
-    /// The library failed, with this error number of its own.
+    /// The library failed, with this error number.
     Failed(i32),
 }
 
-/// What the call frame information says of an instruction.
+/// What call frame information says about an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// No module of the session is there.
+    /// No module of the session contains it.
     NoModule,
     /// The module has no row for it.
     None,
@@ -43,7 +43,7 @@ pub(crate) enum Row {
     Found {
         /// The return address is undefined: the outermost frame.
         is_root: bool,
-        /// The caller was interrupted, not calling.
+        /// The caller was interrupted instead of calling.
         is_signal_frame: bool,
     },
 }
@@ -56,11 +56,11 @@ pub(crate) struct Session {
     running: Box<Running>,
 }
 
-/// The walk that is running: points to a `&dyn Walk`, or nowhere.
+/// The running walk: a pointer to a `&dyn Walk`, or null.
 #[derive(Debug)]
 struct Running(Cell<*const c_void>);
 
-/// A frame of the walk that is running.
+/// A frame of the running walk.
 #[derive(Debug)]
 pub(crate) struct Frame<'a>(&'a NonNull<ffi::DwflFrame>);
 
@@ -77,7 +77,7 @@ static THREAD_CALLBACKS: ffi::DwflThreadCallbacks = ffi::DwflThreadCallbacks {
 };
 
 impl Session {
-    /// An empty session; `None` when there is no memory for it.
+    /// Creates an empty session; `None` if out of memory.
     pub(crate) fn begin() -> Option<Self> {
         // SAFETY: the callbacks are static.
         let dwfl = unsafe { ffi::dwfl_begin(&raw const CALLBACKS) };
@@ -108,7 +108,7 @@ impl Session {
         error
     }
 
-    /// Looks the row of an instruction up where the library would: `.eh_frame` first, then `.debug_frame`.
+    /// Looks up the row of an instruction as the library would: in `.eh_frame` first, then in `.debug_frame`.
     pub(crate) fn row(&self, address: u64) -> Row {
         // SAFETY: `dwfl` lives until we are dropped; modules live as long as it.
         let module = unsafe { ffi::dwfl_addrmodule(self.dwfl.as_ptr(), address) };
@@ -126,7 +126,7 @@ impl Session {
         row_in(debug_frame, address.wrapping_sub(bias)).unwrap_or(Row::None)
     }
 
-    /// Lets the library take the architecture from the modules reported so far; without that it can't walk.
+    /// Lets the library take the architecture from the modules reported so far, without which it cannot walk.
     ///
     /// # Errors
     /// The library's error number, for example when no module was reported.
@@ -169,14 +169,14 @@ impl Drop for Session {
 }
 
 impl Frame<'_> {
-    /// The AVMA the frame is at.
+    /// The AVMA of the frame.
     pub(crate) fn address(&self) -> Option<u64> {
         let mut address = 0;
         // SAFETY: the frame lives during the callback that we are borrowed from.
         unsafe { ffi::dwfl_frame_pc(self.0.as_ptr(), &raw mut address, ptr::null_mut()) }.then_some(address)
     }
 
-    /// Whether the frame is the leaf, a signal frame, or one that a signal interrupted. Unwinds the frame to know.
+    /// Whether the frame is the leaf, a signal frame, or one that a signal interrupted. Unwinds the frame to find out.
     pub(crate) fn is_activation(&self) -> bool {
         let (mut address, mut is_activation) = (0, false);
         // SAFETY: as above.
@@ -184,7 +184,7 @@ impl Frame<'_> {
         is_activation
     }
 
-    /// A register by its DWARF number; `None` when the library lost it.
+    /// A register by DWARF number; `None` if the library lost it.
     pub(crate) fn register(&self, number: u32) -> Option<u64> {
         let mut value = 0;
         // SAFETY: as above.
@@ -221,7 +221,7 @@ fn last_error() -> i32 {
     unsafe { ffi::dwfl_errno() }
 }
 
-/// The walk behind the argument of a callback.
+/// Recovers the walk from a callback's argument.
 ///
 /// # Safety
 ///
@@ -234,7 +234,7 @@ unsafe fn running_walk<'a>(running: *const c_void) -> Option<&'a dyn Walk> {
     unsafe { running.0.get().cast::<&dyn Walk>().as_ref() }.copied()
 }
 
-/// Never finds anything: files are given when a module is reported.
+/// Never finds anything: files are passed when a module is reported.
 unsafe extern "C" fn find_elf(
     _module: *mut ffi::DwflModule,
     _userdata: *mut *mut c_void,
@@ -246,7 +246,7 @@ unsafe extern "C" fn find_elf(
     -1
 }
 
-/// Never finds anything, so that no debuginfod is asked and the module's own file is all there is.
+/// Never finds anything, so that debuginfod is not queried and only the module's own file is used.
 unsafe extern "C" fn find_debuginfo(
     _module: *mut ffi::DwflModule,
     _userdata: *mut *mut c_void,
@@ -260,7 +260,7 @@ unsafe extern "C" fn find_debuginfo(
     -1
 }
 
-/// There are no threads to iterate: the one there is goes by its id.
+/// No threads to iterate over: the only one is accessed by its ID.
 unsafe extern "C" fn next_thread(_dwfl: *mut ffi::Dwfl, _arg: *mut c_void, _thread_arg: *mut *mut c_void) -> c_int {
     0
 }

@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// What the library asks for during a walk.
+/// Callbacks of the library during a walk.
 pub(crate) trait Target {
     /// The sampled register with this DWARF number.
     fn register(&self, number: usize) -> Option<u64>;
-    /// The word at an AVMA: of the stack, or of a module's file.
+    /// The word at an AVMA, in the stack or in a module's file.
     fn read(&self, address: u64) -> Option<u64>;
     /// The search table of the module at an AVMA.
     fn table(&self, address: u64) -> Option<Table>;
@@ -22,31 +22,31 @@ pub(crate) trait Target {
 pub(crate) struct Table {
     /// AVMA of the module's first byte.
     pub(crate) start: u64,
-    /// AVMA behind its last.
+    /// First AVMA above the module.
     pub(crate) end: u64,
     /// AVMA of `.eh_frame_hdr`, which the entries are relative to.
     pub(crate) base: u64,
     /// AVMA of the first entry.
     pub(crate) entries: u64,
-    /// How many entries of eight bytes there are.
+    /// Number of entries of eight bytes.
     pub(crate) count: u64,
 }
 
-/// What one call of [`Cursor::step`] came to.
+/// The result of [`Cursor::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// There is a caller.
+    /// Moved to the caller.
     Frame,
-    /// There is none.
+    /// There is no caller.
     End,
-    /// The library failed, with this error number of its own (negated, as in its header).
+    /// The library failed, with this error number (negated, as in its header).
     Failed(i32),
 }
 
 /// The rows of one address space, cached by the library.
 pub(crate) struct AddressSpace {
     space: NonNull<ffi::AddressSpace>,
-    /// The library may keep a pointer to it.
+    /// Boxed, since the library may keep a pointer to it.
     _accessors: Box<ffi::Accessors>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for AddressSpace {
 pub(crate) struct Cursor<'a>(&'a mut ffi::Cursor);
 
 impl AddressSpace {
-    /// An empty address space; `None` when there is no memory for it.
+    /// Creates an empty address space; `None` if out of memory.
     pub(crate) fn create() -> Option<Self> {
         let mut accessors = Box::new(ffi::Accessors {
             find_proc_info,
@@ -80,7 +80,7 @@ impl AddressSpace {
         Some(space)
     }
 
-    /// Puts a cursor on the sampled frame and lets `walk` move it.
+    /// Places a cursor on the sampled frame and lets `walk` move it.
     ///
     /// # Errors
     /// The library's error number.
@@ -101,7 +101,7 @@ impl Drop for AddressSpace {
 }
 
 impl Cursor<'_> {
-    /// Goes on to the caller.
+    /// Moves to the caller.
     pub(crate) fn step(&mut self) -> Step {
         // SAFETY: initialised by `AddressSpace::walk`, which is still running.
         match unsafe { ffi::step(self.0) } {
@@ -111,7 +111,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// The AVMA the frame is at.
+    /// The AVMA of the frame.
     pub(crate) fn address(&mut self) -> Option<u64> {
         self.register(ffi::REG_IP)
     }
@@ -121,7 +121,7 @@ impl Cursor<'_> {
         self.register(ffi::REG_SP)
     }
 
-    /// Whether the step that led here came out of a signal frame.
+    /// Whether the last step left a signal frame.
     pub(crate) fn was_interrupted(&mut self) -> bool {
         // SAFETY: as in `step`.
         unsafe { ffi::is_signal_frame(self.0) > 0 }
@@ -135,7 +135,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The target behind the argument of a callback.
+/// Recovers the target from a callback's argument.
 ///
 /// # Safety
 ///
@@ -168,7 +168,7 @@ unsafe extern "C" fn find_proc_info(
                 load_offset: 0,
                 name_ptr: 0,
                 segbase: table.base,
-                // In words, and an entry is as large as one.
+                // In words; an entry is one word.
                 table_len: table.count,
                 table_data: table.entries,
             };
@@ -186,7 +186,7 @@ unsafe extern "C" fn find_proc_info(
 /// Nothing to release: the library frees what its table search allocates.
 unsafe extern "C" fn put_unwind_info(_space: *mut ffi::AddressSpace, _info: *mut ffi::ProcInfo, _arg: *mut c_void) {}
 
-/// There is no list of generated code.
+/// There is no list of dynamically generated code.
 unsafe extern "C" fn get_dyn_info_list_addr(
     _space: *mut ffi::AddressSpace,
     _list: *mut u64,
@@ -249,7 +249,7 @@ unsafe extern "C" fn access_fpreg(
     ffi::EINVAL
 }
 
-/// A recorded program can't be resumed.
+/// A recorded program cannot be resumed.
 unsafe extern "C" fn resume(_space: *mut ffi::AddressSpace, _cursor: *mut ffi::Cursor, _arg: *mut c_void) -> c_int {
     ffi::EINVAL
 }

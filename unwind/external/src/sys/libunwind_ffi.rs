@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
-/// What is behind `unw_addr_space_t`.
+/// The target of `unw_addr_space_t`.
 #[repr(C)]
 pub(super) struct AddressSpace {
     _data: [u8; 0],

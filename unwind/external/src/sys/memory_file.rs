@@ -1,10 +1,10 @@
-//! Bytes as a file.
+//! Wraps bytes in a file.
 
 use std::fs::File;
 use std::io::{Error, Result, Write as _};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-/// An anonymous file that holds these bytes, for libraries that only take files.
+/// An anonymous file with the given content, for libraries that only accept files.
 pub(crate) fn memory_file(bytes: &[u8]) -> Result<File> {
     // SAFETY: the name is a constant string with its NUL; the call keeps no pointer.
     let fd = unsafe { libc::memfd_create(c"fpprof-module".as_ptr(), libc::MFD_CLOEXEC) };

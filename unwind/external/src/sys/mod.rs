@@ -1,4 +1,4 @@
-//! The C side: declarations of what is called, and thin types over it that are safe to use.
+//! Bindings to the C libraries: declarations, and thin safe wrappers.
 
 #[cfg(feature = "libdw")]
 pub(crate) mod libdw;

@@ -1,4 +1,4 @@
-//! Samples of a program that knows its callers.
+//! Samples of a program that reports its own callers.
 
 use fpprof_external::{ModuleFile, ModuleRef, Request};
 use fpprof_unwind::Chunk;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What the program wrote down.
+/// The program's output.
 pub(crate) struct Capture {
     _directory: TempDir,
     pub(crate) regs: [u64; 17],
     pub(crate) stack: Vec<u8>,
     /// Return addresses, leaf first.
     pub(crate) callers: Vec<u64>,
-    /// The instruction a signal interrupted, in the case `signal`.
+    /// The mapped files and the vDSO.
     pub(crate) modules: Vec<Mapped>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Mapped {
 }
 
 impl Capture {
-    /// Builds the program with these flags and lets it stop in a case.
+    /// Builds the program with these flags and runs it until it stops in the given case.
     pub(crate) fn new(flags: &[&str], case: &str, depth: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("program");
@@ -50,7 +50,7 @@ impl Capture {
         Self { stack: read("stack"), _directory: directory, regs, callers, modules }
     }
 
-    /// The modules in the form a request takes.
+    /// The modules as a request needs them.
     pub(crate) fn refs(&self) -> Vec<ModuleRef<'_>> {
         self.modules.iter().map(Mapped::as_ref).collect()
     }
@@ -94,8 +94,8 @@ fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// One module for all mappings of a file. The first mapping is that of the file's start; its segment's address, which
-/// is 0 unless the program is linked at its addresses, gives the bias.
+/// One module for all mappings of a file. The first mapping is that of the file's start; it gives the bias, unless the
+/// program is position-dependent, whose bias is 0.
 fn modules(maps: &str, vdso: &[u8]) -> Vec<Mapped> {
     let mut by_path: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for line in maps.lines() {

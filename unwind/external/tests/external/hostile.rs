@@ -1,4 +1,4 @@
-//! Module lists and files that lie.
+//! Invalid module lists and files.
 
 use crate::capture::Capture;
 use crate::{addresses, unwind, unwinders};
@@ -9,13 +9,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Frames found with rows, the leaf included.
+/// Number of frames found with rows, including the leaf.
 fn frames_by_rows(stack: &fpprof_unwind::Stack) -> usize {
     stack.frames.iter().take_while(|frame| matches!(frame.source, FrameSource::Registers | FrameSource::Cfi)).count()
 }
 
-/// Check that a file that is no program in place of the module ends the stack at the leaf: it is neither waited for,
-/// nor decompressed, nor believed.
+/// Check that if the module's file is not a program, the stack ends at the leaf: the file is not waited for,
+/// decompressed or used.
 #[test]
 fn refuses_files_that_are_no_program() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);
@@ -54,7 +54,7 @@ fn refuses_files_that_are_no_program() {
     }
 }
 
-/// Check that a 32-bit file is called one.
+/// Check that a 32-bit file is reported as one.
 #[test]
 fn names_32_bit_files() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);
@@ -78,7 +78,7 @@ fn replace_program<'a>(capture: &'a Capture, by: impl Fn(ModuleRef<'a>) -> Modul
     capture.refs().into_iter().map(|module| if module.start == program { by(module) } else { module }).collect()
 }
 
-/// Check that modules listed twice, on top of each other, upside down or without end do no harm to those listed first.
+/// Check that duplicate, overlapping, inverted or unbounded modules do not harm those listed first.
 #[test]
 fn keeps_the_first_of_overlapping_modules() {
     let capture = Capture::new(&[], "recursion", 5);
@@ -97,8 +97,8 @@ fn keeps_the_first_of_overlapping_modules() {
     }
 }
 
-/// Check that a file mapped with a wrong bias, or at an address it has no segment for, is refused or has no rows, and
-/// that the modules beside it stay as they are.
+/// Check that a file mapped with a wrong bias, or at an address without a segment, is refused or has no rows, and that
+/// the other modules are unaffected.
 #[test]
 fn survives_any_bias() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 5);
@@ -112,13 +112,13 @@ fn survives_any_bias() {
     }
 }
 
-/// Check that every changed byte of the headers gives some stack, with the leaf in it, and no crash.
+/// Check that any changed byte of the headers gives a stack that includes the leaf, and no crash.
 #[test]
 fn survives_changed_headers() {
     let capture = Capture::new(&[], "recursion", 2);
     let program = &capture.program().bytes;
     let mut unwinders = unwinders();
-    // The ELF header, and fourteen program headers.
+    // The ELF header and fourteen program headers.
     for (id, at) in (0..64 + 14 * 56).enumerate() {
         for (variant, flip) in [0xff, 0x80, 1].into_iter().enumerate() {
             let mut bytes = program.clone();
@@ -133,7 +133,7 @@ fn survives_changed_headers() {
     }
 }
 
-/// Check that a thousand damaged unwind tables give some stack, with the leaf in it: no crash, no endless walk.
+/// Check that a thousand damaged unwind tables give a stack that includes the leaf: no crash, no endless walk.
 #[test]
 fn survives_changed_rows() {
     let capture = Capture::new(&[], "recursion", 2);
@@ -165,7 +165,7 @@ fn survives_changed_rows() {
     }
 }
 
-/// Check that registers and stacks at the edges of the address space overflow nothing.
+/// Check that registers and stacks at the edges of the address space cause no overflow.
 #[test]
 fn survives_extreme_registers() {
     let capture = Capture::new(&[], "recursion", 2);

@@ -1,4 +1,4 @@
-//! Programs with complete information.
+//! Programs with complete unwind information.
 
 use crate::capture::Capture;
 use crate::{addresses, unwind, unwinders};
@@ -8,7 +8,8 @@ use object::{Object as _, ObjectSymbol as _};
 
 const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
 
-/// The leaf and every caller up to `main`'s are as the program said, then comes libc's start code, and `_start` is last.
+/// Checks that the leaf and every caller up to `main`'s are as the program reported, followed by libc's start code and
+/// `_start`.
 fn assert_known_chain(name: &str, stack: &Stack, capture: &Capture) {
     let found = addresses(stack);
     assert_eq!(stack.stop, COMPLETE, "{name} after {found:x?}");
@@ -24,7 +25,7 @@ fn assert_known_chain(name: &str, stack: &Stack, capture: &Capture) {
     assert!(inner[0].cfa > capture.regs[7] && last.cfa == 0, "{name}");
 }
 
-/// Check that a recursion of known depth is found frame by frame, again when asked again, and at either end of depth.
+/// Check that a recursion of known depth is found frame by frame, repeatedly, and for depths down to zero.
 #[test]
 fn finds_every_frame_of_a_recursion() {
     for (flags, depth) in [(&["-fomit-frame-pointer"][..], 300), (&["-fno-omit-frame-pointer", "-O0"], 7), (&[], 0)] {
@@ -41,7 +42,7 @@ fn finds_every_frame_of_a_recursion() {
     }
 }
 
-/// Check that programs linked at their addresses, by lld's layout too, and static ones are found in place.
+/// Check that position-dependent programs, lld's layout and static programs are unwound.
 #[test]
 fn finds_programs_however_they_are_linked() {
     for flags in [&["-no-pie"][..], &["-fuse-ld=lld"], &["-static-pie"], &["-fuse-ld=lld", "-no-pie"]] {
@@ -54,7 +55,7 @@ fn finds_programs_however_they_are_linked() {
     }
 }
 
-/// Check that a signal frame is passed, and that only the interrupted instruction above it counts as an instruction.
+/// Check that a signal frame is unwound, and that only the interrupted instruction above it counts as an instruction.
 #[test]
 fn passes_a_signal_frame() {
     let capture = Capture::new(&[], "signal", 0);
@@ -82,7 +83,7 @@ fn code_at(elf: &[u8], svma: u64) -> [u8; 2] {
     data.try_into().unwrap()
 }
 
-/// Check that a chunk cut anywhere gives the same frames as far as it reaches, and says that it was cut.
+/// Check that a chunk cut anywhere gives the same frames as far as it reaches, and reports that it was cut.
 #[test]
 fn a_cut_chunk_gives_the_lower_frames() {
     let capture = Capture::new(&[], "recursion", 5);
@@ -109,7 +110,7 @@ fn a_cut_chunk_gives_the_lower_frames() {
     }
 }
 
-/// Check that a stack that ends where the chunk does is said to go on elsewhere.
+/// Check that a walk beyond the end of the stack is reported as a stack switch.
 #[test]
 fn a_walk_beyond_the_end_of_the_stack_is_a_switch() {
     let capture = Capture::new(&[], "recursion", 5);
@@ -122,7 +123,7 @@ fn a_walk_beyond_the_end_of_the_stack_is_a_switch() {
     }
 }
 
-/// Check that the depth is a limit only where there are more frames.
+/// Check that the depth limit is only reported if there are more frames.
 #[test]
 fn depth_is_limited_exactly() {
     let capture = Capture::new(&[], "recursion", 5);
@@ -164,7 +165,7 @@ fn unwinds_through_the_vdso() {
     }
 }
 
-/// Check that a module given as bytes is worth as much as one given as a path.
+/// Check that a module given as bytes gives the same stack as one given as a path.
 #[test]
 fn takes_modules_as_bytes() {
     let capture = Capture::new(&[], "recursion", 2);

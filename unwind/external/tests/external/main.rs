@@ -10,7 +10,7 @@ mod no_information;
 use fpprof_external::{ExternalUnwinder, Request};
 use fpprof_unwind::{Stack, StopReason, TruncatedReason};
 
-/// Every library that is built in.
+/// Every library this build includes.
 fn unwinders() -> Vec<Box<dyn ExternalUnwinder>> {
     vec![
         #[cfg(feature = "libdw")]

@@ -1,4 +1,4 @@
-//! Where rows are missing, bad, or out of the library's reach.
+//! Missing or bad rows, and rows that a library cannot find.
 
 use crate::capture::Capture;
 use crate::{addresses, unwind, unwinders};
@@ -8,7 +8,7 @@ use fpprof_unwind::{BrokenReason, Chunk, FrameSource, Root, StopReason, Truncate
 const COMPLETE: StopReason = StopReason::Complete(Root::UndefinedRa);
 const NO_CFI: StopReason = StopReason::Truncated(TruncatedReason::NoCfi);
 
-/// Check that no frame beyond a function without rows passes for one that was found with rows.
+/// Check that no frame beyond a function without rows is reported as found by rows.
 #[test]
 fn a_guess_is_flagged() {
     for flags in ["-fno-omit-frame-pointer", "-fomit-frame-pointer"] {
@@ -30,8 +30,8 @@ fn a_guess_is_flagged() {
     }
 }
 
-/// Check that a frame pointer that is followed leads to the caller of the function that set it up, so that the test
-/// above has a guess to flag.
+/// Check that following the frame pointer leads to the caller of the function that set it up, so that the test above
+/// has a guess to flag.
 #[test]
 fn both_libraries_follow_the_frame_pointer() {
     let capture = Capture::new(&["-fno-omit-frame-pointer"], "no_information", 0);
@@ -43,7 +43,7 @@ fn both_libraries_follow_the_frame_pointer() {
     }
 }
 
-/// Check that an expression without end ends the stack.
+/// Check that an endless expression ends the stack.
 #[test]
 fn an_endless_expression_is_left() {
     let capture = Capture::new(&[], "evil", 0);
@@ -59,7 +59,7 @@ fn an_endless_expression_is_left() {
     }
 }
 
-/// Check that a return address of 0 is no end: the row says that there is a caller.
+/// Check that a return address of 0 is not a root: the row says that there is a caller.
 #[test]
 fn a_zero_return_address_is_broken() {
     let capture = Capture::new(&[], "recursion", 2);
@@ -93,7 +93,7 @@ fn libunwind_needs_a_search_table() {
     }
 }
 
-/// Check that a stack that reaches a module we don't have ends there, with the reason it is not there.
+/// Check that a stack that reaches a missing module ends there, with the reason why it is missing.
 #[test]
 fn a_missing_module_ends_the_stack() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);
@@ -120,7 +120,7 @@ fn a_missing_module_ends_the_stack() {
     }
 }
 
-/// Check that a sample in no module at all is one frame.
+/// Check that a sample outside all modules is a single frame.
 #[test]
 fn nowhere_is_one_frame() {
     let capture = Capture::new(&["-fomit-frame-pointer"], "recursion", 2);

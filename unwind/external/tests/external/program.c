@@ -1,8 +1,8 @@
 /*
- * Stops itself in a function whose callers it knows, and writes down what a profiler would have recorded there.
+ * Stops itself in a function whose callers it knows, and writes what a profiler would have recorded there to files.
  *
- * Every function on the way notes the address it will return to. `int3` in the last one raises SIGTRAP, whose handler
- * runs on a stack of its own, so that the interrupted stack stays as it was, and has all registers.
+ * Every function on the way records its return address. `int3` in the last one raises SIGTRAP. Its handler runs on an
+ * alternate stack, so that the interrupted stack is unchanged, and sees all registers.
  *
  * usage: program DIRECTORY CASE DEPTH
  */

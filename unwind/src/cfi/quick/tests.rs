@@ -1,4 +1,4 @@
-//! Random programs: the short way against the parser's.
+//! Compares the fast path with the parser on random programs.
 
 extern crate std;
 
@@ -19,7 +19,7 @@ const SVMA: u64 = 0x8000;
 const START: u64 = 0x1000;
 const LEN: u32 = 0x60;
 
-/// `.eh_frame` of one common entry and one entry, and the offset of the latter.
+/// An `.eh_frame` section of one CIE and one FDE, and the offset of the latter.
 fn section(has_lsda: bool, initial: &[u8], program: &[u8]) -> (Section, usize) {
     let augmentation: &[u8] = if has_lsda { b"zRL\0" } else { b"zR\0" };
     // Version, code alignment 1, data alignment −8, return address in column 16, encodings.
@@ -39,7 +39,7 @@ fn entry(body: &[u8]) -> Vec<u8> {
     [&u32::try_from(body.len()).unwrap().to_le_bytes(), body].concat()
 }
 
-/// What the two ways find at every address: (the parser's, the short one).
+/// What the two paths find at every address: (the parser, the fast path).
 fn both(has_lsda: bool, initial: &[u8], program: &[u8]) -> Option<Vec<(Option<Needed>, Option<Needed>)>> {
     let (eh_frame, offset) = section(has_lsda, initial, program);
     let module = Module::new(ModuleSections { eh_frame: Some(eh_frame), ..ModuleSections::default() });
@@ -62,7 +62,7 @@ fn both(has_lsda: bool, initial: &[u8], program: &[u8]) -> Option<Vec<(Option<Ne
     Some(quick.range.clone().map(|svma| (long(svma), cie.row(&quick, spec, svma))).collect())
 }
 
-/// An instruction the short way reads.
+/// An instruction that the fast path reads.
 fn usual() -> impl Strategy<Value = Vec<u8>> {
     let register = || prop_oneof![Just(3u8), Just(6), Just(7), Just(16), Just(17), Just(40)];
     let operand =
@@ -92,7 +92,7 @@ fn usual() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Check that usual programs give the same rows the short way, and give them wherever the parser does.
+    /// Check that the fast path gives the same rows as the parser for usual programs, and reads all of them.
     #[test]
     fn usual_programs_give_the_same_rows(
         has_lsda in any::<bool>(),
@@ -100,7 +100,7 @@ proptest! {
         program in vec(usual(), 0..30),
     ) {
         let n = |programs: &[Vec<u8>]| programs.iter().filter(|bytes| bytes[..] == [REMEMBER_STATE]).count();
-        // What the common entry leaves remembered, and more than a few states, is left to the parser.
+        // Programs with states remembered in the CIE, or with more than a few, are left to the parser.
         let must_be_read = n(&initial) == 0 && n(&program) <= MAX_REMEMBERED;
         let initial = [vec![0x0c, 7, 8, 0x90, 1], initial.concat()].concat();
         for (long, short) in both(has_lsda, &initial, &program.concat()).into_iter().flatten() {
@@ -110,7 +110,7 @@ proptest! {
         }
     }
 
-    /// Check that whatever the bytes, the short way says nothing else than the parser.
+    /// Check that whatever the bytes, the fast path gives the parser's rows or none.
     #[test]
     fn any_program_gives_the_same_rows_or_none(
         has_lsda in any::<bool>(),
@@ -128,7 +128,7 @@ proptest! {
 fn leaves_other_forms_alone() {
     let (good, offset) = section(false, &[], &[]);
     assert!(QuickFde::new(&good, offset).is_some());
-    // The common entry; a length beyond the section; a range of no sign.
+    // The CIE; a length beyond the section; a range with the sign bit set.
     assert!(QuickFde::new(&good, 0).is_none());
     for (at, byte) in [(offset + 1, 0x10), (offset + 15, 0x80)] {
         let mut bytes = good.bytes.to_vec();

@@ -12,7 +12,7 @@ use object::{Object as _, ObjectSegment as _};
 use std::path::{Path, PathBuf};
 use std::vec::Vec;
 
-/// A file with its code.
+/// An ELF file with its code.
 struct File {
     module: Module,
     segments: Vec<(u64, Vec<u8>)>,
@@ -44,8 +44,8 @@ impl Modules for File {
     }
 }
 
-/// The C library, this program, and what `FPPROF_ROWS_OF` names, as for `just unwind-rows`; of larger files one function in
-/// so many.
+/// The C library, this program, and the files in `FPPROF_ROWS_OF`, as for `just unwind-rows`. Each with a step: of
+/// larger files, only one function in `step` is checked.
 fn files() -> Vec<(PathBuf, usize)> {
     let libc = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/usr/lib/libc.so.6"];
     let libc = libc.iter().map(Path::new).find(|path| path.exists()).expect("the C library");
@@ -55,7 +55,7 @@ fn files() -> Vec<(PathBuf, usize)> {
     [(libc.to_path_buf(), 1), (own, 7)].into_iter().chain(asked).collect()
 }
 
-/// Compares the rules of the function at an address with what a walk asks for at each of its addresses; gives them.
+/// Compares the rules of the function at an address with those of a walk at each of its addresses; returns them.
 fn checked(file: &File, svma: u64, unwinder: &mut Unwinder, other: &mut Unwinder) -> Vec<(Range<u64>, Rule)> {
     let id = ModuleId(0);
     let everywhere = Mapping { start: 0, end: u64::MAX, executable: true, module: Some(id), bias: 0 };
@@ -72,8 +72,8 @@ fn checked(file: &File, svma: u64, unwinder: &mut Unwinder, other: &mut Unwinder
     found
 }
 
-/// Check that each address of every function has the rule that a walk asks for there, that functions are covered without
-/// gaps and give the same wherever they are asked for, and that lazy PLT entries and every end of the C library are there.
+/// Check that each address of every function has the rule a walk uses, that functions are covered without gaps and give
+/// the same rules from any of their addresses, and that lazy PLT entries and every root of the C library are found.
 #[test]
 fn rules_are_those_of_walks() {
     for (nth, (path, step)) in files().into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn rules_are_those_of_walks() {
     }
 }
 
-/// Check that an address without call frame information has the rule of this address alone.
+/// Check that an address without call frame information has a rule for this address only.
 #[test]
 fn code_without_information_is_one_address() {
     let own = std::env::current_exe().expect("this program");
