@@ -1,30 +1,30 @@
-//! Tables of DWARF abbreviations before they are parsed, which takes a hundred times their room at worst.
+//! Splits tables of DWARF abbreviations before they are parsed; a parsed table can be a hundred times as large.
 //!
 //! # Sources
-//! DWARF 5 §7.5.3: an entry is its code, its tag, whether it has children, pairs of name and form that a pair of zeros
-//! ends, each number as LEB128; `DW_FORM_implicit_const` is followed by its value. A code of zero ends the table.
+//! DWARF 5 §7.5.3: an entry is its code, its tag, whether it has children, and pairs of name and form, ended by a pair
+//! of zeros. Each number is LEB128; `DW_FORM_implicit_const` is followed by its value. A code of zero ends the table.
 
 use gimli::{EndianSlice, LittleEndian, Reader as _};
 
-/// The bytes of a table's entries, one by one.
+/// Iterates over a table's entries as raw bytes.
 pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// An entry.
+/// A table entry as raw bytes.
 pub(crate) struct Entry<'a> {
     pub(crate) code: u64,
     pub(crate) bytes: &'a [u8],
 }
 
-/// The entries of the table at an offset of `.debug_abbrev`, none beyond `max_bytes` of it.
+/// The entries of the table at an offset of `.debug_abbrev`, up to `max_bytes` of it.
 pub(crate) fn entries(section: &[u8], offset: usize, max_bytes: usize) -> Entries<'_> {
     let bytes = section.get(offset..).unwrap_or(&[]);
     Entries { bytes: bytes.get(..max_bytes).unwrap_or(bytes), at: 0 }
 }
 
-/// Bytes of the whole table at an offset; `None` if they are more than `max_bytes`, or it is cut off.
+/// Size of the whole table at an offset; `None` if it is larger than `max_bytes` or truncated.
 pub(crate) fn table_bytes(section: &[u8], offset: usize, max_bytes: usize) -> Option<usize> {
     let mut all = entries(section, offset, max_bytes);
     while all.next().is_some() {}
@@ -58,8 +58,8 @@ impl<'a> Iterator for Entries<'a> {
 mod tests {
     use super::*;
 
-    /// Check that entries are found whole, those with an implicit constant, too, and that a table that is too long or cut
-    /// off has no size.
+    /// Check that whole entries are found, including those with an implicit constant, and that a table that is too long
+    /// or truncated has no size.
     #[test]
     fn tables_are_measured() {
         let (plain, implicit) = ([1, 0x11, 1, 0x25, 0x0e, 0, 0], [2, 0x2e, 0, 0x3a, 0x21, 0xff, 0x7e, 0, 0]);

@@ -1,4 +1,4 @@
-//! The way from a recording to its models.
+//! Makes the models of a recording.
 
 use crate::Error;
 use crate::accuracy::{AgreementCounter, Around, ChunkSizeCounter, ChunkSizes, NamedChunkSizes, chunk_needs};
@@ -31,34 +31,34 @@ use std::time::Duration;
 /// Functions in [`Summary::hottest`].
 const MAX_HOTTEST: usize = 100;
 
-/// What to make of a recording, and with what.
+/// What to compute from a recording, and how.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Ways to unwind; none asks for [`Strategy::defaults`].
+    /// Strategies to unwind with; if empty, [`Strategy::defaults`].
     pub strategies: Vec<Strategy>,
-    /// The event whose samples are looked at; none asks for those that
-    /// [`Selection::new`](crate::events::Selection::new) takes then.
+    /// The event whose samples are analysed; by default those that [`Selection::new`](crate::events::Selection::new)
+    /// selects.
     pub event: Option<String>,
-    /// Which of those samples; the balance is of all.
+    /// Selects among those samples; the balance covers all.
     pub filter: Filter,
-    /// Where modules are found.
+    /// Finds the files of modules.
     pub resolver: &'a dyn Resolver,
-    /// The recording was made on this machine: names of the running kernel may be right, if it is the same still.
+    /// The recording was made on this machine: symbols of the running kernel may be right, if it has not changed.
     pub is_this_machine: bool,
-    /// How much is said of an address.
+    /// Detail of an address's label.
     pub detail: Detail,
-    /// Also make what a page shows ([`Analysis::detail`]).
+    /// Also compute the model of the HTML page ([`Analysis::detail`]).
     pub page: bool,
-    /// Also make profiles ([`Analysis::profiles`]).
+    /// Also compute profiles ([`Analysis::profiles`]).
     pub profiles: Profiles,
-    /// Limits and options of strategies by call frame information.
+    /// Limits and options of strategies that use call frame information.
     pub unwinding: fpprof_unwind::Options,
-    /// Threads to work with; the result does not depend on it.
+    /// Number of threads; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
 
 impl<'a> Options<'a> {
-    /// The default strategies, on all cores, with the kernel of this machine.
+    /// Default strategies, all cores, and the kernel of this machine.
     #[must_use]
     pub fn new(resolver: &'a dyn Resolver) -> Self {
         let n_threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -77,29 +77,29 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What a recording says.
+/// The models of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// Balance, volume, quality, cost, hottest functions.
     pub summary: Summary,
     /// Folded stacks by the names of the strategies.
     pub folded: BTreeMap<String, Folded>,
-    /// The strategy that speaks when none is asked for: `dwarf` where it was asked for or is a default, else the first.
+    /// The strategy shown if none is selected: `dwarf` if it was asked for or is a default, else the first.
     pub default_strategy: String,
-    /// What chunks of other sizes would have given, over all processes and for each name, most samples first; where `dwarf`
+    /// What other chunk sizes would have given, over all processes and for each name, most samples first; if `dwarf`
     /// was asked for.
     pub chunk_sizes: Option<(ChunkSizes, Vec<NamedChunkSizes>)>,
-    /// The samples by thread, as [`Options::profiles`] asked for them; in the order of the strategies.
+    /// The samples by thread, as selected by [`Options::profiles`]; in the order of the strategies.
     pub profiles: Vec<Profile>,
-    /// The stacks of two strategies side by side, and the recording by time; where [`Options::page`] asked for it.
+    /// The stacks of two strategies side by side, and the recording over time; if [`Options::page`] is set.
     pub detail: Option<detail::Details>,
 }
 
-/// Unwinds all samples of a recording under all asked strategies, names and folds the stacks, and sums up.
+/// Unwinds all samples of a recording under all requested strategies, symbolises and folds the stacks, and sums up.
 ///
 /// # Errors
 /// [`Error::Strategy`] for a strategy that the recording does not support, [`Error::StrategyTwice`],
-/// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are no
+/// [`Error::Recording`] if the file cannot be read. Damage of the file, missing modules and broken stacks are not
 /// errors but part of the result.
 pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Options<'_>) -> Result<Analysis, Error> {
     let strategies = checked_strategies(recording.meta(), options)?;
@@ -151,7 +151,7 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     summary.agreements = agreement.agreements(&names, &labels);
     let duration = Duration::from_secs_f64(summary.shown_duration_s());
     let profiles = stacks.profiles((&modules, &symbols, &without_call), &recorded, &names, duration);
-    // What a page shows takes as much again.
+    // The page's model takes as much memory again.
     drop((stacks, quality, agreement));
     let mut detail = None;
     if let Some((pairs, over_time)) = pairs.zip(over_time) {
@@ -165,15 +165,15 @@ pub fn analyse<R: Read + Seek + Send>(recording: &mut Recording<R>, options: &Op
     Ok(Analysis { summary, folded, default_strategy, chunk_sizes, profiles, detail })
 }
 
-/// What an analysis makes of the samples.
+/// Collects from the samples everything an analysis needs.
 struct Collected<'a> {
     totals: Totals,
     stacks: Stacks<'a>,
     quality: QualityCounter<'a>,
     agreement: AgreementCounter,
-    /// Where the strategy `dwarf` was asked for.
+    /// If the strategy `dwarf` was asked for.
     chunk_sizes: Option<ChunkSizeCounter<'a>>,
-    /// Where a page was asked for.
+    /// If the page was asked for.
     pairs: Option<PairCounter<'a>>,
     over_time: Option<OverTimeCounter<'a>>,
 }
@@ -190,7 +190,7 @@ impl Collect for Collected<'_> {
         over_time.add(seen);
     }
 
-    // Of samples that are not unwound, the totals alone make something.
+    // Samples that are not unwound count in the totals only.
     fn pass(&mut self, sample: &Sample) {
         self.totals.pass(sample);
     }
@@ -211,7 +211,7 @@ impl Collect for Collected<'_> {
     }
 }
 
-/// The names of all that was folded.
+/// Symbolises everything that was folded.
 fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Options<'_>) -> Symbolizer {
     let Replay { timeline, modules, .. } = *replay;
     let (addresses, has_kernel) = wanted(folder, modules);
@@ -221,14 +221,14 @@ fn symbolizer(folder: &Folder, replay: &Replay<'_>, meta: &Meta, options: &Optio
     Symbolizer::new(modules, &addresses, kernel, options.detail, options.n_threads).with_compiled(timeline)
 }
 
-/// What a sample takes beside its chunk, as far as the recording says: one that broke off, or was made by others, does not.
+/// The bytes of a sample besides its chunk, if the recording says so: a truncated or imported one does not.
 fn around_chunks(summary: &Summary) -> Around {
     let copied = summary.volume.stack_bytes as f64 / (summary.recorded.max(1)) as f64;
     let other_bytes_per_sample = summary.volume.ring_bytes_per_sample.map_or(0.0, |bytes| (bytes - copied).max(0.0));
     Around { other_bytes_per_sample, duration_s: summary.shown_duration_s() }
 }
 
-/// A filter that leaves nothing is a mistake: what it may be compared with is said.
+/// Rejects a filter without matches, which must be a mistake, and lists what could be matched.
 ///
 /// # Errors
 /// [`Error::NoneMatch`].
@@ -250,7 +250,7 @@ pub(crate) fn check_filter(selection: &Selection, n_shown: u64, timeline: &Timel
     Err(Error::NoneMatch { filter: filter.to_string(), there })
 }
 
-/// Some of these names, in order.
+/// The first of these names, in order, joined.
 fn first_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
     const MAX_NAMES: usize = 20;
     let names: BTreeSet<_> = names.map(String::from_utf8_lossy).collect();
@@ -299,7 +299,7 @@ fn timeline_warnings(timeline: &Timeline, sideband_lost: u64) -> Vec<String> {
     warnings
 }
 
-/// Whether a file of this name runs programs of other architectures: qemu's user mode by its names, and others.
+/// Whether a file of this name is an emulator of other architectures: qemu's user mode, and others.
 fn is_emulator(name: &str) -> bool {
     const ARCHITECTURES: &[&str] = &[
         "aarch64",

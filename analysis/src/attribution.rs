@@ -1,7 +1,7 @@
-//! What the path of a control group says: the service, the container and the pod that its processes belong to.
+//! Derives from the path of a control group the service, container and pod that its processes belong to.
 //!
-//! Service managers and container runtimes name the groups they make after what runs in them. Nothing else is asked here: the
-//! names are those at the time of the recording, and whoever may make control groups can choose others.
+//! Service managers and container runtimes name their control groups after what runs in them. No other source is used:
+//! the names are those at the time of the recording, and whoever may create control groups can choose others.
 //!
 //! ```text
 //! /system.slice/nginx.service                                          service nginx.service
@@ -15,20 +15,20 @@
 //! `docs/systemd.md`), which name scopes `PREFIX-ID.scope`; `getCgroupsPath` of containerd's CRI plugin; `libpod` of podman;
 //! `lxc.cgroup.dir` in lxc.container.conf(5). Pods: `pkg/kubelet/cm/cgroup_manager_linux.go` of Kubernetes.
 
-/// What a process belongs to, as far as its control group says.
+/// What a process belongs to, according to its control group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attribution {
-    /// The unit of systemd, a service or a scope, such as `nginx.service` or `session-3.scope`: the innermost, and not the
-    /// scope of a container. Its escapes are resolved (`\x2d` is `-`).
+    /// The systemd unit, a service or a scope, such as `nginx.service` or `session-3.scope`: the innermost, except for
+    /// the scope of a container. Escapes are resolved (`\x2d` is `-`).
     pub service: Option<String>,
-    /// The container, by its identifier of 64 hexadecimal digits, or by its name for LXC; the innermost.
+    /// The innermost container: its ID of 64 hexadecimal digits, or its name for LXC.
     pub container: Option<String>,
-    /// The pod of Kubernetes, by its identifier, as `kubectl` shows it.
+    /// The UID of the Kubernetes pod, as `kubectl` shows it.
     pub pod: Option<String>,
 }
 
 impl Attribution {
-    /// What the path of a control group says, as [`Timeline::cgroup`](crate::address_space::Timeline::cgroup) gives it.
+    /// Parses the path of a control group, as returned by [`Timeline::cgroup`](crate::address_space::Timeline::cgroup).
     #[must_use]
     pub fn of(path: &[u8]) -> Self {
         let path = String::from_utf8_lossy(path);
@@ -50,14 +50,14 @@ impl Attribution {
         found
     }
 
-    /// Whether it says nothing.
+    /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The container that a group of this name, in one of the name `parent`, was made for.
+/// The container of a group `name` within a group `parent`.
 fn container<'a>(parent: &str, name: &'a str) -> Option<&'a str> {
     let lxc = name.strip_prefix("lxc.payload.").or_else(|| (parent == "lxc").then_some(name));
     if lxc.is_some_and(|name| !name.is_empty()) {
@@ -68,13 +68,13 @@ fn container<'a>(parent: &str, name: &'a str) -> Option<&'a str> {
     let (runtime, id) = name.rsplit_once(['-', ':']).unwrap_or(("", name));
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let is_id = id.len() == 64 && id.bytes().all(is_hex);
-    // What watches over a container of podman or CRI-O runs beside it.
+    // The monitor of a podman or CRI-O container runs outside it.
     (is_id && !runtime.ends_with("conmon")).then_some(id)
 }
 
-/// The unit that a group of this name was made for, if it is one with processes of its own.
+/// The systemd unit of a group of this name.
 fn unit(name: &str) -> Option<String> {
-    // A name that could be taken for a file of the kernel's has a `_` before it.
+    // systemd adds a `_` to names that could be taken for kernel files.
     let name = name.strip_prefix('_').unwrap_or(name);
     let stem = name.strip_suffix(".service").or_else(|| name.strip_suffix(".scope"))?;
     (!stem.is_empty()).then(|| unescaped(name))
@@ -92,7 +92,7 @@ fn unescaped(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The byte that an escape at the start stands for, and what follows it.
+/// Decodes an escape at the start: the byte, and the rest.
 fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let (digits, rest) = text.strip_prefix(b"\\x")?.split_at_checked(2)?;
     let digits =
@@ -100,13 +100,13 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((u8::from_str_radix(digits, 16).ok()?, rest))
 }
 
-/// The pod that a group of this name was made for: `podUID`, or `…-podUID.slice`, where systemd wants `_` for `-`.
+/// The pod of a group of this name: `podUID`, or `…-podUID.slice`, where systemd requires `_` instead of `-`.
 fn pod(name: &str) -> Option<String> {
     let name = name.split(':').next().unwrap_or(name);
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let (before, uid) = name.rsplit_once("pod")?;
     let is_uid = uid.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'-' | b'_'));
-    // Of a pod that the node itself defines it is a check sum without hyphens.
+    // The UID of a static pod is a check sum without hyphens.
     let is_uid = is_uid && matches!(uid.len(), 32 | 36);
     (is_uid && (before.is_empty() || before.ends_with('-'))).then(|| uid.replace('_', "-"))
 }
@@ -135,8 +135,8 @@ mod tests {
         }
     }
 
-    /// Check that the innermost unit of a path is the service, with its escapes resolved, and that slices, mounts and what a
-    /// unit makes below itself are none.
+    /// Check that the innermost unit of a path is the service, with its escapes resolved, and that slices, mounts and a
+    /// unit's own subgroups are not.
     #[test]
     fn units_of_systemd() {
         check(&[
@@ -168,13 +168,13 @@ mod tests {
         ]);
     }
 
-    /// Check that containers are found as each runtime names their groups, under systemd and without it, in both versions of
-    /// control groups, the innermost of nested ones; and that what watches over a container is not in it.
+    /// Check that containers are found for the naming of each runtime, with and without systemd, in both versions of
+    /// control groups, the innermost of nested ones; and that a container's monitor is not in it.
     #[test]
     fn containers_of_each_runtime() {
         let id = Some("ID");
         check(&[
-            // Docker: version 2 and systemd, version 1, its own containers in a container, and systemd in a container.
+            // Docker: version 2 with systemd, version 1, Docker in a container, and systemd in a container.
             ("/system.slice/docker-ID.scope", None, id, None),
             ("/docker/ID", None, id, None),
             ("/docker/OUTER/docker/ID", None, id, None),
@@ -183,7 +183,7 @@ mod tests {
             ("/../../system.slice/docker-ID.scope", None, id, None),
             ("/system.slice/docker.service", Some("docker.service"), None, None),
             ("/ecs/8f03e41243824aea923aca126495f665/ID", None, id, None),
-            // containerd by itself, podman and what it runs as a service.
+            // containerd on its own, podman, and podman services.
             ("/system.slice/nerdctl-ID.scope", None, id, None),
             ("/machine.slice/libpod-ID.scope/container", None, id, None),
             ("/libpod_parent/libpod-ID", None, id, None),
@@ -201,15 +201,15 @@ mod tests {
             ("/lxc.payload.web/system.slice/docker-ID.scope", None, id, None),
             ("/lxc.monitor.web", None, None, None),
             ("/lxc/101/ns/init.scope", Some("init.scope"), Some("101"), None),
-            // Neither 64 digits nor hexadecimal ones.
+            // Not 64 digits, or not hexadecimal.
             ("/docker/abc123", None, None, None),
             ("/system.slice/docker-IDa.scope", Some("docker-IDa.scope"), None, None),
             ("/lxc/", None, None, None),
         ]);
     }
 
-    /// Check that pods and their containers are found, of each class of service, with the group drivers `systemd` and
-    /// `cgroupfs` of kubelet, and with each runtime.
+    /// Check that pods and their containers are found, for each QoS class, with the drivers `systemd` and `cgroupfs` of
+    /// kubelet, and with each runtime.
     #[test]
     fn pods_of_kubernetes() {
         let (id, pod) = (Some("ID"), Some("POD"));
@@ -237,14 +237,14 @@ mod tests {
                 id,
                 pod,
             ),
-            // A node in a container (kind).
+            // A Kubernetes node in a container (kind).
             (
                 "/system.slice/docker-OUTER.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podP_O_D.slice/cri-containerd-ID.scope",
                 None,
                 id,
                 pod,
             ),
-            // A pod that the node defines, and what is no pod of Kubernetes.
+            // A static pod, and a group that is not a Kubernetes pod.
             (
                 "/kubepods/burstable/pod1f0f9ee3ac3ff0e0fbfbf0f4a8ec1b3b/ID",
                 None,
@@ -258,14 +258,14 @@ mod tests {
         ]);
     }
 
-    /// Check that a path that says nothing is empty, and one that says something is not.
+    /// Check that an unrecognised path gives an empty result, and a recognised one does not.
     #[test]
     fn nothing_is_said() {
         assert!(Attribution::of(b"/user.slice").is_empty() && !Attribution::of(b"/init.scope").is_empty());
     }
 
     proptest! {
-        /// Check that no path is too strange, whatever its bytes.
+        /// Check that any bytes can be parsed.
         #[test]
         fn any_path_is_read(path in prop::collection::vec(any::<u8>(), 0..200), name in r"(\\x?[0-9a-f-]{0,3}|/|:|pod|lxc|kubepods|\.scope){0,20}") {
             let _ = (Attribution::of(&path), Attribution::of(name.as_bytes()));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One function, what calls it and what it calls. Amounts are samples, or of waits nanoseconds.
+/// A function with its callers and callees. Amounts are samples, or nanoseconds for waits.
 ///
 /// A stack counts once, however often the function recurs in it: its caller is that of the outermost call, its callee
 /// that of the innermost. So the callers add up to `total`, and so do the callees with `own`.
@@ -15,18 +15,18 @@ pub struct Calls {
     pub function: String,
     /// Base names of the modules it is in.
     pub modules: Vec<String>,
-    /// What the amounts are counted in: `samples` or `ns`.
+    /// Unit of the amounts: `samples` or `ns`.
     pub unit: String,
-    /// All stacks.
+    /// Amount of all stacks.
     pub all: u64,
-    /// Stacks it is in.
+    /// Amount of the stacks it is in.
     pub total: u64,
-    /// Stacks whose innermost function it is.
+    /// Amount of the stacks in which it is innermost.
     #[serde(rename = "self")]
     pub own: u64,
-    /// What calls it, largest first; without a name where nothing does.
+    /// Its callers, largest first; without a name where it is outermost.
     pub callers: Vec<Call>,
-    /// What it calls, largest first.
+    /// Its callees, largest first.
     pub callees: Vec<Call>,
 }
 
@@ -37,11 +37,11 @@ pub struct Call {
     pub function: Option<String>,
     /// Base name of its module.
     pub module: String,
-    /// How much goes through this call.
+    /// Amount of the stacks with this call.
     pub amount: u64,
 }
 
-/// The callers and callees of the functions of a name; `None` if no stack has one.
+/// The callers and callees of the functions with this name; `None` if no stack has one.
 #[must_use]
 pub fn calls(folded: &Folded, function: &str) -> Option<Calls> {
     let is_it: Vec<bool> = folded.frames.iter().map(|frame| frame.name == function).collect();
@@ -76,7 +76,7 @@ pub fn calls(folded: &Folded, function: &str) -> Option<Calls> {
     })
 }
 
-/// Names of functions that hold `text`, whatever its case; at most `max`.
+/// Names of functions that contain `text`, ignoring case; at most `max`.
 #[must_use]
 pub fn names_with<'a>(folded: &'a Folded, text: &str, max: usize) -> Vec<&'a str> {
     let text = text.to_lowercase();
@@ -84,13 +84,13 @@ pub fn names_with<'a>(folded: &'a Folded, text: &str, max: usize) -> Vec<&'a str
     names.into_iter().filter(|name| name.to_lowercase().contains(&text)).take(max).collect()
 }
 
-/// Where the function stands in a stack: outermost and innermost.
+/// Position of the function's outermost and innermost frame in a stack.
 fn ends(stack: &FoldedStack, is_it: impl Fn(&u32) -> bool) -> Option<(usize, usize)> {
     let outermost = stack.frames.iter().position(&is_it)?;
     Some((outermost, stack.frames.iter().rposition(&is_it)?))
 }
 
-/// Frames that were found in different ways are one function.
+/// Names the callers or callees. Frames of a function that were found in different ways are merged.
 fn named(folded: &Folded, edges: BTreeMap<Option<u32>, u64>) -> Vec<Call> {
     let mut functions: BTreeMap<(Option<&str>, &str), u64> = BTreeMap::new();
     for (frame, amount) in edges {

@@ -1,9 +1,8 @@
-//! Two profiles, function by function: what grew and what shrank, in shares of each.
-//!
+//! Compares two profiles function by function, by their shares.
 //! Counts are normalised: a longer recording alone changes nothing. The interval of a difference treats samples as
-//! independent draws; two runs of the same program differ by more than that, so a difference within its interval is no
-//! difference, and one outside of it may still be the run's. The same samples unwound in two ways have no interval: there
-//! is nothing to draw.
+//! independent draws. Two runs of the same program differ by more than that, so a difference within its interval is not
+//! one, and a difference outside it may still be due to the run. Two views of the same samples have no interval, since
+//! there is no sampling error between them.
 
 use crate::folded::Folded;
 use crate::hottest::hottest;
@@ -14,26 +13,26 @@ use std::collections::BTreeMap;
 /// How two profiles differ. Field names are the keys of `diff --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
-    /// What is compared with.
+    /// The baseline.
     pub before: Side,
-    /// What is compared.
+    /// The profile compared with it.
     pub after: Side,
-    /// Functions of either, the largest change of either share first.
+    /// Functions of either, largest change of either share first.
     pub functions: Vec<Change>,
-    /// What was left out or went wrong, in words.
+    /// What was left out or went wrong, as text.
     pub warnings: Vec<String>,
 }
 
 /// One of two profiles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// What it is called, such as the recording's file.
+    /// Its name, such as the recording's file.
     pub label: String,
     /// The strategy its stacks were unwound with.
     pub strategy: String,
-    /// Its samples: what the functions' shares are of.
+    /// Its samples: the denominator of the functions' shares.
     pub samples: u64,
-    /// Those of threads without a user stack.
+    /// Samples of threads without a user stack.
     #[serde(default)]
     pub no_stack: u64,
     /// Stacks that reached their root.
@@ -41,14 +40,14 @@ pub struct Side {
 }
 
 impl Side {
-    /// Its samples with a user stack: what shares of stacks are of.
+    /// Its samples with a user stack: the denominator of shares of stacks.
     #[must_use]
     pub fn stacks(&self) -> u64 {
         self.samples.saturating_sub(self.no_stack)
     }
 }
 
-/// A function in both.
+/// A function in both profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// Demangled name, or `module+0xoffset`.
@@ -62,25 +61,25 @@ pub struct Change {
     pub total_samples: Shift,
 }
 
-/// A count in both.
+/// A count in both profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
     /// Samples before.
     pub before: u64,
     /// Samples after.
     pub after: u64,
-    /// In per cent of all samples before.
+    /// Per cent of all samples before.
     pub before_percent: f64,
-    /// In per cent of all samples after.
+    /// Per cent of all samples after.
     pub after_percent: f64,
-    /// After less before, percentage points: above 0 it grew. 0 where either side has no samples: that shows nothing.
+    /// After minus before, in percentage points: positive if it grew. 0 if either side has no samples.
     pub points: f64,
-    /// Interval of the same with 95 % confidence, percentage points; `None` for two views of the same samples.
+    /// 95 % confidence interval of `points`; `None` for two views of the same samples.
     pub interval: Option<Interval>,
 }
 
 impl Shift {
-    /// From so many of all before to so many of all after. `same_samples` says that both are views of the same samples.
+    /// Compares counts given as (count, total). `same_samples`: both are views of the same samples.
     #[must_use]
     pub fn new(before: (u64, u64), after: (u64, u64), same_samples: bool) -> Self {
         let [before_percent, after_percent] = [before, after].map(|(n, all)| percent(n, all).unwrap_or(0.0));
@@ -95,16 +94,16 @@ impl Shift {
         }
     }
 
-    /// Whether the interval leaves out 0; without one, whether there is any difference.
+    /// Whether the interval excludes 0; without one, whether there is any difference.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.interval.map_or(self.points != 0.0, |interval| interval.low > 0.0 || interval.high < 0.0)
     }
 }
 
-/// Compares two profiles. `same_samples` says that both are views of the same samples.
+/// Compares two profiles. `same_samples`: both are views of the same samples.
 ///
-/// Of functions with equal changes the one with the smaller name comes first, so that the order depends on nothing else.
+/// Functions with equal changes are ordered by name, so that the order is deterministic.
 #[must_use]
 pub fn changes(before: (Side, &Folded), after: (Side, &Folded), same_samples: bool) -> Changes {
     let mut counts: BTreeMap<(String, String), [(u64, u64); 2]> = BTreeMap::new();
@@ -142,8 +141,8 @@ mod tests {
         Side { label: label.to_owned(), strategy: "dwarf".to_owned(), samples, no_stack: 0, complete: samples }
     }
 
-    /// Check that shares are compared and not counts, that growth is positive, that a function of one side only is there,
-    /// and that the other way round gives the same with other signs.
+    /// Check that shares are compared, not counts, that growth is positive, that a function of only one side is
+    /// included, and that swapping the sides only changes the signs.
     #[test]
     fn shares_are_compared() {
         let old = folded(&[(&["main", "a"], 300), (&["main", "b"], 690), (&["main", "gone"], 10)]);

@@ -1,4 +1,4 @@
-//! What can go wrong with an analysis as a whole. What goes wrong with one module or stack is data, not an error.
+//! Errors of an analysis as a whole. Problems of a single module or stack are data, not errors.
 
 use crate::import::ImportError;
 use crate::strategy::StrategyError;
@@ -10,10 +10,10 @@ pub enum Error {
     /// The recording cannot be read.
     #[error("cannot read the recording")]
     Recording(#[from] fpprof_recording::Error),
-    /// The file of perf cannot be read.
+    /// The perf.data file cannot be read.
     #[error(transparent)]
     PerfData(#[from] ImportError),
-    /// A strategy is unknown, or the recording does not hold what it needs.
+    /// A strategy is unknown, or the recording lacks what it needs.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
     /// The recording has no such event.
@@ -21,15 +21,15 @@ pub enum Error {
     NoSuchEvent {
         /// What was asked for.
         asked: String,
-        /// The names of those there are.
+        /// The names of its events.
         there: String,
     },
-    /// A filter left nothing.
+    /// A filter matches no sample.
     #[error("no sample matches {filter}; {there}")]
     NoneMatch {
         /// The filter, as it is typed.
         filter: String,
-        /// What is there, in words.
+        /// What could be matched, as text.
         there: String,
     },
     /// Two strategies of the same name were asked for.

@@ -1,5 +1,5 @@
-//! Which events of a recording are looked at. What is counted is never mixed: samples of a timer stand for one another,
-//! waits for the time they took.
+//! Selects the events of a recording to analyse. Different units are never mixed: samples are counted, waits measured
+//! by their time.
 
 use crate::address_space::{Place, Timeline};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::filter::Filter;
 use crate::folded::Unit;
 use fpprof_recording::model::{Measure, Meta, Sample};
 
-/// Events of a recording that are looked at together, and which of their samples.
+/// Events of a recording that are analysed together, and which of their samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     events: Vec<u16>,
@@ -17,7 +17,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The event of a name; without one, all that are counted by samples, or the first where there is none.
+    /// The event with this name; without a name, all events counted in samples, or the first event if there are none.
     ///
     /// # Errors
     /// [`Error::NoSuchEvent`].
@@ -45,37 +45,37 @@ impl Selection {
         Ok(Self { events, unit, filter: Filter::default(), start_ns: meta.start_ns })
     }
 
-    /// Of their samples only those that `filter` lets through.
+    /// Restricts the selection to samples that match `filter`.
     #[must_use]
     pub fn only(self, filter: Filter) -> Self {
         Self { filter, ..self }
     }
 
-    /// Which of their samples.
+    /// The filter on their samples.
     #[must_use]
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// Whether a sample of one of these events is looked at.
+    /// Whether a sample of one of the selected events matches the filter.
     #[must_use]
     pub fn takes(&self, sample: &Sample, place: &Place, timeline: &Timeline) -> bool {
         self.filter.is_all() || self.filter.has(sample, place, timeline, self.start_ns)
     }
 
-    /// Whether this one is among them: an index into [`Meta::events`].
+    /// Whether an event, an index into [`Meta::events`], is selected.
     #[must_use]
     pub fn has(&self, event: u16) -> bool {
         self.events.contains(&event)
     }
 
-    /// What their samples are counted in.
+    /// The unit of their samples.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Their places in [`Meta::events`].
+    /// Indices of the selected events in [`Meta::events`].
     #[must_use]
     pub fn events(&self) -> &[u16] {
         &self.events
@@ -97,7 +97,7 @@ mod tests {
         Meta { events: events.iter().map(event).collect(), ..meta(CaptureMode::Fp) }
     }
 
-    /// Check that samples of several events go together unless one is asked for, and waits with none of them.
+    /// Check that samples of several events are combined unless one is selected, and that waits are never among them.
     #[test]
     fn waits_are_never_mixed_with_samples() {
         let waits = Measure::Blocked { threshold_ns: 7 };

@@ -1,4 +1,4 @@
-//! How often two strategies agree, and after which functions they differ.
+//! How often two strategies agree, and at which functions they first differ.
 
 use super::{Comparison, Difference, Relation};
 use crate::fold::{Labels, Where, locate};
@@ -9,30 +9,30 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Functions and files named for each pair of strategies.
+/// The most functions and files listed for each pair of strategies.
 const MAX_FUNCTIONS: usize = 50;
 
 /// How two strategies compare over all samples with a user stack under either.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The strategy taken for the reference.
+    /// The reference strategy.
     pub reference: String,
     /// The strategy compared with it.
     pub other: String,
     /// Samples compared.
     pub samples: u64,
-    /// Those whose frames are the same, however the stacks ended.
+    /// Samples whose frames are the same, however the stacks ended.
     pub same: u64,
-    /// Those whose stacks both reached their root.
+    /// Samples where both stacks reached their root.
     pub both_complete: u64,
-    /// Those whose stacks both reached their root, over the same frames.
+    /// Samples where both stacks reached their root over the same frames.
     pub both_complete_same: u64,
     /// Samples by relation.
     pub relations: BTreeMap<Relation, u64>,
-    /// The same by frames over all samples, leaves not counted.
+    /// The same by frame over all samples, not counting leaves.
     pub frames: Difference,
-    /// Functions behind which they differ first: those whose caller they disagree on. Most samples first. Samples in which
-    /// the other only goes on where the reference ended are not among them.
+    /// Functions at which they first differ: those whose caller they disagree on. Most samples first. Leaves out
+    /// samples in which the other strategy merely continues where the reference ended.
     pub functions: Vec<DisputedFunction>,
     /// The same by file; names are empty.
     pub modules: Vec<DisputedFunction>,
@@ -41,17 +41,17 @@ pub struct Agreement {
 /// A function whose caller two strategies disagree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisputedFunction {
-    /// Its name; `[no symbol]` for all code of a file that has no names.
+    /// Its name; `[no symbol]` for all code of a file without names.
     pub name: String,
     /// Base name of its file.
     pub module: String,
-    /// Samples that differ first behind a frame of it.
+    /// Samples that first differ after a frame of this function.
     pub samples: u64,
     /// The same by relation.
     pub relations: BTreeMap<Relation, u64>,
 }
 
-/// Functions and files by what is laid at their doors.
+/// Counts disagreements by function and file.
 #[derive(Debug, Default)]
 pub(crate) struct Blame {
     functions: BTreeMap<(String, String), DisputedFunction>,
@@ -59,7 +59,7 @@ pub(crate) struct Blame {
 }
 
 impl Blame {
-    /// Counts `n` samples for a function and its file, unless the other only goes further than the reference.
+    /// Counts `n` samples for a function and its file, unless the other stack merely goes further than the reference.
     pub(crate) fn add(&mut self, name: String, module: String, relation: Relation, n: u64) {
         if !relation.is_worse() {
             return;
@@ -101,7 +101,7 @@ fn blame(
 /// Compares every pair of strategies, sample by sample.
 #[derive(Debug, Default)]
 pub struct AgreementCounter {
-    /// Indices of the reference and of the other.
+    /// Indices of the reference and the other strategy.
     pairs: Vec<(usize, usize)>,
     counts: Vec<Counts>,
 }
@@ -113,13 +113,13 @@ struct Counts {
     both_complete_same: u64,
     relations: BTreeMap<Relation, u64>,
     frames: Difference,
-    /// Where they differ first.
+    /// The frames after which they first differ.
     places: FxHashMap<(Where, Relation), u64>,
 }
 
 impl AgreementCounter {
-    /// A counter for these strategies. The reference of a pair is the one that can know more: call frame information
-    /// before frame pointers, all bytes before some, ours before others'.
+    /// Creates a counter for these strategies. The reference of each pair is the one with more information: call frame
+    /// information before frame pointers, all bytes before some, our unwinder before others.
     #[must_use]
     pub fn new(strategies: &[Strategy]) -> Self {
         let mut ranked: Vec<usize> = (0..strategies.len()).collect();
@@ -132,7 +132,7 @@ impl AgreementCounter {
         Self { pairs, counts }
     }
 
-    /// What was counted, with names.
+    /// The result, with names.
     #[must_use]
     pub fn agreements(&self, names: &[String], labels: &Labels) -> Vec<Agreement> {
         let name = |index: usize| names.get(index).cloned().unwrap_or_default();
@@ -173,7 +173,7 @@ fn blamed(
     let mut blame = Blame::default();
     for (&(place, relation), &n) in places {
         let (name, module) = labels.function(place);
-        // Code of one file without names is one line of the table.
+        // All unnamed code of one file shares a row of the table.
         let is_unnamed = name.starts_with('[') && name.contains("+0x");
         let name = if is_unnamed { "[no symbol]".to_owned() } else { name };
         blame.add(name, module, relation, n);

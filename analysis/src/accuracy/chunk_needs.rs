@@ -1,24 +1,24 @@
-//! The curve of chunk sizes at the sizes people choose from.
+//! The curve of chunk sizes, at typical sizes.
 
 use super::{ChunkSizes, NamedChunkSizes};
 use crate::spread::Spread;
 use crate::summary::{ChunkNeeds, ChunkPoint};
 
-/// Per cent of the stacks that a size is looked for.
+/// The percentages of stacks for which the smallest sufficient size is computed.
 const PERCENTS: [u8; 5] = [50, 90, 95, 99, 100];
-/// Sizes of the curve: powers of two from the smallest that holds a frame or two to the largest that can be recorded.
+/// Log2 of the sizes on the curve: from one that holds a frame or two to the largest that can be recorded.
 const SIZES: std::ops::RangeInclusive<u32> = 9..=24;
 
-/// What does not depend on the size of chunks.
+/// Figures that do not depend on the chunk size.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Around {
-    /// Bytes handed over for each sample beside its chunk: registers, frame-pointer chain, kernel chain.
+    /// Bytes per sample in addition to its chunk: registers, frame-pointer chain, kernel chain.
     pub other_bytes_per_sample: f64,
     /// Length of the recording, seconds.
     pub duration_s: f64,
 }
 
-/// All processes first, then each process name, in the order they are given.
+/// Needs of all processes together, then by process name, in the given order.
 #[must_use]
 pub fn chunk_needs(all: &ChunkSizes, names: &[NamedChunkSizes], around: Around) -> Vec<ChunkNeeds> {
     if all.samples == 0 {
@@ -45,7 +45,7 @@ fn needs(comm: &str, sizes: &ChunkSizes, around: Around) -> ChunkNeeds {
         }
     };
     let largest = sizes.needed_bytes.keys().next_back().copied().unwrap_or(0);
-    // One size above the largest need says that the curve is flat from there.
+    // One size above the largest need shows that the curve is flat from there.
     let powers = SIZES.take_while(|&power| power <= 16 || (1_u64 << (power - 1)) < largest);
     ChunkNeeds {
         comm: comm.to_owned(),

@@ -1,8 +1,8 @@
-//! What chunks of other sizes would have given, from one recording.
+//! What other chunk sizes would have given, computed from one recording.
 //!
-//! A stack that reached its root needed the bytes up to the CFA below its outermost frame: there its last return
-//! address was read, and all registers were saved below it. A chunk of `n` bytes gives it exactly if that is at most
-//! `n`; so one pass over the samples tells the whole curve.
+//! A stack that reached its root needed the bytes up to the CFA of the frame before its outermost one: its last return
+//! address was read there, and all saved registers are below. A chunk of `n` bytes suffices exactly if that is at most
+//! `n`, so one pass over the samples gives the whole curve.
 
 use crate::address_space::{CommIx, Timeline};
 use crate::fold::shown_comm;
@@ -14,17 +14,17 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Sizes are counted to this many bytes, upwards.
+/// Sizes are rounded up to a multiple of this.
 const GRAIN_BYTES: u64 = 8;
-/// Beyond this many bytes sizes are counted in steps of a page, so that few distinct ones remain.
+/// Above this, sizes are rounded up to a page, to limit the number of distinct sizes.
 const COARSE_ABOVE_BYTES: u64 = 256 << 10;
 
-/// What stacks need.
+/// Bytes that stacks need.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ChunkSizes {
     /// Samples with a user stack.
     pub samples: u64,
-    /// Samples that reached their root, by the bytes they needed for it.
+    /// Samples that reached their root, by the bytes they needed.
     pub needed_bytes: BTreeMap<u64, u64>,
     /// Samples by the bytes from the stack pointer to the end of the stack, where that is known.
     pub depth_bytes: BTreeMap<u64, u64>,
@@ -33,14 +33,14 @@ pub struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// Samples that a chunk of so many bytes would have brought to their root.
+    /// Samples whose stacks a chunk of this size would have completed.
     #[must_use]
     pub fn complete_at(&self, bytes: u64) -> u64 {
         self.needed_bytes.range(..=bytes).map(|(_, n)| n).sum()
     }
 
-    /// The smallest chunk that would have brought this share (0 to 1) of the samples to their root; `None` if this
-    /// recording does not show one.
+    /// The smallest chunk that would have completed this share (0 to 1) of the samples; `None` if the recording does
+    /// not show one.
     #[must_use]
     pub fn smallest_for(&self, share: f64) -> Option<u64> {
         let mut complete = 0;
@@ -50,7 +50,7 @@ impl ChunkSizes {
         })
     }
 
-    /// Bytes copied for each sample with chunks of at most so many bytes. A stack of unknown depth fills its chunk.
+    /// Mean bytes copied per sample with chunks of at most this size. A stack of unknown depth fills its chunk.
     #[must_use]
     pub fn mean_copied_at(&self, bytes: u64) -> f64 {
         let known: f64 = self.depth_bytes.iter().map(|(&depth, &n)| depth.min(bytes) as f64 * n as f64).sum();
@@ -69,7 +69,7 @@ impl ChunkSizes {
         }
     }
 
-    /// Adds what other stacks need.
+    /// Adds the needs of other stacks.
     pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.without_depth += other.without_depth;
@@ -78,7 +78,7 @@ impl ChunkSizes {
     }
 }
 
-/// What the stacks of all processes of a name need.
+/// What the stacks of all processes with one name need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedChunkSizes {
     /// Last name of the processes.
@@ -87,7 +87,7 @@ pub struct NamedChunkSizes {
     pub sizes: ChunkSizes,
 }
 
-/// Measures the stacks of one strategy, that over all copied bytes.
+/// Measures the stacks of one strategy, the one that uses all copied bytes.
 #[derive(Debug)]
 pub struct ChunkSizeCounter<'a> {
     strategy: usize,
@@ -95,7 +95,7 @@ pub struct ChunkSizeCounter<'a> {
     names: FxHashMap<Name, ChunkSizes>,
 }
 
-/// Last name of a process; of one that nobody named, its number.
+/// Last name of a process, or its number if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Name {
     Comm(CommIx),
@@ -103,13 +103,13 @@ enum Name {
 }
 
 impl<'a> ChunkSizeCounter<'a> {
-    /// Measures the stacks of the strategy of this number.
+    /// Creates a counter for the stacks of strategy number `strategy`.
     #[must_use]
     pub fn new(strategy: usize, timeline: &'a Timeline) -> Self {
         Self { strategy, timeline, names: FxHashMap::default() }
     }
 
-    /// Over all processes.
+    /// Sum over all processes.
     #[must_use]
     pub fn total(&self) -> ChunkSizes {
         let mut total = ChunkSizes::default();
@@ -117,14 +117,14 @@ impl<'a> ChunkSizeCounter<'a> {
         total
     }
 
-    /// By name, most samples first.
+    /// Results by name, most samples first.
     #[must_use]
     pub fn names(self) -> Vec<NamedChunkSizes> {
         let comm = |name| match name {
             Name::Comm(comm) => shown_comm(self.timeline.comm(comm), 0),
             Name::Pid(pid) => shown_comm(&[], pid),
         };
-        // Names of other bytes may be shown alike.
+        // Names with different bytes may be displayed alike.
         let mut by_name: BTreeMap<String, ChunkSizes> = BTreeMap::new();
         for (name, sizes) in self.names {
             by_name.entry(comm(name)).or_default().merge(&sizes);
@@ -137,7 +137,7 @@ impl<'a> ChunkSizeCounter<'a> {
 
 impl Collect for ChunkSizeCounter<'_> {
     fn add(&mut self, seen: &Seen<'_>) {
-        // Of what was withheld, no size would have copied anything.
+        // If the stack was withheld, no chunk size would have copied it.
         let has_chunk = seen.sample.user_regs.is_some() && !seen.sample.withheld;
         let Some(&stack) = seen.stacks.get(self.strategy).filter(|_| has_chunk) else { return };
         let comm = seen.place.process.and_then(|process| self.timeline.last_comm(process));
@@ -153,7 +153,7 @@ impl Collect for ChunkSizeCounter<'_> {
     }
 }
 
-/// Bytes from the stack pointer to the end of the stack, with those of an interrupted one.
+/// Bytes from the stack pointer to the end of the stack, including an interrupted stack.
 fn depth(sample: &Sample) -> Option<u64> {
     let current = sample.stack_end?.address.checked_sub(sample.user_regs?.sp())?;
     let interrupted = match &sample.interrupted {
@@ -163,9 +163,9 @@ fn depth(sample: &Sample) -> Option<u64> {
     current.checked_add(interrupted)
 }
 
-/// Bytes from the stack pointer up that a stack needed to reach its root, to the grain of all such counts; `None` if it
-/// did not, or where a frame's place is not known or is on another stack. A frame of an interrupted stack needs all of the
-/// current one, too.
+/// Bytes from the stack pointer up that a stack needed to reach its root, rounded as all such counts; `None` if it did
+/// not reach it, or if a frame's position is not known or is on a stack that was not copied. A frame on an interrupted
+/// stack needs all of the current one, too.
 pub(crate) fn needed_bytes(sample: &Sample, stack: StackRef<'_>) -> Option<u64> {
     if !matches!(stack.stop, StopReason::Complete(_)) {
         return None;

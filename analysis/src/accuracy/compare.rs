@@ -1,78 +1,78 @@
-//! Two stacks of one sample.
+//! Compares two stacks of one sample.
 //!
-//! A caller's frame is known by two things: its return address, and where in memory that address was found. The second
-//! tells apart the frames of a recursion, which have the same return address. Both are known wherever the frame below
-//! has a CFA: the return address lies right below it, for call frame information and for frame pointers alike.
+//! A caller's frame is identified by its return address and the place in memory where that was found. The place
+//! distinguishes the frames of a recursion, which have the same return address. It is known if the frame below has a
+//! CFA: the return address is just below it, both with call frame information and with frame pointers.
 //!
 //! ```text
 //! reference  leaf  A@10  B@20  C@30  D@40
 //! other      leaf        B@20  X@25  D@40     A missing (the caller of the leaf), X wrong, C missing
 //! ```
 //!
-//! Where a strategy does not know its CFAs (chains recorded without frame addresses), return addresses alone decide.
+//! If a strategy does not know its CFAs (chains recorded without frame addresses), only return addresses are compared.
 
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-/// What another strategy's stack is to the reference's, the worst first.
+/// How another strategy's stack relates to the reference's, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// It has frames that the reference, which goes on beyond them or reached its root, has not, in place of others.
+    /// It has frames the reference does not have, where the reference continues or reached its root, instead of others.
     WrongFrame,
-    /// It has every frame of the reference and others between them, or beyond a root that was reached.
+    /// It has every frame of the reference, and others between them or beyond a root.
     ExtraFrame,
     /// It lacks the caller of the leaf.
     LeafCallerMissing,
-    /// It lacks frames further out, and goes on beyond them.
+    /// It lacks frames further out, and continues after them.
     FrameMissing,
-    /// It ends early: all it has is right.
+    /// It ends early: all its frames are right.
     Prefix,
-    /// It goes on where the reference was truncated or broken.
+    /// It continues where the reference was truncated or broken.
     Longer,
     /// The same frames.
     Same,
 }
 
 impl Relation {
-    /// Whether the other lacks frames of the reference, or has wrong ones.
+    /// Whether the other stack lacks frames of the reference, or has wrong ones.
     #[must_use]
     pub const fn is_worse(self) -> bool {
         !matches!(self, Self::Longer | Self::Same)
     }
 }
 
-/// Frame by frame, leaf not counted.
+/// Differences by frame, not counting leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Difference {
     /// Frames both have.
     pub n_same: u64,
-    /// Frames of the reference that the other lacks, up to its last right one.
+    /// Frames of the reference that the other lacks, up to the last frame both have.
     pub n_missing: u64,
-    /// Frames of the reference beyond the other's last right one.
+    /// Frames of the reference after the last frame both have.
     pub n_not_reached: u64,
     /// Frames of the other that are wrong.
     pub n_wrong: u64,
-    /// Frames of the other beyond the end of a reference that did not reach its root.
+    /// Frames of the other after the end of a reference that did not reach its root.
     pub n_beyond: u64,
 }
 
-/// What came of comparing two stacks.
+/// The result of comparing two stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// In a word.
+    /// The relation.
     pub relation: Relation,
-    /// In frames.
+    /// The differences by frame.
     pub difference: Difference,
-    /// Index of the reference's frame after which they differ first; `None` when they are the same.
+    /// Index of the reference's frame after which they first differ; `None` if they are the same.
     ///
-    /// It is the frame whose caller was missed: a function without a frame pointer, say.
+    /// It is the frame whose caller was missed: for example a function without a frame pointer.
     pub differs_after: Option<usize>,
 }
 
 impl Relation {
-    /// Every relation, the worst first.
+    /// Every relation, worst first.
     pub const ALL: [Self; 7] = [
         Self::WrongFrame,
         Self::ExtraFrame,
@@ -85,7 +85,7 @@ impl Relation {
 }
 
 impl Difference {
-    /// Adds what another comparison counted.
+    /// Adds another difference.
     pub fn add(&mut self, more: &Self) {
         for (to, more) in [
             (&mut self.n_same, more.n_same),
@@ -114,8 +114,8 @@ impl Comparison {
     }
 }
 
-/// For each frame of `other`, the index of the same frame in `reference`; the leaves, which are the sampled instruction
-/// under every strategy, are the same.
+/// For each frame of `other`, the index of the same frame in `reference`. The leaves always match: they are the sampled
+/// instruction under every strategy.
 pub(crate) fn same_frames(reference: &[Frame], other: &[Frame]) -> Vec<Option<usize>> {
     let has_places = has_places(reference) && has_places(other);
     let leaf = other.first().map(|_| (!reference.is_empty()).then_some(0));
@@ -123,7 +123,7 @@ pub(crate) fn same_frames(reference: &[Frame], other: &[Frame]) -> Vec<Option<us
     leaf.into_iter().chain(callers).collect()
 }
 
-/// A caller's frame: its return address, and the CFA it was found below; 0 where that is not known.
+/// A caller's return address, and the CFA it was found below (0 if not known).
 type Identity = (u64, u64);
 
 fn identities(frames: &[Frame], has_places: bool) -> impl Iterator<Item = Identity> + '_ {
@@ -140,7 +140,7 @@ fn is_same(reference: &[Frame], other: &[Frame]) -> bool {
     reference.len() == other.len() && reference.iter().zip(other).all(|(a, b)| a.address == b.address)
 }
 
-/// For each caller of `other`, the index of the same caller in `reference`; ascending where there is one.
+/// For each caller of `other`, the index of the same caller in `reference`, in ascending order.
 fn align(reference: &[Frame], other: &[Frame], has_places: bool) -> Vec<Option<usize>> {
     let mut places: FxHashMap<Identity, Vec<usize>> = FxHashMap::default();
     for (index, identity) in identities(reference, has_places).enumerate() {
@@ -156,11 +156,11 @@ fn align(reference: &[Frame], other: &[Frame], has_places: bool) -> Vec<Option<u
     matched.collect()
 }
 
-/// `matched` holds for each caller of the other its index among the reference's callers.
+/// `matched` has, for each caller of the other stack, its index among the reference's callers.
 fn judge(reference: StackRef<'_>, matched: &[Option<usize>]) -> Comparison {
     let n_reference = reference.frames.len().saturating_sub(1);
     let n_same = matched.iter().flatten().count();
-    // One past the last caller of the reference that the other has.
+    // One past the last caller of the reference that the other stack has.
     let reached = matched.iter().flatten().last().map_or(0, |&last| last.saturating_add(1));
     let has_root = matches!(reference.stop, StopReason::Complete(_));
     let n_after = matched.iter().rev().take_while(|index| index.is_none()).count();

@@ -1,4 +1,4 @@
-//! How strategies differ over the same samples, and what smaller chunks would have given.
+//! How strategies differ over the same samples, and what other chunk sizes would have given.
 
 mod agreement;
 mod chunk_needs;

@@ -13,7 +13,7 @@ fn frames(list: &[(u64, u64)]) -> Vec<Frame> {
     list.iter().map(frame).collect()
 }
 
-/// The relation, the frames (same, missing, not reached, wrong, beyond) and where they differ first.
+/// The relation, the frames (same, missing, not reached, wrong, beyond) and where they first differ.
 fn compare(
     reference: (&[(u64, u64)], StopReason),
     other: (&[(u64, u64)], StopReason),
@@ -27,7 +27,8 @@ fn compare(
 
 const REFERENCE: &[(u64, u64)] = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 0)];
 
-/// Check that a stack which goes on behind an alternate signal stack needs all of that, whichever of them lies higher.
+/// Check that a stack that continues from an alternate signal stack needs all of that, whichever is at higher
+/// addresses.
 #[test]
 fn both_stacks_count() {
     let stack_end = |address| Some(StackEnd { address, source: StackEndSource::AltStack });
@@ -48,7 +49,7 @@ fn both_stacks_count() {
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, other + 0x201), (3, 0)]), None);
         sample.interrupted = None;
         assert_eq!(needed(&sample, &[(1, 0x5010), (2, 0x5040), (3, 0)]), Some(0x40));
-        // A chain of frame pointers that goes on in a stack which nobody copied.
+        // A chain of frame pointers that continues on a stack that was not copied.
         for elsewhere in [0x4000, 0x7000_0000] {
             assert_eq!(needed(&sample, &[(1, 0x5010), (2, elsewhere), (3, 0)]), None);
         }
@@ -77,7 +78,7 @@ fn relations_are_told_apart() {
     assert_eq!(with(leaf_and_early, BROKEN), (Relation::LeafCallerMissing, [1, 1, 2, 0, 0], Some(0)));
 }
 
-/// Check that frames beyond a reference that did not reach its root are no errors: nobody knows.
+/// Check that frames beyond a reference that did not reach its root are not errors, since nothing is known about them.
 #[test]
 fn frames_beyond_a_cut_reference_are_not_wrong() {
     let other = &[(1, 10), (2, 20), (3, 30), (4, 0)];
@@ -87,8 +88,8 @@ fn frames_beyond_a_cut_reference_are_not_wrong() {
     assert_eq!((relation, frames[3] > 0), (Relation::WrongFrame, true));
 }
 
-/// Check that frames of a recursion are told apart by where they lie: a dropped one is missed at its place, and not at
-/// the end.
+/// Check that frames of a recursion are distinguished by their place in memory: a dropped one is missed at its place,
+/// not at the end.
 #[test]
 fn recursion_is_aligned_by_place() {
     let recursion = &[(1, 10), (7, 20), (7, 30), (7, 40), (8, 0)];
@@ -101,7 +102,7 @@ fn recursion_is_aligned_by_place() {
     );
 }
 
-/// Check that chains without frame addresses are compared by return addresses.
+/// Check that chains without frame addresses are compared by return address.
 #[test]
 fn chains_without_places_are_compared_by_address() {
     let chain = &[(1, 0), (3, 0), (4, 0), (5, 0)];
@@ -109,7 +110,7 @@ fn chains_without_places_are_compared_by_address() {
     assert_eq!(compare((REFERENCE, ROOT), (&[(1, 0), (9, 0)], BROKEN)).0, Relation::WrongFrame);
 }
 
-/// Check that empty stacks are compared without harm.
+/// Check that empty stacks can be compared.
 #[test]
 fn empty_stacks_are_compared() {
     assert_eq!(compare((&[], CUT), (&[], CUT)), (Relation::Same, [0; 5], None));

@@ -1,4 +1,4 @@
-//! From process events to a timeline: one sweep in the order of time.
+//! Builds a timeline from process events, in one sweep in order of time.
 
 use super::event::Event;
 use super::files::{Embedded, FileTable, SharedBytes};
@@ -17,31 +17,31 @@ use std::sync::Arc;
 /// `include/uapi/asm-generic/mman-common.h`.
 const PROT_EXEC: u32 = 4;
 
-/// What makes threads of the kernel: the idle thread, which made `kthreadd`, and that.
+/// Parents of kernel threads: the idle thread, which made `kthreadd`, and `kthreadd` itself.
 ///
 /// # Sources
 /// `rest_init` in `init/main.c` of Linux 6.18.
 const MAKERS_OF_KERNEL_THREADS: [u32; 2] = [0, 2];
 
-/// Events kept in [`Builder::of_recording`], 64 bytes each. Of a recorder that handles a hundred thousand events a second
-/// the latest were ten thousand behind.
+/// Events kept in [`Builder::of_recording`], 64 bytes each. With a recorder that handled a hundred thousand events a
+/// second, the latest events were ten thousand behind.
 const WINDOW_EVENTS: usize = 1 << 17;
 
-/// Executable mappings by their start, with their end and what they were made from.
+/// Executable mappings by start address, with their end and backing.
 type Ranges = BTreeMap<u64, (u64, Backing)>;
 
-/// What a pid is at the present point of the sweep.
+/// The state of a pid at the current point of the sweep.
 #[derive(Debug)]
 struct Live {
     process: ProcessIx,
     log: u32,
     start_ticks: u64,
-    /// The first thread ended: should it act again, the pid is used again and its fork was lost.
+    /// The first thread ended: if it acts again, the pid was reused and its fork was lost.
     is_leader_gone: bool,
-    /// It executed a program and has nothing mapped yet.
+    /// It has executed a program and has not mapped anything since.
     is_fresh: bool,
-    /// It was told to be at its end while it was fresh. The kernel says so when it takes a task's events away, since the
-    /// program gives it other rights (setuid): then its mappings follow, or nothing is told of it any more.
+    /// It ended, according to the kernel, while it was fresh. The kernel reports that when it removes a task's perf
+    /// events because the program gains privileges (setuid): either mappings follow, or no more events of the process.
     is_left: bool,
     /// See [`super::Place::may_be_of_kernel`].
     may_be_of_kernel: bool,
@@ -49,11 +49,11 @@ struct Live {
     executable: Arc<Ranges>,
 }
 
-/// Takes process events in any order, and makes a [`Timeline`] of them.
+/// Collects process events in any order, and builds a [`Timeline`].
 #[derive(Debug)]
 pub struct Builder {
     window: Window,
-    /// `None` where every moment counts.
+    /// `None` if the timeline must cover every moment.
     sampled: Option<Sampled>,
     files: FileTable,
     contents: SharedBytes,
@@ -63,7 +63,7 @@ pub struct Builder {
 }
 
 impl Timeline {
-    /// The history that these events tell, in whatever order they come.
+    /// Builds the history of these events, which may come in any order.
     #[must_use]
     pub fn new(events: impl IntoIterator<Item = Sideband>) -> Self {
         let mut builder = Builder::default();
@@ -74,7 +74,7 @@ impl Timeline {
     }
 }
 
-/// Keeps all events until the last has come.
+/// Keeps all events until the last one has come.
 impl Default for Builder {
     fn default() -> Self {
         Self::new(usize::MAX, None)
@@ -82,7 +82,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// For events that come nearly in order: keeps a window of them only, and of what they tell only what the samples need.
+    /// For events that come nearly in order: keeps only a window of them, and only the history that samples need.
     #[must_use]
     pub fn of_recording(sampled: Sampled) -> Self {
         Self::new(WINDOW_EVENTS, Some(sampled))
@@ -101,7 +101,7 @@ impl Builder {
         }
     }
 
-    /// Takes an event in.
+    /// Adds an event.
     pub fn add(&mut self, event: &Sideband) {
         let event = match event {
             Sideband::Mmap(mmap) => self.map_event(mmap),
@@ -124,13 +124,13 @@ impl Builder {
         }
     }
 
-    /// The history that the events tell.
+    /// Builds the timeline.
     #[must_use]
     pub fn finish(self) -> Timeline {
         self.finish_in_order().unwrap_or_default()
     }
 
-    /// The same; `None` if an event came later than the window is long.
+    /// The same; `None` if an event came later than the window allows.
     pub(crate) fn finish_in_order(mut self) -> Option<Timeline> {
         while let Some(event) = self.window.pop() {
             self.apply(event);
@@ -200,7 +200,7 @@ impl Builder {
     fn comm(&mut self, time_ns: u64, (pid, tid): (u32, u32), comm: CommIx, is_exec: bool, start_ticks: u64) {
         let is_other_process = self.live.get(&pid).is_none_or(|live| {
             let is_restarted = start_ticks != 0 && live.start_ticks != 0 && live.start_ticks != start_ticks;
-            // An exec by a thread that is not the first ends the first one and takes its number: no reuse.
+            // An exec by a thread other than the first ends the first one and takes its number: that is not a reuse.
             is_restarted || (live.is_leader_gone && tid == pid && !is_exec)
         });
         if is_other_process {
@@ -235,7 +235,7 @@ impl Builder {
         }
         let range = live.executable.range(..edit.end).next_back().filter(|(_, (end, _))| *end > edit.start);
         let is_there = |executable| range == Some((&edit.start, &(edit.end, executable)));
-        // Nothing tells of `munmap`: a program that maps and unmaps the same again and again changes nothing here.
+        // `munmap` is not reported: a program that maps and unmaps the same range repeatedly changes nothing here.
         if edit.executable.map_or(range.is_none(), is_there) {
             return;
         }
@@ -264,10 +264,10 @@ impl Builder {
         }
     }
 
-    /// A process whose fork is not known.
+    /// Starts a process whose fork is not known.
     fn begin_unforked(&mut self, pid: u32, from_ns: u64, start_ticks: u64, may_be_of_kernel: bool) {
         if self.live.contains_key(&pid) {
-            // The control group is that of an earlier process with this number.
+            // The control group is that of an earlier process with this pid.
             self.set_cgroup(pid, from_ns, None);
         }
         self.begin_process(pid, from_ns, None, Arc::default(), start_ticks, may_be_of_kernel);
@@ -311,7 +311,7 @@ impl Builder {
         self.begin_life(pid, life);
     }
 
-    /// Adds a stretch of a pid's use, and forgets the one before if it has no samples.
+    /// Starts a life of a pid, and drops the previous one if it has no samples.
     fn begin_life(&mut self, pid: u32, life: Life) {
         let lives = self.timeline.lives.entry(pid).or_default();
         let is_needed = |last: &Life| has_samples(self.sampled.as_ref(), pid, last.from_ns, life.from_ns);
@@ -337,7 +337,7 @@ impl Builder {
         u32::try_from(self.timeline.logs.len()).unwrap_or(u32::MAX).saturating_sub(1)
     }
 
-    /// Takes a user from a log. One without users is free, and a user less of the one it was forked from.
+    /// Removes a user from a log. A log without users is freed, and so is its use of the log it was forked from.
     fn release(&mut self, log: u32) {
         let mut next = Some(log);
         while let Some(number) = next.take() {
@@ -350,7 +350,7 @@ impl Builder {
         }
     }
 
-    /// The state of a log after all its edits so far, by the log that really holds them.
+    /// The state of a log after all its edits so far. Refers to the ancestor that really holds them.
     fn present_key(&self, log: u32) -> Option<SpaceKey> {
         let entry = self.timeline.logs.get(log as usize)?;
         match (entry.edits.is_empty(), entry.base) {
@@ -392,12 +392,12 @@ impl Builder {
     }
 }
 
-/// Whether a thread or process may have been sampled in that time.
+/// Whether a thread or process may have been sampled in this interval.
 fn has_samples(sampled: Option<&Sampled>, id: u32, from_ns: u64, to_ns: u64) -> bool {
     sampled.is_none_or(|sampled| sampled.has(id, from_ns, to_ns))
 }
 
-/// Takes start..end out of `ranges`.
+/// Removes start..end from `ranges`.
 fn cut(ranges: &mut Ranges, start: u64, end: u64) {
     while let Some((&hit_start, &(hit_end, backing))) =
         ranges.range(..end).next_back().filter(|(_, (hit_end, _))| *hit_end > start)

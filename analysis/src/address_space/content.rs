@@ -1,4 +1,4 @@
-//! The mappings of an address space at a moment, made when a sample needs them.
+//! The mappings of an address space at a moment, built when a sample needs them.
 
 use super::files::FileIx;
 use super::timeline::{Backing, Edit, SpaceKey, Timeline};
@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most mappings kept in [`Contents`] for later moments of the same log; 48 bytes each.
+/// The most mappings cached in [`Contents`] for later moments of the same log; 48 bytes each.
 const MAX_KEPT_MAPPINGS: usize = 200_000;
 
-/// A content takes as much as so many mappings besides.
+/// Overhead of a cached content, in mappings.
 const CONTENT_MAPPINGS: usize = 4;
 
 /// An executable mapping at a moment.
@@ -19,13 +19,13 @@ pub struct SpaceMapping {
     pub start: u64,
     /// First address above.
     pub end: u64,
-    /// What it was made from; `None` for anonymous memory, which holds no module.
+    /// The mapped file; `None` for anonymous memory, which holds no module.
     pub file: Option<FileIx>,
     /// Offset into the file of `start`.
     pub file_offset: u64,
 }
 
-/// Makes the mappings of address spaces, each from the nearest earlier moment it still has.
+/// Builds the mappings of address spaces, each from the nearest earlier moment in its cache.
 #[derive(Debug, Default)]
 pub struct Contents {
     kept: Mutex<Cache>,
@@ -38,7 +38,7 @@ struct Cache {
 }
 
 impl SpaceMapping {
-    /// What is left of it from an address inside it on.
+    /// The rest of the mapping from an address inside it on.
     fn from(self, start: u64) -> Self {
         let file_offset = self.file_offset.wrapping_add(start.wrapping_sub(self.start));
         Self { start, file_offset, ..self }
@@ -78,14 +78,14 @@ impl Contents {
         content
     }
 
-    /// Mappings kept at present.
+    /// Number of cached mappings.
     #[cfg(test)]
     pub(super) fn n_kept(&self) -> usize {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.logs.values().flat_map(|log| log.values()).map(|content| content.len()).sum()
     }
 
-    /// The state of the same log after at most as many edits.
+    /// The cached state of the same log after the same or fewer edits.
     fn nearest(&self, key: SpaceKey) -> Option<(u32, Arc<[SpaceMapping]>)> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (&edits, content) = kept.logs.get(&key.log)?.range(..=key.edits).next_back()?;
@@ -105,10 +105,10 @@ impl Contents {
     }
 }
 
-/// Changed parts of an address space by their start: their end, and what is mapped there now if that is executable.
+/// Changed parts of an address space by start address: their end, and what is mapped there now if that is executable.
 type Changes = BTreeMap<u64, (u64, Option<Backing>)>;
 
-/// Takes the edit's range out of the changes it overlaps, then puts its own there.
+/// Cuts the edit's range out of the changes it overlaps, then adds its own.
 fn apply(changes: &mut Changes, edit: &Edit) {
     while let Some((hit_start, (hit_end, backing))) =
         changes.range(..edit.end).next_back().map(|(&start, &hit)| (start, hit)).filter(|(_, hit)| hit.0 > edit.start)
@@ -128,7 +128,7 @@ fn apply(changes: &mut Changes, edit: &Edit) {
     changes.insert(edit.start, (edit.end, edit.executable));
 }
 
-/// The mappings of an address space after the changes, ascending, as those before are.
+/// The mappings of an address space after the changes; ascending, as `before` must be.
 fn changed(before: &[SpaceMapping], changes: &Changes) -> Vec<SpaceMapping> {
     let mut after = Vec::with_capacity(before.len() + changes.len());
     let mut before = before.iter().copied();

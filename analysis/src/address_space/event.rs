@@ -1,9 +1,9 @@
-//! Process events as they are swept over.
+//! Process events in the form the sweep handles.
 
 use super::timeline::{Backing, CgroupIx, CommIx};
 use fpprof_recording::model::{Exit, Fork};
 
-/// A process event without its names, so that little is kept and moved.
+/// A process event without its names, to be small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Fork(Fork),
@@ -24,8 +24,8 @@ impl Event {
         }
     }
 
-    /// Order of time. What happens at the same time is ordered as a process would do it, so that the order in which
-    /// events come does not matter.
+    /// The sort key. Simultaneous events are ordered as a process would cause them, so that the order in which they
+    /// arrive does not matter.
     pub(super) fn order(&self) -> (u64, u8, u32, u32, u64, u64) {
         match *self {
             Self::Fork(fork) => (fork.time_ns, 0, fork.pid, fork.tid, 0, 0),
@@ -38,7 +38,7 @@ impl Event {
         }
     }
 
-    /// Whether it comes before another in this order. Two events rarely have one time.
+    /// Whether it sorts before another event. Events rarely have equal times, so the times are compared first.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         let (own, others) = (self.time_ns(), other.time_ns());
         own < others || (own == others && self.order() < other.order())

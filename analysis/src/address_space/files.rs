@@ -9,12 +9,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileIx(pub u32);
 
-/// A file as it was mapped: what was called so, and which it was.
+/// A file as it was mapped: its path and its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Path as the kernel named it, or `[vdso]`, or `[vdso32]` of 32-bit processes.
+    /// Path as reported by the kernel, or `[vdso]`, or `[vdso32]` in 32-bit processes.
     pub path: Vec<u8>,
-    /// Which file it was when it was mapped.
+    /// The file's identity when it was mapped.
     pub identity: FileIdentity,
     /// When it was first seen mapped, `CLOCK_MONOTONIC` nanoseconds.
     pub first_mapped_ns: u64,
@@ -30,7 +30,7 @@ impl MappedFile {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Whether the kernel said that the file had no name any more when it was mapped.
+    /// Whether the file had been deleted when it was mapped, according to the kernel.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.path.ends_with(b" (deleted)")
@@ -40,18 +40,18 @@ impl MappedFile {
 /// A file whose bytes are in the recording.
 #[derive(Debug)]
 pub struct Embedded {
-    /// See [`MappedFile::path`]; else what these bytes are, such as the table of a process's compiled code.
+    /// See [`MappedFile::path`]; otherwise what these bytes are, such as a process's table of compiled code.
     pub path: Vec<u8>,
     /// See [`MappedFile::identity`].
     pub identity: FileIdentity,
-    /// Shared by all that have the same.
+    /// Shared between entries with the same content.
     pub bytes: Arc<[u8]>,
 }
 
 impl Embedded {
-    /// Whether these are the bytes of a mapped file: the same device, inode and build id, by the same name where there is
-    /// no inode. A build id alone is not enough: its owner chooses it, and could lend these bytes to the processes of other
-    /// users. There is one vDSO for each name.
+    /// Whether these are the bytes of a mapped file: the same device, inode and build ID, or without an inode the same
+    /// name. The build ID alone is not enough: whoever builds a file chooses it, and could inject these bytes into the
+    /// processes of other users. There is one vDSO for each name.
     pub(crate) fn is(&self, file: &MappedFile) -> bool {
         match (self.path == file.path, file.identity.inode) {
             (true, _) if is_vdso(&file.path) => true,
@@ -61,19 +61,19 @@ impl Embedded {
     }
 }
 
-/// Keeps the same bytes once: a program whose file is replaced again and again may be the same each time.
+/// Deduplicates bytes: a file that is replaced again and again may have the same content each time.
 #[derive(Debug, Default)]
 pub(super) struct SharedBytes(FxHashMap<u64, Arc<[u8]>>);
 
 impl SharedBytes {
     pub(super) fn share(&mut self, bytes: &[u8]) -> Arc<[u8]> {
         let known = self.0.entry(FxBuildHasher.hash_one(bytes)).or_insert_with(|| bytes.into());
-        // Other bytes may have the same hash.
+        // Different bytes may have the same hash.
         if **known == *bytes { Arc::clone(known) } else { bytes.into() }
     }
 }
 
-/// Whether this is what the kernel gives to every process: the vDSO, and that of 32-bit processes.
+/// Whether this is a vDSO, which the kernel maps into every process.
 fn is_vdso(path: &[u8]) -> bool {
     path == b"[vdso]" || path == b"[vdso32]"
 }
@@ -88,7 +88,7 @@ pub(super) fn can_hold_a_module(path: &[u8]) -> bool {
     is_vdso(path) || (path.starts_with(b"/") && !is_anonymous)
 }
 
-/// Each distinct (path, identity) once.
+/// Deduplicates files by (path, identity).
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     files: Vec<MappedFile>,
@@ -96,7 +96,7 @@ pub(super) struct FileTable {
 }
 
 impl FileTable {
-    /// The index of this file; `None` for what cannot be a module, or more files than 32 bits can number.
+    /// The index of this file; `None` if it cannot be a module, or if there are more files than 32 bits can number.
     pub(super) fn intern(&mut self, path: &[u8], identity: FileIdentity, time_ns: u64) -> Option<FileIx> {
         if !can_hold_a_module(path) {
             return None;
@@ -123,7 +123,7 @@ impl FileTable {
 mod tests {
     use super::*;
 
-    /// Check that the same bytes are kept once, and others not in their place.
+    /// Check that equal bytes are kept once, and different ones are not confused.
     #[test]
     fn the_same_bytes_are_kept_once() {
         let mut shared = SharedBytes::default();

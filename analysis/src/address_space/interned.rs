@@ -1,9 +1,9 @@
-//! The distinct names that events tell, each kept once.
+//! Interns the names in events.
 
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Byte strings by the order in which they came first.
+/// Distinct byte strings, in order of first appearance.
 #[derive(Debug, Default)]
 pub(super) struct Interned {
     all: Vec<Arc<[u8]>>,
@@ -11,7 +11,7 @@ pub(super) struct Interned {
 }
 
 impl Interned {
-    /// The number of this string.
+    /// The number of a string, which is added if necessary.
     pub(super) fn intern(&mut self, bytes: &[u8]) -> u32 {
         if let Some(&known) = self.index.get(bytes) {
             return known;
@@ -23,12 +23,12 @@ impl Interned {
         number
     }
 
-    /// The string of this number, empty if there is none.
+    /// The string with this number, empty if there is none.
     pub(super) fn get(&self, number: u32) -> &[u8] {
         self.all.get(number as usize).map_or(&[], |bytes| bytes)
     }
 
-    /// All of them.
+    /// All strings.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.all.iter().map(|bytes| &**bytes)
     }

@@ -1,14 +1,14 @@
-//! When threads and processes were sampled: what was mapped in between, no stack needs.
+//! When threads and processes were sampled. Stacks need no mappings of the time in between.
 
 use rustc_hash::FxHashMap;
 
-/// Times are kept to 2^this nanoseconds, some 17 milliseconds: no process number is used again as fast.
+/// Times are stored in units of 2^this nanoseconds, about 17 milliseconds: no pid is reused that fast.
 const SHIFT: u32 = 24;
 
-/// Most times kept, 4 bytes each; with more, everything counts as sampled.
+/// The most times stored, 4 bytes each; with more, everything counts as sampled.
 const MAX_TIMES: usize = 16 << 20;
 
-/// The times of samples, by the numbers of their threads and processes.
+/// The times of samples by thread and process number.
 #[derive(Debug, Default)]
 pub struct Sampled {
     times: FxHashMap<u32, Vec<u32>>,
@@ -16,7 +16,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Takes note of a sample.
+    /// Records the time of a sample.
     pub fn add(&mut self, pid: u32, tid: u32, time_ns: u64) {
         self.add_one(pid, time_ns);
         if tid != pid {
@@ -36,12 +36,12 @@ impl Sampled {
         }
     }
 
-    /// Call it when all samples are in.
+    /// Must be called after all samples were added.
     pub(super) fn sort(&mut self) {
         self.times.values_mut().for_each(|times| times.sort_unstable());
     }
 
-    /// Whether there may be a sample of that thread or process from one time on up to another.
+    /// Whether there may be a sample of this thread or process in the interval.
     pub(super) fn has(&self, id: u32, from_ns: u64, to_ns: u64) -> bool {
         let within = |times: &Vec<u32>| {
             let first = times.partition_point(|&time| time < coarse(from_ns));

@@ -67,7 +67,8 @@ fn name(timeline: &Timeline, pid: u32, tid: u32, time_ns: u64) -> String {
     comm.map_or_else(String::new, |ix| String::from_utf8_lossy(timeline.comm(ix)).into_owned())
 }
 
-/// Check that a library mapped where an earlier one lay is seen only from that moment on, and the earlier one only before.
+/// Check that a library mapped in place of an earlier one is seen only from that moment on, and the earlier one only
+/// before.
 #[test]
 fn address_reuse_is_by_time() {
     let timeline = Timeline::new([map(20, 1, 0x1000, 0x1000, "/b.so"), map(10, 1, 0x1000, 0x1000, "/a.so")]);
@@ -77,7 +78,7 @@ fn address_reuse_is_by_time() {
     assert_eq!(paths(&timeline, 1, 20), ["b.so"]);
 }
 
-/// Check that a new mapping in the middle of an old one leaves the old one's two ends, each with its own file offset.
+/// Check that a mapping in the middle of an old one leaves both ends of the old one, each with its own file offset.
 #[test]
 fn an_overlapping_mapping_cuts_the_old_one() {
     let timeline = Timeline::new([
@@ -93,7 +94,7 @@ fn an_overlapping_mapping_cuts_the_old_one() {
     assert_eq!(mapped(&timeline, 1, 3), [old(0x10000, 0x13000, 0x1000), new, old(0x15000, 0x18000, 0x6000)]);
 }
 
-/// Check that one mapping over several takes all of them away.
+/// Check that a mapping over several others removes all of them.
 #[test]
 fn a_wide_mapping_replaces_all_below_it() {
     let timeline = Timeline::new([
@@ -106,7 +107,7 @@ fn a_wide_mapping_replaces_all_below_it() {
     assert_eq!(mapped(&timeline, 1, 4), expected);
 }
 
-/// Check that an exec drops all mappings, at its moment and not before.
+/// Check that an exec drops all mappings, at its time and not before.
 #[test]
 fn exec_starts_with_nothing_mapped() {
     let timeline = Timeline::new([
@@ -122,7 +123,7 @@ fn exec_starts_with_nothing_mapped() {
     assert_eq!(timeline.place(1, 1, 4).process, timeline.place(1, 1, 6).process, "an exec keeps the process");
 }
 
-/// Check that a forked child sees what its parent had mapped then, and neither sees what the other maps later.
+/// Check that a forked child sees what its parent had mapped then, and that neither sees later mappings of the other.
 #[test]
 fn a_fork_copies_the_parents_mappings() {
     let timeline = Timeline::new([
@@ -137,7 +138,7 @@ fn a_fork_copies_the_parents_mappings() {
     assert_eq!(paths(&timeline, 1, 7), ["parent"]);
 }
 
-/// Check that a child (`fork` or `vfork`) without mappings of its own has the very space of its parent, so that caches
+/// Check that a child (`fork` or `vfork`) without mappings of its own has the same space as its parent, so that caches
 /// are shared, and loses it when it execs.
 #[test]
 fn a_vfork_child_shares_its_parents_space_until_it_execs() {
@@ -175,8 +176,7 @@ fn a_reused_pid_is_a_new_process() {
     assert_eq!(timeline.place(7, 7, 9).process, timeline.place(7, 7, 11).process);
 }
 
-/// Check that a pid that is used again is noticed when its fork was lost: by its start time, or because a dead first
-/// thread maps.
+/// Check that a reused pid is recognised if its fork was lost: by its start time, or because a dead first thread maps.
 #[test]
 fn a_reused_pid_is_noticed_without_its_fork() {
     let named = |time_ns, start_ticks| {
@@ -191,7 +191,7 @@ fn a_reused_pid_is_noticed_without_its_fork() {
     assert_eq!(paths(&timeline, 7, 4), ["first"], "other threads may run on after the first one's end");
 }
 
-/// Check that a thread has its creator's name until it takes its own, and its process's mappings.
+/// Check that a thread has its creator's name until it sets its own, and its process's mappings.
 #[test]
 fn threads_inherit_names() {
     let thread = Sideband::Fork(Fork { time_ns: 3, pid: 1, tid: 11, parent_pid: 1, parent_tid: 1 });
@@ -204,8 +204,8 @@ fn threads_inherit_names() {
     assert_eq!(timeline.last_comm(process).map(|ix| timeline.comm(ix)), Some(&b"main"[..]));
 }
 
-/// Check that a process has its control group from the time of the event on, in all its threads and over an exec; that a
-/// child has that of its parent at the fork until it has one of its own; and that each group is kept once.
+/// Check that a process has its control group from the time of the event on, in all its threads and across an exec;
+/// that a child has that of its parent at the fork until it has its own; and that each group is stored once.
 #[test]
 fn control_groups_are_inherited() {
     let thread = Sideband::Fork(Fork { time_ns: 3, pid: 1, tid: 11, parent_pid: 1, parent_tid: 1 });
@@ -231,9 +231,8 @@ fn control_groups_are_inherited() {
     assert_eq!(timeline.cgroups().collect::<Vec<_>>(), [&b"/a"[..], b"/b", b"/a/own"]);
 }
 
-/// Check that a process number that is used again has nothing of the control group of the process before, whether its fork
-/// is known, from a parent whose group is not, or not; but that the first event of a process whose group is known
-/// changes nothing.
+/// Check that a reused pid has nothing of the previous process's control group, whether its fork is known, from a
+/// parent whose group is not, or not; but that the first event of a process whose group is known changes nothing.
 #[test]
 fn a_reused_pid_has_no_group_of_the_dead() {
     let named = |time_ns, start_ticks| {
@@ -251,7 +250,7 @@ fn a_reused_pid_has_no_group_of_the_dead() {
     }
 }
 
-/// Check that the order in which events come changes nothing.
+/// Check that the order in which events come does not matter.
 #[test]
 fn the_order_of_events_in_the_file_does_not_matter() {
     let mut events = vec![
@@ -277,7 +276,7 @@ fn the_order_of_events_in_the_file_does_not_matter() {
     }
 }
 
-/// Check that mappings past the end of the address space, and empty ones, are counted and left out.
+/// Check that empty mappings and those beyond the end of the address space are counted and left out.
 #[test]
 fn impossible_mappings_are_counted() {
     let timeline = Timeline::new([
@@ -289,7 +288,7 @@ fn impossible_mappings_are_counted() {
     assert_eq!(paths(&timeline, 1, 1), ["c"]);
 }
 
-/// Check that data mappings which touch nothing executable do not make a new space: caches key on it.
+/// Check that data mappings that overlap nothing executable do not make a new space, which caches use as their key.
 #[test]
 fn data_mappings_do_not_change_the_space() {
     let mut events = vec![map(1, 1, 0x1000, 0x1000, "/a")];
@@ -298,8 +297,8 @@ fn data_mappings_do_not_change_the_space() {
     assert_eq!(timeline.place(1, 1, 1).space, timeline.place(1, 1, 99).space);
 }
 
-/// Check that contents made from an earlier moment equal contents made from nothing, in both orders, over forks with
-/// mappings of their own.
+/// Check that contents built from an earlier moment equal contents built from scratch, in both orders, and for forks
+/// with mappings of their own.
 #[test]
 fn contents_do_not_depend_on_what_was_asked_before() {
     let mut events = Vec::new();
@@ -324,10 +323,10 @@ fn contents_do_not_depend_on_what_was_asked_before() {
     assert_eq!(descending, fresh);
 }
 
-/// Pages of a process as a child would keep them: one entry for each page.
+/// Pages of a process, one entry per page.
 type Pages = std::collections::BTreeMap<u64, (String, u64)>;
 
-/// The pages that the timeline gives a process.
+/// The pages of a process according to the timeline.
 fn pages(timeline: &Timeline, contents: &Contents, pid: u32, time_ns: u64) -> Pages {
     let Some(key) = timeline.place(pid, pid, time_ns).space else { return Pages::new() };
     let mappings = contents.get(timeline, key);
@@ -387,7 +386,7 @@ fn random_histories_agree_with_a_page_by_page_model() {
     }
 }
 
-/// Check that a program with 2,000 modules that forks 2,000 times costs what its events cost, and not their product.
+/// Check that the cost of a program with 2,000 modules that forks 2,000 times is that of its events, not their product.
 #[test]
 fn many_modules_and_forks_stay_small() {
     let modules = (0..2_000_u64).map(|n| map(n, 1, 0x1000 * (n + 1), 0x1000, &format!("/lib{n}.so")));

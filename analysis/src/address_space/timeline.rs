@@ -1,4 +1,4 @@
-//! Look-up of a sample's process, name and address space by time.
+//! Looks up a sample's process, name and address space by time.
 
 use super::files::FileIx;
 use super::interned::Interned;
@@ -15,7 +15,7 @@ pub struct SpaceKey {
     pub(super) edits: u32,
 }
 
-/// Index of a process. The same pid used again after an exit is another process; an exec is not.
+/// Index of a process. A reused pid is another process; an exec does not make another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessIx(pub u32);
 
@@ -27,19 +27,19 @@ pub struct CommIx(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupIx(pub u32);
 
-/// Where a sample belongs.
+/// The process, address space and names of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// Its process; `None` when no event ever named it.
+    /// Its process; `None` if no event named it.
     pub process: Option<ProcessIx>,
-    /// Its address space at that moment; `None` likewise.
+    /// Its address space at that moment; `None` if no event named the process.
     pub space: Option<SpaceKey>,
-    /// Name of its thread at that moment; `None` when no event gave one.
+    /// Name of its thread at that moment; `None` if no event gave one.
     pub comm: Option<CommIx>,
-    /// Control group of its process at that moment; `None` when no event gave one.
+    /// Control group of its process at that moment; `None` if no event gave one.
     pub cgroup: Option<CgroupIx>,
-    /// Whether its process may be a thread of the kernel: one that was told of, has executed no program, has never mapped
-    /// anything, and was made by none that did.
+    /// Whether its process may be a kernel thread: one that is known from events, has executed no program, has never
+    /// mapped anything, and descends from none that did.
     pub may_be_of_kernel: bool,
 }
 
@@ -49,29 +49,29 @@ pub(super) struct Edit {
     pub(super) time_ns: u64,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// `None` when something not executable took the place.
+    /// `None` if something not executable replaced it.
     pub(super) executable: Option<Backing>,
 }
 
-/// What an executable mapping was made from.
+/// The file behind an executable mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backing {
     pub(super) file: Option<FileIx>,
     pub(super) file_offset: u64,
 }
 
-/// The edits of one address space, from its making (fork, exec) on, in the order of time.
+/// The edits of one address space since its creation (fork, exec), in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// Whose it is.
+    /// Its process.
     pub(super) pid: u32,
     pub(super) base: Option<SpaceKey>,
     pub(super) edits: Vec<Edit>,
-    /// The process, and the logs that were forked from this one.
+    /// Number of users: the process, and the logs forked from this one.
     pub(super) n_users: u32,
 }
 
-/// A stretch of a pid's use: from a fork or an exec to the next one.
+/// A period of a pid's use: from a fork or an exec to the next one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Life {
     pub(super) from_ns: u64,
@@ -87,7 +87,7 @@ pub struct Timeline {
     pub(super) lives: FxHashMap<u32, Vec<Life>>,
     pub(super) logs: Vec<Log>,
     pub(super) thread_comms: FxHashMap<u32, Vec<(u64, CommIx)>>,
-    /// Of processes; `None` from when on it is not known.
+    /// By process, with the time from which it holds; `None` means unknown from then on.
     pub(super) process_cgroups: FxHashMap<u32, Vec<(u64, Option<CgroupIx>)>>,
     pub(super) comms: Interned,
     pub(super) cgroups: Interned,
@@ -101,7 +101,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Where a sample of this thread, at this time, belongs.
+    /// The process, address space and names of a sample of this thread at this time.
     #[must_use]
     pub fn place(&self, pid: u32, tid: u32, time_ns: u64) -> Place {
         let life = self.lives.get(&pid).and_then(|lives| latest(lives, time_ns, |life| life.from_ns)).copied();
@@ -115,7 +115,7 @@ impl Timeline {
         }
     }
 
-    /// A name, at most 15 bytes of whatever the process chose.
+    /// A name, up to 15 bytes chosen by the process.
     #[must_use]
     pub fn comm(&self, ix: CommIx) -> &[u8] {
         self.comms.get(ix.0)
@@ -143,13 +143,13 @@ impl Timeline {
         self.process_pids.get(process.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The last name of a process's first thread.
+    /// The last name of the process's first thread.
     #[must_use]
     pub fn last_comm(&self, process: ProcessIx) -> Option<CommIx> {
         self.process_comms.get(process.0 as usize).copied().flatten()
     }
 
-    /// Every file that was mapped; [`FileIx`] indexes it.
+    /// All mapped files, indexed by [`FileIx`].
     #[must_use]
     pub fn files(&self) -> &[MappedFile] {
         &self.files
@@ -161,7 +161,7 @@ impl Timeline {
         &self.embedded
     }
 
-    /// The code that processes compiled, by their dumps.
+    /// JIT-compiled code, from the processes' dumps.
     #[must_use]
     pub fn jit_codes(&self) -> &Arc<JitCodes> {
         &self.jit_codes
@@ -176,14 +176,14 @@ impl Timeline {
         logs.collect()
     }
 
-    /// Mappings that cannot be: empty, or past the end of the address space. They were left out.
+    /// Invalid mappings: empty, or beyond the end of the address space. They were left out.
     #[must_use]
     pub fn n_impossible(&self) -> u64 {
         self.n_impossible
     }
 
-    /// Processes of which nothing is told any more since they executed a program: the kernel takes the events of a task
-    /// away when a program gives it other rights (setuid).
+    /// Processes without any events after they executed a program: the kernel removes a task's perf events when a
+    /// program gains privileges (setuid).
     ///
     /// # Sources
     /// `begin_new_exec` in `fs/exec.c` of Linux 6.18.
@@ -200,7 +200,7 @@ impl Timeline {
         self.process_cgroups.get(&pid).and_then(|groups| latest(groups, time_ns, |group| group.0))?.1
     }
 
-    /// The state of a log at a time. A log whose edits do not apply yet is the space it was forked from.
+    /// The state of a log at a time. If none of its edits applies yet, the space it was forked from.
     fn space_key(&self, log: u32, time_ns: u64) -> SpaceKey {
         let Some(entry) = self.logs.get(log as usize) else { return SpaceKey { log, edits: 0 } };
         let edits = entry.edits.partition_point(|edit| edit.time_ns <= time_ns);
@@ -211,7 +211,7 @@ impl Timeline {
     }
 }
 
-/// The last of `entries`, ascending in time, that is not after `time_ns`.
+/// The last of `entries`, in order of time, that is not after `time_ns`.
 fn latest<T>(entries: &[T], time_ns: u64, time: impl Fn(&T) -> u64) -> Option<&T> {
     let n = entries.partition_point(|entry| time(entry) <= time_ns);
     entries.get(n.checked_sub(1)?)

@@ -1,7 +1,7 @@
-//! Events in the order of time, while only so many are kept.
+//! Sorts events by time while keeping only a limited number of them.
 //!
-//! A recorder writes them nearly in order. What comes in order waits in a queue, what comes late in a heap beside it, and
-//! the first of both goes on when there are more than a window holds.
+//! A recorder writes them nearly in order. Events in order wait in a queue, late ones in a heap, and when there are
+//! more than the window holds, the earliest of both is released.
 
 use super::event::Event;
 use std::cmp::Ordering;
@@ -12,20 +12,20 @@ pub(super) struct Window {
     n_max: usize,
     in_order: VecDeque<Event>,
     late: BinaryHeap<Late>,
-    /// Events that came late so far.
+    /// Number of late events so far.
     n_late: u64,
-    /// The last that went on.
+    /// The last released event.
     last: Option<Event>,
     is_too_small: bool,
 }
 
 impl Window {
-    /// Keeps so many events.
+    /// Creates a window of this many events.
     pub(super) fn new(n_max: usize) -> Self {
         Self { n_max, in_order: VecDeque::new(), late: BinaryHeap::new(), n_late: 0, last: None, is_too_small: false }
     }
 
-    /// Takes an event in, and gives one that is to go on now.
+    /// Adds an event; returns the one that is released, if any.
     pub(super) fn push(&mut self, event: Event) -> Option<Event> {
         if self.in_order.back().is_some_and(|last| event.is_before(last)) {
             self.late.push(Late { event, number: self.n_late });
@@ -37,8 +37,8 @@ impl Window {
         if is_full { self.pop() } else { None }
     }
 
-    /// The first event. Of equal ones the first that came, as in a stable sort: one in the queue was there before any
-    /// equal one came late.
+    /// Removes the earliest event. Of equal events the one that came first, as in a stable sort: one in the queue came
+    /// before any equal one that was late.
     pub(super) fn pop(&mut self) -> Option<Event> {
         let is_late = match (self.late.peek(), self.in_order.front()) {
             (Some(late), Some(first)) => late.event.is_before(first),
@@ -50,13 +50,13 @@ impl Window {
         Some(next)
     }
 
-    /// Whether an event came later than others that had gone on: they were not in order.
+    /// Whether an event came after later ones had been released, so that they were not in order.
     pub(super) fn is_too_small(&self) -> bool {
         self.is_too_small
     }
 }
 
-/// An event that came late. The greatest is the first of all.
+/// A late event. Ordered so that the greatest is the earliest.
 #[derive(Debug, PartialEq, Eq)]
 struct Late {
     event: Event,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Events of few times and processes, many of them equal but for what the order does not look at.
+    /// Events with few distinct times and processes, many equal except for fields that the order ignores.
     fn event() -> impl Strategy<Value = (u64, Event)> {
         (0_u64..400, 0_u64..6, 0_u32..3, 0_u64..1000).prop_map(|(late_ns, time_ns, pid, start_ticks)| {
             let comm = super::super::CommIx(0);
@@ -95,11 +95,11 @@ mod tests {
     }
 
     proptest! {
-        /// Check that a window gives what a stable sort of all events gives, whatever their order, if it holds them all;
-        /// and that a smaller one does too, or says that it is too small.
+        /// Check that a window that holds all events gives what a stable sort gives, whatever their order; and that a
+        /// smaller one does too, or reports that it is too small.
         #[test]
         fn windows_sort(drawn in proptest::collection::vec(event(), 0..300), n_max in 0_usize..40) {
-            // Nearly in order: each comes a little behind its time.
+            // Nearly in order: each comes a little late.
             let mut drawn: Vec<(u64, Event)> = drawn.into_iter().enumerate().map(|(at, (late_ns, event))| {
                 let Event::Comm { time_ns, pid, tid, comm, is_exec, start_ticks } = event else { unreachable!() };
                 let time_ns = at as u64 / 4 + time_ns;

@@ -1,4 +1,4 @@
-//! Counting how two stacks of each sample differ.
+//! Counts how two stacks of each sample differ.
 
 use crate::accuracy::{Comparison, Difference, Relation};
 use crate::fold::{Where, locate};
@@ -7,38 +7,38 @@ use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Frames kept of an example beyond the first difference.
+/// The most frames kept of an example beyond the first difference.
 const MAX_FRAMES_BEYOND: usize = 4;
-/// Frames kept of an example.
+/// The most frames kept of an example.
 const MAX_FRAMES: usize = 24;
 
-/// What samples are counted by: what one stack is to the other, and how the reference's and the other's ended.
+/// The key of counts: the relation, and how the reference and the other stack ended.
 pub(super) type ReasonKey = (Relation, StopReason, StopReason);
 
-/// Where two stacks differ first, and what each says there.
+/// Where two stacks first differ, and the caller each has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Split {
     /// The last frame both have.
     pub(super) after: Where,
-    /// Its caller by the reference.
+    /// Its caller according to the reference.
     pub(super) reference: Option<Caller>,
-    /// Its caller by the other.
+    /// Its caller according to the other strategy.
     pub(super) other: Option<Caller>,
 }
 
 /// A caller's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Caller {
-    /// Where it is, as looked up: of a return address the byte before it.
+    /// Its place, as looked up: one byte lower for a return address.
     pub(super) place: Where,
-    /// It was interrupted and did not call.
+    /// It was interrupted instead of calling.
     pub(super) is_instruction: bool,
 }
 
-/// The name of a sample: time, CPU, thread.
+/// Identifies a sample: time, CPU, thread.
 pub(super) type SampleName = (u64, u32, u32);
 
-/// A sample that differs, kept to be shown.
+/// An example: a sample whose stacks differ.
 #[derive(Debug, Clone)]
 pub(super) struct StoredExample {
     pub(super) name: SampleName,
@@ -50,7 +50,7 @@ pub(super) struct StoredExample {
     pub(super) other: ExampleStack,
 }
 
-/// The frames of a kept sample, the leaf first.
+/// The kept frames of an example, leaf first.
 #[derive(Debug, Clone)]
 pub(super) struct ExampleStack {
     pub(super) n_before: usize,
@@ -59,14 +59,14 @@ pub(super) struct ExampleStack {
     pub(super) stop: StopReason,
 }
 
-/// Counts what two strategies make of each sample: the first of the replayed ones is the reference.
+/// Counts how two strategies differ in each sample; the first replayed one is the reference.
 #[derive(Debug)]
 pub(super) struct Collector {
-    /// Places of each reason to keep an example of.
+    /// The most examples per reason, each at a different place.
     max_examples: usize,
-    /// All that were looked at.
+    /// All selected samples.
     pub(super) shown: u64,
-    /// Those that are compared.
+    /// Samples that were compared.
     pub(super) samples: u64,
     pub(super) frames: Difference,
     pub(super) reasons: FxHashMap<ReasonKey, u64>,
@@ -75,7 +75,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// A collector that keeps one sample of so many places for each reason.
+    /// Creates a collector that keeps up to `max_examples` examples per reason.
     pub(super) fn new(max_examples: usize) -> Self {
         Self {
             max_examples,
@@ -111,7 +111,7 @@ impl Collector {
         }
     }
 
-    /// Whether a sample is the earliest at its place, and its place among the first of its reason.
+    /// Whether a sample is the earliest at its place, and its place is among the first of its reason.
     fn is_wanted(&self, reason: ReasonKey, name: SampleName, after: Where) -> bool {
         let Some(kept) = self.kept.get(&reason) else { return self.max_examples > 0 };
         if let Some(earlier) = kept.values().find(|kept| kept.split.after == after) {
@@ -120,8 +120,8 @@ impl Collector {
         kept.len() < self.max_examples || kept.last_key_value().is_some_and(|(&last, _)| name < last)
     }
 
-    /// Keeps the earliest sample of each place, and of places those with the earliest samples. A place that was given
-    /// up comes back with an earlier sample, so that the order of samples does not matter.
+    /// Keeps the earliest sample of each place, and the places with the earliest samples. A dropped place returns with
+    /// an earlier sample, so that the order of samples does not matter.
     fn keep(&mut self, reason: ReasonKey, new: StoredExample) {
         if !self.is_wanted(reason, new.name, new.split.after) {
             return;
@@ -158,7 +158,7 @@ impl Collect for Collector {
 
 fn kept_stack(stack: StackRef<'_>, frame: usize, place: impl Fn(&Frame) -> Where) -> ExampleStack {
     let wanted = frame.saturating_add(1).saturating_add(MAX_FRAMES_BEYOND);
-    // A difference deep in a stack is shown with the frames around it and not from the leaf.
+    // A difference deep in a stack is shown with the frames around it, not from the leaf on.
     let n_before = wanted.saturating_sub(MAX_FRAMES).min(stack.frames.len());
     let shown = stack.frames.iter().skip(n_before).take(MAX_FRAMES);
     let frames = shown.map(|frame| (*frame, place(frame))).collect();

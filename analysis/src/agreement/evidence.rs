@@ -1,4 +1,4 @@
-//! What the instructions say of a return address.
+//! What the code before a return address says about it.
 
 use crate::address_space::FileIx;
 use crate::modules::{ElfFile, ModuleTable};
@@ -7,40 +7,40 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-/// Longest call with all prefixes that compilers emit: `notrack call` through a far address with an index.
+/// Longest call that compilers emit, with all prefixes: `notrack call` through a far address with an index.
 const MAX_CALL_BYTES: u64 = 9;
 /// Shortest call: through a register.
 const MIN_CALL_BYTES: u64 = 2;
 
-/// What stands before a return address, the weakest first.
+/// What precedes a return address, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// No call.
+    /// Not a call.
     NoCall,
-    /// Not known: no such frame, an interrupted instruction, or bytes that cannot be read.
+    /// Unknown: no such frame, an interrupted instruction, or bytes that cannot be read.
     Unknown,
-    /// A call of something else, or of what only a register or memory knows.
+    /// A call of another function, or an indirect call.
     Call,
-    /// A call of the very function.
+    /// A direct call of the callee.
     CallOfCallee,
 }
 
-/// Who is right about a frame's caller.
+/// Which strategy is right about a frame's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceVerdict {
-    /// The reference: the other's return address is behind no call, or only the reference's behind a call of the
-    /// function itself, be it that the other has none.
+    /// The reference: the other's return address does not follow a call, or only the reference's follows a call of the
+    /// function itself, even if the other has none.
     Reference,
-    /// The other, likewise.
+    /// The other, for the same reasons.
     Other,
-    /// The instructions do not show it.
+    /// The code does not decide.
     Open,
 }
 
 impl EvidenceVerdict {
-    /// Weighs what stands before the return addresses that two strategies give for one frame.
+    /// Weighs the evidence for the return addresses that two strategies have for one frame.
     #[must_use]
     pub fn weigh(reference: Evidence, other: Evidence) -> Self {
         let beats = |one: Evidence, two: Evidence| {
@@ -59,7 +59,7 @@ impl EvidenceVerdict {
     }
 }
 
-/// Looks at the instructions of modules, each file opened once.
+/// Examines the code of modules; each file is opened once.
 #[derive(Debug)]
 pub(super) struct CallChecker<'a> {
     modules: &'a ModuleTable<'a>,
@@ -71,8 +71,8 @@ impl<'a> CallChecker<'a> {
         Self { modules, files: FxHashMap::default() }
     }
 
-    /// What stands before the return address at an SVMA. `callee` is the first SVMA of the called function, where that
-    /// is in the same file.
+    /// What precedes the return address at an SVMA. `callee` is the first SVMA of the called function, if it is in the
+    /// same file.
     pub(super) fn before(&mut self, file: FileIx, return_svma: u64, callee: Option<u64>) -> Evidence {
         let modules = self.modules;
         let elf = self.files.entry(file).or_insert_with(|| modules.open(file).ok());
@@ -88,13 +88,13 @@ impl<'a> CallChecker<'a> {
             let Some(bytes) = offset.and_then(|offset| elf.read_range(offset, len, MAX_CALL_BYTES)) else { continue };
             found = found.max(call(&bytes, svma, callee));
         }
-        // Bytes were read, and none of them is a call.
+        // The bytes could be read, but do not end with a call.
         let is_readable = image.file_offset(return_svma.wrapping_sub(1)).is_some();
         if found == Evidence::Unknown && is_readable { Evidence::NoCall } else { found }
     }
 }
 
-/// Whether all of `bytes`, which lie at `svma`, are one call.
+/// Decodes `bytes`, located at `svma`, which must be exactly one call.
 fn call(bytes: &[u8], svma: u64, callee: Option<u64>) -> Evidence {
     let mut decoder = Decoder::with_ip(64, bytes, svma, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -110,7 +110,8 @@ fn call(bytes: &[u8], svma: u64, callee: Option<u64>) -> Evidence {
 mod tests {
     use super::*;
 
-    /// Check that direct and indirect calls are told from other instructions, and a call of the callee from others.
+    /// Check that direct and indirect calls are distinguished from other instructions, and calls of the callee from
+    /// others.
     #[test]
     fn calls_are_recognised() {
         let direct = [0xe8, 0x10, 0, 0, 0];
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Check that a verdict needs a difference that the instructions show.
+    /// Check that a verdict requires a difference in the evidence.
     #[test]
     fn verdicts_need_evidence() {
         use Evidence::{Call, CallOfCallee, NoCall, Unknown};

@@ -1,4 +1,4 @@
-//! From a recording to the disagreement of two strategies, with names.
+//! Makes a report, with names, on the disagreement of two strategies in a recording.
 
 use super::collector::{Caller, Collector, ExampleStack, ReasonKey, Split, StoredExample};
 use super::evidence::{CallChecker, Evidence, EvidenceVerdict};
@@ -21,27 +21,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::num::NonZeroUsize;
 
-/// What a walk by frame pointers takes for the row of every instruction of x86-64.
+/// The row that a frame-pointer walk assumes for every instruction of x86-64.
 const FRAME_POINTER_ROW: &str = "CFA=rbp+16, rbp=c-16, ra=c-8";
 
-/// What to compare, and with what.
+/// What to compare, and how.
 #[derive(Debug, Clone)]
 pub struct AgreementOptions<'a> {
-    /// The strategy taken for the reference.
+    /// The reference strategy.
     pub reference: Strategy,
-    /// The one compared with it.
+    /// The strategy compared with it.
     pub other: Strategy,
-    /// Examples for each reason, each at another place.
+    /// The most examples for each reason, each at a different place.
     pub max_examples: usize,
     /// The event whose samples are compared, as in [`crate::Options::event`].
     pub event: Option<&'a str>,
-    /// Which of those samples.
+    /// Selects among those samples.
     pub filter: Filter,
-    /// Where modules are found.
+    /// Finds the files of modules.
     pub resolver: &'a dyn Resolver,
-    /// Limits and options of strategies by call frame information.
+    /// Limits and options of strategies that use call frame information.
     pub unwinding: fpprof_unwind::Options,
-    /// Threads to work with; the result does not depend on it.
+    /// Number of threads; the result does not depend on it.
     pub n_threads: NonZeroUsize,
 }
 
@@ -75,7 +75,7 @@ pub fn disagreement<R: Read + Seek + Send>(
     Ok(report)
 }
 
-/// What was counted, on its way to names.
+/// Turns the counts into a report.
 struct Report<'a> {
     collected: &'a Collector,
     modules: &'a ModuleTable<'a>,
@@ -194,7 +194,7 @@ impl<'a> Report<'a> {
     fn verdict(&self, split: Split) -> EvidenceVerdict {
         let (reference, other) = self.evidence(split);
         match (split.reference, split.other) {
-            // One strategy knows no caller, and the other's has called the very function.
+            // One strategy has no caller, and the other's has called this very function.
             (Some(_), None) if reference == Evidence::CallOfCallee => EvidenceVerdict::Reference,
             (None, Some(_)) if other == Evidence::CallOfCallee => EvidenceVerdict::Other,
             _ => EvidenceVerdict::weigh(reference, other),
@@ -224,7 +224,7 @@ impl<'a> Report<'a> {
 
     fn function(&self, place: Where) -> (String, String) {
         let module = self.module(place);
-        // Code of one module without names is one line of the table.
+        // All unnamed code of one module shares a row of the table.
         let name = self.symbol(place).map(str::to_owned).unwrap_or_else(|| "[no symbol]".to_owned());
         (name, module)
     }
@@ -235,7 +235,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Every place that needs a name, by file and ascending.
+/// Every place that needs a name, by file, in ascending order.
 fn wanted(collected: &Collector) -> BTreeMap<FileIx, Vec<u64>> {
     let mut wanted: BTreeMap<FileIx, BTreeSet<u64>> = BTreeMap::new();
     let places = collected.splits.keys().map(|(_, split)| split.after);
@@ -249,7 +249,7 @@ fn wanted(collected: &Collector) -> BTreeMap<FileIx, Vec<u64>> {
     wanted.into_iter().map(|(file, svmas)| (file, svmas.into_iter().collect())).collect()
 }
 
-/// The file and the first SVMA of the function at a place, as its call frame information says.
+/// The file and first SVMA of the function at a place, according to its call frame information.
 fn entry(modules: &ModuleTable<'_>, place: Where) -> Option<(FileIx, u64)> {
     let Where::Module(file, svma) = place else { return None };
     let module = modules.module(ModuleId(file.0)).ok()?;
@@ -260,7 +260,7 @@ fn evidence_of(checker: &mut CallChecker<'_>, caller: Option<Caller>, callee: Op
     match caller {
         Some(Caller { place: Where::Module(file, lookup), is_instruction: false }) => {
             let callee = callee.filter(|&(callee_file, _)| callee_file == file).map(|(_, svma)| svma);
-            // A return address is looked up as the byte before it.
+            // The byte before a return address is what is looked up.
             checker.before(file, lookup.wrapping_add(1), callee)
         }
         _ => Evidence::Unknown,

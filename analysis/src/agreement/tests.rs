@@ -20,7 +20,7 @@ fn record(chains: &[&[(&str, u64)]]) -> (TestDir, Vec<u8>) {
     record_words(chains, 6)
 }
 
-/// The same with so many words of the stack copied.
+/// The same, with this many words of the stack copied.
 fn record_words(chains: &[&[(&str, u64)]], n_words: usize) -> (TestDir, Vec<u8>) {
     let dir = TestDir::new();
     let path = dir.compile("program", "a.s", THREE_FRAMES, &["-nostdlib", "-static", "-Wl,--build-id=sha1"]);
@@ -71,12 +71,12 @@ fn compare_on(file: &[u8], n_threads: usize, max_examples: usize) -> Disagreemen
     disagreement(&mut recording, &options).unwrap()
 }
 
-/// What a chain of frame pointers gives in a leaf without a frame.
+/// The frame-pointer chain in a leaf without a frame.
 const WITHOUT_MIDDLE: &[(&str, u64)] = &[("leaf", 0), ("after_middle", 24)];
 const WRONG: &[(&str, u64)] = &[("leaf", 0), ("behind_nops", 8), ("after_middle", 24)];
 
-/// Check that samples are counted by what they differ in, laid at the door of the right function, with our row, the
-/// other's rule, and the verdict of the instructions.
+/// Check that samples are counted by their difference, attributed to the right function, with our row, the other's
+/// rule, and the verdict of the code.
 #[test]
 fn disagreements_are_counted_and_explained() {
     let (_dir, file) = record(&[WITHOUT_MIDDLE, WRONG, WITHOUT_MIDDLE, WITHOUT_MIDDLE, WRONG]);
@@ -91,7 +91,7 @@ fn disagreements_are_counted_and_explained() {
         (report.agreement.frames.n_same, report.agreement.frames.n_missing, report.agreement.frames.n_wrong),
         (5, 5, 2)
     );
-    // `leaf` is called where the reference says: by `middle`, and not by `_start`, and from no row of nops.
+    // `leaf` is called by `middle`, as the reference says, not by `_start` and not from the nops.
     assert_eq!(report.verdicts, BTreeMap::from([(EvidenceVerdict::Reference, 5)]));
     let function = &report.agreement.functions[0];
     assert_eq!((function.name.as_str(), function.module.as_str(), function.samples), ("leaf", "program", 5));
@@ -120,7 +120,7 @@ fn disagreements_are_counted_and_explained() {
     assert_eq!(report.warnings, Vec::<String>::new());
 }
 
-/// Check that frame pointers which go on where the copied stack ended have broken behind no function.
+/// Check that no function is blamed if frame pointers continue where the copied stack ended.
 #[test]
 fn going_on_is_no_break() {
     const ON: &[(&str, u64)] = &[("leaf", 0), ("after_leaf", 0), ("after_middle", 24)];
@@ -131,7 +131,7 @@ fn going_on_is_no_break() {
     assert_eq!((behind(&agreement.functions), behind(&agreement.modules)), (1, 1));
 }
 
-/// Check that the report does not depend on the number of threads, and that no more examples are kept than asked for.
+/// Check that the report does not depend on the number of threads, and that the number of examples is limited as asked.
 #[test]
 fn order_does_not_matter() {
     let chains: Vec<&[(&str, u64)]> = (0..40).map(|n| [WITHOUT_MIDDLE, WRONG, &WRONG[..2]][n % 3]).collect();
@@ -145,7 +145,7 @@ fn order_does_not_matter() {
     assert!(compare_on(&file, 1, 0).reasons.iter().all(|reason| reason.examples.is_empty()));
 }
 
-/// Check that strategies that differ in name only are the same in every sample.
+/// Check that strategies that differ only in name agree on every sample.
 #[test]
 fn equal_strategies_agree() {
     let (_dir, file) = record(&[WRONG, WITHOUT_MIDDLE]);

@@ -1,4 +1,4 @@
-//! The way from a perf.data file to folded stacks, without a recording in between.
+//! Folds the stacks of a perf.data file without making a recording.
 
 use super::stacks::Stacks;
 use super::{Options, check_filter, checked_strategies, default_strategy, symbolizer, timeline_warnings};
@@ -18,25 +18,25 @@ use std::time::Duration;
 /// The stacks of a perf.data file.
 #[derive(Debug)]
 pub struct PerfStacks {
-    /// The stacks of the strategy that speaks.
+    /// The stacks of the default strategy.
     pub folded: Folded,
-    /// The samples by thread, where [`Options::profiles`] asked for them.
+    /// The samples by thread, if [`Options::profiles`] asks for them.
     pub profiles: Vec<Profile>,
-    /// What was taken of the file and what was left out.
+    /// What was imported and what was left out.
     pub imported: Imported,
-    /// What is missing of the mappings, and of modules that stacks go through, in words.
+    /// What is missing from the mappings and from modules on the stacks, as text.
     pub warnings: Vec<String>,
 }
 
-/// Unwinds, names and folds the samples of a perf.data file: what [`analyse`](super::analyse()) gives for the recording
-/// that [`perf_data`](crate::import::perf_data) makes of it, under one strategy, and nothing but the stacks.
+/// Unwinds, symbolises and folds the samples of a perf.data file: the stacks that [`analyse`](super::analyse()) gives
+/// for the recording made by [`perf_data`](crate::import::perf_data), under one strategy.
 ///
 /// The file is read twice, its events ([`perf_events`](crate::import::perf_events)) before its samples, so that memory
 /// does not grow with it.
 ///
 /// # Errors
-/// [`Error::PerfData`] if the file is none of perf's, is damaged or has no samples, [`Error::Strategy`] for a strategy
-/// that its samples do not support.
+/// [`Error::PerfData`] if the file is not a perf.data file, is damaged or has no samples, [`Error::Strategy`] for a
+/// strategy that its samples do not support.
 pub fn fold_perf_data<R: Read + Seek + Send>(
     (meta, timeline): (Meta, Timeline),
     samples: R,

@@ -1,4 +1,4 @@
-//! The stacks of all samples, folded and, if asked for, by thread.
+//! Collects the stacks of all samples, folded and, if asked for, by thread.
 
 use crate::fold::{Folder, WithoutCall};
 use crate::listed::Listed;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) struct Stacks<'a> {
     listed: &'a Listed<'a>,
     pub(super) folder: Folder,
-    /// Of each strategy that a profile was asked for of.
+    /// One for each strategy with a profile.
     rows: Vec<Rows>,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Stacks<'a> {
         Self { listed, folder: Folder::default(), rows }
     }
 
-    /// The profiles that were asked for; `names` are those of all strategies that were replayed.
+    /// The requested profiles; `names` has one name for each replayed strategy.
     pub(super) fn profiles(
         &self,
         (modules, symbols, without_call): (&ModuleTable<'_>, &Symbolizer, &WithoutCall),

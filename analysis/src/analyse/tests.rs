@@ -20,10 +20,10 @@ use std::path::PathBuf;
 mod detail;
 mod gone;
 
-/// Where the stack of every sample begins.
+/// Start of the stack of every sample.
 const SP: u64 = 0x7ffd_0000_1000;
 
-/// The program above, its symbols, and where it is mapped.
+/// The program above, its symbols, and its address.
 struct Program {
     _dir: TestDir,
     path: PathBuf,
@@ -62,19 +62,19 @@ impl Program {
         Sample { stack_end, ..dwarf_sample(pid, n, self.svma["leaf"], SP, &words) }
     }
 
-    /// The same as a chain of frame pointers would have it: without `middle`, since `leaf` has no frame yet.
+    /// The same as a frame-pointer chain: without `middle`, since `leaf` has no frame yet.
     fn chain(&self) -> Vec<FpFrame> {
         let frame = |(name, frame_address): (&str, u64)| FpFrame { address: self.svma[name], frame_address };
         [("leaf", 0), ("after_middle", SP + 24)].map(frame).to_vec()
     }
 }
 
-/// A file of these events and samples; a block is written after every `block` samples.
-/// What tells of a thread of the kernel that is there already.
+/// The event of a kernel thread that exists when recording starts.
 fn kernel_thread(pid: u32) -> Sideband {
     Sideband::Comm(Comm { time_ns: 1, pid, tid: pid, comm: b"kworker".to_vec(), exec: false, start_ticks: 1 })
 }
 
+/// A recording of these events and samples; a block is written after every `block` samples.
 fn record(mode: CaptureMode, events: &[Sideband], samples: &[Sample], block: usize, end: bool) -> Vec<u8> {
     let mut writer = RecordingWriter::new(Vec::new(), &meta(mode)).unwrap();
     for event in events {
@@ -117,7 +117,8 @@ fn text(folded: &Folded) -> Vec<String> {
     folded.stacks.iter().map(line).collect()
 }
 
-/// Check the whole way: samples of a real program give its functions by call frame information, root first, complete.
+/// Check the whole pipeline: samples of a real program give its functions by call frame information, root first,
+/// complete.
 #[test]
 fn samples_become_named_stacks() {
     let program = Program::new();
@@ -146,7 +147,7 @@ fn samples_become_named_stacks() {
     assert_eq!(summary.volume.stack_bytes, 480);
 }
 
-/// Check that what a recording could not count is said, and is in the summary that gates judge.
+/// Check that what a recording could not count is reported, and is in the summary that gates check.
 #[test]
 fn what_was_not_counted_is_said() {
     let program = Program::new();
@@ -162,7 +163,8 @@ fn what_was_not_counted_is_said() {
     assert!(said("about 41 ticks came late") && said("on for 73 % of the time"), "{:?}", summary.warnings);
 }
 
-/// Check that a chain of one address without registers, as perf may take it, is cut off: no return address was wrong.
+/// Check that a chain of one address without registers, as perf may record it, is truncated: no return address was
+/// wrong.
 #[test]
 fn chains_of_one_address_are_not_broken() {
     let program = Program::new();
@@ -173,8 +175,8 @@ fn chains_of_one_address_are_not_broken() {
     assert_eq!(text(&analysis.folded["fp"]), ["prog;leaf chunk_empty 1"]);
 }
 
-/// Check that many strategies over the same samples each give their own truth: frame pointers skip the caller of a leaf
-/// and say so, a smaller chunk is truncated where it ends.
+/// Check that each strategy over the same samples has its own result: frame pointers skip the caller of a leaf and flag
+/// it, a smaller chunk is truncated at its end.
 #[test]
 fn strategies_differ_over_the_same_samples() {
     let program = Program::new();
@@ -226,7 +228,7 @@ fn strategies_differ_over_the_same_samples() {
         (same("dwarf", "dwarf@40"), same("dwarf", "fp"), same("dwarf", "dwarf@1")),
         ((6, 6, 6), (0, 6, 0), (0, 0, 0))
     );
-    // `leaf` has its return address at sp, `middle` another 32 bytes above it.
+    // The return address of `leaf` is at sp, that of `middle` 32 bytes above it.
     let spread = |value| Some(Spread { min: value, p50: value, p90: value, p99: value, max: value });
     let of = |name: &str| (summary.strategies[name].frames_per_stack, summary.strategies[name].needed_bytes);
     assert_eq!((of("dwarf"), of("fp")), ((spread(3), spread(40)), (spread(2), spread(40))));
@@ -237,7 +239,7 @@ fn strategies_differ_over_the_same_samples() {
     }
 }
 
-/// Check that no function is named where frame pointers go on and the reference does not: they broke nothing there.
+/// Check that no function is blamed if frame pointers continue where the reference does not.
 #[test]
 fn going_on_is_nobodys_fault() {
     let program = Program::new();
@@ -250,13 +252,13 @@ fn going_on_is_nobodys_fault() {
     assert_eq!((&agreement.functions, &agreement.modules), (&Vec::new(), &Vec::new()));
 }
 
-/// Check that `fp` over a recording without chains walks the copied bytes, and that a `fp` recording is judged without
+/// Check that `fp` walks the copied bytes of a recording without chains, and that a `fp` recording is judged without
 /// registers.
 #[test]
 fn frame_pointers_are_walked_or_judged_as_the_recording_has_them() {
     let program = Program::new();
     let mut sample = program.sample(1, 0);
-    // A frame at SP + 24: no frame pointer above it, then the return address into `_start`.
+    // A frame at SP + 24: a frame pointer of zero, then the return address into `_start`.
     sample.user_regs.as_mut().unwrap().values[6] = SP + 24;
     sample.stack[24..32].fill(0);
     let dwarf = CaptureMode::Dwarf { stack_bytes: 64 };
@@ -274,8 +276,8 @@ fn frame_pointers_are_walked_or_judged_as_the_recording_has_them() {
     assert!(analysis.summary.warnings.iter().any(|warning| warning.contains("another kernel")));
 }
 
-/// Check that a profile has every sample with its thread and its time, in order of time, and its stack leaf first with the
-/// addresses of the program.
+/// Check that a profile has every sample with its thread and time, in order of time, and its stack leaf first with the
+/// program's addresses.
 #[test]
 fn profiles_keep_threads_and_times() {
     let program = Program::new();
@@ -323,7 +325,7 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
         assert_eq!(run_with(&file, &strategies, n_threads).unwrap(), expected);
     }
     let other_blocks = run_with(&record(mode, &events, &samples, 333, true), &strategies, 3).unwrap();
-    // Only the size of the file may differ, and when it was recorded.
+    // Only the size of the file and its time of recording may differ.
     for (profile, other) in expected.profiles.iter_mut().zip(&other_blocks.profiles) {
         profile.recorded = other.recorded.clone();
     }
@@ -332,7 +334,7 @@ fn the_result_does_not_depend_on_threads_or_blocks() {
     assert_eq!(other_blocks, expected);
 }
 
-/// Check that the curve of completeness by chunk size, from one recording, is what each size gives when it is tried.
+/// Check that the curve of completeness by chunk size, from one recording, agrees with trying each size.
 #[test]
 fn the_curve_of_chunk_sizes_is_what_each_size_gives() {
     let program = Program::new();
@@ -368,19 +370,19 @@ fn the_curve_of_chunk_sizes_is_what_each_size_gives() {
     assert_eq!((depth.min, depth.max, needs[0].without_depth), (40, 48, 0));
     let first = &needs[0].curve[0];
     assert_eq!((first.chunk_bytes, first.complete), (512, 9));
-    // All that a chunk of any size would take beyond the stack, and nothing else, stands above the copied bytes.
+    // The bytes in addition to the chunk are the same at every chunk size.
     let other = first.bytes_per_sample - first.mean_copied_bytes;
     assert!(needs.iter().flat_map(|needs| &needs.curve).all(|point| {
         (point.bytes_per_sample - point.mean_copied_bytes - other).abs() < 1e-9 && point.bytes_per_minute > 0.0
     }));
 }
 
-/// Check that a recording that breaks off anywhere is balanced, with every sample it still has unwound.
+/// Check that a recording cut at any byte is balanced, with all its remaining samples unwound.
 #[test]
 fn cut_recordings_balance() {
     let program = Program::new();
     let sample = |n: u64| {
-        // Every third tick was filtered out, and after each tenth sample two were lost.
+        // Every third tick was skipped, and after each tenth sample two were lost.
         Sample { cpu: 1, cpu_fired: 1 + n * 3 / 2 + n / 10 * 2, cpu_lost: n / 10 * 2, ..program.sample(1, n) }
     };
     let samples: Vec<Sample> = (0..100).map(sample).collect();
@@ -408,7 +410,7 @@ fn cut_recordings_balance() {
     assert_eq!(n_samples.last(), Some(&100));
 }
 
-/// Check that lost samples are counted by cause, and gaps by run: those between samples, and the one at the end.
+/// Check that lost samples are counted by cause, and gaps one by one: those between samples, and the one at the end.
 #[test]
 fn losses_are_counted_by_cause_and_by_gap() {
     let program = Program::new();
@@ -430,8 +432,8 @@ fn losses_are_counted_by_cause_and_by_gap() {
     assert_eq!((summary.ended.as_str(), summary.ended_in_order), ("command exited with status 0", true));
 }
 
-/// Check that a program replaced since gives one label that says so, broken off there, and a warning; and that one that
-/// is gone is shown as places in its file.
+/// Check that a replaced program has a single label that says so, where stacks end, and a warning; and that a missing
+/// one is shown as offsets in its file.
 #[test]
 fn replaced_and_missing_programs_are_named_as_such() {
     let program = Program::new();
@@ -457,7 +459,7 @@ fn replaced_and_missing_programs_are_named_as_such() {
     assert!(analysis.summary.warnings[0].contains("not found"), "{:?}", analysis.summary.warnings);
 }
 
-/// Check that a strategy that a recording cannot support is refused with the reason.
+/// Check that a strategy the recording cannot support is refused with the reason.
 #[test]
 fn unsupported_strategies_are_refused() {
     let refused = |mode, name: &str| {
@@ -480,7 +482,7 @@ fn unsupported_strategies_are_refused() {
 #[cfg(all(feature = "libdw", feature = "libunwind"))]
 #[test]
 fn external_unwinders_agree() {
-    // libunwind finds no unwind information without the header.
+    // libunwind finds no unwind information without `.eh_frame_hdr`.
     let program = Program::linked(&["-Wl,--eh-frame-hdr"]);
     let samples: Vec<Sample> = (0..4).map(|n| program.sample(1, n)).collect();
     let file = record(CaptureMode::Dwarf { stack_bytes: 64 }, &program.sideband(1, "prog"), &samples, 4, true);

@@ -1,4 +1,4 @@
-//! Which functions call: their code, read once, in order, through a window.
+//! Finds the functions that call. Code is read once, in order, through a window.
 
 use super::arch::{Calls, Context, Spec, Target, aarch64, x86_64};
 use super::model::{FunctionKind, FunctionRecord, Machine};
@@ -6,12 +6,12 @@ use super::sections::{CodeSection, Sections};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 
-/// Bytes read at a time. Larger windows fall out of the second-level cache.
+/// Bytes read at a time. A larger window would not fit the second-level cache.
 const WINDOW_BYTES: usize = 256 << 10;
-/// Longest function whose code is looked at in one piece; the rest of a longer one is not.
+/// The most bytes of a function that are examined.
 const MAX_FUNCTION_BYTES: usize = 8 << 20;
 
-/// What lies where.
+/// Knows which addresses are functions, code and data.
 pub(super) struct Addresses {
     /// Starts of functions, ascending.
     starts: Vec<u64>,
@@ -40,8 +40,8 @@ impl Context for Addresses {
     }
 }
 
-/// Reads the code of every function and says of each whether it is a leaf. `visit` is given the code of every function
-/// that could be read whole.
+/// Reads the code of every function and determines whether it is a leaf. `visit` is called with the code of every
+/// function that could be read completely.
 ///
 /// Returns `false` if code could not be read to its end.
 pub(super) fn find_leaves<R: Read + Seek>(

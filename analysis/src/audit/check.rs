@@ -1,11 +1,11 @@
-//! What a decoder sees, beside what the rows say.
+//! Compares what a decoder sees with what the rows say.
 
 use super::model::{ByteRange, Class, Disassembled, FunctionKind, FunctionRecord, class_at};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register};
 
-/// Decodes functions and compares.
+/// Decodes functions and compares them with their rows.
 pub(super) struct Check<'u> {
-    /// Code by class, ascending. Where it drops the caller, the rows say that the register is untouched.
+    /// Code by class, ascending. In code that drops the caller, the rows say that the register is untouched.
     ranges: &'u [ByteRange],
     factory: InstructionInfoFactory,
     counts: Disassembled,
@@ -20,14 +20,14 @@ impl<'u> Check<'u> {
         self.counts
     }
 
-    /// Decodes one function.
+    /// Checks one function.
     pub(super) fn function(&mut self, record: &FunctionRecord, code: &[u8]) {
         if record.kind != FunctionKind::Function {
             return;
         }
         let mut decoder = Decoder::with_ip(64, code, record.start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
-        // Whether the slot on top of the stack holds the caller's frame pointer, and the register still does.
+        // Whether the slot on top of the stack holds the caller's frame pointer, as the register still does.
         let mut is_pushed = false;
         let mut has_prologue = false;
         let mut writes_untouched = false;
@@ -55,9 +55,9 @@ impl<'u> Check<'u> {
         };
     }
 
-    /// Whether an instruction writes the register while the rows, before and after it, say that nobody did.
+    /// Whether an instruction writes the register although the rows, before and after it, say that it is untouched.
     fn writes_where_untouched(&mut self, instruction: &Instruction) -> bool {
-        // The epilogue gives the register back: a write, and the reason why it is untouched from then on.
+        // The epilogue restores the register: a write, which is why it is untouched from then on.
         if matches!(instruction.code(), Code::Pop_r64 | Code::Leaveq) {
             return false;
         }

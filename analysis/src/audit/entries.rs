@@ -1,4 +1,4 @@
-//! Frame description entries: their code, their rows, and what the rows mean.
+//! FDEs: their code, their rows, and the meaning of the rows.
 
 use super::arch::{Reader, Row, Shape, Spec, aarch64, x86_64};
 use super::model::{ByteRange, Class, FunctionKind, FunctionRecord, Machine, Remark};
@@ -9,24 +9,24 @@ use gimli::{
 };
 use rustc_hash::FxHashMap;
 
-/// Longest common information entry that is evaluated. Real ones have less than 100 bytes; every entry that names one
-/// evaluates it again, so this bounds the work to so many steps for every 16 bytes of a hostile file.
+/// Longest CIE that is evaluated. Real ones have less than 100 bytes. Every FDE that refers to one evaluates it again,
+/// so this bounds the work per 16 bytes of a hostile file.
 const MAX_CIE_BYTES: u64 = 512;
 
-/// A frame set up so many bytes after a function's start is late. `endbr64`, argument registers' spills and the two
-/// instructions of a frame take less.
+/// A frame set up more than this many bytes after a function's start is late. `endbr64`, spills of argument registers
+/// and the two instructions of a frame take less.
 const LATE_BYTES: u64 = 16;
 
-/// The functions of a file, ascending and disjoint, and what could not be read.
+/// The functions of a file, ascending and disjoint, and remarks on what could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) records: Vec<FunctionRecord>,
-    /// Code by class, ascending; only where asked for.
+    /// Code by class, ascending; only if asked for.
     pub(super) ranges: Vec<ByteRange>,
     pub(super) remarks: Vec<Remark>,
 }
 
-/// Reads the entries of `.eh_frame`.
+/// Reads the FDEs of `.eh_frame`.
 pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
     let mut section = gimli::EhFrame::new(bytes.bytes, LittleEndian);
     section.set_address_size(spec.word_bytes);
@@ -34,7 +34,7 @@ pub(super) fn eh_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, k
     Reading::new(&section, bases(sections, bytes), sections, spec, false, keep_ranges).run()
 }
 
-/// Reads the entries of `.debug_frame`.
+/// Reads the FDEs of `.debug_frame`.
 pub(super) fn debug_frame(sections: &Sections<'_>, bytes: Bytes<'_>, spec: &Spec, keep_ranges: bool) -> Found {
     let mut section = gimli::DebugFrame::new(bytes.bytes, LittleEndian);
     section.set_address_size(spec.word_bytes);
@@ -60,7 +60,7 @@ fn bases(sections: &Sections<'_>, bytes: Bytes<'_>) -> BaseAddresses {
     bases
 }
 
-/// Code of one entry.
+/// The code of one FDE.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     start: u64,
@@ -124,7 +124,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         self.found
     }
 
-    /// The entries that cover code, in the section's order. A terminator in the middle is passed over.
+    /// The FDEs that cover code, in the section's order. A terminator in the middle is skipped.
     fn scan(&mut self) -> Vec<Entry> {
         let n_bytes = self.section.section().slice().len();
         let mut entries = Vec::new();
@@ -150,7 +150,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         entries
     }
 
-    /// Whether the entry whose length field ends at `after` is a common one.
+    /// Whether the entry whose length field ends at `after` is a CIE.
     ///
     /// # Sources
     /// LSB 5.0 Core §10.6.1 (`.eh_frame`: the field is 0); DWARF 5 §6.4.1 (`.debug_frame`: all ones, 8 bytes wide in
@@ -180,8 +180,8 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         partial.parse(|_, _, _| Ok(cie.clone())).ok()
     }
 
-    /// The entry, if it covers code of the file. The linker leaves entries of dropped code behind with no bytes, or
-    /// with address 0.
+    /// The FDE, if it covers code of the file. For discarded code the linker leaves FDEs without bytes, or with address
+    /// 0.
     fn covered(&self, offset: usize, fde: &FrameDescriptionEntry<Reader<'a>>) -> Option<Entry> {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let section = self.section_of(start)?;
@@ -194,7 +194,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         self.code.get(above.checked_sub(1)?).filter(|section| section.svma.contains(&svma))
     }
 
-    /// Evaluates the rows of an entry; bytes below `from` were counted with another.
+    /// Evaluates the rows of an FDE; bytes below `from` have been counted with another.
     fn evaluate(&mut self, entry: Entry, from: u64, context: &mut UnwindContext<usize>) {
         let start = entry.start.max(from);
         let Some(fde) = self.parse(entry.offset) else { return };
@@ -213,7 +213,7 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
         self.found.records.push(builder.finish(&mut self.found.ranges));
     }
 
-    /// Feeds every row to the builder; `None` if one cannot be evaluated.
+    /// Passes every row to the builder; `None` if one cannot be evaluated.
     fn rows(
         &self,
         fde: &FrameDescriptionEntry<Reader<'a>>,
@@ -233,14 +233,14 @@ impl<'s, 'a, S: UnwindSection<Reader<'a>>> Reading<'s, 'a, S> {
     }
 }
 
-/// Sums up the rows of one entry.
+/// Sums up the rows of one FDE.
 struct Builder {
     entry: Entry,
     kind: FunctionKind,
     is_first: bool,
-    /// Where the bytes that are not counted yet begin.
+    /// Start of the bytes that are not counted yet.
     at: u64,
-    /// A pushed frame pointer that the next row decides on: from where, and whether its row is still to come.
+    /// Start of the bytes after a push of the frame pointer, while the next row is still to decide on them.
     pushed: Option<u64>,
     ranges: Option<Vec<ByteRange>>,
     record: FunctionRecord,
@@ -299,7 +299,7 @@ impl Builder {
         }
     }
 
-    /// A function begins as its caller left it: the return address is on top of the stack, nothing is saved.
+    /// Decides whether the FDE starts a function: the return address is on top of the stack and nothing is saved.
     fn judge_first<'a, S: UnwindSection<Reader<'a>>>(&mut self, row: &Row<'_, '_, S>, shape: Shape, spec: &Spec) {
         if self.kind != FunctionKind::Function {
             return;
@@ -313,7 +313,7 @@ impl Builder {
         };
     }
 
-    /// The bytes after a push: the caller's register still, if the frame was set up next; else a register like others.
+    /// Classifies the bytes after a push: still the caller's register if the frame was set up next, otherwise saved.
     fn settle_pushed(&mut self, next: u64, frame_begins: bool) {
         let Some(start) = self.pushed.take() else { return };
         self.at = start;
@@ -348,7 +348,7 @@ impl Builder {
     fn finish(mut self, ranges: &mut Vec<ByteRange>) -> FunctionRecord {
         self.settle_pushed(self.entry.end, false);
         if self.kind == FunctionKind::Unreadable {
-            // Rows that could not be evaluated promise nothing: the walk is taken to break.
+            // Nothing is known about rows that could not be evaluated: assume that the walk breaks.
             self.count_until(self.entry.end, Shape::Breaks);
         }
         ranges.extend(self.ranges.into_iter().flatten());
@@ -356,7 +356,7 @@ impl Builder {
     }
 }
 
-/// Whether a row saves any register but the return address.
+/// Whether a row saves any register other than the return address.
 fn saves_any<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> bool {
     const X86_64_RA: Register = Register(16);
     row.row.registers().any(|(register, rule)| {
@@ -364,7 +364,7 @@ fn saves_any<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> bool {
     })
 }
 
-/// The length field at `offset`: where it ends, and its value.
+/// The length field at `offset`: (offset of its end, value).
 ///
 /// # Sources
 /// DWARF 5 §7.2.2.

@@ -1,4 +1,4 @@
-//! One file.
+//! Audits one file.
 
 use super::arch::spec;
 use super::calls::{Addresses, find_leaves};
@@ -13,21 +13,21 @@ use super::sframe;
 use object::read::ReadCache;
 use std::io::{Read, Seek};
 
-/// Space between functions shorter than this can be alignment; 64 bytes is the largest any compiler here asks for.
+/// A gap between functions shorter than this can be padding; 64 bytes is the largest alignment compilers here use.
 const MAX_PADDING_BYTES: u64 = 64;
-/// Least alignment of a function that space before it can be for.
+/// Smallest alignment of a function for which the gap before it counts as padding.
 const LEAST_ALIGNMENT: u64 = 16;
 
-/// Fewest leaf functions from which something is concluded.
+/// Fewest leaf functions to draw a conclusion from.
 const MIN_LEAVES: u64 = 20;
 
-/// Less code than this is what the linker adds to every file (`_init`, `_fini`), and is not worth a remark.
+/// Less code than this is what the linker adds to every file (`_init`, `_fini`), and does not warrant a remark.
 const MIN_CODE_BYTES: u64 = 1024;
 
-/// What to look at.
+/// What to examine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditOptions {
-    /// Decode every function, too, and compare (x86-64; takes ten times as long).
+    /// Also decode every function, and compare (x86-64; takes ten times as long).
     pub disassemble: bool,
     /// Keep the functions one by one.
     pub records: bool,
@@ -40,7 +40,7 @@ pub struct AuditOptions {
 /// Reads stay within what the file has; memory is bounded by the size of its unwind information (at most 128 MB).
 ///
 /// # Errors
-/// [`Refusal`] says why a file is not audited. What is merely missing or odd becomes a [`Remark`].
+/// [`Refusal`] says why a file is not audited. Anything merely missing or odd is a [`Remark`].
 pub fn examine<R: Read + Seek>(file: R, options: AuditOptions) -> Result<FileAudit, Refusal> {
     let cache = ReadCache::new(file);
     let sections = Sections::read(&cache)?;
@@ -157,7 +157,7 @@ fn count_function(record: &FunctionRecord) -> Functions {
     }
 }
 
-/// Bytes of code by what a walk does. Every byte of an executable section is counted once.
+/// Bytes of code by what a frame-pointer walk does. Every byte of an executable section is counted once.
 fn count_code(sections: &[CodeSection], records: &[FunctionRecord], go: bool) -> Code {
     let mut code = Code::default();
     let mut records = records.iter().peekable();
@@ -177,7 +177,7 @@ fn count_code(sections: &[CodeSection], records: &[FunctionRecord], go: bool) ->
             code.ok += record.ok;
             code.drops_caller += record.drops_caller;
             code.breaks_chain += record.breaks_chain;
-            // Rows may end before their entry does; what they leave out is not covered either.
+            // Rows may end before their FDE does; the bytes after them are not covered either.
             let judged = record.ok + record.drops_caller + record.breaks_chain;
             uncovered(&mut code, record.len.saturating_sub(judged), go);
             at = record.start.saturating_add(record.len);
@@ -197,9 +197,9 @@ fn conclude(audit: &mut FileAudit) {
     if audit.source == Source::None && audit.tally.code.no_cfi >= MIN_CODE_BYTES && !audit.go {
         audit.remarks.push(Remark::NoUnwindInformation);
     }
-    // Clang keeps frame pointers in leaf functions, too, so that these alone do not tell. Without optimisation hardly
-    // anything lives in the other callee-saved registers either: 6 to 11 functions in 100 (libslang2, libdevmapper of
-    // Debian 12), against 88 at -O2 (postgres).
+    // Clang keeps frame pointers in leaf functions even with optimisation, so these alone prove nothing. Without
+    // optimisation the other callee-saved registers are hardly used: in 6 to 11 functions of 100 (libslang2,
+    // libdevmapper of Debian 12), against 88 at -O2 (postgres).
     let unoptimised = functions.leaf >= MIN_LEAVES
         && at_least(functions.leaf_framed, functions.leaf, 95)
         && at_least(functions.non_leaf_framed, functions.non_leaf, 95)

@@ -1,9 +1,9 @@
-//! What an ELF file promises to profilers, read from the file alone: where a frame-pointer walk works, where it drops
-//! a caller or breaks, where there is no unwind information at all, and what that information weighs.
+//! What an ELF file offers to profilers, read from the file alone: where a frame-pointer walk works, where it drops
+//! a caller or breaks, where there is no unwind information at all, and how large that information is.
 //!
 //! You provide the bytes of a file, as anything that can be read and sought ([`examine`]).
-//! In turn you get a [`FileAudit`], or the [`Refusal`] that says why there is none; [`Survey`] sums them by package
-//! and over a whole tree. Not for 32-bit or big-endian code, and not for object files before linking.
+//! In turn you get a [`FileAudit`], or the [`Refusal`] with the reason why there is none; [`Survey`] sums them by
+//! package and over a whole tree. Not for 32-bit or big-endian code, and not for object files before linking.
 //!
 //! # How a byte of code is judged
 //!
@@ -17,12 +17,12 @@
 //! no CFI         no row                                     unknown
 //! ```
 //!
-//! # How leaf functions are told without disassembly
+//! # How leaf functions are recognised without disassembly
 //!
-//! A function calls if a byte `E8` in it, read as a call, lands exactly on the start of a function or on a linkage
-//! stub, or if `FF 15` reads a pointer from a data section: among 2^32 displacements chance does not do that. It is a
-//! leaf if it has neither and no byte pair that could be an indirect call. Only what remains is decoded, from its first
-//! instruction to its first call.
+//! A function calls if a byte `E8` in it, read as a call, leads exactly to the start of a function or to a linkage
+//! stub, or if `FF 15` refers to a pointer in a data section: with 2^32 displacements that is no coincidence. It is a
+//! leaf if it has neither and no byte pair that could be an indirect call. Only the others are decoded, from the first
+//! instruction to the first call.
 //!
 //! # Sources
 //! LSB 5.0 Core §10.6 (`.eh_frame`); x86-64 psABI §3.2.2 (frame pointer) and Fig. 3.36 (register numbers);

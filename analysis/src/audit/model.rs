@@ -1,28 +1,28 @@
-//! The figures of an audit.
+//! The model of an audit.
 
 use serde::Serialize;
 use std::ops::AddAssign;
 
-/// What one file was found to hold.
+/// The findings in one file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileAudit {
-    /// Whose code it is.
+    /// The architecture of the code.
     pub machine: Machine,
-    /// Build id, lower-case hexadecimal digits; empty when the file has none.
+    /// Build ID, lower-case hexadecimal digits; empty if the file has none.
     pub build_id: String,
     /// The figures.
     pub tally: CodeTally,
-    /// Where the rows came from.
+    /// The section the rows came from.
     pub source: Source,
     /// Version of `.sframe`; `None` without the section.
     pub sframe: Option<SframeVersion>,
     /// The file is a Go program: its code keeps frame pointers by Go's own convention and has no `.eh_frame`.
     pub go: bool,
-    /// Compilers named by `.comment`, as they name themselves. Debian strips the section.
+    /// Compilers named in `.comment`. Debian strips the section.
     pub compilers: Vec<String>,
-    /// Compilers and flags recorded by `DW_AT_producer`; empty without debug information.
+    /// Compilers and flags from `DW_AT_producer`; empty without debug information.
     pub producers: Vec<Producer>,
-    /// What a decoder saw; `None` unless asked for.
+    /// Results of decoding; `None` unless asked for.
     pub disassembled: Option<Disassembled>,
     /// The functions one by one; empty unless asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -30,23 +30,23 @@ pub struct FileAudit {
     /// The class of every byte that rows cover, ascending; empty unless asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
-    /// What stands out, and what could not be read.
+    /// Peculiarities, and what could not be read.
     pub remarks: Vec<Remark>,
 }
 
-/// What a frame-pointer walk does that starts at a byte.
+/// What a frame-pointer walk that starts at a byte does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// It is right.
+    /// It finds the caller.
     Ok,
-    /// It goes on without the function's caller.
+    /// It continues without the function's caller.
     DropsCaller,
     /// It reads a register that holds something else.
     BreaksChain,
 }
 
-/// Neighbouring bytes of one class.
+/// Adjacent bytes of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ByteRange {
     /// First address (SVMA).
@@ -57,7 +57,7 @@ pub struct ByteRange {
     pub class: Class,
 }
 
-/// The class of a byte; `None` where no row covers it. `ranges` ascend.
+/// The class of a byte; `None` if no row covers it. `ranges` must be ascending.
 #[must_use]
 pub fn class_at(ranges: &[ByteRange], svma: u64) -> Option<Class> {
     let above = ranges.partition_point(|range| range.start <= svma);
@@ -65,7 +65,7 @@ pub fn class_at(ranges: &[ByteRange], svma: u64) -> Option<Class> {
     (svma < range.end).then_some(range.class)
 }
 
-/// Architectures whose code is judged.
+/// Architectures that can be audited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Machine {
@@ -75,13 +75,13 @@ pub enum Machine {
     Aarch64,
 }
 
-/// Which section the rows came from.
+/// The section the rows came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// `.eh_frame`.
     EhFrame,
-    /// `.debug_frame`, because `.eh_frame` holds no entry. The program cannot be unwound once it is stripped.
+    /// `.debug_frame`, because `.eh_frame` has no entry. Once stripped, the program cannot be unwound.
     DebugFrame,
     /// Neither: nothing is known about the code.
     None,
@@ -101,19 +101,19 @@ pub enum Refusal {
     /// Big-endian code.
     #[error("big-endian ELF")]
     BigEndian,
-    /// Code of an architecture that is not judged, with its `e_machine`.
+    /// Code of an unsupported architecture, with its `e_machine`.
     #[error("unsupported machine {0}")]
     Machine(u16),
-    /// An object file or kernel module: its unwind information has no addresses before it is linked.
+    /// An object file or kernel module: before linking, its unwind information has no addresses.
     #[error("an object file that is not linked")]
     Relocatable,
     /// A core dump.
     #[error("a core dump")]
     CoreDump,
-    /// Debug information split off from a program: the code itself is not in the file.
+    /// Debug information split off from a program: the file does not contain the code.
     #[error("split debug information without the code")]
     DebugOnly,
-    /// No section headers, so that code cannot be told from data.
+    /// No section headers, so code cannot be distinguished from data.
     #[error("no section headers")]
     NoSections,
     /// The headers contradict the file.
@@ -134,10 +134,10 @@ pub struct CodeTally {
     pub sizes: Sizes,
 }
 
-/// Counts of functions, one for each frame description entry that starts as a function does.
+/// Counts of functions, one for each FDE that starts as a function does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Functions {
-    /// Functions: all of those below but `parts`, `stubs` and `others`.
+    /// All functions: those below except `parts`, `stubs` and `others`.
     pub total: u64,
     /// Functions that set up a frame pointer.
     pub framed: u64,
@@ -145,43 +145,43 @@ pub struct Functions {
     pub non_leaf: u64,
     /// Functions that call and set up a frame pointer.
     pub non_leaf_framed: u64,
-    /// Functions that call nothing (they may jump away at their end).
+    /// Functions that call nothing (they may end with a jump elsewhere).
     pub leaf: u64,
-    /// Functions that call nothing and set up a frame pointer all the same.
+    /// Functions that call nothing but set up a frame pointer.
     pub leaf_framed: u64,
-    /// Functions whose code could not be read to its end, so that nobody knows whether they call.
+    /// Functions whose code could not be read to its end, so that it is not known whether they call.
     pub unread: u64,
     /// Functions that set up a frame pointer only more than 16 bytes after their start (shrink-wrapped prologues).
     pub late: u64,
     /// Functions that realign their stack and keep the frame pointer chain intact (a dynamic argument pointer).
     pub realigned: u64,
-    /// Functions that save another callee-saved register than the frame pointer. Compilers that do not optimise
-    /// hardly ever do.
+    /// Functions that save a callee-saved register other than the frame pointer. Compilers hardly ever do so without
+    /// optimisation.
     pub saves_others: u64,
-    /// Parts split off from functions (`.cold`): they begin inside a frame, and are no functions.
+    /// Parts split off from functions (`.cold`): they begin inside a frame and are not functions.
     pub parts: u64,
-    /// Linkage stubs (`.plt`), by entry.
+    /// PLT entries.
     pub stubs: u64,
-    /// Entry points, signal trampolines, and entries whose rows could not be evaluated.
+    /// Entry points, signal trampolines, and FDEs whose rows could not be evaluated.
     pub others: u64,
 }
 
 /// Bytes of executable sections. `executable` is the sum of the others, exactly.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Code {
-    /// All of them.
+    /// All bytes.
     pub executable: u64,
-    /// A frame-pointer walk that starts here is right.
+    /// A frame-pointer walk that starts here finds the caller.
     pub ok: u64,
-    /// It goes on, but without the caller of this function.
+    /// The walk continues, but without the caller of this function.
     pub drops_caller: u64,
-    /// It reads a register that holds something else.
+    /// The walk reads a register that holds something else.
     pub breaks_chain: u64,
-    /// Space of less than 64 bytes between two functions, the second of which is aligned.
+    /// Gaps of less than 64 bytes between two functions, the second of which is aligned.
     pub padding: u64,
     /// Code of Go programs: framed by Go's convention, without rows.
     pub go: u64,
-    /// No row covers them: assembly, or unwind information left out.
+    /// Not covered by rows: assembly, or omitted unwind information.
     pub no_cfi: u64,
 }
 
@@ -193,7 +193,7 @@ impl Code {
     }
 }
 
-/// Bytes of sections, as in the file.
+/// Sizes of sections in the file, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Sizes {
     /// `.text`.
@@ -218,39 +218,39 @@ pub enum SframeVersion {
     Unknown,
 }
 
-/// A compiler and the flags that matter to unwinding, as `DW_AT_producer` has them.
+/// A compiler and the flags that matter for unwinding, from `DW_AT_producer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Producer {
     /// The compiler, without flags.
     pub compiler: String,
-    /// Flags about optimisation, frame pointers and unwind tables, in their order. Only GCC records flags by default.
+    /// Flags for optimisation, frame pointers and unwind tables, in order. Only GCC records flags by default.
     pub flags: Vec<String>,
     /// Compilation units.
     pub units: u64,
 }
 
-/// What a decoder saw in the functions of a file, beside what the rows say.
+/// What a decoder saw in the functions of a file, compared with the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Disassembled {
     /// Functions decoded.
     pub functions: u64,
-    /// Functions with `push %rbp` and later `mov %rsp,%rbp`, neither register written between.
+    /// Functions with `push %rbp` and later `mov %rsp,%rbp`, with neither register written in between.
     pub prologues: u64,
-    /// Those of them that the rows call framed, too.
+    /// Those that are also framed according to their rows.
     pub prologues_framed: u64,
-    /// Functions the rows call framed in which no such pair was seen.
+    /// Functions that are framed according to their rows, but without such a pair.
     pub framed_only: u64,
-    /// Functions that write the frame pointer register where the rows say it is untouched: a walk breaks in them.
+    /// Functions that write the frame pointer register although the rows say it is untouched: a walk breaks in them.
     pub writes_untouched: u64,
 }
 
-/// What a frame description entry covers.
+/// What an FDE covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionKind {
     /// A function.
     Function,
-    /// A part split off from one.
+    /// A part split off from a function.
     Part,
     /// Linkage stubs.
     Stubs,
@@ -258,11 +258,11 @@ pub enum FunctionKind {
     Root,
     /// A signal trampoline.
     Signal,
-    /// Its rows could not be evaluated.
+    /// Unknown: its rows could not be evaluated.
     Unreadable,
 }
 
-/// One entry, and what its bytes are.
+/// One FDE and the classes of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct FunctionRecord {
     /// First address (SVMA).
@@ -271,7 +271,7 @@ pub struct FunctionRecord {
     pub len: u64,
     /// What it covers.
     pub kind: FunctionKind,
-    /// Whether it calls nothing; `None` when that is unknown or makes no sense.
+    /// Whether it calls nothing; `None` if not known or not applicable.
     pub leaf: Option<bool>,
     /// Whether it sets up a frame pointer.
     pub framed: bool,
@@ -281,7 +281,7 @@ pub struct FunctionRecord {
     pub realigned: bool,
     /// Whether it saves other callee-saved registers.
     pub saves_others: bool,
-    /// Bytes where a walk is right.
+    /// Bytes where a walk finds the caller.
     pub ok: u64,
     /// Bytes where it drops the caller.
     pub drops_caller: u64,
@@ -289,27 +289,27 @@ pub struct FunctionRecord {
     pub breaks_chain: u64,
 }
 
-/// What stands out in a file, or could not be read.
+/// A peculiarity of a file, or something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Remark {
-    /// Its leaf functions keep frame pointers and nothing uses other registers: it looks compiled without
+    /// Its leaf functions keep frame pointers and other callee-saved registers are unused: it looks compiled without
     /// optimisation.
     LooksUnoptimised,
-    /// Code, but no unwind information: neither this audit nor unwinding by DWARF can see into it.
+    /// Code, but no unwind information: neither this audit nor DWARF unwinding is possible.
     NoUnwindInformation,
-    /// Entries whose rows could not be evaluated.
+    /// FDEs whose rows could not be evaluated.
     BadEntries(u64),
-    /// Entries that cover code another entry covers already; counted once.
+    /// FDEs that cover code already covered by another; counted once.
     Overlaps(u64),
-    /// A section that reaches beyond the file, or is larger than what is read.
+    /// A section that extends beyond the file, or is larger than the limit.
     SectionLeftOut(String),
     /// Code could not be read to its end: the file is shorter than its headers say.
     CodeCut,
     /// `.debug_info` is compressed: flags were not read.
     CompressedDebugInfo,
-    /// Only so many compilation units were asked for their flags.
+    /// The flags of this many compilation units were not read.
     UnitsLeftOut(u64),
 }
 
@@ -322,7 +322,7 @@ impl AddAssign for CodeTally {
     }
 }
 
-/// Sums field by field; figures of hostile files may saturate.
+/// Adds field by field, saturating, since figures of hostile files may be huge.
 macro_rules! add_fields {
     ($type:ty, $($field:ident),+) => {
         impl AddAssign for $type {

@@ -1,7 +1,7 @@
-//! Compilers and their flags, from the root entries of `.debug_info`.
+//! Compilers and their flags, from the root DIEs of `.debug_info`.
 //!
 //! Debug information can be a hundred times as large as code, so only the head of each unit is read: its header and
-//! the bytes of its first entry, with the length patched so that the parser sees a unit that ends there.
+//! the bytes of its first DIE. The length is patched so that the parser sees a unit that ends there.
 
 use super::model::{Producer, Remark};
 use super::sections::{DebugPlaces, Place};
@@ -10,20 +10,20 @@ use gimli::{AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugInfo, LittleEnd
 use object::ReadRef;
 use rustc_hash::FxHashMap;
 
-/// Units that are asked.
+/// The most units that are read.
 const MAX_UNITS: u64 = 4096;
-/// Bytes of a unit that are read: root entries take less than 150.
+/// Bytes of a unit that are read: root DIEs take less than 150.
 const HEAD_BYTES: u64 = 1024;
 /// Largest `.debug_abbrev` that is read.
 const MAX_ABBREV_BYTES: u64 = 32 << 20;
-/// Most bytes of a unit's abbreviations that are looked through for that of its root entry, which mostly is the first.
+/// The most bytes of an abbreviation table that are searched for the root DIE's abbreviation, usually the first.
 const MAX_TABLE_BYTES: usize = 64 << 10;
 /// Longest producer.
 const MAX_PRODUCER_BYTES: u64 = 4000;
-/// Different producers that are kept.
+/// The most distinct producers that are kept.
 const MAX_PRODUCERS: usize = 64;
 
-/// Flags, or their beginnings, that bear on unwinding or on the cost of frame pointers.
+/// Flags, or prefixes of flags, that affect unwinding or the cost of frame pointers.
 const FLAGS: [&str; 17] = [
     "-O",
     "-fomit-frame-pointer",
@@ -61,7 +61,7 @@ struct Units<'p, 'a, R> {
     data: R,
     places: &'p DebugPlaces,
     abbrev: &'a [u8],
-    /// Producer strings by where they stand: most units share one.
+    /// Producer strings by offset: most units share one.
     known: FxHashMap<u64, Option<String>>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, R: ReadRef<'a>> Units<'_, 'a, R> {
         (merge(producers), remark)
     }
 
-    /// The head of the unit at `offset`, its length patched, and where the next one begins.
+    /// The head of the unit at `offset`, with its length patched, and the offset of the next unit.
     fn head(&self, offset: u64) -> Option<(Vec<u8>, u64)> {
         let left = self.places.info.len.checked_sub(offset)?;
         let mut head = read(self.data, &self.places.info, offset, left.min(HEAD_BYTES))?.to_vec();
@@ -116,7 +116,7 @@ impl<'a, R: ReadRef<'a>> Units<'_, 'a, R> {
         let root = header.range_from(header.root_offset()..).ok()?.read_uleb128().ok()?;
         let entry =
             entries(self.abbrev, header.debug_abbrev_offset().0, MAX_TABLE_BYTES).find(|entry| entry.code == root)?;
-        // A table of that entry alone: whole ones are long, and shared by many units.
+        // A table of that abbreviation alone: whole tables are long, and shared by many units.
         let table = [entry.bytes, &[0]].concat();
         let table = DebugAbbrev::new(&table, LittleEndian);
         let abbreviations = table.abbreviations(DebugAbbrevOffset(0)).ok()?;
@@ -174,12 +174,12 @@ fn split(producer: &str, units: u64) -> Producer {
     Producer { compiler: compiler.join(" "), flags, units }
 }
 
-/// Whether a flag was seen already: an empty word stands for it.
+/// Whether a flag was already found, which is marked by an empty word.
 fn producer_flags_began(words: &[&str]) -> bool {
     words.last().is_some_and(|word| word.is_empty())
 }
 
-/// Adds up producers that differ in other flags only.
+/// Merges producers that differ only in other flags.
 fn merge(producers: Vec<Producer>) -> Vec<Producer> {
     let mut merged: Vec<Producer> = Vec::new();
     for producer in producers {
@@ -195,7 +195,7 @@ fn merge(producers: Vec<Producer>) -> Vec<Producer> {
 mod tests {
     use super::*;
 
-    /// Check that a producer of GCC is taken apart, and what has nothing to do with unwinding is left out.
+    /// Check that a producer of GCC is parsed, and that flags without influence on unwinding are left out.
     #[test]
     fn producers_are_taken_apart() {
         let got = split("GNU C17 12.2.0 -mtune=generic -march=x86-64 -g -O2 -fno-omit-frame-pointer -std=c11", 3);
@@ -206,7 +206,7 @@ mod tests {
         assert!(got.flags.is_empty());
     }
 
-    /// Check that units are added up when they differ in other flags only.
+    /// Check that units are merged if they differ only in other flags.
     #[test]
     fn other_flags_do_not_split_producers() {
         let got = merge(vec![split("GNU C17 12.2.0 -g -O2", 3), split("GNU C17 12.2.0 -g3 -O2", 2)]);

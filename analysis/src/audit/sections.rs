@@ -1,4 +1,4 @@
-//! The sections an audit reads, and the headers that name them.
+//! The sections an audit reads, found by their headers.
 
 use super::model::{Machine, Refusal, Remark, Sizes};
 use crate::modules::has_too_many_headers;
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Largest section that is read whole. The largest `.eh_frame` of a browser has 20 MB.
 const MAX_SECTION_BYTES: u64 = 128 << 20;
-/// Most of `.comment` that is read.
+/// The most bytes of `.comment` that are read.
 const MAX_COMMENT_BYTES: u64 = 64 << 10;
 
 const LE: LittleEndian = LittleEndian;
@@ -17,29 +17,29 @@ const LE: LittleEndian = LittleEndian;
 /// A section with code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodeSection {
-    /// Addresses (SVMA).
+    /// Addresses (SVMAs).
     pub(super) svma: Range<u64>,
-    /// Where they are in the file.
+    /// Offset in the file.
     pub(super) file_offset: u64,
-    /// Linkage stubs.
+    /// Whether it contains linkage stubs.
     pub(super) is_stubs: bool,
 }
 
-/// A section that is read.
+/// The content of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bytes<'a> {
     pub(super) svma: u64,
     pub(super) bytes: &'a [u8],
 }
 
-/// Where a section is in the file, for those that are read in pieces.
+/// Location of a section in the file, for sections that are read in pieces.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-/// The sections of debug information that lead to compiler flags.
+/// The sections of debug information needed to find compiler flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DebugPlaces {
     pub(super) info: Place,
@@ -50,7 +50,7 @@ pub(super) struct DebugPlaces {
     pub(super) is_compressed: bool,
 }
 
-/// What the headers say.
+/// The section headers, evaluated.
 #[derive(Debug)]
 pub(super) struct Sections<'a> {
     pub(super) machine: Machine,
@@ -72,7 +72,7 @@ pub(super) struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Reads headers and the small sections, and `.eh_frame` whole.
+    /// Reads the headers, the small sections, and all of `.eh_frame`.
     pub(super) fn read<R: ReadRef<'a>>(data: R) -> Result<Self, Refusal> {
         let header = header(data)?;
         let machine = machine(header)?;
@@ -145,7 +145,7 @@ impl<'a> Sections<'a> {
         self.named(data, name, section, place);
     }
 
-    /// Takes what the section's name promises.
+    /// Records a section according to its name.
     fn named<R: ReadRef<'a>>(
         &mut self,
         data: R,
@@ -203,7 +203,7 @@ impl<'a> Sections<'a> {
         self.remarks.push(Remark::SectionLeftOut(String::from_utf8_lossy(name).into_owned()));
     }
 
-    /// Sorts code sections and cuts what overlaps, so that no byte is counted twice.
+    /// Sorts code sections and removes overlaps, so that no byte is counted twice.
     fn make_code_disjoint(&mut self) {
         self.code.sort_by_key(|section| (section.svma.start, section.svma.end));
         let mut at = 0;
@@ -256,7 +256,7 @@ fn build_id<'a, R: ReadRef<'a>>(data: R, place: Place) -> String {
     id.iter().take(usize::from(len)).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The strings of `.comment`, each once.
+/// The distinct strings of `.comment`.
 fn compilers<'a, R: ReadRef<'a>>(data: R, place: Place) -> Vec<String> {
     let bytes = data.read_bytes_at(place.offset, place.len.min(MAX_COMMENT_BYTES)).unwrap_or_default();
     let mut names = Vec::new();

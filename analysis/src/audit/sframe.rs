@@ -1,4 +1,4 @@
-//! `.sframe`: its version, and how much code it has rows for.
+//! `.sframe`: its version, and how much code has rows in it.
 
 use super::model::{Machine, SframeVersion};
 use super::sections::{Bytes, CodeSection};
@@ -18,7 +18,7 @@ pub(super) fn version(section: &[u8]) -> SframeVersion {
     }
 }
 
-/// Bytes of executable sections in functions with rows.
+/// Bytes of executable sections in functions with `.sframe` rows.
 pub(super) fn covered(section: Bytes<'_>, code: &[CodeSection], machine: Machine) -> u64 {
     let arch = match machine {
         Machine::X86_64 => Arch::X86_64,
@@ -28,7 +28,7 @@ pub(super) fn covered(section: Bytes<'_>, code: &[CodeSection], machine: Machine
     let module = Module::new(ModuleSections { sframe, arch, ..ModuleSections::default() });
     let (mut n, mut at) = (0_u64, 0);
     let mut code = code.iter().map(|section| &section.svma).peekable();
-    // Both ascend; what does not, in a hostile file, is passed over.
+    // Both are ascending; in a hostile file, what is not is skipped.
     module.for_each_range(|function| {
         let start = function.start.max(at);
         while code.next_if(|section| section.end <= start).is_some() {}
@@ -45,7 +45,7 @@ pub(super) fn covered(section: Bytes<'_>, code: &[CodeSection], machine: Machine
 mod tests {
     use super::*;
 
-    /// Check that versions are read, and that another section under that name is not taken for one.
+    /// Check that versions are read, and that a different section of that name is not accepted.
     #[test]
     fn versions_are_read() {
         assert_eq!(version(&[0xe2, 0xde, 2, 5, 3]), SframeVersion::Version(2));

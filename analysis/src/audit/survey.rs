@@ -1,54 +1,54 @@
-//! Many files: by package, and all together.
+//! Sums up many files, by package and in total.
 
 use super::model::{CodeTally, Disassembled, FileAudit, Machine, Refusal, Remark, SframeVersion};
 use super::weight::Weighed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Fewest functions that call from which a share is taken for a file's or package's usage of frame pointers.
+/// Fewest calling functions for which a file's or package's share of frame pointers is computed.
 pub(super) const MIN_FUNCTIONS: u64 = 20;
 
-/// Intervals of a histogram of shares.
+/// Number of intervals in the histogram of shares.
 const BINS: usize = 20;
 
-/// Everything found in a set of files.
+/// The findings in a set of files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// All files together.
+    /// Sum of all files.
     pub total: CodeTally,
-    /// Files audited, those whose code is shared by other names counted once. Ascending by path.
+    /// Audited files, ascending by path. Files with several names (hard links) are counted once.
     pub files: Vec<FileRow>,
     /// Packages with an audited file, ascending by name.
     pub packages: Vec<PackageRow>,
-    /// Files looked at, ELF or not.
+    /// Files examined, ELF or not.
     pub looked_at: u64,
-    /// Names that lead to a file counted already (hard links).
+    /// Further names of files already counted (hard links).
     pub other_names: u64,
     /// ELF files not audited, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Static archives; their members are not linked and not audited.
+    /// Static archives; their members are not linked, so they are not audited.
     pub archives: u64,
-    /// Files that could not be opened or read, and why. At most a hundred are named.
+    /// Files that could not be opened or read, and why. At most a hundred are listed.
     pub unreadable: Vec<String>,
-    /// How many.
+    /// Number of files that could not be opened or read.
     pub n_unreadable: u64,
-    /// What a decoder saw; `None` unless asked for.
+    /// Results of decoding; `None` unless asked for.
     pub disassembled: Option<Disassembled>,
-    /// A recording's samples by where they fell; `None` without one.
+    /// A recording's samples by location; `None` without a recording.
     pub weighed: Option<Weighed>,
 }
 
-/// Most files named that could not be read.
+/// The most unreadable files that are listed.
 const MAX_UNREADABLE: usize = 100;
 
-/// One file.
+/// An audited file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileRow {
     /// Its path, as the user would type it.
     pub path: String,
-    /// The package that owns it; `None` if no package does, or nobody asked.
+    /// The package that owns it; `None` if there is none, or if packages were not looked up.
     pub package: Option<String>,
-    /// What was found.
+    /// The findings.
     #[serde(flatten)]
     pub audit: FileAudit,
 }
@@ -58,7 +58,7 @@ pub struct FileRow {
 pub struct PackageRow {
     /// Its name.
     pub name: String,
-    /// Its files, audited.
+    /// Number of its audited files.
     pub files: u64,
     /// Their sum.
     pub tally: CodeTally,
@@ -68,22 +68,22 @@ pub struct PackageRow {
     pub without_unwind_information: u64,
 }
 
-/// What a gate holds a share of.
+/// The metric a gate checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SurveyMetric {
-    /// Functions that call and keep a frame pointer, of all that call.
+    /// Calling functions that keep a frame pointer, of all calling functions.
     NonLeaf,
-    /// Functions that keep a frame pointer, of all.
+    /// Functions that keep a frame pointer, of all functions.
     Functions,
-    /// Bytes where a frame-pointer walk is right, of all that rows cover.
+    /// Bytes where a frame-pointer walk finds the caller, of all bytes covered by rows.
     Bytes,
-    /// Bytes that rows cover, of all executable ones but padding.
+    /// Bytes covered by rows, of all executable bytes except padding.
     Covered,
 }
 
 impl SurveyMetric {
-    /// Part and whole.
+    /// The numerator and denominator.
     #[must_use]
     pub fn of(self, tally: &CodeTally) -> (u64, u64) {
         let (functions, code) = (&tally.functions, &tally.code);
@@ -96,17 +96,17 @@ impl SurveyMetric {
     }
 }
 
-/// How many files or packages have which share of framed functions among those that call.
+/// Number of files or packages by their share of framed functions among those that call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Histogram {
     /// Counts for [0, 5), [5, 10), … [95, 100] per cent.
     pub bins: Vec<u64>,
-    /// Those with too few functions to tell.
+    /// Those with too few functions.
     pub too_small: u64,
 }
 
 impl Histogram {
-    /// Counts tallies.
+    /// Counts the given tallies.
     pub fn of<'t>(tallies: impl IntoIterator<Item = &'t CodeTally>) -> Self {
         let mut histogram = Self { bins: vec![0; BINS], too_small: 0 };
         for tally in tallies {
@@ -148,7 +148,7 @@ impl Survey {
         }
     }
 
-    /// Brings files and packages into their order, whatever the order they were added in.
+    /// Sorts files and packages, so that the order in which they were added does not matter.
     pub fn finish(&mut self) {
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         self.unreadable.sort();
@@ -170,7 +170,7 @@ impl Survey {
         self.packages = packages.into_values().collect();
     }
 
-    /// Files by version of `.sframe`.
+    /// Number of files by version of `.sframe`.
     #[must_use]
     pub fn sframe_versions(&self) -> BTreeMap<SframeVersion, u64> {
         let mut versions = BTreeMap::new();
@@ -180,7 +180,7 @@ impl Survey {
         versions
     }
 
-    /// Files by architecture.
+    /// Number of files by architecture.
     #[must_use]
     pub fn machines(&self) -> BTreeMap<Machine, u64> {
         let mut machines = BTreeMap::new();

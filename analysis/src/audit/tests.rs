@@ -1,4 +1,4 @@
-//! Small ELF files made byte by byte, with the disassembly beside them.
+//! Audits of small ELF files assembled byte by byte, with their disassembly.
 
 mod elf;
 mod hostile;
@@ -8,7 +8,7 @@ use super::{AuditOptions, CodeTally, Histogram, Refusal, Survey, SurveyMetric, e
 use elf::{Elf, TEXT};
 use std::io::Cursor;
 
-/// Check that files that are not judged say why.
+/// Check that refused files have the right reason.
 #[test]
 fn refusals_say_why() {
     let refusal = |bytes: &[u8]| examine(Cursor::new(bytes), AuditOptions::default()).expect_err("refused");
@@ -33,7 +33,7 @@ fn refusals_say_why() {
     assert_eq!(refusal(&bytes), Refusal::NoSections);
 }
 
-/// Check that code without any rows is told from code with some, and Go's from both.
+/// Check that code without any rows is distinguished from code with some, and Go's from both.
 #[test]
 fn code_without_rows_is_named() {
     let blind = examine(Cursor::new(Elf::new().text(&[0x90; 2000]).bytes()), AuditOptions::default()).unwrap();
@@ -45,7 +45,7 @@ fn code_without_rows_is_named() {
     assert!(go.remarks.is_empty());
 }
 
-/// Check that sizes, `.sframe`'s version, compilers and the build id are read.
+/// Check that sizes, `.sframe`'s version, compilers and the build ID are read.
 #[test]
 fn sections_are_read() {
     let note = [4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0, 0xde, 0xad, 0xbe, 0xef];
@@ -61,7 +61,7 @@ fn sections_are_read() {
     assert_eq!(audit.build_id, "deadbeef");
 }
 
-/// Check that the code counts that functions of `.sframe` have rows for, within executable sections.
+/// Check that code with `.sframe` rows is counted, within executable sections only.
 #[test]
 fn code_with_sframe_rows_counts() {
     const SVMA: u64 = 0x9000;
@@ -79,7 +79,7 @@ fn code_with_sframe_rows_counts() {
     }
 }
 
-/// Check that files sum up to their package and to all, in the same order whatever order they came in.
+/// Check that files sum up to their package and the total, in an order that does not depend on their arrival.
 #[test]
 fn files_sum_up() {
     let audit = || {
@@ -97,7 +97,7 @@ fn files_sum_up() {
     assert_eq!(survey.packages[0].tally.code.drops_caller, 80);
 }
 
-/// Check that a share falls into the interval it belongs to, all of them into the last one.
+/// Check that a share is counted in the right interval, a share of 100 per cent in the last one.
 #[test]
 fn histograms_count_shares() {
     let tally = |part: u64, whole: u64| {

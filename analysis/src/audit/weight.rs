@@ -1,4 +1,4 @@
-//! An audit weighed by where time is really spent: the class of every byte that a sample fell on.
+//! Weighs an audit by where time was spent: the class of the byte at each sample.
 
 use super::file::{AuditOptions, examine};
 use super::model::{Class, FileAudit, class_at};
@@ -14,24 +14,24 @@ use std::io::{Cursor, Read, Seek};
 use std::num::NonZeroUsize;
 use std::ops::AddAssign;
 
-/// Samples by what a frame-pointer walk does where they fell. `samples` is the sum of the others, exactly.
+/// Samples by what a frame-pointer walk that starts at them does. `samples` is exactly the sum of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Weights {
     /// All samples.
     pub samples: u64,
-    /// The walk is right.
+    /// The walk finds the caller.
     pub ok: u64,
-    /// It goes on without the function's caller.
+    /// The walk continues without the function's caller.
     pub drops_caller: u64,
-    /// It reads a register that holds something else.
+    /// The walk reads a register that holds something else.
     pub breaks_chain: u64,
     /// Code of Go programs, framed by Go's convention.
     pub go: u64,
     /// Code that no row covers.
     pub no_cfi: u64,
-    /// Files that cannot be audited: gone, changed since, or not judged.
+    /// In files that cannot be audited: missing, changed, or refused.
     pub unaudited: u64,
-    /// No file: code made at run time, and samples without a user stack.
+    /// Not in a file: code generated at run time, and samples without a user stack.
     pub no_file: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct FileWeight {
     pub reason: Option<String>,
 }
 
-/// A recording, weighed.
+/// The weights of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Weighed {
     /// All files together.
@@ -55,7 +55,7 @@ pub struct Weighed {
     pub files: Vec<FileWeight>,
 }
 
-/// Where the innermost user instruction of every sample lies.
+/// The innermost user instructions of all samples.
 #[derive(Debug, Default)]
 struct Leaves {
     /// By file and SVMA.
@@ -84,7 +84,7 @@ impl Collect for Leaves {
     }
 }
 
-/// Weighs every file a recording has samples in. Files are verified to be those that were mapped before they are read.
+/// Weighs every file that has samples. Files are verified to be those that were mapped before they are read.
 ///
 /// # Errors
 /// [`Error::Recording`] if the recording cannot be read.
@@ -95,7 +95,7 @@ pub fn weigh<R: Read + Seek + Send>(
 ) -> Result<Weighed, Error> {
     let recorded = Recorded::read(recording, None)?;
     let modules = recorded.modules(resolver);
-    // The leaf is the sampled instruction under every strategy; the first one is as good as any.
+    // The leaf is the sampled instruction under every strategy, so any one will do.
     let strategies: Vec<Strategy> = Strategy::defaults(&recorded.meta).into_iter().take(1).collect();
     let replay = recorded.replay(&modules, &strategies, fpprof_unwind::Options::default());
     let leaves = replay.run(recording, n_threads, Leaves::default)?.collected;
@@ -136,7 +136,7 @@ fn audit(modules: &ModuleTable<'_>, resolver: &dyn Resolver, ix: FileIx) -> Resu
     let audited = match modules.location(ix).map_err(|missing| missing.text().to_owned())? {
         Location::Bytes(bytes) => examine(Cursor::new(bytes), options),
         Location::Path(path) => {
-            // Opened once to be told if it changed since it was verified.
+            // Opened first to detect a change since it was verified.
             modules.open(ix).map_err(|missing| missing.text().to_owned())?;
             examine(resolver.open(path).map_err(|missing| missing.text().to_owned())?.reader, options)
         }

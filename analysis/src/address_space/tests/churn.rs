@@ -1,4 +1,4 @@
-//! A recording of many processes that are soon gone.
+//! A recording of many short-lived processes.
 
 use super::super::builder::Builder;
 use super::super::{Sampled, Timeline};
@@ -7,7 +7,7 @@ use fpprof_recording::model::Sideband;
 
 const MS: u64 = 1_000_000;
 
-/// A shell that starts 3,000 programs under 40 process numbers, and a program that maps the same code again and again.
+/// A shell that starts 3,000 programs with 40 pids in turn, and a program that maps the same code again and again.
 fn events() -> Vec<Sideband> {
     let mut events = vec![
         comm(0, 1, "shell", true),
@@ -19,7 +19,7 @@ fn events() -> Vec<Sideband> {
     for n in 0..3000 {
         let (time, pid) = (n * 20 * MS, u32::try_from(10 + n % 40).unwrap());
         events.push(fork(time, pid, 1));
-        // Every fifth starts a child of its own, which outlives it.
+        // Every fifth one starts a child that outlives it.
         if n % 5 == 0 {
             events.push(fork(time + 1, pid + 100, pid));
         }
@@ -51,14 +51,14 @@ fn sampled_builder(n_events: usize) -> Builder {
     Builder::new(n_events, Some(samples))
 }
 
-/// Check that each sample finds what it finds in a history of everything, that what no sample needs is forgotten, that a
-/// program which maps the same again and again changes nothing, and that events which come later than those that are kept
-/// are noticed.
+/// Check that each sample finds what it would find in a complete history, that history no sample needs is dropped, that
+/// a program that maps the same range repeatedly changes nothing, and that events that come too late for the window are
+/// noticed.
 #[test]
 fn what_no_sample_needs_is_forgotten() {
     let mut events = events();
     let whole = Timeline::new(events.iter().cloned());
-    // Nearly in order, as from the rings of several CPUs.
+    // Nearly in order, as from the ring buffers of several CPUs.
     events.chunks_mut(7).for_each(<[_]>::reverse);
     let built_in = |n_events| built(sampled_builder(n_events), &events);
     assert!(built_in(3).is_none());

@@ -1,4 +1,4 @@
-//! What a page shows: pairs of stacks, and the recording by time.
+//! The HTML page's model: pairs of stacks, and the recording over time.
 
 use super::{Program, meta, record};
 use crate::accuracy::Relation;
@@ -37,7 +37,7 @@ fn both(program: &Program, pid: u32, n: u64) -> Sample {
     Sample { user_fp: program.chain(), fp_end: FpEnd::Zero, ..program.sample(pid, n) }
 }
 
-/// Check that both stacks of a sample stand in one row, and that the frame that only one of them has is marked.
+/// Check that both stacks of a sample are in one row, and that a frame that only one of them has is marked.
 #[test]
 fn pairs_are_marked_where_they_differ() {
     let program = Program::new();
@@ -57,7 +57,7 @@ fn pairs_are_marked_where_they_differ() {
     assert_eq!(stacks.threads[row.thread as usize].tid, 1);
 }
 
-/// Check that a stack that does not reach its root stands under a node of its own that says why.
+/// Check that a stack that does not reach its root is under a node of its own with the reason.
 #[test]
 fn ends_stand_apart() {
     let program = Program::new();
@@ -74,7 +74,7 @@ fn ends_stand_apart() {
     assert_eq!(ends.map(|node| node.parent).collect::<Vec<_>>(), [None]);
 }
 
-/// Check that the detail is the same on any number of threads, that threads are told apart, and that it adds up.
+/// Check that the model is the same on any number of threads, that threads are distinguished, and that it adds up.
 #[test]
 fn the_detail_does_not_depend_on_threads() {
     let program = Program::new();
@@ -101,8 +101,8 @@ fn the_detail_does_not_depend_on_threads() {
     assert!(time.gaps.is_empty());
 }
 
-/// What a recording says of losses: CPU 0 loses 5 between its second and its third sample; CPU 1 loses 2 before its first
-/// and 3 after its last.
+/// The losses of a recording over time: CPU 0 loses 5 between its second and its third sample; CPU 1 loses 2 before its
+/// first and 3 after its last.
 fn over_time_with(recorded: &[fpprof_recording::model::Gap]) -> OverTime {
     let program = Program::new();
     let sample = |n: u64, cpu, lost| Sample {
@@ -130,13 +130,13 @@ fn over_time_with(recorded: &[fpprof_recording::model::Gap]) -> OverTime {
     detail(&writer.into_inner(), 2).over_time
 }
 
-/// A gap between two moments, a tenth of a second each.
+/// A gap between two moments, given in tenths of a second.
 fn gap(cpu: u32, from: u64, to: u64, lost: u64, cause: Option<&'static str>) -> Gap {
     Gap { cpu, from_ns: from * 100_000_000, to_ns: to * 100_000_000, lost, cause }
 }
 
-/// Check that losses of which no time is recorded stand between the two samples of their CPU that count them, those at
-/// the end included, and that they sum up to what the CPUs lost.
+/// Check that losses without a recorded time are placed between the two samples of their CPU that count them, including
+/// those at the end, and that they sum up to what the CPUs lost.
 #[test]
 fn losses_stand_between_samples() {
     let time = over_time_with(&[]);
@@ -144,8 +144,8 @@ fn losses_stand_between_samples() {
     assert_eq!(time.duration_ns, 1_000_000_000);
 }
 
-/// Check that losses stand where the recording says, those for one cause less than a slice apart as one; and that a CPU
-/// all of whose losses the recording does not place keeps those that its samples count.
+/// Check that losses are placed where the recording says, merged if they have one cause and are less than a slice
+/// apart; and that on a CPU for which the recording does not place all losses, those that its samples count are used.
 #[test]
 fn recorded_losses_stand_where_they_were() {
     let recorded = |cpu, start_ns: u64, end_ns: u64, lost, cause| fpprof_recording::model::Gap {

@@ -1,16 +1,16 @@
-//! Processes of which nothing is known but their samples, and threads that had no stack.
+//! Processes of which only samples are known, and threads that had no stack.
 
 use super::*;
 
-/// The only line of a strategy, and how many of its samples are truncated so.
+/// The only line of a strategy, and its truncated samples by reason.
 fn only(analysis: &Analysis, strategy: &str) -> (Vec<String>, BTreeMap<String, u64>) {
     let quality = &analysis.summary.strategies[strategy];
     assert!(quality.broken.is_empty(), "{strategy}: {:?}", quality.broken);
     (text(&analysis.folded[strategy]), quality.truncated.clone())
 }
 
-/// Check that samples of a process that was gone before its mappings were read are counted as that and not as broken,
-/// under every strategy, and that a kernel thread beside it stays one.
+/// Check that samples of a process that exited before its mappings were read are counted as such, not as broken, under
+/// every strategy, and that a kernel thread beside it is still one.
 #[test]
 fn nothing_is_known_of_the_mappings() {
     let program = Program::new();
@@ -37,7 +37,7 @@ fn nothing_is_known_of_the_mappings() {
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
 
-/// Check that a process that is told of without a mapping is gone likewise, and one whose mappings come later until then.
+/// Check that a process with events but no mapping counts as gone, and one whose mappings come later until then.
 #[test]
 fn mappings_that_come_too_late() {
     let program = Program::new();
@@ -53,8 +53,9 @@ fn mappings_that_come_too_late() {
     assert_eq!(only(&analysis, "dwarf").0, ["prog process_gone 1", "prog;_start;middle;leaf _start 1"]);
 }
 
-/// Check that a thread inside `execve`, or on its way into the kernel, is neither a kernel thread nor a process that is gone,
-/// whether its mappings are known or not, that it is on no side of completeness, and that its kernel chain is kept.
+/// Check that a thread inside `execve`, or on its way into the kernel, counts neither as a kernel thread nor as a
+/// process that is gone, whether its mappings are known or not, that it is neither complete nor incomplete, and that
+/// its kernel chain is kept.
 #[test]
 fn threads_without_registers() {
     for (in_exec, reason) in [(true, "in_exec"), (false, "entering_kernel")] {
@@ -95,7 +96,7 @@ fn threads_without_registers_for(is_in_exec: bool, reason: &str) {
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
 
-/// Check that a thread that has given up its address space while it exits is on no side of completeness, under every
+/// Check that an exiting thread without an address space counts neither as complete nor as incomplete, under every
 /// strategy, and that its kernel chain is kept.
 #[test]
 fn exiting_threads_have_no_stack() {
@@ -128,9 +129,9 @@ fn exiting_threads_have_no_stack() {
     check(CaptureMode::Dwarf { stack_bytes: 64 }, &["elfutils", "libunwind"]);
 }
 
-/// Check that a process without mappings and registers is a kernel thread only if it may be one: not if it has executed a
-/// program, is the child of one that has, will map something, or was never told of; and that a thread without a number is at
-/// its end.
+/// Check that a process without mappings and registers is a kernel thread only if it may be one: not if it has executed
+/// a program, is the child of one that has, will map something, or has no events; and that a thread without a number is
+/// exiting.
 #[test]
 fn programs_are_no_kernel_threads() {
     let program = Program::new();

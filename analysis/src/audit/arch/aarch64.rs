@@ -18,13 +18,13 @@ const FP: Register = Register(29);
 /// The return address, x30.
 const LR: Register = Register(30);
 
-/// What a row means to a frame-pointer walk.
+/// Classifies a row for a frame-pointer walk.
 ///
 /// ```text
-/// x29 at CFA-k, x30 at CFA-k+8      framed: a frame record, and compilers store the two as a pair only to make one
+/// x29 at CFA-k, x30 at CFA-k+8      framed: a frame record; compilers store the two as a pair only to make one
 /// ```
 ///
-/// The instruction after the pair's store, which points x29 at it, shares the row and is taken for framed: 4 bytes.
+/// The instruction after the pair's store, which points x29 at it, shares the row and counts as framed: 4 bytes.
 pub(crate) fn shape<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> Shape {
     if row.rule(LR) == Some(RegisterRule::Undefined) {
         return Shape::Root;
@@ -37,7 +37,7 @@ pub(crate) fn shape<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> S
     }
 }
 
-/// Whether code calls. Instructions are words, so the answer is exact.
+/// Whether the code calls. Instructions are words, so the answer is exact.
 ///
 /// # Sources
 /// Arm ARM C6.2: BL `100101 imm26`; BLR `1101011000111111000000 Rn 00000` and BLRAA and its kin, which differ in bits

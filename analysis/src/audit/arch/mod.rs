@@ -1,4 +1,4 @@
-//! What differs between architectures: registers, what a row means to a frame-pointer walk, what a call looks like.
+//! What differs between architectures: registers, the meaning of a row for a frame-pointer walk, the encoding of calls.
 
 pub(super) mod aarch64;
 mod spec;

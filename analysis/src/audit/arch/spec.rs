@@ -2,20 +2,20 @@
 
 use gimli::{CfaRule, EndianSlice, LittleEndian, Register, RegisterRule, UnwindExpression, UnwindSection};
 
-/// How sections are read.
+/// Reads sections.
 pub(crate) type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// What a frame-pointer walk that starts in a row's bytes does.
+/// What a frame-pointer walk that starts at an instruction with this row does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Right, with a plain frame.
+    /// Finds the caller; an ordinary frame.
     Framed,
-    /// Right, with a realigned stack.
+    /// Finds the caller; a frame with a realigned stack.
     Realigned,
-    /// Right, because there is no caller.
+    /// Ends correctly: there is no caller.
     Root,
-    /// The caller's frame pointer was just pushed where a frame begins. If the frame is set up next, the register still
-    /// belongs to the caller; else it is a saved register like any other.
+    /// The caller's frame pointer was just pushed, as at the start of a frame. If the frame is set up next, the
+    /// register still belongs to the caller; otherwise it is a saved register like any other.
     Pushed,
     /// Skips the caller.
     DropsCaller,
@@ -25,7 +25,7 @@ pub(crate) enum Shape {
     Stub,
 }
 
-/// A row, with its expressions at hand.
+/// A row, with access to its expressions.
 pub(crate) struct Row<'r, 's, S> {
     pub(crate) row: &'r gimli::UnwindTableRow<usize>,
     pub(crate) section: &'s S,
@@ -48,12 +48,12 @@ impl<'a, S: UnwindSection<Reader<'a>>> Row<'_, '_, S> {
         }
     }
 
-    /// The rule of a register; `None` when no instruction named it.
+    /// The rule of a register; `None` if it has none.
     pub(crate) fn rule(&self, register: Register) -> Option<RegisterRule<usize>> {
         self.row.register(register)
     }
 
-    /// Where a register is saved, relative to the CFA.
+    /// The slot of a register, relative to the CFA.
     pub(crate) fn saved_at(&self, register: Register) -> Option<i64> {
         match self.rule(register) {
             Some(RegisterRule::Offset(offset)) => Some(offset),
@@ -68,18 +68,18 @@ impl<'a, S: UnwindSection<Reader<'a>>> Row<'_, '_, S> {
     }
 }
 
-/// Whether a function calls, from its bytes.
+/// Whether a function contains a call, judged from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// It does.
+    /// It calls.
     Yes,
     /// It does not.
     No,
-    /// The bytes alone do not tell.
+    /// The bytes alone do not decide.
     Unclear,
 }
 
-/// What lies at an address a call may go to.
+/// What is at the target address of a possible call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The start of a function, or a linkage stub.
@@ -88,27 +88,27 @@ pub(crate) enum Target {
     Code,
     /// Data that pointers can be read from.
     Data,
-    /// Nothing of this file.
+    /// Not part of this file.
     Nothing,
 }
 
-/// What is known about addresses of a file.
+/// Knows what is at the addresses of a file.
 pub(crate) trait Context {
-    /// What lies there.
+    /// What is at an address.
     fn at(&self, svma: u64) -> Target;
 }
 
-/// The facts of an architecture.
+/// Describes an architecture.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spec {
     /// The stack pointer.
     pub(crate) sp: Register,
     /// The CFA at a function's first instruction, relative to the stack pointer.
     pub(crate) entry_cfa: i64,
-    /// Callee-saved registers beside the frame pointer.
+    /// Callee-saved registers other than the frame pointer.
     pub(crate) others: &'static [u16],
-    /// Bytes of an address.
+    /// Size of an address in bytes.
     pub(crate) word_bytes: u8,
-    /// Bytes by which code is read beyond the window, so that no instruction is cut.
+    /// Bytes of code to read beyond the window, so that no instruction is cut.
     pub(crate) longest_call: usize,
 }

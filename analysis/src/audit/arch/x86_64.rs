@@ -16,16 +16,16 @@ const RA: Register = Register(16);
 
 /// `DW_OP_breg6 (rbp) 0`: where a realigned frame keeps the caller's frame pointer.
 const SAVED_AT_RBP: [u8; 2] = [0x76, 0x00];
-/// `DW_OP_breg7 (rsp) 8; DW_OP_breg16 (rip) 0`: how the CFA of a linkage stub begins.
+/// `DW_OP_breg7 (rsp) 8; DW_OP_breg16 (rip) 0`: start of the CFA expression of a linkage stub.
 const STUB: [u8; 4] = [0x77, 0x08, 0x80, 0x00];
 
-/// What a row means to a frame-pointer walk.
+/// Classifies a row for a frame-pointer walk.
 ///
 /// ```text
 /// rbp at CFA-16, CFA = rbp+16       framed
-/// rbp at *(rbp+0)                   realigned: the CFA is found through memory, the chain is as ever
+/// rbp at *(rbp+0)                   realigned: the CFA is loaded from memory, the chain is intact
 /// rbp at CFA-16, CFA = rsp+16       pushed
-/// rbp at CFA-k,  CFA = rsp+n, k > n the slot lies below the stack pointer: popped, the register is restored
+/// rbp at CFA-k,  CFA = rsp+n, k > n the slot is below the stack pointer: popped, the register is restored
 /// ```
 pub(crate) fn shape<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> Shape {
     if row.rule(RA) == Some(RegisterRule::Undefined) {
@@ -47,12 +47,13 @@ pub(crate) fn shape<'a, S: UnwindSection<Reader<'a>>>(row: &Row<'_, '_, S>) -> S
     }
 }
 
-/// Whether a slot, relative to a CFA that is relative to the stack pointer, lies below the stack pointer.
+/// Whether a slot is below the stack pointer, given its offset from the CFA and the CFA's offset from the stack
+/// pointer.
 fn is_below(slot: i64, cfa: i64) -> bool {
     slot.checked_add(cfa).is_some_and(|above_sp| above_sp < 0)
 }
 
-/// Whether code calls, from its bytes; `ip` is the address of the first.
+/// Whether the code calls, judged from its bytes; `ip` is the address of the first.
 ///
 /// # Sources
 /// Intel SDM vol. 2, CALL: `E8 rel32`, `FF /2`; `FF 15 disp32` is the latter relative to the next instruction.
@@ -81,7 +82,7 @@ fn relative(ip: u64, displacement: [u8; 4]) -> u64 {
     ip.wrapping_add(i64::from(i32::from_le_bytes(displacement)).cast_unsigned())
 }
 
-/// Whether code calls, decoded instruction by instruction up to its first call.
+/// Whether the code calls, by decoding instructions up to the first call.
 pub(crate) fn decoded_calls(code: &[u8], ip: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, ip, DecoderOptions::NONE);
     while decoder.can_decode() {

@@ -1,20 +1,20 @@
-//! Makes ELF files.
+//! Assembles ELF files.
 
-/// Where `.text` is loaded.
+/// Address of `.text`.
 pub(super) const TEXT: u64 = 0x1000;
-/// Where a section of pointers is loaded.
+/// Address of a section of pointers.
 pub(super) const GOT: u64 = 0x6000;
-/// Where `.eh_frame` is loaded.
+/// Address of `.eh_frame`.
 const EH_FRAME: u64 = 0x4000;
 
-/// Flags of a section that is loaded.
+/// `SHF_ALLOC`: flags of a loaded section.
 const ALLOC: u64 = 2;
-/// Flags of a section with code.
+/// Flags of a code section.
 const CODE: u64 = 6;
-/// Flags of a section that can be written to.
+/// Flags of a writable section.
 const DATA: u64 = 3;
 
-/// `.eh_frame` as it grows: one common entry first.
+/// The CIE at the start of `.eh_frame`.
 ///
 /// ```text
 /// version 1, "zR", code alignment 1, data alignment -8, return address in 16, pcrel|sdata4
@@ -45,7 +45,7 @@ impl Elf {
         self.section(".got", DATA, GOT, &[0; 64])
     }
 
-    /// Adds an entry for `len` bytes of code with these instructions.
+    /// Adds an FDE for `len` bytes of code with these instructions.
     pub(super) fn function(mut self, start: u64, len: u32, instructions: &[u8]) -> Self {
         let at = self.eh_frame.len();
         let pc_field = EH_FRAME + at as u64 + 8;
@@ -64,7 +64,7 @@ impl Elf {
         self
     }
 
-    /// The file: header, contents, section headers, with the names last.
+    /// Returns the file: header, contents, section headers, names last.
     pub(super) fn bytes(mut self) -> Vec<u8> {
         if self.eh_frame.len() > CIE.len() {
             let eh_frame = std::mem::take(&mut self.eh_frame);

@@ -1,4 +1,4 @@
-//! Files that are damaged on purpose.
+//! Deliberately damaged files.
 
 use super::elf::{Elf, TEXT};
 use crate::audit::{AuditOptions, examine};
@@ -20,7 +20,7 @@ fn sample() -> Vec<u8> {
         .bytes()
 }
 
-/// Audits, and checks what must hold of every file whatever is in it.
+/// Audits a file, and checks what must hold for any file.
 fn check(bytes: &[u8]) {
     for disassemble in [false, true] {
         let Ok(audit) = examine(Cursor::new(bytes), AuditOptions { disassemble, records: true, ranges: true }) else {
@@ -39,7 +39,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// Check that the sample is what damage is done to: judged in full, with its producer.
+/// Check that the undamaged sample is audited completely, including its producer.
 #[test]
 fn undamaged_sample_is_judged() {
     let audit = examine(Cursor::new(sample()), AuditOptions::default()).unwrap();
@@ -49,7 +49,7 @@ fn undamaged_sample_is_judged() {
     check(&sample());
 }
 
-/// Check that no cut makes an audit panic or lose count.
+/// Check that an audit of a truncated file neither panics nor loses count.
 #[test]
 fn cut_files_are_harmless() {
     let whole = sample();
@@ -58,7 +58,7 @@ fn cut_files_are_harmless() {
     }
 }
 
-/// Check that no change of a byte does, nor many changes.
+/// Check the same for files with one changed byte, and with many.
 #[test]
 fn changed_files_are_harmless() {
     let whole = sample();
@@ -69,7 +69,7 @@ fn changed_files_are_harmless() {
             check(&bytes);
         }
     }
-    // Xorshift (Marsaglia 2003): the same damage in every run.
+    // Xorshift (Marsaglia 2003), for the same damage in every run.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {
         state ^= state << 13;

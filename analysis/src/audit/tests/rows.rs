@@ -1,4 +1,4 @@
-//! What rows mean, and which functions call.
+//! The meaning of rows, and which functions call.
 
 use super::elf::{Elf, GOT, TEXT};
 use crate::audit::{AuditOptions, FileAudit, FunctionKind, FunctionRecord, examine};
@@ -8,7 +8,7 @@ fn audit(elf: Elf) -> FileAudit {
     examine(Cursor::new(elf.bytes()), AuditOptions { disassemble: true, records: true, ranges: true }).unwrap()
 }
 
-/// One function of these bytes and rows, alone in a file.
+/// Audits a file with one function, made of these bytes and rows.
 fn function(code: &[u8], rows: &[u8]) -> FunctionRecord {
     let audit = audit(Elf::new().text(code).got().function(TEXT, u32::try_from(code.len()).unwrap(), rows));
     assert_eq!(audit.records.len(), 1);
@@ -36,8 +36,8 @@ const SAVE_RBX: u8 = 0x83;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
-/// Check that a plain frame is right between the move and the `leave`, and drops the caller outside: after the push,
-/// too, where the rows say "saved" but the register still belongs to the caller.
+/// Check that a plain frame is right between the move and the `leave`, and drops the caller outside; also after the
+/// push, where the rows say "saved" but the register still belongs to the caller.
 #[test]
 fn plain_frame_drops_the_caller_at_its_ends() {
     let code = [
@@ -66,7 +66,7 @@ fn plain_frame_drops_the_caller_at_its_ends() {
     assert!(record.framed && !record.late && record.leaf == Some(true) && record.kind == FunctionKind::Function);
 }
 
-/// Check that a function that uses rbp as any other register breaks the chain while it does, and only drops the caller
+/// Check that a function that uses rbp as a general register breaks the chain meanwhile, and only drops the caller
 /// before the push and after the pop.
 #[test]
 fn borrowed_register_breaks_the_chain() {
@@ -103,7 +103,7 @@ fn borrowed_register_breaks_the_chain() {
     assert_eq!((seen.prologues, seen.framed_only, seen.writes_untouched), (0, 0, 0));
 }
 
-/// Check that a realigned stack (CFA in memory, found through the frame pointer) is a right frame.
+/// Check that a realigned stack (CFA in memory, located by the frame pointer) counts as a frame.
 #[test]
 fn realigned_stack_is_framed() {
     // lea 8(%rsp),%r10; and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10 …
@@ -130,7 +130,7 @@ fn realigned_stack_is_framed() {
     assert!(record.framed && record.realigned && record.late);
 }
 
-/// Check that a frame set up more than 16 bytes after the start is late, and the bytes before it are counted.
+/// Check that a frame set up more than 16 bytes after the start is late, and that the bytes before it are counted.
 #[test]
 fn late_prologue_is_counted() {
     let rows = [advance(20), CFA_OFFSET, 16, SAVE_RBP, 2, advance(3), CFA_REGISTER, RBP];
@@ -139,8 +139,8 @@ fn late_prologue_is_counted() {
     assert_eq!(bytes_of(record), (37, 23, 0));
 }
 
-/// Check that an entry that begins inside a frame is a part of a function and no function, and that its bytes count as
-/// what its rows say.
+/// Check that an FDE that begins inside a frame is a part of a function, not a function, and that its bytes are
+/// classified by its rows.
 #[test]
 fn cold_parts_are_no_functions() {
     let rows = [CFA, RBP, 16, SAVE_RBP, 2];
@@ -149,7 +149,7 @@ fn cold_parts_are_no_functions() {
     assert_eq!((audit.tally.code.ok, audit.tally.code.drops_caller), (12, 20));
 }
 
-/// Check that linkage stubs, told by their section or by their expression, and the entry point are no functions.
+/// Check that linkage stubs, recognised by their section or expression, and the entry point are not functions.
 #[test]
 fn stubs_and_entry_points_are_no_functions() {
     // DW_CFA_def_cfa_expression rsp+8+((rip&15)>=11)<<3, as linkers write it.
@@ -167,15 +167,15 @@ fn stubs_and_entry_points_are_no_functions() {
     assert_eq!((audit.tally.code.ok, audit.tally.code.drops_caller), (32, 48));
 }
 
-/// Check that calls are told from bytes that look like them.
+/// Check that calls are distinguished from bytes that look like them.
 #[test]
 fn calls_are_told_from_bytes_that_look_like_them() {
     let leaf = |code: &[u8]| function(code, &[]).leaf;
     // A call of the function itself.
     assert_eq!(leaf(&[0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3]), Some(false));
-    // mov $0xfffffbe8,%eax: the same bytes within an instruction, landing in code that is no start.
+    // mov $0xfffffbe8,%eax: the same bytes within an instruction; the target is not the start of a function.
     assert_eq!(leaf(&[0xb8, 0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3, 0x90, 0x90]), Some(true));
-    // call *%rax; and add %eax,%esp, after a byte that ends in 0xff.
+    // call *%rax; and add %eax,%esp, after a byte 0xff.
     assert_eq!(leaf(&[0xff, 0xd0, 0xc3]), Some(false));
     assert_eq!(leaf(&[0x83, 0xc8, 0xff, 0x10, 0xc0, 0xc3]), Some(true));
     // call *GOT(%rip).
@@ -185,7 +185,7 @@ fn calls_are_told_from_bytes_that_look_like_them() {
     assert_eq!(leaf(&[0xe9, 0, 1, 0, 0]), Some(true));
 }
 
-/// Check that every byte is counted once although entries overlap, repeat, and reach beyond the code.
+/// Check that every byte is counted once although FDEs overlap, repeat, and extend beyond the code.
 #[test]
 fn overlapping_entries_count_once() {
     let audit = audit(
@@ -202,7 +202,7 @@ fn overlapping_entries_count_once() {
     assert!(audit.remarks.contains(&crate::audit::Remark::Overlaps(2)));
 }
 
-/// Check that space before an aligned function is padding, and other uncovered space is not.
+/// Check that the gap before an aligned function is padding, and that other uncovered bytes are not.
 #[test]
 fn padding_is_told_from_blind_code() {
     let elf =
@@ -211,10 +211,10 @@ fn padding_is_told_from_blind_code() {
     assert_eq!((code.padding, code.no_cfi), (12, 150 + 91));
 }
 
-/// Check that a write to the register where the rows call it untouched is seen by the decoder.
+/// Check that the decoder detects a write to the register where the rows say it is untouched.
 #[test]
 fn writes_behind_the_rows_are_seen() {
-    // mov %rdi,%rbp; nop; ret, without a row about it: assembly.
+    // mov %rdi,%rbp; nop; ret, without rows for it: assembly.
     let audit = audit(Elf::new().text(&[0x48, 0x89, 0xfd, 0x90, 0xc3]).function(TEXT, 5, &[]));
     assert_eq!(audit.disassembled.unwrap().writes_untouched, 1);
 }
