@@ -1,4 +1,5 @@
 //! Compares two profiles function by function, by their shares.
+//!
 //! Counts are normalised: a longer recording alone changes nothing. The interval of a difference treats samples as
 //! independent draws. Two runs of the same program differ by more than that, so a difference within its interval is not
 //! one, and a difference outside it may still be due to the run. Two views of the same samples have no interval, since

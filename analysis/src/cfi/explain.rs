@@ -1,4 +1,4 @@
-//! A row in words.
+//! Explains a row in readable form.
 
 use crate::core_dump::arch_name;
 use crate::modules::LoneModule;
@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// A row, told. Field names are the keys of `cfi --json`.
+/// A row in readable form. Field names are the keys of `cfi --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedRow {
-    /// What was asked for.
+    /// The requested address.
     pub svma: u64,
-    /// The function and the offset into it, where it has a name.
+    /// The function and the offset in it, if it has a name.
     pub place: Option<String>,
     /// `x86-64`, `i386` or `aarch64`.
     pub arch: String,
     /// `.eh_frame` or `.debug_frame`.
     pub section: String,
-    /// First SVMA of the entry (FDE).
+    /// First SVMA of the FDE.
     pub entry_start: u64,
-    /// First SVMA above the entry.
+    /// First SVMA above the FDE.
     pub entry_end: u64,
     /// First SVMA of the row.
     pub row_start: u64,
     /// First SVMA above the row.
     pub row_end: u64,
-    /// The frame was interrupted by a signal: the caller's address is looked up as it is.
+    /// The frame is a signal frame: its caller was interrupted, so the caller's address is looked up unchanged.
     pub is_signal_frame: bool,
-    /// How the canonical frame address is found.
+    /// The rule for the canonical frame address.
     pub cfa: String,
-    /// How the return address is found; that it is undefined means that there is no caller.
+    /// The rule for the return address; if undefined, there is no caller.
     pub return_address: String,
-    /// How other registers are found; those nothing is said of are left out.
+    /// The rules for other registers; those without a rule are left out.
     pub registers: Vec<RegisterRow>,
     /// Bytes of arguments on the stack (`DW_CFA_GNU_args_size`).
     pub args_size: u64,
-    /// The row in readelf's words.
+    /// The row in readelf's format.
     pub readelf: String,
 }
 
-/// How a register of the caller is found.
+/// The rule for a register of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterRow {
     /// Its name.
     pub name: String,
-    /// The rule in words.
+    /// The rule in readable form.
     pub rule: String,
 }
 
-/// The row that covers an SVMA.
+/// Explains the row that covers an SVMA.
 ///
 /// # Errors
-/// [`Error::NoRow`] where nothing covers it; else what is wrong with the entry.
+/// [`Error::NoRow`] if no row covers it; otherwise what is wrong with the FDE.
 pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
     let row = row_at(file.module(), svma)?;
     let return_address = row.return_address_register;
@@ -78,7 +78,7 @@ pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
         is_signal_frame: row.is_signal_frame,
         cfa: cfa(&row),
         return_address: match row.register(return_address) {
-            // Where calls leave it in a register, no rule says that it is still there.
+            // With a link register, no rule means that the return address is still in it.
             RegisterRule::Unspecified if row.arch == Arch::Aarch64 => {
                 format!("still in {}", name(&row, return_address))
             }
@@ -92,7 +92,7 @@ pub fn explain(file: &LoneModule, svma: u64) -> Result<ExplainedRow, Error> {
     })
 }
 
-/// What call frame information a file has where it has none for an address, in words.
+/// Describes the call frame information of a file that has none for the requested address.
 #[must_use]
 pub fn what_there_is(file: &LoneModule) -> String {
     let mut all: Option<Range<u64>> = None;
@@ -140,7 +140,7 @@ fn name(row: &Row, register: u16) -> String {
 fn expression(row: &Row, bytes: ExpressionBytes) -> String {
     let mut text = String::new();
     for byte in row.expression(bytes) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text

@@ -1,7 +1,7 @@
-//! One row of call frame information, told for people who debug it: the model behind `fpprof cfi`.
+//! One row of call frame information in readable form, for debugging: the model behind `fpprof cfi`.
 //!
-//! You provide a file and an SVMA ([`crate::modules::LoneModule`]). In turn [`explain`] says which entry and which row
-//! cover it and what the row means, register by register: exactly what the unwinder would follow there.
+//! You provide a file and an SVMA ([`crate::modules::LoneModule`]). In turn [`explain`] returns the FDE and the row
+//! that cover it and what the row means, register by register: exactly what the unwinder would use there.
 
 mod explain;
 

@@ -3,8 +3,8 @@ use crate::modules::{FileModules, LoneModule, Missing};
 use crate::test_support::TestDir;
 use fpprof_unwind::Error;
 
-/// A function that saves rbx, one that has no caller, one with a CFA that only an expression gives, one interrupted by
-/// a signal, and one without information.
+/// A function that saves rbx, one without a caller, one whose CFA is an expression and which is a signal frame, and one
+/// without information.
 const SOURCE: &str = "
         .text
         .globl saves
@@ -48,7 +48,7 @@ fn open() -> (TestDir, LoneModule) {
     (dir, file)
 }
 
-/// Check that each row of a function is told in words, with the instructions it covers.
+/// Check that each row of a function is explained, with the instructions it covers.
 #[test]
 fn rows_are_explained() {
     let (_dir, file) = open();
@@ -73,7 +73,7 @@ fn rows_are_explained() {
     assert!(computed.is_signal_frame);
 }
 
-/// Check that an address without a row, and a file that is none, are told apart.
+/// Check that an address without a row and a file that is not ELF give different errors.
 #[test]
 fn what_is_missing_is_named() {
     let (dir, file) = open();

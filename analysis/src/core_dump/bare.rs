@@ -1,4 +1,4 @@
-//! Registers and bytes of a stack, with the files that were loaded.
+//! Unwinds bare registers and stack bytes, with the files that were loaded.
 
 use super::places::{mapped, meta};
 use super::unwind::{Start, unwind};
@@ -11,32 +11,32 @@ use std::path::PathBuf;
 
 const PAGE: u64 = 4096;
 
-/// A file and where it was loaded.
+/// A file and its load address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedFile {
     /// Absolute path.
     pub path: PathBuf,
-    /// AVMA − SVMA, wrapping; 0 for addresses as in the file.
+    /// AVMA − SVMA (load bias), wrapping; 0 for addresses as in the file.
     pub bias: u64,
 }
 
-/// One thread as registers and stack bytes.
+/// One thread, given by its registers and stack bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare {
-    /// Registers; those of no value are not known.
+    /// Registers; some may be unknown.
     pub regs: Regs,
     /// Address of the first byte of `stack`.
     pub stack_start: u64,
     /// Bytes of the stack.
     pub stack: Vec<u8>,
-    /// What was loaded.
+    /// The loaded files.
     pub files: Vec<LoadedFile>,
 }
 
-/// Unwinds one thread. Its memory is the given bytes and nothing else.
+/// Unwinds one thread. Only the given bytes are used as memory.
 ///
 /// # Errors
-/// If a file cannot be opened or is of another architecture than the registers.
+/// If a file cannot be opened or its architecture is not that of the registers.
 pub fn unwind_bare(bare: &Bare, options: &CoreOptions<'_>) -> Result<UnwoundCore, (PathBuf, CoreError)> {
     let arch = bare.regs.arch();
     let mut events = Vec::new();
@@ -66,7 +66,7 @@ fn check_arch(elf: &ElfFile, arch: Arch) -> Result<(), CoreError> {
     if elf.image().arch == Some(arch) {
         return Ok(());
     }
-    // `e_machine` stands at byte 18 of every ELF header.
+    // `e_machine` is at byte 18 of every ELF header.
     let machine = elf.read_range(18, 2, 2).and_then(|bytes| bytes.first_chunk().copied());
     Err(CoreError::Machine(machine.map_or(0, u16::from_le_bytes)))
 }

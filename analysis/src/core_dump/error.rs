@@ -1,4 +1,4 @@
-//! Why there are no stacks of a core at all.
+//! Why a core cannot be used at all.
 
 use super::layout::machine_name;
 use crate::modules::Missing;
@@ -7,16 +7,16 @@ use crate::modules::Missing;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoreError {
-    /// The file itself.
+    /// The file cannot be read.
     #[error("{}", .0.text())]
     File(Missing),
     /// An ELF file of another type.
     #[error("not a core dump, but {}", type_name(*.0))]
     NotACore(u16),
-    /// The file ends in its headers or notes.
+    /// The file is truncated in its headers or notes.
     #[error("the core dump is truncated: it ends before its memory")]
     CutOff,
-    /// An architecture that is not unwound.
+    /// The architecture is not supported.
     #[error("unsupported architecture {}; supported: x86-64, i386, aarch64", machine_name(*.0))]
     Machine(u16),
     /// 64-bit code in a 32-bit file.
@@ -36,7 +36,7 @@ pub enum CoreError {
     NoThreads,
 }
 
-/// What files of an ELF type are.
+/// Describes files of an ELF type.
 ///
 /// # Sources
 /// System V gABI chapter 4, `e_type`.

@@ -1,22 +1,22 @@
-//! Where a core keeps its registers, by architecture.
+//! The layout of registers in a core, by architecture.
 
 use fpprof_unwind::Arch;
 use object::elf;
 
-/// What `NT_PRSTATUS` looks like.
+/// The layout of `NT_PRSTATUS`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrStatus {
-    /// Offset of the thread's id, 32 bits.
+    /// Offset of the thread ID, 32 bits.
     pub(super) tid: usize,
     /// Offset of the registers.
     pub(super) registers: usize,
-    /// Bytes of a register.
+    /// Size of a register in bytes.
     pub(super) word: usize,
-    /// DWARF numbers by place among the registers; `None` for those without.
+    /// DWARF numbers in the order of the registers; `None` for registers without one.
     pub(super) numbers: &'static [Option<u16>],
 }
 
-/// The signal a thread got stands here everywhere, 16 bits: after `struct elf_siginfo`.
+/// Offset of the thread's signal, 16 bits, on every architecture: after `struct elf_siginfo`.
 pub(super) const CURSIG: usize = 12;
 
 const fn all<const N: usize>(numbers: [i8; N]) -> [Option<u16>; N] {
@@ -51,7 +51,7 @@ const AARCH64: [Option<u16>; 33] = all([
 /// # Sources
 /// `struct elf_prstatus_common` in the kernel's `include/linux/elfcore.h`; `struct user_regs_struct` in
 /// `arch/x86/include/asm/user_64.h` and `user_32.h`; `struct user_pt_regs` in `arch/arm64/include/uapi/asm/ptrace.h`.
-/// DWARF numbers: psABIs, as [`fpprof_unwind::Regs`] has them.
+/// DWARF numbers: psABIs, as in [`fpprof_unwind::Regs`].
 pub(super) const fn prstatus(arch: Arch) -> PrStatus {
     match arch {
         Arch::X86_64 => PrStatus { tid: 32, registers: 112, word: 8, numbers: &X86_64 },
@@ -60,7 +60,7 @@ pub(super) const fn prstatus(arch: Arch) -> PrStatus {
     }
 }
 
-/// The DWARF number of a register by the name debuggers use: `rip`, `esp`, `x29`, `pc`.
+/// The DWARF number of a register by its name in debuggers: `rip`, `esp`, `x29`, `pc`.
 #[must_use]
 pub fn register_by_name(arch: Arch, name: &str) -> Option<u16> {
     (0..40).find(|&number| arch.register_name(number) == Some(name)).or(match (arch, name) {
@@ -76,7 +76,7 @@ pub fn register_by_name(arch: Arch, name: &str) -> Option<u16> {
     })
 }
 
-/// The architecture in words.
+/// The name of an architecture.
 #[must_use]
 pub const fn arch_name(arch: Arch) -> &'static str {
     match arch {
@@ -86,7 +86,7 @@ pub const fn arch_name(arch: Arch) -> &'static str {
     }
 }
 
-/// A machine of an ELF header in words, for those that Linux runs on.
+/// The name of an ELF machine, for those that Linux runs on.
 #[must_use]
 pub fn machine_name(machine: u16) -> String {
     let known = [

@@ -1,4 +1,4 @@
-//! The files of a core that has no list of them: as the dynamic linker's own list has them.
+//! Finds the files of a core without `NT_FILE`, from the dynamic linker's list.
 
 use super::{Core, CoreOptions, MappedRange};
 use crate::address_space::MappedFile;
@@ -8,14 +8,14 @@ use fpprof_unwind::{Arch, Memory};
 use object::elf;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Most libraries of a list, and entries of a dynamic section, that are read; lists of damaged cores may go round.
+/// The most libraries and entries of a dynamic section that are read; lists in damaged cores may be cyclic.
 const MAX_ENTRIES: usize = 4096;
 /// Longest path (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 const PAGE: u64 = 4096;
 
-/// The mapped files, ascending by address: the executable, which must be at hand, and the libraries it had loaded.
-/// What is missing is added to `warnings`.
+/// The mapped files, ascending by address: the executable, whose file must be available, and the libraries it had
+/// loaded. Adds what is missing to `warnings`.
 ///
 /// # Sources
 /// System V gABI, "Dynamic Section" (`DT_DEBUG`); glibc `elf/link.h` (`r_debug`, `link_map`). Emulators and older
@@ -51,7 +51,7 @@ pub(super) fn files(
     files
 }
 
-/// What the loader maps of a file.
+/// The ranges that the loader maps from a file.
 fn ranges(image: &Image, bias: u64, path: &[u8]) -> Vec<MappedRange> {
     let range = |segment: &crate::modules::Segment| {
         let end = segment.svma.checked_add(segment.file_bytes)?.checked_next_multiple_of(PAGE)?;
@@ -75,14 +75,14 @@ fn library(arch: Arch, path: &[u8], options: &CoreOptions<'_>) -> Option<Image> 
         .find(|image| image.arch == Some(arch))
 }
 
-/// Memory by words of the core's architecture.
+/// Reads memory in words of the core's architecture.
 struct Words<'a> {
     memory: &'a dyn Memory,
     bytes: u64,
 }
 
 impl Words<'_> {
-    /// The word of this number from an address on.
+    /// Word `number` of an array at `start`.
     fn get(&self, start: u64, number: u64) -> Option<u64> {
         let address = start.checked_add(number.checked_mul(self.bytes)?)?;
         if self.bytes == 8 {
@@ -93,7 +93,7 @@ impl Words<'_> {
         Some(u64::from(u32::from_le_bytes(bytes)))
     }
 
-    /// The string at an address.
+    /// The string at `start`.
     fn text(&self, start: u64) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < MAX_PATH_BYTES {
@@ -108,7 +108,7 @@ impl Words<'_> {
     }
 }
 
-/// (AVMA − SVMA, path) of the libraries in the list that the dynamic linker keeps for debuggers.
+/// (AVMA − SVMA, path) of the libraries in the list the dynamic linker keeps for debuggers.
 fn libraries(executable: &ElfFile, bias: u64, words: &Words<'_>) -> Vec<(u64, Vec<u8>)> {
     let mut libraries = Vec::new();
     let Some(mut map) = first_map(executable, bias, words) else { return libraries };
@@ -116,7 +116,7 @@ fn libraries(executable: &ElfFile, bias: u64, words: &Words<'_>) -> Vec<(u64, Ve
         // l_addr, l_name, l_ld, l_next
         let [bias, name, next] = [0, 1, 3].map(|number| words.get(map, number));
         let path = name.and_then(|name| words.text(name));
-        // The executable has no name here, and the vDSO one that is no path.
+        // The executable has no name here, and the vDSO's is not a path.
         if let (Some(bias), Some(path)) = (bias, path.filter(|path| path.starts_with(b"/"))) {
             libraries.push((bias, path));
         }

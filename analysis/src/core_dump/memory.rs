@@ -1,4 +1,4 @@
-//! The memory in a core, a page at a time.
+//! Reads the memory in a core, one page at a time.
 
 use super::{Core, Load};
 use crate::modules::ReadSeek;
@@ -9,10 +9,10 @@ use std::fmt;
 use std::io::SeekFrom;
 
 const PAGE: u64 = 4096;
-/// Pages kept: 16 MiB, many times what a stack needs.
+/// The most cached pages: 16 MiB, many times what a stack needs.
 const MAX_PAGES: usize = 4096;
 
-/// Reads what a core does not hold of a read-only mapping, from the file that was mapped there.
+/// Reads parts of a read-only mapping that are not in the core from the mapped file.
 pub(super) type FileBytes<'a> = dyn Fn(u64, usize) -> Option<Vec<u8>> + 'a;
 
 /// The memory of a core's process.
@@ -24,7 +24,7 @@ pub(super) struct CoreMemory<'a> {
 
 struct State {
     reader: Box<dyn ReadSeek>,
-    /// By address; `None` for what is nowhere.
+    /// By address; `None` for pages that are not available.
     pages: FxHashMap<u64, Option<Box<[u8]>>>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> CoreMemory<'a> {
         Self { core, files, state: RefCell::new(State { reader, pages: FxHashMap::default() }) }
     }
 
-    /// Copies what is in one page.
+    /// Copies bytes of a single page.
     fn copy(&self, address: u64, out: &mut [u8]) -> Option<()> {
         let mut state = self.state.borrow_mut();
         let page = address & !(PAGE - 1);
@@ -61,7 +61,7 @@ impl<'a> CoreMemory<'a> {
         if let Some(bytes) = load.and_then(|load| in_core(load, reader, page)) {
             return Some(bytes);
         }
-        // What may be written to may have changed since it was mapped. Debuggers leave out whole read-only mappings.
+        // Writable memory may have changed since it was mapped. Debuggers leave out only read-only mappings.
         if load.is_some_and(|load| load.writable) {
             return None;
         }
@@ -69,7 +69,7 @@ impl<'a> CoreMemory<'a> {
     }
 }
 
-/// The part of a page that the core holds, if that is all of it or up to the end of the segment.
+/// A page from the core, if all of it is there, or all of it up to the end of the segment.
 fn in_core(load: &Load, reader: &mut dyn ReadSeek, page: u64) -> Option<Box<[u8]>> {
     let skipped = page.checked_sub(load.start)?;
     let held = load.file_bytes.checked_sub(skipped).filter(|&held| held > 0)?.min(PAGE);

@@ -1,10 +1,10 @@
-//! Stacks of what is not a recording: the threads of a core, and bare registers with bytes of a stack.
+//! Stacks that are not from a recording: the threads of a core, and bare registers with stack bytes.
 //!
-//! You provide a core as any Unix debugger or kernel writes it ([`Core`]), or registers, stack bytes and ELF files
+//! You provide a core as written by a Unix debugger or kernel ([`Core`]), or registers, stack bytes and ELF files
 //! ([`Bare`]), and a [`crate::modules::Resolver`] for the files. In turn every thread gets its frames, each with how it
-//! was found, and the reason it ends ([`UnwoundCore`]). Modules are verified as for a recording: the build id in the core's
-//! own copy of an ELF header decides. A core is input like any other: bytes are read page by page, never mapped, and
-//! what is cut off or does not fit together ends a stack and nothing else.
+//! was found, and the reason it ends ([`UnwoundCore`]). Modules are verified as for a recording: the build ID in the
+//! core's own copy of an ELF header decides. A core is not trusted: it is read page by page, never mapped, and if it is
+//! truncated or inconsistent, only stacks end early.
 
 mod bare;
 mod error;

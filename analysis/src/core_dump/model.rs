@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 pub struct UnwoundCore {
     /// `x86-64`, `i386` or `aarch64`.
     pub arch: String,
-    /// The command, where it is known.
+    /// The command, if known.
     pub command: Option<String>,
     /// In the order of the core.
     pub threads: Vec<ThreadOut>,
-    /// What is missing or was left out, in words.
+    /// What is missing or was left out, as text.
     pub warnings: Vec<String>,
 }
 
 /// The stack of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadOut {
-    /// Its id; 0 where there is none.
+    /// Thread ID; 0 if there is none.
     pub tid: u32,
-    /// The signal it got; 0 for none.
+    /// The signal it received; 0 for none.
     pub signal: u16,
     /// `complete`, `truncated` or `broken`.
     pub status: String,
@@ -33,13 +33,13 @@ pub struct ThreadOut {
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameOut {
-    /// The instruction of the leaf or of an interrupted frame, else the return address. AVMA.
+    /// The instruction of the leaf or of an interrupted frame, otherwise the return address. AVMA.
     pub address: u64,
-    /// Canonical frame address, where known.
+    /// Canonical frame address, if known.
     pub cfa: Option<u64>,
-    /// The function, where it has a name.
+    /// The function, if it has a name.
     pub symbol: Option<String>,
-    /// What is inlined into it there, outermost first.
+    /// Functions inlined into it there, outermost first.
     pub inlined: Vec<String>,
     /// Path of the module.
     pub module: Option<String>,
@@ -47,8 +47,8 @@ pub struct FrameOut {
     pub svma: Option<u64>,
     /// `registers`, `cfi`, `frame_pointer` or `heuristic`.
     pub found: String,
-    /// `address` is that of an instruction and not a return address.
+    /// `address` is an instruction, not a return address.
     pub is_instruction: bool,
-    /// `address` is taken for a return address, and no call stands before it.
+    /// `address` was taken for a return address, but does not follow a call.
     pub no_call_before: bool,
 }

@@ -1,4 +1,4 @@
-//! Reading a core: segments, threads, mapped files.
+//! Parses a core: segments, threads, mapped files.
 
 use super::CoreError;
 use super::layout::{CURSIG, prstatus};
@@ -9,12 +9,12 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::{FileKind, ReadCache};
 use object::{Endian as _, Endianness};
 
-/// Most segments, mapped files and threads: twice what the kernel lets a process map by default.
+/// The most segments, mapped files and threads: twice the kernel's default limit of mappings per process.
 ///
 /// # Sources
 /// `DEFAULT_MAX_MAP_COUNT` in the kernel's `include/linux/mm.h`: 65,530.
 const MAX_SEGMENTS: usize = 1 << 17;
-/// Most bytes of one segment of notes: some 3 KiB a thread, vector registers included.
+/// The most bytes of a note segment: about 3 KiB per thread, including vector registers.
 const MAX_NOTE_BYTES: u64 = 512 << 20;
 /// `AT_PHDR`, `AT_ENTRY`, `AT_SYSINFO_EHDR`.
 ///
@@ -24,52 +24,52 @@ const AT_PHDR: u64 = 3;
 const AT_ENTRY: u64 = 9;
 const AT_SYSINFO_EHDR: u64 = 33;
 
-/// A core, without its memory.
+/// A core without its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Core {
-    /// Whose code it is.
+    /// The architecture.
     pub arch: Arch,
-    /// Memory, ascending by address.
+    /// Memory segments, ascending by address.
     pub loads: Vec<Load>,
-    /// Threads in the core's order: the one that died first, as a rule.
+    /// Threads in the core's order; usually the one that died comes first.
     pub threads: Vec<CoreThread>,
     /// Mapped files (`NT_FILE`), ascending by address.
     pub files: Vec<MappedRange>,
-    /// Where the program headers of the executable lie, AVMA.
+    /// Address of the executable's program headers, AVMA.
     pub program_headers: Option<u64>,
     /// The executable's entry point, AVMA.
     pub entry: Option<u64>,
-    /// Where the vDSO lies, AVMA.
+    /// Address of the vDSO, AVMA.
     pub vdso: Option<u64>,
-    /// The command, as the kernel cut it off.
+    /// The command, as truncated by the kernel.
     pub command: Option<String>,
-    /// What could not be read, in words.
+    /// What could not be read, as text.
     pub warnings: Vec<String>,
 }
 
-/// A piece of memory.
+/// A memory segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// First address.
     pub start: u64,
     /// First address above.
     pub end: u64,
-    /// Where its bytes are in the core.
+    /// Offset of its bytes in the core.
     pub file_offset: u64,
-    /// How many of them are in the core.
+    /// Number of its bytes in the core.
     pub file_bytes: u64,
-    /// Code may run there.
+    /// Whether code may run there.
     pub executable: bool,
-    /// It may be written to.
+    /// Whether it is writable.
     pub writable: bool,
 }
 
 /// A thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoreThread {
-    /// Its id.
+    /// Thread ID.
     pub tid: u32,
-    /// The signal it got; 0 for none.
+    /// The signal it received; 0 for none.
     pub signal: u16,
     /// Its registers.
     pub regs: Regs,
@@ -82,7 +82,7 @@ pub struct MappedRange {
     pub start: u64,
     /// First address above.
     pub end: u64,
-    /// Offset into the file, bytes.
+    /// Offset in the file, bytes.
     pub file_offset: u64,
     /// Path.
     pub path: Vec<u8>,
@@ -92,7 +92,7 @@ impl Core {
     /// Reads headers and notes.
     ///
     /// # Errors
-    /// If it is no core, or one of an architecture that is not supported.
+    /// If the file is not a core, or of an unsupported architecture.
     pub fn read(opened: Opened) -> Result<Self, CoreError> {
         let cache = ReadCache::new(opened.reader);
         let len = opened.stat.len_bytes;
@@ -103,14 +103,14 @@ impl Core {
         }
     }
 
-    /// The mapped file an address lies in.
+    /// The mapped file that contains an address.
     #[must_use]
     pub fn file_at(&self, address: u64) -> Option<&MappedRange> {
         let above = self.files.partition_point(|file| file.start <= address);
         self.files.get(above.checked_sub(1)?).filter(|file| address < file.end)
     }
 
-    /// The piece of memory an address lies in.
+    /// The memory segment that contains an address.
     #[must_use]
     pub fn load_at(&self, address: u64) -> Option<&Load> {
         let above = self.loads.partition_point(|load| load.start <= address);
@@ -120,7 +120,7 @@ impl Core {
 
 type Cache = ReadCache<Box<dyn ReadSeek>>;
 
-/// Of a file of `len` bytes.
+/// Parses a core of `len` bytes.
 fn parse<E: FileHeader<Endian = Endianness>>(cache: &Cache, len: u64) -> Result<Core, CoreError> {
     let header = E::parse(cache).map_err(CoreError::Headers)?;
     let endian = header.endian().map_err(CoreError::Headers)?;
@@ -260,7 +260,7 @@ fn thread(arch: Arch, bytes: &[u8]) -> Option<CoreThread> {
     Some(CoreThread { tid, signal, regs })
 }
 
-/// `pr_psargs`, the last 80 bytes of `struct elf_prpsinfo` of every architecture.
+/// `pr_psargs`, the last 80 bytes of `struct elf_prpsinfo` on every architecture.
 fn command(bytes: &[u8]) -> Option<String> {
     let arguments = bytes.get(bytes.len().checked_sub(80)?..)?;
     let text = arguments.split(|&byte| byte == 0).next()?;
@@ -279,7 +279,8 @@ fn auxiliary(bytes: &[u8], core: &mut Core) {
     }
 }
 
-/// `NT_FILE`: count, page size, (start, end, offset in pages) for each, then their paths, each ended by a zero.
+/// `NT_FILE`: count, page size, (start, end, offset in pages) for each file, then their paths, each terminated by a
+/// zero.
 ///
 /// # Sources
 /// `fill_files_note` in the kernel's `fs/binfmt_elf.c`.
@@ -289,7 +290,7 @@ fn files(bytes: &[u8], size: usize) -> Option<Vec<MappedRange>> {
     let paths_at = count.checked_mul(3)?.checked_add(2)?.checked_mul(size)?;
     let mut paths = bytes.get(paths_at..)?.split(|&byte| byte == 0);
     let mut files = Vec::new();
-    // One more than is taken says that there were more.
+    // One more than the limit, to detect that there are more.
     for index in 0..count.min(MAX_SEGMENTS + 1) {
         let at = (2 + index * 3) * size;
         let [start, end, pages] = [0, 1, 2].map(|n| word(bytes, at + n * size, size));

@@ -1,4 +1,4 @@
-//! What a core had mapped, as events of a recording, so that modules are found and verified as they are for one.
+//! Represents a core's mappings as recording events, so that modules are found and verified as for a recording.
 
 use super::{Core, Load, MappedRange};
 use crate::address_space::MappedFile;
@@ -11,20 +11,20 @@ use rustc_hash::FxHashMap;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-/// The process everything belongs to.
+/// The pid of all events.
 pub(super) const PID: u32 = 1;
 const READ_EXECUTE: u32 = 5;
 const VDSO: &[u8] = b"[vdso]";
 const PAGE: usize = 4096;
-/// Most bytes of a module looked at for its build id, and of the vDSO.
+/// The most bytes of a module that are searched for its build ID, and of the vDSO.
 const MAX_HEAD_BYTES: u64 = 64 << 10;
 
-/// The executable mappings of a core.
+/// Events for the executable mappings of a core.
 pub(super) fn events<'a>(core: &'a Core, memory: &'a dyn Memory) -> Vec<Sideband> {
     let mut ids = BuildIds::new(core, memory);
     let mut events = Vec::new();
-    // A debugger leaves out mappings that are as in their files, code first of all: what they may be used for is not
-    // known then.
+    // A debugger leaves out mappings that are unchanged from their files, above all code. Their protection is not known
+    // then, so they are assumed to be executable.
     for file in core.files.iter().filter(|file| core.load_at(file.start).is_none()) {
         let len = file.end.saturating_sub(file.start);
         events.push(mapped(file.start, len, file.file_offset, &file.path, ids.of(&file.path)));
@@ -65,11 +65,11 @@ fn mapping(load: &Load, file_offset: u64, path: &[u8], build_id: Option<BuildId>
     mapped(load.start, load.end.saturating_sub(load.start), file_offset, path, build_id)
 }
 
-/// Build ids in the process's own copies of its files' first pages, where the core holds them.
+/// Build IDs from the process's own copies of its files' first pages, if they are in the core.
 struct BuildIds<'a> {
     core: &'a Core,
     memory: &'a dyn Memory,
-    /// Where each file begins.
+    /// The first mapping of each file.
     heads: FxHashMap<&'a [u8], &'a MappedRange>,
     known: FxHashMap<&'a [u8], Option<BuildId>>,
 }
@@ -103,7 +103,7 @@ impl<'a> BuildIds<'a> {
     }
 }
 
-/// The first bytes of a mapping, up to where the core ends.
+/// The first bytes of a mapping, as far as they are available.
 fn head(memory: &dyn Memory, load: &Load) -> Vec<u8> {
     let mut bytes = Vec::new();
     let len = load.end.saturating_sub(load.start).min(MAX_HEAD_BYTES);
@@ -117,7 +117,7 @@ fn head(memory: &dyn Memory, load: &Load) -> Vec<u8> {
     bytes
 }
 
-/// The description of a recording, of which only the clock means anything.
+/// Metadata of a recording, in which only the clock is meaningful.
 pub(super) fn meta() -> Meta {
     Meta {
         tool_version: String::new(),
@@ -134,13 +134,13 @@ pub(super) fn meta() -> Meta {
     }
 }
 
-/// Finds the files of a core: its executable where the caller says, the others under a root if one is given.
+/// Finds the files of a core: its executable as given by the caller, the others below a root if one is given.
 #[derive(Debug)]
 pub(super) struct CoreFiles<'a> {
     pub(super) inner: &'a dyn Resolver,
-    /// Path of the executable in the core, and the file to take for it.
+    /// Path of the executable in the core, and the file to use for it.
     pub(super) executable: Option<(Vec<u8>, PathBuf)>,
-    /// Files are looked for below it only.
+    /// Files are looked up only below this directory.
     pub(super) root: Option<&'a Path>,
 }
 

@@ -1,4 +1,4 @@
-//! Cores that gdb makes of real programs, held against gdb's own backtraces; and cores nobody would make.
+//! Compares cores that gdb makes of real programs with gdb's own backtraces; and reads malformed cores.
 
 use super::{Bare, Core, CoreError, CoreOptions, LoadedFile, UnwoundCore, register_by_name, unwind_bare, unwind_core};
 use crate::modules::{FileModules, Missing, Resolver as _};
@@ -7,7 +7,7 @@ use fpprof_unwind::{Arch, Fallback, Regs};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Two threads in a recursion that wait for signals, and one that dies in a callback of libc, which has neither symbols
+/// Two threads that wait for signals in a recursion, and one that dies in a callback of libc, which has neither symbols
 /// nor frame pointers.
 const THREADS: &str = "
 #include <pthread.h>
@@ -38,14 +38,14 @@ int main(void) {
 }
 ";
 
-/// Runs `program` under gdb until it dies, and gives the core and gdb's backtraces: addresses by thread, leaf first.
+/// Runs `program` under gdb until it dies; returns the core and gdb's backtraces: addresses by thread, leaf first.
 fn core_of(dir: &TestDir, program: &Path) -> (std::path::PathBuf, BTreeMap<u32, Vec<u64>>) {
     let core = dir.path("core");
     let save = format!("generate-core-file {}", core.display());
     let program = program.to_str().unwrap();
     let args = ["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set startup-with-shell off"];
-    // With inline frames off every line of the backtrace is a frame of its own; `set print address on` and no debug
-    // information give every line an address, `past-main` shows what called main.
+    // Without inline frames every line of the backtrace is a physical frame; `set print address on` and missing debug
+    // information give every line an address; `past-main` shows the callers of main.
     let words = ["set print symbol-filename off", "set backtrace past-main on", "set backtrace past-entry off", "run"];
     let frames = "python
 import gdb
@@ -96,8 +96,8 @@ fn addresses(unwound: &UnwoundCore) -> BTreeMap<u32, Vec<u64>> {
     unwound.threads.iter().map(thread).collect()
 }
 
-/// Check that every thread of a core has exactly gdb's frames, without a frame pointer anywhere, whether the program is
-/// position independent, at a fixed address, or static.
+/// Check that every thread of a core has exactly gdb's frames, without any frame pointers, whether the program is
+/// position-independent, at a fixed address, or static.
 #[test]
 fn stacks_are_those_of_gdb() {
     for args in [&["-pie", "-fPIE"][..], &["-no-pie"], &["-static"]] {
@@ -125,8 +125,8 @@ fn stacks_are_those_of_gdb() {
     }
 }
 
-/// Check that `--exe` stands in for an executable that is gone, that another file is not used for it, and that below a
-/// root nothing else is taken.
+/// Check that `--exe` replaces a missing executable, that a wrong file is not used for it, and that with a root only
+/// files below it are used.
 #[test]
 fn files_are_found_and_verified() {
     let dir = TestDir::new();
@@ -152,7 +152,7 @@ fn files_are_found_and_verified() {
     assert!(rooted.threads.iter().all(|thread| thread.status != "complete"), "no libc below the root");
 }
 
-/// Check that a core that is cut off at any place, or whose bytes are changed, gives an error or stacks and no panic.
+/// Check that a core truncated anywhere, or with changed bytes, gives an error or stacks but no panic.
 #[test]
 fn damaged_cores_are_harmless() {
     let dir = TestDir::new();
@@ -166,7 +166,7 @@ fn damaged_cores_are_harmless() {
         read(&damaged).map(|_| unwind(&damaged, None, None))
     };
     for part in [0, 3, 64, 100, 4096, whole.len() / 2, whole.len() - 1] {
-        // gdb writes notes at the end: without them there is no thread.
+        // gdb writes notes at the end: if they are cut off, there are no threads.
         if let Ok(unwound) = try_it(&whole[..part]) {
             assert!(!unwound.threads.is_empty());
         }
@@ -191,7 +191,7 @@ fn damaged_cores_are_harmless() {
     }
 }
 
-/// Check that what is no core, or one of another architecture, is refused by name.
+/// Check that a file that is not a core, or of an unsupported architecture, is refused with the right reason.
 #[test]
 fn others_are_refused_by_name() {
     let dir = TestDir::new();
@@ -214,8 +214,8 @@ fn others_are_refused_by_name() {
     assert_eq!(read(dir.path(".").as_path()), Err(CoreError::File(Missing::NotRegular)));
 }
 
-/// Check that registers and stack bytes are enough: three frames of a file at an address of our choice, and where the
-/// bytes end.
+/// Check that registers and stack bytes suffice: three frames of a file at a chosen address, and the reason at the end
+/// of the bytes.
 #[test]
 fn bare_registers_are_unwound() {
     let dir = TestDir::new();
@@ -253,7 +253,7 @@ fn bare_registers_are_unwound() {
     assert_eq!(unwind_bare(&arm, &options), Err((path, CoreError::Machine(62))));
 }
 
-/// Check that registers have the names debuggers give them.
+/// Check that registers can be found by their names in debuggers.
 #[test]
 fn registers_have_names() {
     assert_eq!(register_by_name(Arch::X86_64, "rip"), Some(16));

@@ -1,4 +1,4 @@
-//! From a core to stacks with names.
+//! Unwinds and symbolises a core.
 
 use super::layout::arch_name;
 use super::link_map::files;
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// Most frames of all threads; some 200 bytes each with their names.
+/// The most frames of all threads; about 200 bytes each with their names.
 const MAX_FRAMES: usize = 1 << 21;
 
-/// A thread to be unwound.
+/// A thread to unwind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
     pub(super) tid: u32,
@@ -27,17 +27,17 @@ pub(super) struct Start {
     pub(super) regs: Regs,
 }
 
-/// Unwinds every thread of a core. `opened` is the same core again, for its memory.
+/// Unwinds every thread of a core. `opened` are two handles of the same core, to read its memory.
 #[must_use]
 pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &CoreOptions<'_>) -> UnwoundCore {
     let [for_headers, for_stacks] = opened;
-    // What the core itself holds decides which files are right, so the files cannot stand in for it here.
+    // The build IDs in the core decide which files are right, so files must not be used to read them.
     let nothing = |_, _| None;
     let mut warnings = core.warnings.clone();
     let headers = CoreMemory::new(core, for_headers.reader, &nothing);
     let mut unwinding = options.unwinding;
     if core.files.is_empty() && unwinding.fallback == Fallback::Jit {
-        // Without the kernel's list of files, code of a file that is not found looks like JIT-compiled code.
+        // Without the kernel's list of files, the code of a missing file would be taken for JIT-compiled code.
         unwinding.fallback = Fallback::None;
     }
     let listed;
@@ -73,7 +73,7 @@ pub fn unwind_core(core: &Core, opened: [Opened; 2], options: &CoreOptions<'_>) 
     UnwoundCore { command: core.command.clone(), warnings, ..unwound }
 }
 
-/// The core's name for the executable, and the file to take for it.
+/// The executable's path in the core, and the file to use for it.
 fn executable(core: &Core, path: Option<&Path>) -> Option<(Vec<u8>, std::path::PathBuf)> {
     let mapped = core.file_at(core.program_headers?)?;
     Some((mapped.path.clone(), path?.to_owned()))
@@ -127,8 +127,8 @@ pub(super) fn unwind(
     unwound
 }
 
-/// Marks return addresses that no call can have left, but for the root of each stack. Unlike [`crate::fold::WithoutCall`], what is
-/// a root of one stack is marked in others.
+/// Marks return addresses that do not follow a call, except for the root of each stack. Unlike
+/// [`crate::fold::WithoutCall`], the root of one stack may be marked in others.
 fn tell_missing_calls(unwound: &mut UnwoundCore, stacks: &[Walked], modules: &ModuleTable<'_>) {
     let returns = stacks.iter().flat_map(|walked| {
         let n_judged = match walked.stop {
@@ -177,7 +177,7 @@ fn shown(frame: &Frame, place: Where, modules: &ModuleTable<'_>, symbols: &Symbo
     let names = file.zip(lookup).and_then(|(file, svma)| symbols.user(file, svma).ok()).unwrap_or(&[]);
     let mut names = names.iter().map(|name| name.function.clone());
     let path = file.and_then(|file| modules.file(file)).map(|file| String::from_utf8_lossy(&file.path).into_owned());
-    // The place was looked up a byte before a return address.
+    // A return address was looked up one byte lower.
     let svma = lookup.map(|svma| svma.wrapping_add(u64::from(!frame.flags.is_instruction)));
     FrameOut {
         address: frame.address,

@@ -1,7 +1,7 @@
-//! What a page shows beyond the summary: the stacks of two strategies side by side, by process and thread, with what
-//! both have marked; and the recording by time, with losses where they happened.
+//! The model of the HTML page beyond the summary: the stacks of two strategies side by side, by process and thread,
+//! with common frames marked; and the recording over time, with its losses.
 //!
-//! Made only when it is asked for ([`crate::Options::page`]), since it keeps the samples of threads apart.
+//! Computed only if asked for ([`crate::Options::page`]), since it counts the samples of each thread separately.
 
 mod model;
 mod over_time;

@@ -4,29 +4,29 @@ use crate::accuracy::Relation;
 use crate::folded::Origin;
 use fpprof_unwind::StopReason;
 
-/// What a page shows beyond the summary.
+/// The contents of the HTML page beyond the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Details {
     /// Stacks of two strategies.
     pub stacks: PairedStacks,
-    /// Samples and losses by time.
+    /// Samples and losses over time.
     pub over_time: OverTime,
 }
 
 /// The stacks of all samples under one or two strategies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PairedStacks {
-    /// The strategy taken for the reference.
+    /// The reference strategy.
     pub reference: String,
-    /// The strategy beside it; `None` where there is but one.
+    /// The strategy compared with it; `None` if there is only one.
     pub other: Option<String>,
     /// Processes, most samples first.
     pub processes: Vec<Process>,
     /// Threads by process.
     pub threads: Vec<Thread>,
-    /// Names of functions and base names of modules, distinct: what [`Node::label`] counts.
+    /// Distinct pairs of function name and base name of the module; [`Node::label`] is an index.
     pub labels: Vec<(String, String)>,
-    /// The frames of all stacks as one tree; parents stand before their children.
+    /// The frames of all stacks as one tree; parents precede their children.
     pub nodes: Vec<Node>,
     /// Samples by thread and pair of stacks.
     pub rows: Vec<PairRow>,
@@ -35,7 +35,7 @@ pub struct PairedStacks {
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
     /// Its last name.
     pub comm: String,
@@ -48,47 +48,48 @@ pub struct Process {
 pub struct Thread {
     /// Index of its process.
     pub process: u32,
-    /// Its number.
+    /// Thread ID.
     pub tid: u32,
     /// Its name at the time of the samples.
     pub comm: String,
 }
 
-/// A frame under its callers, or why they are not known.
+/// A frame below its callers, or the reason why the callers are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// The node of its caller; `None` for the outermost frame, and for the end of stacks.
+    /// The node of its caller; `None` for an outermost frame, and for the end of stacks.
     pub parent: Option<u32>,
     /// Index of its label.
     pub label: u32,
-    /// What it is.
+    /// The kind of node.
     pub kind: NodeKind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeKind {
     /// A frame.
     Frame {
         /// How it was found.
         origin: Origin,
-        /// Whether the other strategy has it too.
+        /// Whether the other strategy has it, too.
         mark: Mark,
     },
-    /// No frame: below it stand the stacks that ended so before their root. What lies between is not known.
+    /// Not a frame: the parent of stacks that ended before their root for this reason. The frames in between are not
+    /// known.
     End(StopReason),
 }
 
-/// Whether two strategies both have a frame.
+/// Which strategies have a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// Both have it; also the sampled instruction, kernel frames, and every frame where there is one strategy.
+    /// Both; also the sampled instruction, kernel frames, and every frame if there is only one strategy.
     Same,
     /// Only the reference has it.
     Missing,
-    /// Only the other has it, and it is wrong: the reference went on without it.
+    /// Only the other has it, and it is wrong: the reference continues without it.
     Wrong,
-    /// Only the other has it, beyond the end of a reference that did not reach its root.
+    /// Only the other has it, after the end of a reference that did not reach its root.
     Beyond,
 }
 
@@ -105,13 +106,13 @@ pub struct PairRow {
     pub reference_end: StopReason,
     /// How the other's stack ended.
     pub other_end: Option<StopReason>,
-    /// What the other is to the reference; `None` where there is one strategy, or neither has a user frame.
+    /// How the other stack relates to the reference's; `None` if there is one strategy, or neither has a user frame.
     pub relation: Option<Relation>,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// Samples and losses by time.
+/// Samples and losses over time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OverTime {
     /// Length of the recording, nanoseconds.
@@ -120,35 +121,35 @@ pub struct OverTime {
     pub slice_ns: u64,
     /// Slices with samples, ascending by number and process.
     pub slices: Vec<Slice>,
-    /// Where samples were lost, by CPU and time.
+    /// Lost samples, by CPU and time.
     pub gaps: Vec<Gap>,
 }
 
-/// Samples of a process in a slice of time.
+/// Samples of a process in a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// Number of the slice.
     pub number: u32,
     /// Index of the process in [`PairedStacks::processes`].
     pub process: u32,
-    /// Complete, truncated and broken stacks of the reference.
+    /// Complete, truncated and broken stacks under the reference.
     pub reference: [u64; 3],
-    /// The same of the other; zeros where there is none.
+    /// The same under the other strategy; zeros if there is none.
     pub other: [u64; 3],
 }
 
-/// Samples that a CPU lost between two moments. Losses for one cause that are less than a slice apart are one gap.
+/// Samples that a CPU lost between two moments. Losses with one cause that are less than a slice apart are one gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// The CPU.
     pub cpu: u32,
-    /// After this, nanoseconds since the start.
+    /// Start of the gap, nanoseconds since the start of the recording.
     pub from_ns: u64,
-    /// Before this.
+    /// End of the gap.
     pub to_ns: u64,
-    /// How many.
+    /// Number of lost samples.
     pub lost: u64,
-    /// Why ([`LossCause::name`](fpprof_recording::model::LossCause::name)). `None` where the recording does not say when:
-    /// then the moments are those of the samples around it.
+    /// The cause ([`LossCause::name`](fpprof_recording::model::LossCause::name)). `None` if the recording does not have
+    /// the time: then the gap extends between the samples around it.
     pub cause: Option<&'static str>,
 }

@@ -1,8 +1,9 @@
-//! Samples by slice of time, and losses between two samples of a CPU.
+//! Counts samples by time slice, and losses between two samples of a CPU.
 //!
-//! A recording says when samples were lost, and why. Where it does not, or not of all that its CPU lost, each sample still
-//! says how many its CPU had lost before it: then the losses lie between two samples. Slices widen by doubling as the recording turns out longer: the slices of all threads
-//! of the analysis nest, and their sum does not depend on the order of samples.
+//! A recording usually has the times and causes of losses. If it does not, or not for all losses of a CPU, each sample
+//! still has the number of samples its CPU had lost before: then the losses are between two samples. Slices double
+//! their length as the recording turns out longer. So the slices of all analysis threads nest, and their sum does not
+//! depend on the order of samples.
 
 use super::model::{Gap, OverTime, Slice};
 use super::pairs::PairIndex;
@@ -13,25 +14,25 @@ use fpprof_unwind::{StackRef, StopReason};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Most slices: a picture of them is about as wide.
+/// The most slices: about the width of the picture.
 const MAX_SLICES: u64 = 512;
-/// Slices begin at 2^this nanoseconds, some millisecond.
+/// Initial length of a slice: 2^this nanoseconds, about a millisecond.
 const FIRST_SHIFT: u32 = 20;
 
-/// What of a recording goes into a picture of it by time, beside its samples.
+/// Data about a recording, other than its samples, that the picture over time needs.
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
-    /// Whose slices are wanted, and their indices.
+    /// The processes whose slices are wanted, and their indices.
     pub(crate) processes: &'a FxHashMap<Who, u32>,
-    /// What each CPU lost in the end.
+    /// Total losses of each CPU.
     pub(crate) lost: &'a [(u32, u64)],
-    /// When the recording says samples were lost, for each CPU and cause in the order of time.
+    /// Recorded gaps, for each CPU and cause in order of time.
     pub(crate) recorded: &'a [model::Gap],
-    /// When the recording ended, as it counts time.
+    /// End of the recording, in the recording's clock.
     pub(crate) end_ns: u64,
 }
 
-/// Counts samples by time.
+/// Counts samples over time.
 #[derive(Debug)]
 pub(crate) struct OverTimeCounter<'a> {
     listed: &'a Listed<'a>,
@@ -43,7 +44,7 @@ pub(crate) struct OverTimeCounter<'a> {
     cpus: FxHashMap<(u64, u32), Counters>,
 }
 
-/// The first and the last sample of a CPU in a slice, each by time and what had been lost before.
+/// The first and the last sample of a CPU in a slice, each with its time and the samples lost before it.
 #[derive(Debug, Clone, Copy)]
 struct Counters {
     first: (u64, u64),
@@ -58,7 +59,7 @@ impl Counters {
 }
 
 impl<'a> OverTimeCounter<'a> {
-    /// A counter for a recording that began then.
+    /// Creates a counter for a recording that began at `start_ns`.
     pub(crate) fn new(pair: PairIndex, start_ns: u64, listed: &'a Listed<'a>) -> Self {
         Self {
             listed,
@@ -71,7 +72,7 @@ impl<'a> OverTimeCounter<'a> {
         }
     }
 
-    /// What was counted.
+    /// The result.
     pub(crate) fn over_time(&self, around: &Around<'_>) -> OverTime {
         let mut counts: BTreeMap<(u32, u32), [[u64; 3]; 2]> = BTreeMap::new();
         for (&(number, who), own) in &self.counts {
@@ -98,7 +99,7 @@ impl<'a> OverTimeCounter<'a> {
         OverTime { duration_ns, slice_ns, slices, gaps }
     }
 
-    /// Gaps as they were recorded, those together that no picture tells apart.
+    /// Recorded gaps, merged if they are too close together to be distinguished in the picture.
     fn recorded_gaps(&self, recorded: &[model::Gap], slice_ns: u64) -> Vec<Gap> {
         let mut together: BTreeMap<(u32, LossCause), Vec<Gap>> = BTreeMap::new();
         for gap in recorded {
@@ -115,7 +116,7 @@ impl<'a> OverTimeCounter<'a> {
         together.into_values().flatten().collect()
     }
 
-    /// Gaps between samples that count what was lost before them.
+    /// Gaps derived from the samples' counters of previous losses.
     fn counted_gaps(&self, lost: &[(u32, u64)], duration_ns: u64) -> Vec<Gap> {
         let mut by_cpu: BTreeMap<u32, BTreeMap<u64, Counters>> =
             lost.iter().map(|&(cpu, _)| (cpu, BTreeMap::new())).collect();
@@ -144,7 +145,7 @@ impl<'a> OverTimeCounter<'a> {
         time_ns.saturating_sub(self.start_ns).checked_shr(self.shift).unwrap_or(0)
     }
 
-    /// Widens the slices until there is one of the few for this time.
+    /// Doubles the length of slices until this time is within the limit.
     fn reach(&mut self, time_ns: u64) {
         let mut shift = self.shift;
         while time_ns.saturating_sub(self.start_ns).checked_shr(shift).unwrap_or(0) >= MAX_SLICES {

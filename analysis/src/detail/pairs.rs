@@ -1,4 +1,4 @@
-//! Counting samples by thread and by both of their stacks.
+//! Counts samples by thread and both of their stacks.
 
 use super::Mark;
 use crate::accuracy::{Comparison, Relation, same_frames};
@@ -11,14 +11,15 @@ use crate::strategy::Strategy;
 use fpprof_unwind::{Frame, StackRef, StopReason};
 use rustc_hash::FxHashMap;
 
-/// Which of the replayed strategies are set side by side.
+/// Which two replayed strategies are shown side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PairIndex {
     pub(crate) reference: usize,
     pub(crate) other: Option<usize>,
 }
 
-/// The pair to show: the strategy that can know most, and frame pointers beside it, or else the next that was asked for.
+/// Chooses the pair to show: the strategy with the most information, and frame pointers, or else the next one
+/// requested.
 pub(crate) fn pair_of(strategies: &[Strategy]) -> PairIndex {
     let find = |wanted: Strategy| strategies.iter().position(|&strategy| strategy == wanted);
     let largest = || {
@@ -40,7 +41,7 @@ pub(crate) fn pair_of(strategies: &[Strategy]) -> PairIndex {
     PairIndex { reference, other }
 }
 
-/// A frame and whether the other strategy has it.
+/// A frame, and whether the other strategy has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Marked {
     pub(super) place: Where,
@@ -48,7 +49,7 @@ pub(super) struct Marked {
     pub(super) mark: Mark,
 }
 
-/// What samples are counted by.
+/// The key of counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PairKey {
     pub(super) who: Who,
@@ -77,7 +78,7 @@ pub(crate) struct PairCounter<'a> {
 }
 
 impl<'a> PairCounter<'a> {
-    /// A counter for two of the replayed strategies.
+    /// Creates a counter for two of the replayed strategies.
     pub(crate) fn new(pair: PairIndex, listed: &'a Listed<'a>) -> Self {
         Self { listed, pair, frames: Interned::default(), stacks: FxHashMap::default(), counts: FxHashMap::default() }
     }
@@ -120,7 +121,7 @@ impl Collect for PairCounter<'_> {
         let who = self.listed.who(seen);
         let key = PairKey {
             who,
-            // Threads of what is one of many are not told apart.
+            // Threads of processes that are listed together are not distinguished.
             tid: if matches!(who, Who::Others(_)) { 0 } else { seen.sample.tid },
             comm: seen.place.comm,
             reference: self.side(seen, reference, &marks.reference),
@@ -150,7 +151,7 @@ impl Collect for PairCounter<'_> {
     }
 }
 
-/// The marks of the frames of both, leaf first; none where all are the same.
+/// The marks of the frames of both stacks, leaf first; empty if all are the same.
 #[derive(Debug, Default)]
 struct Marks {
     reference: Vec<Mark>,

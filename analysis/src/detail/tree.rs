@@ -1,4 +1,4 @@
-//! From counted pairs to the tree that is shown.
+//! Builds the displayed tree from counted pairs.
 
 use super::Mark;
 use super::model::{Node, NodeKind, PairRow, PairedStacks, Process, Thread};
@@ -13,18 +13,18 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A frame as shown. The order is that of names.
+/// A frame as displayed. Sorted by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Cell {
     /// Rank of its label.
     rank: u32,
-    /// Its name where its label has none and the end of the stack tells one.
+    /// Its name from the end of the stack, if its label has none.
     renamed: Option<&'static str>,
     origin: Origin,
     mark: Mark,
 }
 
-/// What rows are shown by, in their order.
+/// The key and sort order of displayed rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Shown {
     process: u32,
@@ -35,10 +35,10 @@ struct Shown {
     relation: Option<Relation>,
 }
 
-/// The stacks that were counted, with names, and the indices of their processes in [`PairedStacks::processes`].
+/// The counted stacks, with names, and the indices of their processes in [`PairedStacks::processes`].
 ///
-/// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
-/// however the samples were read.
+/// Stacks that differ only in addresses of the same functions are merged. They are sorted by name, so that the order
+/// does not depend on how the samples were read.
 pub(crate) fn paired_stacks(
     counter: &PairCounter<'_>,
     labels: &Labels,
@@ -80,7 +80,7 @@ fn thread_comm(key: &PairKey, timeline: &Timeline) -> String {
     shown_comm(key.comm.map_or(&[], |comm| timeline.comm(comm)), key.tid)
 }
 
-/// Most samples first, and behind them all others by name.
+/// Processes, most samples first, followed by the unlisted ones by name.
 fn processes(counter: &PairCounter<'_>, listed: &Listed<'_>) -> (FxHashMap<Who, u32>, Vec<Process>) {
     let mut samples: BTreeMap<Who, u64> = BTreeMap::new();
     for (key, &n) in &counter.counts {
@@ -99,7 +99,7 @@ fn processes(counter: &PairCounter<'_>, listed: &Listed<'_>) -> (FxHashMap<Who, 
     (numbers, processes)
 }
 
-/// Lists of frames as they are shown, root first, made once each.
+/// Lists of frames as displayed, root first, each made once.
 struct Cells<'a> {
     counter: &'a PairCounter<'a>,
     labels: &'a Labels,
@@ -152,7 +152,7 @@ struct Tree<'a> {
     children: FxHashMap<(Option<u32>, Step), u32>,
 }
 
-/// From a node to one under it.
+/// The edge from a node to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     Frame(Cell),
@@ -177,8 +177,8 @@ impl Tree<'_> {
         self.stacks.rows.push(row);
     }
 
-    /// The node of a stack's leaf. A stack that does not reach its root stands under a node that says why, since its
-    /// outermost frame is none of the program's outermost ones.
+    /// The node of a stack's leaf. A stack that does not reach its root is below a node with the reason, since its
+    /// outermost frame is not the program's.
     fn leaf(&mut self, (cells, end): &(Rc<[Cell]>, StopReason)) -> Option<u32> {
         let mut at = marker(*end).map(|name| self.node(None, Step::End(*end), |_| (name, String::new())));
         for &cell in cells.iter() {
@@ -191,7 +191,7 @@ impl Tree<'_> {
         at
     }
 
-    /// The node under another; a new one, with a name and a module, where there is none yet.
+    /// The child node of `parent` for `step`; created, with its name and module, if there is none yet.
     fn node(&mut self, parent: Option<u32>, step: Step, label: impl FnOnce(&Labels) -> (String, String)) -> u32 {
         if let Some(&node) = self.children.get(&(parent, step)) {
             return node;

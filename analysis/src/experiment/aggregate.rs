@@ -1,4 +1,4 @@
-//! What the runs of a mode say together.
+//! Aggregates of all runs of a mode.
 
 use super::Measured;
 use super::ends::{Right, StackEnds, sum};
@@ -6,54 +6,54 @@ use crate::statistics::{Estimate, RatioEstimate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the runs of a mode say together. Means are over runs, counts are sums over runs.
+/// Aggregates of all runs of a mode. Means are over runs, counts are sums over runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Aggregate {
-    /// Runs.
+    /// Number of runs.
     pub n: u32,
     /// Wall time of the command, seconds.
     pub wall_s: Measured<Estimate>,
-    /// The same against the baseline, paired by round.
+    /// Wall time relative to the baseline, paired by round.
     pub wall_vs_none: Measured<RatioEstimate>,
     /// The workload's own metric.
     pub metric: Measured<Estimate>,
-    /// The same against the baseline, paired by round: the metric's own ratio, whichever way is good.
+    /// The metric relative to the baseline, paired by round; whether higher is better is not taken into account.
     pub metric_vs_none: Measured<RatioEstimate>,
-    /// How many times slower than the baseline, by the metric: above 1 is worse, whichever way the metric points.
+    /// Slow-down relative to the baseline according to the metric: above 1 is always worse.
     pub slow_down: Measured<RatioEstimate>,
     /// Size of the recording, bytes.
     pub bytes: Measured<Estimate>,
-    /// The same for each recorded sample.
+    /// Bytes per recorded sample.
     pub bytes_per_sample: Measured<Estimate>,
-    /// Size against the same tool's frame-pointer row, paired by round.
+    /// Size relative to the same tool's frame-pointer row, paired by round.
     pub bytes_vs_fp: Measured<RatioEstimate>,
     /// Samples, over all runs.
     pub samples: SampleCounts,
     /// Whether `fired = recorded + Σ lost + skipped + dropped` held.
     pub balance: Measured<BalanceCheck>,
-    /// Lost chunks in perf's sense, over all runs.
+    /// Lost chunks as perf counts them, over all runs.
     pub lost_chunks: Measured<u64>,
-    /// CPU of the collector, seconds a run.
+    /// CPU time of the collector, seconds per run.
     pub collector_cpu_s: Measured<Estimate>,
-    /// The same in per cent of one CPU over the wall time of the command.
+    /// The same, in per cent of one CPU over the wall time of the command.
     pub collector_cpu_percent: Measured<Estimate>,
-    /// Part of it after the last sample, seconds a run.
+    /// CPU time of the collector after the last sample, seconds per run.
     pub collector_stop_cpu_s: Measured<Estimate>,
-    /// Mean nanoseconds inside the BPF program for each tick.
+    /// Mean time inside the BPF program per tick, nanoseconds.
     pub bpf_ns_per_sample: Measured<Estimate>,
-    /// What the recordings attribute to what hits the target itself, in per cent of its CPU time.
+    /// Overhead that recordings attribute to interrupts and BPF programs on the target, in per cent of its CPU time.
     pub attributed_on_target_percent: Measured<Estimate>,
-    /// What they attribute to themselves altogether, likewise.
+    /// All overhead that recordings attribute to themselves, in the same unit.
     pub attributed_percent: Measured<Estimate>,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: Measured<Estimate>,
     /// How the stacks of the target's processes ended, by strategy, over all runs.
     pub stacks: Measured<Vec<StrategyStacks>>,
-    /// How many frame-pointer stacks are right, by the DWARF stacks of the same samples, over all runs.
+    /// How many frame-pointer stacks are right according to the DWARF stacks of the same samples, over all runs.
     pub frame_pointers: Measured<Right>,
 }
 
-/// Samples over all runs; a count is missing when a single run does not give it.
+/// Samples over all runs; a count is missing if any run lacks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleCounts {
     /// Ticks of the sampling event.
@@ -64,20 +64,20 @@ pub struct SampleCounts {
     pub lost: Measured<BTreeMap<String, u64>>,
     /// Ticks in something that was not to be profiled.
     pub skipped: Measured<u64>,
-    /// Samples thrown away.
+    /// Samples discarded after they were taken.
     pub dropped: Measured<u64>,
 }
 
 impl SampleCounts {
-    /// Samples lost, whatever the cause.
+    /// Samples lost, for any cause.
     #[must_use]
     pub fn n_lost(&self) -> Option<u64> {
         self.lost.value().map(sum)
     }
 
-    /// Share of the samples that should be in the recordings and are not: lost and dropped, of recorded, lost and
-    /// dropped. A tool that has no count of dropped samples is taken to drop none. `None` where recorded or lost is
-    /// missing, and where there are no samples at all.
+    /// Share of samples that are missing from the recordings: lost and dropped, of recorded, lost and dropped. A tool
+    /// without a count of dropped samples is assumed to drop none. `None` if recorded or lost is missing, or if there
+    /// are no samples at all.
     #[must_use]
     pub fn lost_share(&self) -> Option<f64> {
         let gone = u128::from(self.n_lost()?) + u128::from(self.dropped.value().copied().unwrap_or(0));
@@ -90,11 +90,11 @@ impl SampleCounts {
 /// Whether the balance held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalanceCheck {
-    /// Runs that give all counts.
+    /// Runs with all counts.
     pub runs: u32,
     /// Runs where it held exactly.
     pub exact: u32,
-    /// The difference that is farthest from 0: `fired - recorded - Σ lost - skipped - dropped`.
+    /// The largest difference by absolute value: `fired - recorded - Σ lost - skipped - dropped`.
     pub worst_unaccounted: i64,
 }
 
@@ -103,7 +103,7 @@ pub struct BalanceCheck {
 pub struct StrategyStacks {
     /// The strategy.
     pub strategy: String,
-    /// Who unwound, when not the row's tool.
+    /// The unwinding program, if not the row's tool.
     pub unwound_by: Option<String>,
     /// All processes of the target.
     pub all: StackEnds,

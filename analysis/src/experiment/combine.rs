@@ -1,6 +1,6 @@
-//! From the figures of runs to one figure: means, paired ratios, sums.
+//! Combines the figures of runs: means, paired ratios, sums.
 //!
-//! Means and ratios take the runs that give a figure (their `n` tells how many); sums need all of them.
+//! Means and ratios use the runs that have a figure (`n` is their number); sums require all runs to have it.
 
 use super::ends::add_counts;
 use super::{BalanceCheck, Measured, ProcessStacks, Right, Run, StackEnds, Stacks, StrategyStacks};
@@ -39,7 +39,7 @@ pub(super) fn cpu_percent(run: &Run) -> Measured<f64> {
     }
 }
 
-/// Mean over the runs that give the figure; the reason of the first run when none does.
+/// Mean over the runs with the figure; if there are none, the first run's reason.
 pub(super) fn mean_of(runs: &[Run], figure: impl Fn(&Run) -> Measured<f64>) -> Measured<Estimate> {
     let mut values = Vec::with_capacity(runs.len());
     let mut reason = None;
@@ -55,7 +55,7 @@ pub(super) fn mean_of(runs: &[Run], figure: impl Fn(&Run) -> Measured<f64>) -> M
     }
 }
 
-/// Ratio to `baseline` over the rounds where both give the figure.
+/// Ratio to `baseline` over the rounds in which both have the figure.
 pub(super) fn versus(
     runs: &[Run],
     baseline: Option<&[Run]>,
@@ -81,7 +81,7 @@ pub(super) fn versus(
     }
 }
 
-/// Sum over all runs; missing as soon as one run does not give the count, since a part would read as the whole.
+/// Sum over all runs; missing if any run lacks the count, since a partial sum would look like the whole.
 pub(super) fn total(runs: &[Run], count: impl Fn(&Run) -> &Measured<u64>) -> Measured<u64> {
     let mut sum = 0_u64;
     for run in runs {
@@ -159,7 +159,7 @@ fn unaccounted(run: &Run) -> Measured<i64> {
     Measured::Value(held)
 }
 
-/// Adds up the stacks of all runs, strategy by strategy in order of first use.
+/// Adds up the stacks of all runs by strategy, in order of first appearance.
 pub(super) fn stacks(runs: &[Run]) -> Measured<Vec<StrategyStacks>> {
     let mut strategies: Vec<(StrategyStacks, BTreeMap<&str, StackEnds>)> = Vec::new();
     let mut reason = None;

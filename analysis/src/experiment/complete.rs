@@ -1,4 +1,4 @@
-//! From the runs of every row to what they say together.
+//! Computes the aggregates of every row from its runs.
 
 use super::combine::{
     as_f64, balance, bytes_of, bytes_per_sample, cpu_percent, mean_of, metric_of, right, stacks, total, total_by_cause,
@@ -6,22 +6,22 @@ use super::combine::{
 };
 use super::{Aggregate, BetterWhen, Experiment, ExperimentMethod, ExperimentRow, Measured, Run, SampleCounts, Tool};
 
-/// What a row is compared with.
+/// The baselines of a row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Baselines<'a> {
     /// Runs of the command alone; `None` for the baseline itself, or when there is none.
     pub none: Option<&'a [Run]>,
     /// Frame-pointer runs of the same tool; `None` for those themselves, or when there are none.
     pub fp: Option<&'a [Run]>,
-    /// Which way of the metric is good; `None` without a metric.
+    /// Which direction of the metric is better; `None` without a metric.
     pub better_when: Option<BetterWhen>,
 }
 
 impl Experiment {
-    /// Makes the aggregate of every row from its runs.
+    /// Computes the aggregate of every row from its runs.
     ///
-    /// The baseline of slow-downs is the first row of [`ExperimentMethod::None`]; a second one is compared with it (A/A).
-    /// The baseline of sizes is the first [`ExperimentMethod::Fp`] row of the same tool.
+    /// The baseline of slow-downs is the first row of [`ExperimentMethod::None`]; a second such row is compared with it
+    /// (A/A). The baseline of sizes is the first [`ExperimentMethod::Fp`] row of the same tool.
     pub fn complete(&mut self) {
         let better_when = self.metric.as_ref().map(|metric| metric.better_when);
         let first = |tool: Option<Tool>, method| {
@@ -47,7 +47,7 @@ impl Experiment {
 }
 
 impl ExperimentRow {
-    /// A row of raw runs, not yet compared with any other ([`Experiment::complete`] does that).
+    /// Creates a row from raw runs, without comparisons ([`Experiment::complete`] adds them).
     #[must_use]
     pub fn new(mode: String, tool: Tool, method: ExperimentMethod, stack_bytes: Option<u64>, runs: Vec<Run>) -> Self {
         let aggregate = Aggregate::new(&runs, &Baselines::default());
@@ -56,7 +56,7 @@ impl ExperimentRow {
 }
 
 impl Aggregate {
-    /// Sums up `runs` and compares them with `baselines`, round by round.
+    /// Aggregates `runs` and compares them with `baselines`, round by round.
     #[must_use]
     pub fn new(runs: &[Run], baselines: &Baselines<'_>) -> Self {
         let slow_down = match baselines.better_when {

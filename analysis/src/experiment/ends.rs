@@ -1,15 +1,15 @@
-//! How stacks ended, and sums of counts by cause.
+//! Ends of stacks, and sums of counts by cause.
 
 use crate::summary::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Stacks that were compared with those of a better strategy.
+/// Result of comparing stacks with those of a better strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Right {
     /// Stacks compared.
     pub compared: u64,
-    /// Those with every frame of the better one, and no wrong one.
+    /// Stacks with every frame of the better strategy, and no wrong one.
     pub right: u64,
 }
 
@@ -35,19 +35,19 @@ impl StackEnds {
         add_counts(&mut self.broken, &other.broken);
     }
 
-    /// Stacks that end early.
+    /// Number of truncated stacks.
     #[must_use]
     pub fn n_truncated(&self) -> u64 {
         sum(&self.truncated)
     }
 
-    /// Stacks that went wrong.
+    /// Number of broken stacks.
     #[must_use]
     pub fn n_broken(&self) -> u64 {
         sum(&self.broken)
     }
 
-    /// Whether every sample ended in exactly one way.
+    /// Whether every sample is counted exactly once.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let parts = u128::from(self.complete)
@@ -67,12 +67,12 @@ impl From<&Quality> for StackEnds {
     }
 }
 
-/// Sum of counts, held at the largest value instead of overflowing.
+/// Sum of counts, saturating.
 pub(super) fn sum(counts: &BTreeMap<String, u64>) -> u64 {
     counts.values().fold(0, |sum, &n| sum.saturating_add(n))
 }
 
-/// Adds counts cause by cause.
+/// Adds counts by cause.
 pub(super) fn add_counts(into: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     for (cause, &n) in from {
         let count = into.entry(cause.clone()).or_default();

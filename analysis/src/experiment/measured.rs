@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 pub enum Measured<T> {
     /// The figure.
     Value(T),
-    /// Why there is none, in words for a reader of the report.
+    /// The reason why there is none, as text for the reader of the report.
     Missing(String),
 }
 
 impl<T> Measured<T> {
-    /// No figure, because of `reason`.
+    /// A missing figure with its reason.
     pub fn missing(reason: impl Into<String>) -> Self {
         Self::Missing(reason.into())
     }
 
-    /// The figure, or `reason` where there is none.
+    /// The figure, or `reason` if there is none.
     pub fn or_missing(value: Option<T>, reason: impl Into<String>) -> Self {
         value.map_or_else(|| Self::missing(reason), Self::Value)
     }
@@ -33,7 +33,7 @@ impl<T> Measured<T> {
         }
     }
 
-    /// The same by reference.
+    /// Borrows the figure.
     pub fn as_ref(&self) -> Measured<&T> {
         match self {
             Self::Value(value) => Measured::Value(value),
@@ -41,7 +41,7 @@ impl<T> Measured<T> {
         }
     }
 
-    /// Another figure made of this one.
+    /// Applies a function to the figure.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Measured<U> {
         match self {
             Self::Value(value) => Measured::Value(make(value)),
@@ -49,7 +49,7 @@ impl<T> Measured<T> {
         }
     }
 
-    /// Why there is none.
+    /// The reason why there is no figure.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Value(_) => None,
@@ -58,7 +58,7 @@ impl<T> Measured<T> {
     }
 }
 
-/// What [`Measured`] is in JSON.
+/// The JSON representation of [`Measured`].
 #[derive(Serialize, Deserialize)]
 struct Parts<T> {
     value: Option<T>,

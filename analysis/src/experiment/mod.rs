@@ -1,8 +1,8 @@
 //! The model of `results.json`: one command run under every mode, interleaved and repeated.
 //!
-//! Fill [`Experiment`] with the raw values of every run, then call [`Experiment::complete`]: it makes the
-//! [`Aggregate`] of every row. Raw values stay beside what was made of them, so that anyone can do the sums again.
-//! A figure that a tool cannot give is `{"value": null, "reason": "…"}` ([`Measured`]), never 0.
+//! Fill [`Experiment`] with the raw values of every run, then call [`Experiment::complete`], which computes the
+//! [`Aggregate`] of every row. Raw values are kept next to the aggregates, so that anyone can recompute them.
+//! A figure that a tool cannot provide is `{"value": null, "reason": "…"}` ([`Measured`]), never 0.
 
 mod aggregate;
 mod combine;

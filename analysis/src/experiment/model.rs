@@ -1,4 +1,4 @@
-//! What was run, where, and what every run gave.
+//! What was run, where, and the result of every run.
 
 use super::{Aggregate, Measured, Right, StackEnds};
 use crate::overhead::Overhead;
@@ -13,23 +13,23 @@ pub const SCHEMA: u32 = 1;
 pub struct Experiment {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Where it ran and with which programs.
+    /// Where it ran, and with which programs.
     pub environment: ExperimentEnvironment,
     /// Program and arguments, lossily as UTF-8.
     pub command: Vec<String>,
-    /// Sampling rate in words, such as `999 Hz`.
+    /// Sampling rate as text, such as `999 Hz`.
     pub rate: String,
-    /// Sampling event in words, such as `cpu-clock`.
+    /// Sampling event as text, such as `cpu-clock`.
     pub event: String,
-    /// Rounds; every round runs every mode once, in an order of its own.
+    /// Number of rounds; each round runs every mode once, in its own order.
     pub repeats: u32,
     /// Mode of every run in the order they ran, round after round.
     pub order: Vec<String>,
-    /// The workload's own metric; `None` when it was not asked for.
+    /// The workload's own metric; `None` if not asked for.
     pub metric: Option<Metric>,
-    /// One row for each mode, in the order they are shown.
+    /// One row per mode, in display order.
     pub rows: Vec<ExperimentRow>,
-    /// What a reader must know: deviations, failed runs, modes left out. In words.
+    /// Notes for the reader: deviations, failed runs, modes left out.
     pub notes: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Experiment {
 pub struct ExperimentEnvironment {
     /// When it began, such as `2026-03-01 12:00 UTC`.
     pub date: String,
-    /// Host or machine type in words; empty when it is not to be told.
+    /// Host or machine type as text; empty if withheld.
     pub machine: String,
     /// CPU model.
     pub cpu_model: String,
@@ -50,33 +50,33 @@ pub struct ExperimentEnvironment {
     pub kernel: String,
     /// Distribution.
     pub distribution: String,
-    /// Versions of the programs that took part: fpprof first, then perf, nbdkit, fio, …
+    /// Versions of the programs involved: fpprof first, then perf, nbdkit, fio, …
     pub versions: Vec<Version>,
 }
 
-/// A program that took part.
+/// A program involved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// Its name.
     pub program: String,
-    /// Its version as it tells it.
+    /// Its version, as it reports it.
     pub version: String,
 }
 
 /// The workload's own metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// Name in words, such as `IOPS`.
+    /// Name as text, such as `IOPS`.
     pub name: String,
-    /// Unit, such as `1/s`; empty when the name says it all.
+    /// Unit, such as `1/s`; empty if the name is sufficient.
     pub unit: String,
     /// The regular expression that found it in the output.
     pub regex: String,
-    /// Which way is good.
+    /// Which direction is better.
     pub better_when: BetterWhen,
 }
 
-/// Which way of a metric is good.
+/// Which direction of a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BetterWhen {
@@ -91,23 +91,23 @@ pub enum BetterWhen {
 pub struct ExperimentRow {
     /// Its label, such as `none`, `fp`, `dwarf,4096`, `both,65536`, `perf fp`; unique.
     pub mode: String,
-    /// Who records.
+    /// The recording tool.
     pub tool: Tool,
-    /// How stacks are taken.
+    /// How stacks are captured.
     pub method: ExperimentMethod,
-    /// Most bytes of stack copied for each sample; `None` when none are.
+    /// The most bytes of stack copied per sample; `None` if none are.
     pub stack_bytes: Option<u64>,
-    /// Its runs, one for each round; a run that failed is left out and told in [`Experiment::notes`].
+    /// Its runs, one per round; failed runs are left out and mentioned in [`Experiment::notes`].
     pub runs: Vec<Run>,
-    /// What the runs say together.
+    /// Aggregates of the runs.
     pub aggregate: Aggregate,
 }
 
-/// Who records. Ratios of bytes compare a tool with itself.
+/// The recording tool. Ratios of bytes compare a tool with itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
-    /// Nobody: the workload alone.
+    /// None: the workload alone.
     Nobody,
     /// `fpprof record`.
     Fpprof,
@@ -115,7 +115,7 @@ pub enum Tool {
     Perf,
 }
 
-/// How stacks are taken.
+/// How stacks are captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExperimentMethod {
@@ -146,33 +146,33 @@ pub struct Run {
     pub fired: Measured<u64>,
     /// Samples in the recording.
     pub recorded: Measured<u64>,
-    /// Samples lost, by cause; the cause is `lost` where the tool does not tell any.
+    /// Samples lost, by cause; the cause is `lost` if the tool does not have any.
     pub lost: Measured<BTreeMap<String, u64>>,
     /// Ticks in something that was not to be profiled.
     pub skipped: Measured<u64>,
-    /// Samples thrown away by policy or because they could not be written.
+    /// Samples discarded by policy or because they could not be written.
     pub dropped: Measured<u64>,
-    /// Lost chunks in perf's sense: runs of lost samples, each told by one `PERF_RECORD_LOST`.
+    /// Lost chunks as perf counts them: runs of lost samples, each reported by one `PERF_RECORD_LOST`.
     pub lost_chunks: Measured<u64>,
-    /// CPU of the collector from its start to its end, seconds.
+    /// CPU time of the collector from start to end, seconds.
     pub collector_cpu_s: Measured<f64>,
-    /// Part of it after the last sample, seconds.
+    /// CPU time of the collector after the last sample, seconds.
     pub collector_stop_cpu_s: Measured<f64>,
-    /// Mean nanoseconds inside the BPF program for each tick.
+    /// Mean time inside the BPF program per tick, nanoseconds.
     pub bpf_ns_per_sample: Measured<f64>,
-    /// What the recording attributes to itself, in per cent of the target's CPU time.
+    /// The overhead that the recording attributes to itself.
     pub attributed: Measured<Attributed>,
     /// Largest resident set of the collector, bytes.
     pub max_rss_bytes: Measured<u64>,
     /// How the stacks of the target's processes ended, one entry for each strategy.
     pub stacks: Measured<Vec<Stacks>>,
-    /// How many frame-pointer stacks are right, by the DWARF stacks of the same samples.
+    /// How many frame-pointer stacks are right according to the DWARF stacks of the same samples.
     pub frame_pointers: Measured<Right>,
 }
 
 impl Run {
-    /// A run of the command alone, or one whose recording cannot be read: every figure of a recording is missing
-    /// because of `reason`.
+    /// A run of the command alone, or one whose recording cannot be read: every figure of a recording is missing for
+    /// `reason`.
     #[must_use]
     pub fn unrecorded(repeat: u32, wall_s: f64, metric: Measured<f64>, reason: &str) -> Self {
         fn none<T>(reason: &str) -> Measured<T> {
@@ -200,17 +200,18 @@ impl Run {
     }
 }
 
-/// What a recording attributes to itself, in per cent of the target's CPU time ([`crate::overhead::Overhead`]).
+/// The overhead that a recording attributes to itself, in per cent of the target's CPU time
+/// ([`crate::overhead::Overhead`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attributed {
-    /// What hits the target itself: interrupts and BPF programs. A target that waits for its CPU is slower by this.
+    /// Overhead on the target itself: interrupts and BPF programs. A CPU-bound target is slowed down by this much.
     pub on_target_percent: f64,
-    /// With the collector's threads, which take from the target only where they share a CPU.
+    /// The same plus the collector's threads, which slow down the target only where they share a CPU.
     pub all_percent: f64,
 }
 
 impl Attributed {
-    /// What an overhead attributes; `None` where a part of it is not known.
+    /// Extracts the figures from an overhead; `None` if a part is not known.
     #[must_use]
     pub fn of(overhead: &Overhead) -> Option<Self> {
         Some(Self { on_target_percent: overhead.on_target_percent?, all_percent: overhead.percent_of_target? })
@@ -222,10 +223,10 @@ impl Attributed {
 pub struct Stacks {
     /// The strategy, such as `fp` or `dwarf`.
     pub strategy: String,
-    /// Who unwound, when not the row's tool.
+    /// The unwinding program, if not the row's tool.
     pub unwound_by: Option<String>,
     /// By process name; only processes of the target.
     pub processes: BTreeMap<String, StackEnds>,
-    /// Name of the flame graph's file, beside the report.
+    /// Name of the flame graph's file, next to the report.
     pub flame_graph: Measured<String>,
 }

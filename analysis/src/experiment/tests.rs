@@ -10,7 +10,7 @@ fn counts(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
     pairs.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// A run of ours: 10 s, 100 samples fired, 90 recorded, 4 + 3 lost, 2 skipped, 1 dropped.
+/// A run of fpprof: 10 s, 100 samples fired, 90 recorded, 4 + 3 lost, 2 skipped, 1 dropped.
 fn run(repeat: u32, bytes: u64, metric: f64) -> Run {
     Run {
         bytes: Measured::Value(bytes),
@@ -69,7 +69,7 @@ fn close(got: f64, want: f64) {
     assert!((got - want).abs() < 1e-9 * want.abs().max(1.0), "got {got}, want {want}");
 }
 
-/// Check that means, sums and shares are those worked by hand.
+/// Check that means, sums and shares agree with hand-computed ones.
 #[test]
 fn sums_are_those_worked_by_hand() {
     let sums = Aggregate::new(&[run(0, 9_000, 1.0), run(1, 18_000, 3.0)], &Baselines::default());
@@ -91,7 +91,7 @@ fn sums_are_those_worked_by_hand() {
     assert_eq!((balance.runs, balance.exact, balance.worst_unaccounted), (2, 2, 0));
 }
 
-/// Check that a balance that does not hold is found, with its sign, and the worst of several is kept.
+/// Check that a balance that does not hold is reported, with its sign, and the worst of several is kept.
 #[test]
 fn broken_balance_is_found() {
     let mut runs = [run(0, 1, 1.0), run(1, 1, 1.0), run(2, 1, 1.0)];
@@ -105,7 +105,7 @@ fn broken_balance_is_found() {
     assert_eq!(sums.balance.value().expect("a balance").worst_unaccounted, i64::MIN);
 }
 
-/// Check that every comparison is made within a round, by the round's number and not by its place.
+/// Check that every comparison is made within a round, identified by its number and not its position.
 #[test]
 fn rounds_are_paired_by_number() {
     let none = vec![alone(0, 100.0), alone(1, 200.0), alone(2, 400.0)];
@@ -164,7 +164,7 @@ fn sizes_are_compared_within_a_tool() {
     close(times(3).expect("a ratio"), 7.0);
 }
 
-/// Check that a sum over runs is missing when one run lacks its part, and a mean says over how many runs it is.
+/// Check that a sum is missing if any run lacks its part, and that a mean has the number of its runs.
 #[test]
 fn parts_are_not_shown_as_the_whole() {
     let mut runs = [run(0, 100, 1.0), run(1, 300, 1.0)];
@@ -179,7 +179,7 @@ fn parts_are_not_shown_as_the_whole() {
     assert_eq!(empty.bytes.reason(), Some("no values"));
 }
 
-/// Check that stacks are added up by strategy and by process name, reason by reason.
+/// Check that stacks are added up by strategy and process name, reason by reason.
 #[test]
 fn stacks_are_added_up() {
     let ends = |complete, chunk_end| StackEnds {
@@ -213,7 +213,7 @@ fn stacks_are_added_up() {
     assert_eq!(dwarf.processes[0].ends.truncated, counts(&[("chunk_end", 3)]));
 }
 
-/// Check that ends that do not add up are found, even where a sum would overflow.
+/// Check that ends that do not add up are detected, even if a sum would overflow.
 #[test]
 fn ends_that_do_not_add_up_are_found() {
     let mut ends = StackEnds { samples: 3, complete: 2, truncated: counts(&[("no_cfi", 1)]), broken: BTreeMap::new() };
@@ -224,7 +224,8 @@ fn ends_that_do_not_add_up_are_found() {
     assert_eq!(ends.n_broken(), u64::MAX);
 }
 
-/// Check that a figure is an object with its value, a missing one has its reason, and nothing else is read.
+/// Check that a figure is serialised as an object with its value, a missing one with its reason, and that nothing else
+/// is accepted.
 #[test]
 fn missing_figures_have_reasons() {
     let json = |measured: &Measured<u64>| serde_json::to_string(measured).unwrap();

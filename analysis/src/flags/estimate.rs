@@ -1,10 +1,10 @@
-//! The statistics.
+//! Statistical estimates.
 
 use crate::statistics::{CONFIDENCE, Interval, POWER};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Share of values cut from each end before rounds are averaged.
+/// Share of values trimmed from each end before averaging over rounds.
 ///
 /// # Sources
 /// Yuen (1974): 20 % keeps most of the efficiency and withstands a fifth of outliers on either side.
@@ -15,24 +15,24 @@ pub const TRIM: f64 = 0.2;
 pub struct Effect {
     /// The change.
     pub log_ratio: f64,
-    /// Interval that holds it with 95 % confidence.
+    /// 95 % confidence interval.
     pub interval: Interval,
     /// Standard error.
     pub standard_error: f64,
     /// Degrees of freedom.
     pub freedom: f64,
-    /// Probability of an effect at least this large where there is none.
+    /// Probability of an effect at least this large if there is none.
     pub p: f64,
-    /// The smallest slow-down these layouts would have told from none with a chance of 80 %.
+    /// The smallest slow-down these layouts would have detected with a probability of 80 %.
     pub mde: f64,
-    /// Layouts of the flag set.
+    /// Number of layouts of the flag set.
     pub n: u32,
-    /// Layouts of the baseline.
+    /// Number of layouts of the baseline.
     pub n_baseline: u32,
 }
 
 impl Effect {
-    /// Whether the interval leaves out zero.
+    /// Whether the interval excludes zero.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.interval.low > 0.0 || self.interval.high < 0.0
@@ -43,19 +43,19 @@ impl Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoEstimate {
-    /// Fewer than two layouts on a side say nothing about how layouts scatter.
+    /// Fewer than two layouts on a side, so that the variance between layouts cannot be estimated.
     #[error("fewer than two layouts")]
     FewLayouts,
     /// A time is zero, negative or no number.
     #[error("a time that is not above zero")]
     NotPositive,
-    /// No round was run with every binary.
+    /// No round includes every binary.
     #[error("no complete round")]
     NoRound,
 }
 
-/// Compares two sets of binaries: `times[round][binary]` in seconds, the first `n_baseline` of each round being the
-/// baseline's, and so many `copies` of a layout one after the other.
+/// Compares two sets of binaries. `times[round][binary]` are seconds: the first `n_baseline` of each round are the
+/// baseline's, and the `copies` of a layout are adjacent.
 ///
 /// # Errors
 /// [`NoEstimate`].
@@ -98,7 +98,7 @@ fn welch(baseline: &[f64], treated: &[f64]) -> Effect {
     from_error(mean_1 - mean_0, squared.sqrt(), freedom, treated.len(), baseline.len())
 }
 
-/// An effect from its standard error.
+/// Derives an effect from its standard error.
 fn from_error(log_ratio: f64, standard_error: f64, freedom: f64, n: usize, n_baseline: usize) -> Effect {
     let t = quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, freedom);
     let half = t * standard_error;
@@ -122,8 +122,8 @@ fn from_error(log_ratio: f64, standard_error: f64, freedom: f64, n: usize, n_bas
     }
 }
 
-/// The mean of effects over programs, with an interval over programs: what another program of the same kind might show.
-/// `None` for fewer than two programs.
+/// The mean of effects over programs, with a confidence interval over programs: what another program of this kind may
+/// show. `None` for fewer than two programs.
 ///
 /// # Sources
 /// Student (1908); the geometric mean of ratios after Fleming and Wallace (1986), CACM 29(3).
@@ -136,8 +136,8 @@ pub fn over_programs(effects: &[f64]) -> Option<Effect> {
     Some(from_error(mean(effects), error, count(effects.len()) - 1.0, effects.len(), 0))
 }
 
-/// Probabilities adjusted for looking at all of them: the chance of one false alarm among all stays what it was for
-/// one.
+/// Adjusts probabilities for multiple comparisons: the chance of any false alarm among all stays that of a single
+/// comparison.
 ///
 /// # Sources
 /// Holm (1979), step-down.

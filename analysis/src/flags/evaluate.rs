@@ -1,10 +1,10 @@
-//! From what was measured to what follows.
+//! Evaluates the measurements.
 
 use super::estimate::{effect, holm, over_programs};
 use super::model::{Arm, Evaluation, FlagSetResult, ProgramResult, Raw, RawProgram};
 use super::verdict::verdict;
 
-/// Evaluates everything measured. The same input gives the same result.
+/// Evaluates all measurements. Deterministic.
 #[must_use]
 pub fn evaluate(raw: &Raw) -> Evaluation {
     let mut results = Vec::new();

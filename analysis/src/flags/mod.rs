@@ -1,15 +1,15 @@
 //! What compiler flags cost and what they give: from times of replicated binaries to a verdict.
 //!
-//! You provide [`Times`] of every binary in every round, sizes, instruction counts and what recordings showed
-//! ([`Raw`]). In turn you get an [`Evaluation`]: for each program and flag set the change against its baseline with an
-//! interval, and a verdict for each flag set with the rule that gave it.
+//! You provide [`Times`] of every binary in every round, sizes, instruction counts and results of recordings ([`Raw`]).
+//! In turn you get an [`Evaluation`]: for each program and flag set the change relative to its baseline with an
+//! interval, and a verdict for each flag set with the rule it is based on.
 //!
 //! # Model
 //!
-//! Binaries of one program and one set of flags differ in time reproducibly by more than what repeating one of them
-//! shows: where the linker placed its functions decides, and by less where the kernel placed a copy of it. So link
-//! layouts are what is replicated, and intervals are over them. Copies of a layout are averaged first: they are no
-//! replicates of their own, since what a layout does is in all of them.
+//! Binaries of one program built with the same flags differ in time, reproducibly, by more than repeated runs of one of
+//! them: mainly by where the linker placed its functions, less by where the kernel placed a copy of it. So link layouts
+//! are the unit of replication, and intervals are over them. Copies of a layout are averaged first: they are not
+//! independent replicates, since they share the effect of the layout.
 //!
 //! ```text
 //! ln t(round, binary) = round + flags + layout(flags) + copy(layout) + error
@@ -18,8 +18,8 @@
 //! interval            = effect ± t(1 − α/2, Welch's degrees of freedom) · √(s²/n + s₀²/n₀)
 //! ```
 //!
-//! An effect above zero is slower. Every baseline is compared with itself, too: another set of layouts built with the
-//! same flags (A/A), which shows what the method takes for a difference when there is none.
+//! An effect above zero is slower. Every baseline is also compared with itself: another set of layouts built with the
+//! same flags (A/A), which shows the differences the method finds when there are none.
 //!
 //! # Sources
 //! - Trimmed means: Tukey and `McLaughlin` (1963), Sankhya A 25; Yuen (1974), Biometrika 61(1): 20 % from each end.

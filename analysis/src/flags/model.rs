@@ -1,4 +1,4 @@
-//! What was measured, and what follows from it.
+//! Measurements, and what follows from them.
 
 use super::estimate::Effect;
 use crate::audit::CodeTally;
@@ -12,7 +12,7 @@ pub struct FlagSet {
     pub name: String,
     /// The compiler's command.
     pub compiler: String,
-    /// What the compiler says its version is.
+    /// The compiler's version, as it reports it.
     pub version: String,
     /// The flags.
     pub cflags: String,
@@ -20,25 +20,25 @@ pub struct FlagSet {
     pub against: String,
 }
 
-/// Which binaries of a program: those of a flag set, or the second set of a baseline.
+/// A set of binaries of a program: those of a flag set, or the second set of a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Arm {
     /// The flag set.
     pub flags: String,
-    /// The second set of binaries of a baseline, built with the same flags (A/A).
+    /// Whether this is the second set of binaries of a baseline, built with the same flags (A/A).
     pub again: bool,
 }
 
 /// CPU seconds of every binary of every arm in one round, in the order of [`RawProgram::arms`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// Which round.
+    /// The round.
     pub round: u32,
     /// User and system time, seconds: `[arm][binary]`.
     pub cpu_s: Vec<Vec<f64>>,
 }
 
-/// Bytes of a binary.
+/// Sizes of a binary in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSizes {
     /// `.text`.
@@ -47,26 +47,26 @@ pub struct FileSizes {
     pub unwind: u64,
     /// `.sframe`.
     pub sframe: u64,
-    /// The whole file, stripped.
+    /// The whole file after stripping.
     pub stripped: u64,
 }
 
-/// What recordings of a binary showed.
+/// Results of recordings of a binary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlagsQuality {
-    /// Samples of the recording with frame pointers.
+    /// Samples of the frame-pointer recording.
     pub fp_samples: u64,
-    /// Bytes of that recording's file for each sample.
+    /// File size of that recording per sample, bytes.
     pub fp_bytes_per_sample: f64,
     /// Samples of the recording with copied stacks.
     pub dwarf_samples: u64,
-    /// Bytes of that recording's file for each sample.
+    /// File size of that recording per sample, bytes.
     pub dwarf_bytes_per_sample: f64,
-    /// Share of samples lost in both, per cent.
+    /// Share of samples lost in both recordings, per cent.
     pub lost_percent: f64,
-    /// CPU seconds of the profiler for each second of the program, with frame pointers, per cent.
+    /// CPU time of the profiler in per cent of the program's, with frame pointers.
     pub fp_profiler_percent: Option<f64>,
-    /// Likewise with copied stacks.
+    /// The same with copied stacks.
     pub dwarf_profiler_percent: Option<f64>,
     /// By strategy (`fp`, `dwarf@4096`, …), on the same samples.
     pub strategies: BTreeMap<String, StrategyQuality>,
@@ -79,24 +79,24 @@ pub struct StrategyQuality {
     pub samples: u64,
     /// Stacks that reach a root, beyond `main`.
     pub complete: u64,
-    /// Stacks that reach a root, `main`, or the function a thread began with. Where libc keeps no frame pointers, stacks
-    /// by frame pointers end at the caller of these, and that costs nobody anything.
+    /// Stacks that reach a root, `main`, or a thread's start function. If libc has no frame pointers, frame-pointer
+    /// stacks end at the caller of these, which does no harm.
     pub reach_main: u64,
-    /// Stacks in which the leaf's caller is missing and the rest is right, against the largest chunk on the same
-    /// samples; `None` where nobody compared.
+    /// Stacks that lack only the leaf's caller, compared with the largest chunk on the same samples; `None` if not
+    /// compared.
     pub caller_dropped: Option<u64>,
-    /// Stacks whose frames are those of the largest chunk from the leaf to the root, `main` or the function a thread began
-    /// with; `None` where nobody compared.
+    /// Stacks whose frames are those of the largest chunk from the leaf to the root, `main` or a thread's start
+    /// function; `None` if not compared.
     pub frame_exact: Option<u64>,
-    /// Reasons why stacks did not reach a root, with how many.
+    /// Reasons why stacks did not reach a root, with counts.
     pub reasons: BTreeMap<String, u64>,
-    /// Files behind whose code stacks first differ from those of the largest chunk, with how many; stacks that only end
-    /// at `main`'s caller are not among them. Empty where nobody compared.
+    /// Files after whose code stacks first differ from those of the largest chunk, with counts; not counting stacks
+    /// that merely end at `main`'s caller. Empty if not compared.
     #[serde(default)]
     pub broke_behind: BTreeMap<String, u64>,
 }
 
-/// What one arm of a program is, beside its times.
+/// Properties of one arm of a program, other than its times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmResult {
     /// Sizes of its first binary.
@@ -105,7 +105,7 @@ pub struct ArmResult {
     pub tally: Option<TallySummary>,
     /// Instructions of a shorter run under a simulator; `None` without one.
     pub instructions: Option<u64>,
-    /// What recordings showed; `None` if none were made.
+    /// Results of recordings; `None` if there are none.
     pub quality: Option<FlagsQuality>,
 }
 
@@ -114,13 +114,13 @@ pub struct ArmResult {
 pub struct TallySummary {
     /// Functions that call.
     pub non_leaf: u64,
-    /// Those of them with a frame pointer.
+    /// Functions that call and set up a frame pointer.
     pub non_leaf_framed: u64,
-    /// Bytes where a walk is right.
+    /// Bytes where a frame-pointer walk finds the caller.
     pub ok: u64,
-    /// Bytes where it drops the caller.
+    /// Bytes where the walk drops the caller.
     pub drops_caller: u64,
-    /// Bytes where it breaks.
+    /// Bytes where the walk breaks.
     pub breaks_chain: u64,
 }
 
@@ -136,38 +136,38 @@ impl From<&CodeTally> for TallySummary {
     }
 }
 
-/// Everything measured on one program.
+/// All measurements of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawProgram {
     /// Its name.
     pub name: String,
     /// Its arms, in the order of the times.
     pub arms: Vec<Arm>,
-    /// What each arm is.
+    /// The properties of each arm.
     pub results: Vec<ArmResult>,
-    /// Rounds, in their order.
+    /// Rounds, in order.
     pub times: Vec<Times>,
 }
 
-/// Everything measured.
+/// All measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
-    /// Where.
+    /// The machine.
     pub environment: FlagsEnvironment,
-    /// How.
+    /// The method.
     pub method: FlagsMethod,
     /// The flag sets, baselines first.
     pub flag_sets: Vec<FlagSet>,
     /// The programs.
     pub programs: Vec<RawProgram>,
-    /// What was requested and is not here, and why.
+    /// What was requested but is missing, and why.
     pub missing: Vec<String>,
 }
 
-/// The machine, in words.
+/// The machine, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagsEnvironment {
-    /// CPU model and how many.
+    /// CPU model and count.
     pub cpu: String,
     /// Kernel.
     pub kernel: String,
@@ -181,42 +181,42 @@ pub struct FlagsEnvironment {
     pub load: String,
 }
 
-/// How it was measured.
+/// The method.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagsMethod {
-    /// Seed of layouts and of the order of runs.
+    /// Seed for layouts and the order of runs.
     pub seed: u64,
     /// Rounds requested.
     pub rounds: u32,
-    /// Link layouts for each flag set.
+    /// Link layouts per flag set.
     pub layouts: u32,
-    /// Copies of each layout, equal byte by byte.
+    /// Identical copies of each layout.
     pub copies: u32,
     /// How layouts were made.
     pub layout: String,
-    /// The command that repeats everything.
+    /// The command to repeat everything.
     pub repeat: String,
 }
 
-/// The outcome.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// What it follows from, without the times.
+    /// The machine.
     pub environment: FlagsEnvironment,
-    /// How.
+    /// The method.
     pub method: FlagsMethod,
     /// The flag sets, baselines first.
     pub flag_sets: Vec<FlagSet>,
-    /// One result for each flag set that is no baseline, and one A/A result for each baseline.
+    /// One result for each flag set that is not a baseline, and one A/A result for each baseline.
     pub results: Vec<FlagSetResult>,
-    /// What was requested and is not here, and why.
+    /// What was requested but is missing, and why.
     pub missing: Vec<String>,
 }
 
-/// A flag set against its baseline.
+/// A flag set compared with its baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlagSetResult {
-    /// Which.
+    /// The flag set, or a baseline's second set of binaries.
     pub arm: Arm,
     /// The baseline.
     pub against: String,
@@ -224,44 +224,44 @@ pub struct FlagSetResult {
     pub programs: Vec<ProgramResult>,
     /// The mean over programs; `None` for fewer than two.
     pub mean: Option<Effect>,
-    /// What to do; `None` for A/A.
+    /// The recommendation; `None` for A/A.
     pub verdict: Option<FlagsVerdict>,
 }
 
-/// A program under a flag set, against its baseline.
+/// A program under a flag set, compared with its baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgramResult {
     /// Its name.
     pub name: String,
-    /// The change in CPU time; the reason why there is none otherwise.
+    /// The change in CPU time, or the reason why there is none.
     pub effect: Result<Effect, String>,
     /// Holm-adjusted probability over the programs of this flag set.
     pub p_holm: Option<f64>,
-    /// Rounds that count.
+    /// Number of rounds used.
     pub rounds: u32,
     /// The flag set's arm.
     pub treated: ArmResult,
-    /// The baseline's.
+    /// The baseline's arm.
     pub baseline: ArmResult,
 }
 
-/// A verdict, with the figures that gave it.
+/// A verdict with the figures it is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum FlagsVerdict {
-    /// It costs little and gives stacks.
+    /// Low cost, good stacks.
     Adopt {
         /// Why.
         because: String,
     },
-    /// Likewise, but for these programs.
+    /// The same, except for some programs.
     AdoptWithOptOuts {
         /// Why.
         because: String,
-        /// The programs to leave out.
+        /// The programs to exclude.
         programs: Vec<String>,
     },
-    /// It costs too much, or gives no stacks.
+    /// Too expensive, or bad stacks.
     Reject {
         /// Why.
         because: String,

@@ -1,4 +1,4 @@
-//! The statistics on made-up times whose truth is known.
+//! Tests of the statistics on synthetic times with known truth.
 
 use super::{
     Arm, ArmResult, FileSizes, FlagSet, FlagsEnvironment, FlagsMethod, FlagsQuality, Raw, RawProgram, StrategyQuality,
@@ -7,7 +7,7 @@ use super::{
 use super::{FlagsVerdict, NoEstimate, change, effect, evaluate, holm, over_programs};
 use std::collections::BTreeMap;
 
-/// Deviations as a machine shows them, the same in every run: a normal deviate from uniform ones.
+/// Deterministic pseudo-random normal deviates, to simulate the noise of a machine.
 struct Noise(u64);
 
 impl Noise {
@@ -21,14 +21,14 @@ impl Noise {
         value
     }
 
-    /// Irwin and Hall: the sum of twelve.
+    /// Approximately normal (Irwin–Hall): the sum of twelve uniform deviates.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 }
 
-/// `rounds` × (`n` baseline and `n` treated binaries): a base of 40 ms, binaries scattered by 0.5 %, rounds by 5 %,
-/// runs by 2 % with one in twenty far too slow, and the treated ones slower by `slower`.
+/// `rounds` × (`n` baseline and `n` treated binaries): a base of 40 ms, binaries with a deviation of 0.5 %, rounds of 5
+/// %, runs of 2 % with one in twenty far too slow, and the treated ones slower by `slower`.
 fn times(noise: &mut Noise, rounds: usize, n: usize, slower: f64) -> Vec<Vec<f64>> {
     let binaries: Vec<f64> =
         (0..2 * n).map(|index| 0.005 * noise.normal() + if index < n { 0.0 } else { slower.ln_1p() }).collect();
@@ -44,7 +44,7 @@ fn times(noise: &mut Noise, rounds: usize, n: usize, slower: f64) -> Vec<Vec<f64
     all
 }
 
-/// Check that a slow-down of 3 % is found and its interval holds it.
+/// Check that a slow-down of 3 % is found, and that its interval contains it.
 #[test]
 fn planted_slow_down_is_found() {
     let mut noise = Noise(1);
@@ -58,7 +58,7 @@ fn planted_slow_down_is_found() {
     assert!(held >= 88, "{held} of 100 intervals hold the truth");
 }
 
-/// Check that equal flags are called different in no more than the nominal share of comparisons.
+/// Check that equal flags are found different in no more than the nominal share of comparisons.
 #[test]
 fn equal_flags_differ_in_the_nominal_share() {
     let mut noise = Noise(7);
@@ -68,8 +68,8 @@ fn equal_flags_differ_in_the_nominal_share() {
     assert!(n_false >= 5, "{n_false} of 400: the intervals are too wide to be 95 % ones");
 }
 
-/// Check that copies of a layout are no replicates: with each layout there twice, an effect is that of the layouts, and
-/// equal flags differ no more often than they should though layouts scatter and copies do not.
+/// Check that copies of a layout do not count as replicates: if each layout is duplicated, an effect is that of the
+/// layouts, and equal flags differ no more often than they should although only layouts vary.
 #[test]
 fn copies_of_a_layout_count_once() {
     let twice = |times: Vec<Vec<f64>>| -> Vec<Vec<f64>> {
@@ -90,7 +90,7 @@ fn copies_of_a_layout_count_once() {
     assert_eq!(effect(&[vec![1.0; 6]], 2, 2), Err(NoEstimate::FewLayouts));
 }
 
-/// Check that effect, interval and degrees of freedom are those worked by hand.
+/// Check that effect, interval and degrees of freedom agree with hand-computed ones.
 #[test]
 fn effect_is_the_one_worked_by_hand() {
     // One round; baseline ln t = 0, 2; treated 3, 5: means 1 and 4, s² = 2 each, s²/n = 1 each.
@@ -104,7 +104,7 @@ fn effect_is_the_one_worked_by_hand() {
     assert!((got.p - 0.167_949_7).abs() < 1e-6, "{}", got.p);
 }
 
-/// Check that a fifth of wild values on one side does not move an effect.
+/// Check that a fifth of outliers on one side does not change an effect.
 #[test]
 fn outliers_do_not_move_an_effect() {
     let rounds = |wild: f64| -> Vec<Vec<f64>> {
@@ -114,7 +114,7 @@ fn outliers_do_not_move_an_effect() {
     assert!((calm.log_ratio - wild.log_ratio).abs() < 1e-9);
 }
 
-/// Check that times nobody can compare are refused.
+/// Check that times that cannot be compared are refused.
 #[test]
 fn unfit_times_are_refused() {
     assert_eq!(effect(&[], 2, 1), Err(NoEstimate::NoRound));
@@ -124,7 +124,7 @@ fn unfit_times_are_refused() {
     assert_eq!(over_programs(&[0.1]), None);
 }
 
-/// Check that adjusted probabilities are those of Holm's own procedure.
+/// Check that probabilities are adjusted by Holm's procedure.
 #[test]
 fn probabilities_are_adjusted() {
     // Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1, never falling: 0.04, 0.06, 0.06, 0.06.
@@ -176,7 +176,7 @@ fn raw(slower: [f64; 3], complete: u64) -> Raw {
     }
 }
 
-/// Check that every branch of the rule is taken where its figures say so.
+/// Check that every branch of the rule is taken for its figures.
 #[test]
 fn verdicts_follow_the_rule() {
     let verdict = |slower, complete| evaluate(&raw(slower, complete)).results[1].verdict.clone().unwrap();
@@ -188,7 +188,7 @@ fn verdicts_follow_the_rule() {
     assert!(matches!(verdict([0.0, 0.002, 0.05], 990), FlagsVerdict::Inconclusive { .. }));
 }
 
-/// Check that the A/A row is there, has no verdict, and that probabilities are adjusted over programs.
+/// Check that the A/A row exists and has no verdict, and that probabilities are adjusted over programs.
 #[test]
 fn baselines_are_compared_with_themselves() {
     let got = evaluate(&raw([0.03, 0.03, 0.03], 990));

@@ -1,18 +1,18 @@
-//! What to do with a flag set, and why.
+//! The verdict on a flag set, with its reason.
 
 use super::model::{FlagSetResult, FlagsVerdict, ProgramResult};
 use crate::statistics::CONFIDENCE;
 
-/// Most that the mean may cost.
+/// Maximum acceptable mean cost.
 const MAX_MEAN: f64 = 0.02;
-/// Most that a program may cost.
+/// Maximum acceptable cost for a program.
 const MAX_PROGRAM: f64 = 0.05;
-/// Least share of stacks that reach `main` by frame pointers.
+/// Minimum share of stacks that reach `main` by frame pointers, to adopt.
 const MIN_REACH: f64 = 0.95;
-/// Below this the flags give no stacks worth the name. Between the two it may be libraries that are not built with them.
+/// Below this share the flags are useless. Between the two, libraries may not have been built with them.
 const MIN_USE: f64 = 0.5;
 
-/// The rule, in words.
+/// The rule, as text.
 pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or below 2 %, no program clearly costs more than \
     5 %, and frame-pointer stacks reach main in at least 95 % of all samples. Adopt with opt-outs: the same, but for \
     programs that clearly cost more than 5 %. Reject: that interval begins above 2 %, or stacks reach main in less than \
@@ -20,7 +20,7 @@ pub const RULE: &str = "Adopt: the 95 % interval of the mean cost ends at or bel
     flags, libc first. A program clearly costs more than 5 % if its interval begins above 5 % and its p, adjusted by \
     Holm's method, is below 0.05.";
 
-/// A change on the log scale in per cent: `+0.81`.
+/// Formats a change on the log scale in per cent: `+0.81`.
 #[must_use]
 pub fn change(log_ratio: f64) -> String {
     let percent = 100.0 * log_ratio.exp_m1();

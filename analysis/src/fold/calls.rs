@@ -1,4 +1,4 @@
-//! Return addresses that no call can have left: forged, or left over where a row or a frame pointer is wrong.
+//! Finds return addresses that do not follow a call: forged, or stale where a row or a frame pointer is wrong.
 
 use super::{Folder, Where};
 use crate::address_space::FileIx;
@@ -6,23 +6,23 @@ use crate::modules::{ElfFile, ModuleTable};
 use fpprof_unwind::{Arch, CALL_BYTES, ModuleId, Modules as _, StopReason};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bytes of code read at a time: addresses are looked at in order, and lie close together.
+/// Bytes of code read at a time: addresses are visited in order and are close together.
 const WINDOW_BYTES: u64 = 16 << 10;
 
-/// Which frames of folded stacks have a return address without a call before it.
+/// Frames of folded stacks whose return address does not follow a call.
 #[derive(Debug, Default)]
 pub struct WithoutCall {
     frames: FxHashSet<u32>,
-    /// Samples with such a frame, by the number of the strategy.
+    /// Samples with such a frame, by strategy number.
     samples: FxHashMap<u32, u64>,
 }
 
 impl WithoutCall {
-    /// Looks at the code before every return address in a module, as far as it can be read.
+    /// Examines the code before every return address in a module, as far as it can be read.
     ///
-    /// Some returns are to where nothing has called: the kernel sends signal handlers back through a trampoline, and
-    /// what starts a context or a goroutine puts the root of its stack there. Those are none, whatever strategy has found
-    /// them: what is a root by call frame information is one in a frame-pointer chain too, which may not know it.
+    /// Some legitimate return addresses do not follow a call: the kernel makes signal handlers return to a trampoline,
+    /// and contexts and goroutines start with the address of their root on the stack. These are never reported, under
+    /// any strategy: an address that is a root by call frame information is one in a frame-pointer chain too.
     #[must_use]
     pub fn new(folder: &Folder, modules: &ModuleTable<'_>) -> Self {
         let numbered = (0..).zip(folder.frames()).filter(|(_, frame)| frame.is_return);
@@ -47,20 +47,20 @@ impl WithoutCall {
         Self { frames, samples }
     }
 
-    /// Whether the frame of this number is one.
+    /// Whether the frame with this number is one of them.
     #[must_use]
     pub fn has(&self, frame: u32) -> bool {
         self.frames.contains(&frame)
     }
 
-    /// Samples with such a frame under the strategy of this number.
+    /// Samples with such a frame under the strategy with this number.
     #[must_use]
     pub fn samples(&self, strategy: u32) -> u64 {
         self.samples.get(&strategy).copied().unwrap_or(0)
     }
 }
 
-/// Which of these return addresses, numbered and as they are looked up, have no call before them.
+/// The numbers of those return addresses, given as look-up addresses, that do not follow a call.
 pub(crate) fn not_behind_calls(
     places: impl Iterator<Item = (u32, Where)>,
     modules: &ModuleTable<'_>,
@@ -83,8 +83,8 @@ pub(crate) fn not_behind_calls(
     found
 }
 
-/// Whether a return address is one without a call by its rows, which say that a signal handler returns there, or by its
-/// code. The frame above does not tell: a frame-pointer chain has none of what a signal has interrupted.
+/// Whether a return address does not follow a call. Excludes signal trampolines, recognised by their rows or code. The
+/// frame above cannot be used for that: a frame-pointer chain lacks the frame a signal interrupted.
 fn is_without_call(modules: &ModuleTable<'_>, arch: Arch, file: FileIx, lookup: u64) -> bool {
     let module = ModuleId(file.0);
     let mut code = [0; CALL_BYTES];
@@ -96,7 +96,7 @@ fn is_without_call(modules: &ModuleTable<'_>, arch: Arch, file: FileIx, lookup: 
 struct CodeBefore {
     elf: ElfFile,
     arch: Arch,
-    /// Offset in the file, and what stands from there on.
+    /// Offset in the file, and the bytes there.
     window: (u64, Vec<u8>),
 }
 
@@ -107,7 +107,7 @@ impl CodeBefore {
         Some(Self { elf, arch, window: (0, Vec::new()) })
     }
 
-    /// Whether a call can end with the byte at an SVMA, as can one that cannot be read.
+    /// Whether a call may end with the byte at an SVMA; true if it cannot be read.
     fn may_be_call(&mut self, last_byte: u64) -> bool {
         let first = last_byte.checked_add(1).and_then(|end| end.checked_sub(CALL_BYTES as u64));
         let offset = first.and_then(|svma| self.elf.image().file_offset(svma));

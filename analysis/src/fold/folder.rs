@@ -1,4 +1,4 @@
-//! Counting equal stacks.
+//! Counts equal stacks.
 
 use super::recent::Recent;
 use super::{FrameKey, Interned, Where};
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 pub struct StackKey {
     /// Number of the strategy.
     pub strategy: u32,
-    /// Process.
+    /// Process ID.
     pub pid: u32,
     /// Name of the thread.
     pub comm: Option<CommIx>,
@@ -23,12 +23,12 @@ pub struct StackKey {
     pub stack: u32,
 }
 
-/// How much of a distinct stack there is.
+/// Count and weight of a distinct stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     /// Samples.
     pub samples: u64,
-    /// What they stand for, in units of their event.
+    /// Sum of their weights, in units of their event.
     pub weight: u64,
 }
 
@@ -40,15 +40,15 @@ impl Amount {
     }
 }
 
-/// Counts equal stacks, of all strategies.
+/// Counts equal stacks of all strategies.
 #[derive(Debug, Default)]
 pub struct Folder {
     frames: Interned<FrameKey>,
     stacks: FxHashMap<Box<[u32]>, u32>,
     counts: FxHashMap<StackKey, Amount>,
-    /// The stack at hand, leaf first.
+    /// The current stack, leaf first.
     current: Vec<u32>,
-    /// The lists of frames of the sample that was taken in last.
+    /// Numbers of the lists of frames of the last added sample.
     added: Vec<u32>,
     recent: Recent,
 }
@@ -60,19 +60,19 @@ impl Folder {
         self.frames.values()
     }
 
-    /// Lists of frames, leaf first, by their number.
+    /// Lists of frames, leaf first, ordered by their number.
     pub fn stacks(&self) -> impl Iterator<Item = &[u32]> {
         let mut stacks: Vec<(&[u32], u32)> = self.stacks.iter().map(|(frames, &number)| (&**frames, number)).collect();
         stacks.sort_unstable_by_key(|&(_, number)| number);
         stacks.into_iter().map(|(frames, _)| frames)
     }
 
-    /// How much of each distinct stack was seen, in no order.
+    /// Each distinct stack with its amount, in no particular order.
     pub fn counts(&self) -> impl Iterator<Item = (&StackKey, &Amount)> {
         self.counts.iter()
     }
 
-    /// The number of the list of frames at hand.
+    /// The number of the current list of frames.
     fn stack_number(&mut self) -> u32 {
         if let Some(&stack) = self.stacks.get(self.current.as_slice()) {
             return stack;
@@ -93,7 +93,7 @@ impl Folder {
 }
 
 impl Folder {
-    /// Takes a sample in as one of the process of that number; gives the numbers of its lists of frames.
+    /// Adds a sample to process `pid`; returns the numbers of its lists of frames.
     pub(crate) fn add_of(&mut self, pid: u32, seen: &Seen<'_>) -> &[u32] {
         let one = Amount { samples: 1, weight: seen.sample.weight };
         self.current.clear();
@@ -114,7 +114,7 @@ impl Folder {
         &self.added
     }
 
-    /// Takes in what another has; gives the numbers that its lists of frames have here.
+    /// Merges another folder; returns the numbers that its lists of frames have here.
     pub(crate) fn take_in(&mut self, other: Self) -> Vec<u32> {
         let numbers: Vec<u32> = other.frames.values().iter().map(|&frame| self.frames.number(frame)).collect();
         let mut stacks = vec![0; other.stacks.len()];

@@ -1,4 +1,4 @@
-//! Distinct frames: where a frame is, and how it was found.
+//! Distinct frames: the place of a frame, and how it was found.
 
 use crate::address_space::FileIx;
 use crate::folded::Origin;
@@ -6,42 +6,42 @@ use crate::replay::PlacedSpace;
 use crate::symbols::JitCode;
 use fpprof_unwind::{Frame, FrameSource};
 
-/// Where a frame is.
+/// The place of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Where {
-    /// In a module, at an SVMA. For a module that is missing, at an offset into its file.
+    /// In a module, at an SVMA. If the module is missing, at an offset in its file.
     Module(FileIx, u64),
-    /// At an address of a process where nothing is mapped.
+    /// At an address of a process that is not mapped.
     Unmapped(u64),
-    /// At an address where a process compiled code while it ran, and told no names.
+    /// In JIT-compiled code without names.
     Unnamed(u64),
-    /// At an address where a process compiled code while it ran.
+    /// In JIT-compiled code with names.
     Compiled(Compiled, u64),
-    /// At an address of the kernel.
+    /// At a kernel address.
     Kernel(u64),
 }
 
-/// What names code that a process compiled.
+/// The source of names for JIT-compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compiled {
     /// The table of this process.
     Table(u32),
-    /// A dump, which tells what was there at the time.
+    /// A dump, which has the code at that time.
     Dump(JitCode),
 }
 
-/// A distinct frame. Addresses are those to look up: of a return address the byte before it.
+/// A distinct frame. Addresses are look-up addresses: one byte below a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameKey {
-    /// Where it is.
+    /// Its place.
     pub place: Where,
     /// How it was found.
     pub origin: Origin,
-    /// The address was found as a return address.
+    /// Whether the address was a return address.
     pub is_return: bool,
 }
 
-/// Where a frame of a stack in this space is, at a time.
+/// The place of a frame of a stack in this space at a time.
 #[must_use]
 pub fn locate(frame: &Frame, space: &PlacedSpace, time_ns: u64) -> Where {
     let lookup = frame.lookup();
@@ -57,7 +57,7 @@ pub fn locate(frame: &Frame, space: &PlacedSpace, time_ns: u64) -> Where {
     }
 }
 
-/// How a frame was found, as shown.
+/// How a frame was found, for display.
 pub(crate) fn origin(frame: &Frame) -> Origin {
     match frame.source {
         FrameSource::Registers => Origin::Leaf,

@@ -1,8 +1,8 @@
-//! Small numbers for values that come again and again.
+//! Assigns small numbers to recurring values.
 
 use rustc_hash::FxHashMap;
 
-/// Values and their numbers, in order of first use.
+/// Values and their numbers, in order of first appearance.
 #[derive(Debug)]
 pub(crate) struct Interned<T> {
     values: Vec<T>,
@@ -16,7 +16,7 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
-    /// The number of a value; a new one for a new value.
+    /// The number of a value, which is added if necessary.
     pub(crate) fn number(&mut self, value: T) -> u32 {
         *self.numbers.entry(value).or_insert_with(|| {
             self.values.push(value);
@@ -24,13 +24,13 @@ impl<T: Copy + Eq + std::hash::Hash> Interned<T> {
         })
     }
 
-    /// Every value, at its number.
+    /// All values, indexed by their number.
     pub(crate) fn values(&self) -> &[T] {
         &self.values
     }
 }
 
-/// The place of each number in an order of all numbers.
+/// Inverts an order: the rank of each number.
 pub(crate) fn ranks(order: &[u32]) -> Vec<u32> {
     let mut ranks = vec![0; order.len()];
     for (rank, &number) in (0..).zip(order) {

@@ -1,4 +1,4 @@
-//! Frames as shown.
+//! Labels of frames.
 
 use super::{Compiled, Folder, FrameKey, Where, WithoutCall, ranks};
 use crate::address_space::FileIx;
@@ -9,19 +9,19 @@ use fpprof_unwind::{ModuleId, Modules as _};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The labels of all frames, each a rank in their order.
+/// The labels of all frames, each by its rank.
 #[derive(Debug, Default)]
 pub struct Labels {
     /// Sorted and distinct.
     labels: Vec<FrameLabel>,
-    /// For each frame its labels as ranks, the function first and then what is inlined into it, outermost first.
+    /// For each frame the ranks of its labels: the function, then the functions inlined into it, outermost first.
     of_frames: Vec<Vec<u32>>,
-    /// A frame at each place, the best found of them.
+    /// One frame for each place, the one whose origin is best.
     at: FxHashMap<Where, u32>,
 }
 
 impl Labels {
-    /// Names every frame.
+    /// Labels every frame.
     #[must_use]
     pub fn new(folder: &Folder, modules: &ModuleTable<'_>, symbols: &Symbolizer, without_call: &WithoutCall) -> Self {
         let mut numbers: FxHashMap<FrameLabel, u32> = FxHashMap::default();
@@ -49,13 +49,13 @@ impl Labels {
         Self { labels, of_frames, at: frames_at(folder.frames()) }
     }
 
-    /// The labels of a frame by their ranks, outermost first.
+    /// The ranks of a frame's labels, outermost first.
     #[must_use]
     pub fn of(&self, frame: u32) -> &[u32] {
         self.of_frames.get(frame as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Name and module of the function at a place that some folded stack went through, without what is inlined there.
+    /// Name and module of the function at a place of some folded stack, without inlined functions.
     #[must_use]
     pub fn function(&self, place: Where) -> (String, String) {
         let rank = self.at.get(&place).and_then(|&frame| self.of(frame).first());
@@ -65,14 +65,14 @@ impl Labels {
         })
     }
 
-    /// The labels at a place that some folded stack went through, by their ranks, outermost first. How the first was
-    /// found says nothing here: another stack may have found it otherwise.
+    /// The ranks of the labels at a place of some folded stack, outermost first. The first one's origin is meaningless,
+    /// since another stack may have found it differently.
     #[must_use]
     pub(crate) fn at(&self, place: Where) -> &[u32] {
         self.at.get(&place).map_or(&[], |&frame| self.of(frame))
     }
 
-    /// The label of a rank.
+    /// The label with a rank.
     #[must_use]
     pub fn label(&self, rank: u32) -> FrameLabel {
         let nothing = || FrameLabel { name: String::new(), module: String::new(), origin: Origin::Heuristic };
@@ -80,7 +80,7 @@ impl Labels {
     }
 }
 
-/// Where several frames are at a place, the one that was found best: their order is that in which threads were done.
+/// Of several frames at a place the one with the best origin, since their order depends on which thread was done first.
 fn frames_at(frames: &[FrameKey]) -> FxHashMap<Where, u32> {
     let mut at: FxHashMap<Where, u32> = FxHashMap::default();
     for (number, frame) in (0..).zip(frames) {
@@ -92,7 +92,7 @@ fn frames_at(frames: &[FrameKey]) -> FxHashMap<Where, u32> {
     at
 }
 
-/// The addresses to be looked up, by module and ascending; and whether there are kernel addresses.
+/// The addresses to symbolise, by module and ascending; and whether there are kernel addresses.
 pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<FileIx, Vec<u64>>, bool) {
     let mut wanted: BTreeMap<FileIx, Vec<u64>> = BTreeMap::new();
     let mut has_kernel = false;
@@ -111,7 +111,7 @@ pub(crate) fn wanted(folder: &Folder, modules: &ModuleTable<'_>) -> (BTreeMap<Fi
     (wanted, has_kernel)
 }
 
-/// The labels of a frame, the function first and then what is inlined into it, outermost first; with their lines.
+/// The labels of a frame: the function, then the functions inlined into it, outermost first; with their lines.
 fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> Vec<FrameLabel> {
     let with_line = |(label, line)| {
         let FrameLabel { name, module, origin } = label;
@@ -120,7 +120,7 @@ fn label(frame: &FrameKey, modules: &ModuleTable<'_>, symbols: &Symbolizer) -> V
     functions(frame, modules, symbols).into_iter().map(with_line).collect()
 }
 
-/// The same with the lines beside the names.
+/// The same, with the lines separate from the names.
 pub(crate) fn functions(
     frame: &FrameKey,
     modules: &ModuleTable<'_>,
@@ -153,7 +153,7 @@ pub(crate) fn functions(
     }
 }
 
-/// One name for all that a process compiled without telling names: its addresses mean nothing to anybody.
+/// Common name of all unnamed JIT-compiled code, whose addresses are meaningless to the reader.
 const UNNAMED: &str = "[unnamed]";
 
 fn compiled(name: String, origin: Origin) -> FrameLabel {
@@ -164,7 +164,7 @@ fn unknown(address: u64, origin: Origin) -> FrameLabel {
     FrameLabel { name: format!("[unknown {address:#x}]"), module: String::new(), origin }
 }
 
-/// The function, found as the frame was; and what is inlined into it.
+/// Labels for the function, with the origin of the frame, and for the functions inlined into it.
 fn named(names: &[Name], module: &str, origin: Origin) -> Vec<(FrameLabel, Option<SourceLine>)> {
     let origins = std::iter::once(origin).chain(std::iter::repeat(Origin::Inlined));
     let labelled = names.iter().zip(origins).map(|(Name { function, line }, origin)| {
@@ -173,14 +173,15 @@ fn named(names: &[Name], module: &str, origin: Origin) -> Vec<(FrameLabel, Optio
     labelled.collect()
 }
 
-/// Where the function of an address without a name begins, so that all its addresses have one name; the address itself
-/// where the call frame information does not say.
+/// Start of the unnamed function at an address, so that all its addresses get one name; the address itself if no call
+/// frame information covers it.
 fn function_start(modules: &ModuleTable<'_>, file: FileIx, svma: u64) -> u64 {
     let range = modules.module(ModuleId(file.0)).ok().and_then(|module| module.range_of(svma));
     range.map_or(svma, |range| range.start)
 }
 
-/// One name for all of a module that is another file now: its offsets would mean nothing in that file.
+/// The name of code whose file was replaced is the same for the whole module: its offsets are meaningless in the new
+/// file.
 fn missing_name(module: &str, svma: u64, missing: Missing) -> String {
     if missing.is_other_file() { format!("[{module} {}]", missing.text()) } else { format!("[{module}+{svma:#x}]") }
 }
@@ -204,7 +205,7 @@ mod tests {
     use fpprof_recording::model::{CaptureMode, FileIdentity, Sideband};
     use std::num::NonZeroUsize;
 
-    /// Check that which frame stands for a place does not depend on their order.
+    /// Check that the choice of frame for a place does not depend on their order.
     #[test]
     fn the_best_found_frame_stands_for_its_place() {
         let frame = |origin, is_return| FrameKey { place: Where::Kernel(7), origin, is_return };
@@ -221,8 +222,8 @@ mod tests {
         }
     }
 
-    /// Check that all addresses of a function without a symbol have one name, that of its start, and that addresses
-    /// that no call frame information covers keep their own.
+    /// Check that all addresses of a function without a symbol get one name, that of its start, and that addresses
+    /// without call frame information keep their own.
     #[test]
     fn functions_without_symbols_have_one_name() {
         let dir = TestDir::new();

@@ -1,7 +1,7 @@
-//! From unwound samples to folded stacks: equal stacks are counted while samples are read, and named at the end.
+//! Folds unwound samples: equal stacks are counted while samples are read, and symbolised at the end.
 //!
-//! A stack is kept as numbers of frames, a frame as (module, SVMA) rather than as an address, so that the same code in
-//! many processes is one frame and memory grows with distinct stacks only.
+//! A stack is stored as numbers of frames, and a frame as (module, SVMA) instead of an address, so that the same code
+//! in many processes is one frame and memory grows only with distinct stacks.
 
 mod calls;
 mod folder;

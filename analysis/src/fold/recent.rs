@@ -1,4 +1,4 @@
-//! Frames that came lately: stacks share most of theirs with those before.
+//! A cache of recent frames: stacks share most frames with previous ones.
 
 use super::frame::{locate, origin};
 use super::{FrameKey, Where};
@@ -6,10 +6,10 @@ use crate::folded::Origin;
 use crate::replay::PlacedSpace;
 use fpprof_unwind::Frame;
 
-/// Frames kept, 32 bytes each: they stay in the cache of a core.
+/// Number of cached frames, 32 bytes each: they fit in a core's cache.
 const N_SLOTS: usize = 2048;
 
-/// A direct-mapped table from (space, address, how it was found) to the number of the frame.
+/// A direct-mapped table from (space, address, origin) to the number of the frame.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Vec<Slot>);
 
@@ -23,7 +23,7 @@ struct Slot {
 }
 
 impl Recent {
-    /// The number of a frame at a time. `number` gives that of one that did not come lately.
+    /// The number of a frame at a time. `number` computes it if it is not cached.
     pub(super) fn number(
         &mut self,
         frame: &Frame,
@@ -35,11 +35,11 @@ impl Recent {
         let is_return = !frame.flags.is_instruction;
         let mixed = (address ^ u64::from(id) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if self.0.is_empty() {
-            // No frame is there: 0 is the id of the space that has nothing.
+            // An empty slot: 0 is the id of the empty space, which has no frames.
             let none = Slot { space: 0, number: 0, address: 0, origin: Origin::Inlined, is_return: false };
             self.0 = vec![none; N_SLOTS];
         }
-        // The eleven highest bits: there is such a slot.
+        // The eleven highest bits are always a valid slot.
         let slot = usize::try_from(mixed >> 53).ok().and_then(|at| self.0.get_mut(at));
         match slot {
             Some(slot)
@@ -50,7 +50,7 @@ impl Recent {
             slot => {
                 let place = locate(frame, space, time_ns);
                 let number = number(FrameKey { place, origin, is_return });
-                // What a dump tells of a place is another thing at another time.
+                // A place in a dump may have another meaning at another time.
                 let is_for_all_times = !matches!(place, Where::Compiled(..)) || !space.has_dump();
                 if let Some(slot) = slot.filter(|_| is_for_all_times) {
                     *slot = Slot { space: id, number, address, origin, is_return };
@@ -79,8 +79,8 @@ mod tests {
         }
     }
 
-    /// Check that a frame has the number it would have without the table: whichever space, address or origin came
-    /// before, and however many did.
+    /// Check that the cache does not change the number of a frame, whatever spaces, addresses or origins precede it,
+    /// and however many.
     #[test]
     fn numbers_are_those_of_the_frames() {
         let spaces = [space(0, 0), space(1, 1), space(2, 0)];

@@ -1,12 +1,12 @@
-//! Names of outermost frames that have no symbol.
+//! Names outermost frames without a symbol.
 
 use crate::folded::{Folded, FrameLabel};
 use fpprof_unwind::{Root, StopReason};
 use rustc_hash::FxHashMap;
 
-/// Gives the outermost frame of complete stacks a name where its module has none for it, as in a stripped C library:
-/// `_start` for the entry point and `__start_context` for that of a context, which they are called by convention, and
-/// `[thread start]` for the function behind a new thread's stack.
+/// Names the outermost frame of complete stacks if its module has no symbol for it, as in a stripped C library:
+/// `_start` for the entry point and `__start_context` for a context's, by convention, and `[thread start]` for the
+/// function below which a new thread starts.
 pub(crate) fn name_roots(folded: &mut Folded) {
     let mut named: FxHashMap<(u32, &'static str), u32> = FxHashMap::default();
     for stack in &mut folded.stacks {
@@ -25,7 +25,7 @@ pub(crate) fn name_roots(folded: &mut Folded) {
     }
 }
 
-/// What the outermost frame of a stack that ended so is called where it has no name.
+/// The name for an unnamed outermost frame of a stack with this stop reason.
 pub(crate) fn root_name(stop: StopReason) -> Option<&'static str> {
     match stop {
         StopReason::Complete(Root::Start) => Some("_start"),
@@ -35,7 +35,7 @@ pub(crate) fn root_name(stop: StopReason) -> Option<&'static str> {
     }
 }
 
-/// `[module+0xoffset]`, see [`FrameLabel::name`].
+/// Whether the name is `[module+0xoffset]`, see [`FrameLabel::name`].
 pub(crate) fn is_unnamed(label: &FrameLabel) -> bool {
     !label.module.is_empty() && label.name.starts_with('[') && label.name.contains("+0x")
 }
@@ -53,7 +53,7 @@ mod tests {
         FoldedStack { comm: "nbdkit".to_owned(), pid: 1, frames: frames.to_vec(), stop, samples: 1, weight: 1 }
     }
 
-    /// Check that only outermost frames without a symbol are named, and by how the stack ends.
+    /// Check that only outermost frames without a symbol are named, according to the stop reason.
     #[test]
     fn only_unnamed_roots_are_named() {
         let (thread, entry) = (StopReason::Complete(Root::ThreadStart), StopReason::Complete(Root::Start));

@@ -1,4 +1,4 @@
-//! Naming what was counted, and the order it is shown in.
+//! Names and sorts the counted stacks.
 
 use super::{Amount, Folder, Labels};
 use crate::address_space::{CommIx, Timeline};
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 /// The folded stacks of each strategy, in the order of the strategies.
 ///
-/// Stacks that differ only in addresses of the same functions are one. The order is that of names, and so the same
-/// however the samples were read. `unit` is what shares of them are counted in.
+/// Stacks that differ only in addresses of the same functions are merged. They are sorted by name, so that the order
+/// does not depend on how the samples were read. `unit` is the unit of their amounts.
 #[must_use]
 pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, unit: Unit, n_strategies: usize) -> Vec<Folded> {
     let expanded: Vec<Box<[u32]>> = folder.stacks().map(|frames| root_first(frames, labels)).collect();
@@ -21,7 +21,7 @@ pub fn fold(folder: &Folder, labels: &Labels, timeline: &Timeline, unit: Unit, n
         .collect()
 }
 
-/// A stack as it is shown, in the order of stacks: by name, process, and frames from the root by rank.
+/// A stack in sortable form: by name, process, and frames from the root by rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Shown<'a> {
     comm: &'a [u8],
@@ -30,7 +30,7 @@ struct Shown<'a> {
     stop: StopReason,
 }
 
-/// The labels of a stack, root first, each as its rank among all labels.
+/// The ranks of a stack's labels, root first.
 fn root_first(frames: &[u32], labels: &Labels) -> Box<[u32]> {
     frames.iter().rev().flat_map(|&frame| labels.of(frame)).copied().collect()
 }
@@ -63,7 +63,7 @@ fn fold_one(folder: &Folder, expanded: &[Box<[u32]>], labels: &Labels, timeline:
     Folded { frames, stacks, unit: Unit::default() }
 }
 
-/// A name as shown: what is no UTF-8 is replaced, and a process that nobody named is called by its number, as perf does.
+/// A name for display: invalid UTF-8 is replaced, and an unnamed process is shown by its number, as in perf.
 #[must_use]
 pub fn shown_comm(comm: &[u8], pid: u32) -> String {
     match (comm, pid) {

@@ -1,10 +1,10 @@
-//! Little-endian numbers and strings, taken one after the other from bytes that may end anywhere.
+//! Parses little-endian numbers and strings from bytes that may be truncated.
 
-/// What is left to be taken.
+/// The bytes that are left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
-/// A record among bytes: `struct perf_event_header` and what it heads.
+/// A record: `struct perf_event_header` and its body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
     pub(super) misc: u16,
@@ -12,7 +12,7 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// The next `len` bytes; nothing is taken where there are fewer.
+    /// Takes the next `len` bytes; takes nothing if there are fewer.
     pub(super) fn take(&mut self, len: u64) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
         self.0 = rest;
@@ -31,14 +31,14 @@ impl<'a> Bytes<'a> {
         self.take(8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// `struct perf_header_string`: its length, with padding, and the string, ended by a zero.
+    /// `struct perf_header_string`: its length with padding, and the zero-terminated string.
     pub(super) fn text(&mut self) -> Option<String> {
         let len = self.u32()?;
         let bytes = Self(self.take(len.into())?).until_zero();
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// What stands before the first zero, or everything.
+    /// The bytes before the first zero, or all of them.
     pub(super) fn until_zero(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or(&[])
     }

@@ -1,4 +1,4 @@
-//! perf's records as ours.
+//! Converts perf's records to ours.
 
 use fpprof_recording::model::{
     Abi, Arch, BuildId, Comm, Exit, FileIdentity, Fork, FpFrame, KernelSymbol, Mmap, NO_PROCESS, Sample, UserRegs,
@@ -13,27 +13,27 @@ const PERF_REG_CS: u64 = 10;
 /// Code segment of 32-bit programs (`__USER32_CS`, `arch/x86/include/asm/segment.h`).
 const USER32_CS: u64 = 0x23;
 
-/// First of the values that are no addresses but say whose addresses follow (`PERF_CONTEXT_MAX`).
+/// The lowest of the values in a callchain that are not addresses but mark what follows (`PERF_CONTEXT_MAX`).
 const CONTEXT_MAX: u64 = u64::MAX - 4094;
 /// Kernel addresses follow (`PERF_CONTEXT_KERNEL`).
 const CONTEXT_KERNEL: u64 = u64::MAX - 127;
 /// User addresses follow (`PERF_CONTEXT_USER`).
 const CONTEXT_USER: u64 = u64::MAX - 511;
 
-/// Build ids by path, as perf collected them at its end.
+/// Build IDs by path, which perf collects at its end.
 pub(super) type BuildIds = BTreeMap<Vec<u8>, BuildId>;
 
-/// A process or thread id, unless it stands for the kernel (−1).
+/// A process or thread ID; `None` for the kernel (−1).
 pub(super) fn id(value: i32) -> Option<u32> {
     u32::try_from(value).ok()
 }
 
-/// The process or thread of a sample: at its very end a thread has no number any more.
+/// The process or thread of a sample: an exiting thread has no number any more.
 fn sampled(value: i32) -> Option<u32> {
     if value == -1 { Some(NO_PROCESS) } else { id(value) }
 }
 
-/// A file mapping with device, inode, or build id; `None` for the kernel's own.
+/// A file mapping with device, inode, or build ID; `None` for the kernel's own.
 pub(super) fn mmap2(record: &Mmap2Record<'_>, common: &CommonData, build_ids: &BuildIds) -> Option<Mmap> {
     let path = record.path.as_slice().into_owned();
     let mut identity = match &record.file_id {
@@ -62,17 +62,17 @@ pub(super) fn mmap2(record: &Mmap2Record<'_>, common: &CommonData, build_ids: &B
     })
 }
 
-/// The symbol that the mapping of the kernel tells the address of.
+/// The symbol whose address is in the mapping of the kernel.
 ///
 /// # Sources
-/// `perf_event__synthesize_kernel_mmap` in `tools/perf/util/synthetic-events.c`: the symbol's name stands behind the
-/// path, its address where other mappings have the offset into their file.
+/// `perf_event__synthesize_kernel_mmap` in `tools/perf/util/synthetic-events.c`: the symbol's name follows the path,
+/// and its address is in the field for the file offset.
 pub(super) fn kernel_symbol(pid: i32, path: &[u8], page_offset: u64) -> Option<KernelSymbol> {
     let name = path.strip_prefix(b"[kernel.kallsyms]").filter(|name| pid == -1 && !name.is_empty())?;
     Some(KernelSymbol { name: String::from_utf8_lossy(name).into_owned(), address: page_offset })
 }
 
-/// A mapping of older perfs, which know no inode.
+/// A mapping from an old perf, without an inode.
 pub(super) fn mmap(record: &MmapRecord<'_>, common: &CommonData, build_ids: &BuildIds) -> Option<Mmap> {
     /// `PROT_READ | PROT_EXEC` and `PROT_READ` (`asm-generic/mman-common.h`).
     const PROTECTION: [u32; 2] = [1, 5];
@@ -92,7 +92,7 @@ pub(super) fn mmap(record: &MmapRecord<'_>, common: &CommonData, build_ids: &Bui
     })
 }
 
-/// A name.
+/// The name of a thread.
 pub(super) fn comm(record: &CommOrExecRecord<'_>, common: &CommonData) -> Option<Comm> {
     Some(Comm {
         time_ns: common.timestamp.unwrap_or(0),
@@ -115,13 +115,13 @@ pub(super) fn fork(record: &ForkOrExitRecord) -> Option<Fork> {
     })
 }
 
-/// The end of one.
+/// The end of a process or thread.
 pub(super) fn exit(record: &ForkOrExitRecord) -> Option<Exit> {
     Some(Exit { time_ns: record.timestamp, pid: id(record.pid)?, tid: id(record.tid)? })
 }
 
-/// A sample in the place of another, whose memory it takes over; `None` if it has no process, time or CPU. A stack that is
-/// read apart is left to the caller: `out.stack` is any then.
+/// Converts a sample into `out`, reusing its memory; `None` if it has no process, time or CPU. If the stack is read
+/// separately, `out.stack` is left unspecified for the caller to fill in.
 pub(super) fn sample(
     record: &SampleRecord<'_>,
     event: usize,
@@ -153,14 +153,14 @@ pub(super) fn sample(
     Some(())
 }
 
-/// `None` unless all of them were recorded: perf records the link register alone with frame pointers of arm64.
+/// `None` unless all registers were recorded: for arm64 frame pointers perf records only the link register.
 fn user_regs(regs: &Regs<'_>, arch: Arch) -> Option<UserRegs> {
     let values: Option<Vec<u64>> = arch.perf_registers().iter().map(|&number| regs.get(number.into())).collect();
     let is_32 = arch == Arch::X86_64 && regs.get(PERF_REG_CS) == Some(USER32_CS);
     Some(UserRegs::new(arch, if is_32 { Abi::Bits32 } else { Abi::Bits64 }, &values?))
 }
 
-/// The bytes the kernel really copied (`dyn_size`), not the room it left for them.
+/// The bytes the kernel actually copied (`dyn_size`), not the space reserved for them.
 fn copy_stack(record: &SampleRecord<'_>, stack: &mut Vec<u8>) {
     stack.clear();
     let Some((data, copied)) = &record.user_stack else { return };
@@ -190,15 +190,15 @@ mod tests {
     use byteorder::LittleEndian;
     use linux_perf_event_reader::{RawData, RawDataU64};
 
-    /// The registers of a sample that has those of `mask`, each ten times its number.
+    /// The registers of a sample with those in `mask`, each with the value ten times its number.
     fn sampled(mask: u64, arch: Arch) -> Option<UserRegs> {
         let words = (0..64_u64).filter(|number| mask >> number & 1 != 0);
         let bytes: Vec<u8> = words.flat_map(|number| (number * 10).to_le_bytes()).collect();
         user_regs(&Regs::new(mask, RawDataU64::from_raw_data::<LittleEndian>(RawData::Single(&bytes))), arch)
     }
 
-    /// Check that registers of arm64 are those of DWARF, and that the link register alone, as perf takes it with frame
-    /// pointers, is not taken for all of them.
+    /// Check that registers of arm64 have DWARF numbers, and that the link register alone, as perf records it with
+    /// frame pointers, does not count as all of them.
     #[test]
     fn registers_of_arm64() {
         let regs = sampled((1 << 33) - 1, Arch::Aarch64).unwrap();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(sampled(1 << 30, Arch::Aarch64), None);
     }
 
-    /// Check that registers of x86 come in DWARF's order, and that the code segment tells 32-bit code.
+    /// Check that registers of x86 are in DWARF order, and that 32-bit code is recognised by the code segment.
     #[test]
     fn registers_of_x86() {
         let regs = sampled(0x00ff_0fff, Arch::X86_64).unwrap();

@@ -1,4 +1,4 @@
-//! What a perf.data file says of itself: its events, and the machine it is from.
+//! The metadata of a perf.data file: its events, and its machine.
 
 use super::bytes::Bytes;
 use super::error::ImportError;
@@ -9,28 +9,28 @@ use std::collections::BTreeMap;
 
 /// Smallest `struct perf_event_attr` (`PERF_ATTR_SIZE_VER0`).
 const MIN_ATTR_BYTES: u64 = 64;
-/// Largest that is taken for one; the kernel refuses more than a page.
+/// Largest accepted `struct perf_event_attr`; the kernel refuses more than a page.
 const MAX_ATTR_BYTES: u64 = 4096;
 /// Offset of `read_format` in `struct perf_event_attr`.
 const READ_FORMAT_AT: usize = 32;
-/// Most events; perf opens one for each name it is given.
+/// The most events; perf opens one for each name it is given.
 pub(super) const MAX_EVENTS: usize = 1024;
-/// Most numbers of all events together: one for each event, CPU and thread.
+/// The most IDs of all events together: one per event, CPU and thread.
 pub(super) const MAX_IDS: u64 = 1 << 20;
 
-/// An event that was sampled.
+/// A sampled event.
 #[derive(Debug, Clone)]
 pub(super) struct Attribute {
     pub(super) attr: PerfEventAttr,
     pub(super) name: Option<String>,
-    /// The kernel's numbers of it, one for each CPU or thread.
+    /// Its IDs, assigned by the kernel, one for each CPU or thread.
     pub(super) ids: Vec<u64>,
-    /// `PERF_FORMAT_*`, with the bits that the parser does not know.
+    /// `PERF_FORMAT_*`, including bits that the parser does not know.
     pub(super) read_format: u64,
 }
 
 impl Attribute {
-    /// Reads a `struct perf_event_attr` of so many bytes.
+    /// Parses a `struct perf_event_attr`.
     ///
     /// # Errors
     /// If it cannot be one.
@@ -50,7 +50,7 @@ impl Attribute {
     }
 }
 
-/// What perf noted of the machine and of its run. Everything may be missing.
+/// What perf recorded about the machine and its run. Any of it may be missing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Features {
     pub(super) host: String,
@@ -65,7 +65,7 @@ pub(super) struct Features {
     pub(super) event_names: Vec<String>,
     /// By path.
     pub(super) build_ids: BTreeMap<Vec<u8>, BuildId>,
-    /// Where the kernel lay, from its mapping, which comes before all others.
+    /// Address of a kernel symbol, from the kernel's mapping, which precedes all others.
     pub(super) kernel_symbol: Option<KernelSymbol>,
 }
 
@@ -90,7 +90,7 @@ pub(super) mod feature {
 }
 
 impl Features {
-    /// Takes one feature; what of it is cut off is not there.
+    /// Parses a feature; truncated parts are left out.
     pub(super) fn add(&mut self, number: u64, section: &[u8]) {
         let mut bytes = Bytes(section);
         match number {
@@ -112,7 +112,7 @@ impl Features {
     }
 }
 
-/// `nr`, `attr_size`, then for each event: `attr`, `nr_ids`, its name, its ids.
+/// `nr`, `attr_size`, then for each event: `attr`, `nr_ids`, its name, its IDs.
 fn event_names(mut bytes: Bytes<'_>) -> Option<Vec<String>> {
     let n = bytes.u32()?;
     let attr_len = u64::from(bytes.u32()?);
@@ -126,16 +126,16 @@ fn event_names(mut bytes: Bytes<'_>) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// A header of 8 bytes with the record's length, a process id, 24 bytes with the build id, then the path.
+/// A header of 8 bytes with the record's length, a process ID, 24 bytes with the build ID, then the path.
 fn build_ids(mut bytes: Bytes<'_>) -> BTreeMap<Vec<u8>, BuildId> {
-    /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the length of the build id stands in its 21st byte.
+    /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the length of the build ID is in its 21st byte.
     const HAS_LEN: u16 = 1 << 15;
     let mut found = BTreeMap::new();
     while let Some(mut record) = bytes.record() {
         let Some(id) = record.body.u32().and_then(|_| record.body.take(24)) else { break };
         let len = match id.get(20) {
             Some(&len) if record.misc & HAS_LEN != 0 => usize::from(len).min(20),
-            // Older perfs fill up with zeros, four at a time.
+            // Older perfs pad with zeros in units of four bytes.
             _ => id.get(..20).map_or(0, |id| 20 - id.iter().rev().take_while(|byte| **byte == 0).count() / 4 * 4),
         };
         let path = record.body.until_zero();

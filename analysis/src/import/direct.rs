@@ -1,4 +1,4 @@
-//! `perf.data` read in place: what is asked of its samples once needs no recording.
+//! Reads `perf.data` in place: samples that are read only once need no recording.
 
 use super::error::ImportError;
 use super::perf_data::{Import, Imported, Sink};
@@ -9,15 +9,15 @@ use fpprof_recording::model::{Meta, Sample, Sideband};
 use std::io::{Read, Seek};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most samples in one piece.
+/// The most samples in a block.
 const MAX_SAMPLES: usize = 64;
-/// A piece is closed at so many bytes of stack, so that they are unwound while they are in the cache of a core.
+/// A block is closed at this many bytes of stack, so that they are unwound while they are in a core's cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What the events of a file say. Its samples are passed over.
+/// Reads the events of a file and skips its samples.
 ///
 /// # Errors
-/// As [`perf_data`](super::perf_data) has.
+/// Those of [`perf_data`](super::perf_data).
 pub fn perf_events<R: Read + Seek>(input: R) -> Result<(Meta, Timeline), ImportError> {
     struct Events(Builder);
     impl Sink for Events {
@@ -37,7 +37,7 @@ pub fn perf_events<R: Read + Seek>(input: R) -> Result<(Meta, Timeline), ImportE
     Ok((import.meta(0)?, events.0.finish()))
 }
 
-/// The samples of a file in the order of time, some at a time, until one cannot be read.
+/// The samples of a file in order of time, in blocks, up to the first one that cannot be read.
 pub struct PerfSamples<R> {
     import: Import,
     records: Records<R>,
@@ -45,10 +45,10 @@ pub struct PerfSamples<R> {
     is_over: bool,
 }
 
-/// Samples that were unwound, for their memory.
+/// Used samples, kept to reuse their memory.
 type Spare = Arc<Mutex<Vec<Sample>>>;
 
-/// Samples that were read and not yet given.
+/// Samples that were read and not yet returned.
 #[derive(Default)]
 struct Ready {
     samples: Vec<Sample>,
@@ -62,7 +62,7 @@ impl Ready {
     }
 }
 
-/// Some samples of a file, in the order of time.
+/// A block of samples, in order of time.
 #[derive(Debug)]
 pub struct PerfBlock {
     samples: Vec<Sample>,
@@ -105,16 +105,16 @@ impl<R> std::fmt::Debug for PerfSamples<R> {
 }
 
 impl<R: Read + Seek> PerfSamples<R> {
-    /// Starts with the first.
+    /// Opens a file at its first sample.
     ///
     /// # Errors
-    /// As [`perf_data`](super::perf_data) has.
+    /// Those of [`perf_data`](super::perf_data).
     pub fn new(input: R) -> Result<Self, ImportError> {
         let (import, records) = Import::of_file(input)?;
         Ok(Self { import, records, ready: Ready::default(), is_over: false })
     }
 
-    /// What was taken and what was left out, once there are no more.
+    /// What was imported and what was left out; to be called after the last block.
     ///
     /// # Errors
     /// If there was no sample.

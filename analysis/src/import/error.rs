@@ -1,4 +1,4 @@
-//! What can be wrong with a file to import.
+//! What can be wrong with an imported file.
 
 use fpprof_recording::LooksLike;
 
@@ -6,7 +6,7 @@ use fpprof_recording::LooksLike;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file is something else.
+    /// The file has another format.
     #[error("not a perf.data file: {0}")]
     Foreign(LooksLike),
     /// The file is damaged where it cannot be skipped.
@@ -18,16 +18,16 @@ pub enum ImportError {
     /// The compressed records cannot be decompressed.
     #[error("the perf.data file's compressed records are corrupt")]
     Compressed(#[source] std::io::Error),
-    /// The compressed records would become larger than any profile.
+    /// The compressed records would grow larger than any profile.
     #[error("the perf.data file's compressed records grow by more than {0} times; it is probably not a profile")]
     Bomb(u64),
-    /// Samples of several events that cannot be told apart.
+    /// Samples of several events that cannot be distinguished.
     #[error(
         "the perf.data file has several events of different layout without identifiers; record one event, or use \
          `perf record --sample-identifier`"
     )]
     Mixed,
-    /// Without times nothing says which mappings a sample has.
+    /// Without times, samples cannot be matched to mappings.
     #[error("the samples in the perf.data file have no time or no thread; record with `perf record --timestamp`")]
     Untimed,
     /// There is nothing to unwind.

@@ -1,4 +1,4 @@
-//! The events of a perf.data file, and which of them a record is of.
+//! The events of a perf.data file, and the event of each record.
 
 use super::description::{Attribute, Features, MAX_EVENTS, MAX_IDS};
 use super::error::ImportError;
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub(super) struct Events {
     attributes: Vec<Attribute>,
-    /// Layouts of the records without their counter values.
+    /// Layouts of the records, without counter values.
     layouts: Vec<RecordParseInfo>,
     /// The counter values of each event's samples.
     reads: Vec<Option<ReadValues>>,
@@ -28,7 +28,7 @@ impl Events {
     /// Adds an event.
     ///
     /// # Errors
-    /// If it is one too many, or its records can't be told from those of another.
+    /// If there are too many, or its records cannot be distinguished from those of another event.
     pub(super) fn add(&mut self, attribute: Attribute) -> Result<(), ImportError> {
         if self.attributes.len() >= MAX_EVENTS {
             return Err(ImportError::Damaged("too many events"));
@@ -43,7 +43,7 @@ impl Events {
         if !layout.sample_format.contains(SampleFormat::TIME | SampleFormat::TID) {
             return Err(ImportError::Untimed);
         }
-        // A record's event is known by its number, which must stand in the same place whatever the event.
+        // A record's event is identified by its ID, which must be at the same offset for all events.
         let id = layout.id_parse_info;
         let is_told = |first: &RecordParseInfo| {
             first.id_parse_info == id && id.sample_record_id_offset_from_start.is_some()
@@ -60,8 +60,8 @@ impl Events {
         Ok(())
     }
 
-    /// Takes the counter values out of a sample; gives how many there were of other events of its group. `None` where
-    /// they cannot be right.
+    /// Removes the counter values from a sample; returns how many belonged to other events of its group. `None` if they
+    /// are invalid.
     pub(super) fn remove_values(&self, head: Head, body: &mut Vec<u8>) -> Option<u64> {
         if self.reads.iter().all(Option::is_none) {
             return Some(0);
@@ -70,31 +70,32 @@ impl Events {
         read.map_or(Some(0), |read| read.remove(body))
     }
 
-    /// A record of the kernel's, whose values are taken out, and the place of its event; `None` before there are events.
+    /// A kernel record, after its counter values were removed, and the index of its event; `None` before there are
+    /// events.
     pub(super) fn record<'a>(&self, head: Head, body: &'a [u8]) -> Option<(usize, RawEventRecord<'a>)> {
         let index = self.index(head, body)?;
         Some((index, raw(head, body, self.layouts.get(index)?)))
     }
 
-    /// The place of a record's event. Its number comes before the counter values.
+    /// The index of a record's event. Its ID precedes the counter values.
     fn index(&self, head: Head, body: &[u8]) -> Option<usize> {
         let first = self.layouts.first()?;
         let id = if self.layouts.len() == 1 { None } else { raw(head, body, first).id() };
         Some(id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0))
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub(super) fn n(&self) -> usize {
         self.layouts.len()
     }
 
-    /// Those whose samples have neither callchains nor copied stacks.
+    /// Number of events whose samples have neither callchains nor copied stacks.
     pub(super) fn n_without_stacks(&self) -> usize {
         const STACKS: SampleFormat = SampleFormat::CALLCHAIN.union(SampleFormat::STACK_USER);
         self.layouts.iter().filter(|layout| !layout.sample_format.intersects(STACKS)).count()
     }
 
-    /// What of the samples is not there or not taken, in words.
+    /// What samples lack or what is ignored, as text.
     pub(super) fn warnings(&self) -> Vec<String> {
         let has_branches = |layout: &RecordParseInfo| layout.sample_format.contains(SampleFormat::BRANCH_STACK);
         let branches = "branch stacks (LBR) were ignored; only frame-pointer chains and copied stacks are unwound";
@@ -109,7 +110,7 @@ impl Events {
         branches.into_iter().chain(without).collect()
     }
 
-    /// What comes before the stack in all samples alike.
+    /// What precedes the stack in every sample, if it is the same for all events.
     pub(super) fn prefix(&self) -> Option<Prefix> {
         if self.reads.iter().any(Option::is_some) {
             return None;
@@ -118,7 +119,7 @@ impl Events {
         self.layouts.iter().all(|layout| Prefix::new(layout) == Some(first)).then_some(first)
     }
 
-    /// The description of the recording.
+    /// Metadata of the recording.
     pub(super) fn meta(&self, features: &Features, start_ns: u64) -> Meta {
         let stack_bytes = self.attributes.iter().map(|event| event.attr.sample_stack_user).max().unwrap_or(0);
         Meta {
@@ -151,7 +152,7 @@ fn raw<'a>(head: Head, body: &'a [u8], layout: &RecordParseInfo) -> RawEventReco
     RawEventRecord::new(RecordType(head.kind), head.misc, RawData::Single(body), *layout)
 }
 
-/// perf does not say what of a return address is its signature: on aarch64 it is taken to be what 48 bits leave.
+/// perf does not record which bits of a return address are its signature: on aarch64, assume all above 48.
 fn return_address_mask(arch: &str) -> u64 {
     if Arch::by_name(arch) == Some(Arch::Aarch64) { (1 << 48) - 1 } else { u64::MAX }
 }
@@ -167,7 +168,7 @@ fn named(index: usize, event: &Attribute, features: &Features) -> Event {
     Event { name, sampling, measure: Measure::Samples }
 }
 
-/// The name that perf has for an event, where the file has none, as those of simpleperf.
+/// perf's name for an event, if the file has none, as files of simpleperf do.
 fn usual_name(event: &PerfEventType) -> Option<&'static str> {
     use HardwareEventId as Hardware;
     use SoftwareCounterType as Software;

@@ -1,4 +1,4 @@
-//! The header of a perf.data file, of which nothing is believed.
+//! The header of a perf.data file, which is not trusted.
 
 use super::bytes::Bytes;
 use super::description::{Attribute, Features, MAX_EVENTS, MAX_IDS, feature};
@@ -9,17 +9,17 @@ use std::io::{Read, Seek, SeekFrom};
 /// Bytes of `struct perf_file_header`, and of a pair of offset and size.
 const HEADER_BYTES: u64 = 104;
 const SECTION_BYTES: u64 = 16;
-/// Most bytes of a feature. The build ids of a whole machine are the largest: some 100 bytes for each file.
+/// The most bytes of a feature. The build IDs of a whole machine are the largest: about 100 bytes for each file.
 const MAX_FEATURE_BYTES: u64 = 64 << 20;
 
-/// What a header says, verified against the length of the file.
+/// The header, checked against the length of the file.
 pub(super) struct FileHeader {
     pub(super) attributes: Vec<Attribute>,
     pub(super) features: Features,
-    /// Offset and bytes of the records.
+    /// Offset and size of the records.
     pub(super) data: Section,
-    /// The file ends before its records, or perf did not live to write where they end: they are taken to reach up to the
-    /// end of the file, and there are no features.
+    /// The file ends before its records do, or perf was killed before it wrote their size: the records are assumed to
+    /// extend to the end of the file, and there are no features.
     pub(super) is_unfinished: bool,
 }
 
@@ -40,11 +40,11 @@ impl Section {
     }
 }
 
-/// Says whether the first bytes, 16 if there are so many, are those of a pipe's stream, which has nothing but magic number
-/// and size.
+/// Whether the first bytes (16 if available) are those of a pipe's stream, whose header has only the magic number and
+/// the size.
 ///
 /// # Errors
-/// If they are not perf's, or of a big-endian machine.
+/// If they are not perf's, or from a big-endian machine.
 pub(super) fn is_pipe(first: &[u8]) -> Result<bool, ImportError> {
     match first {
         [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', size @ ..] => {
@@ -62,7 +62,7 @@ impl FileHeader {
     /// Reads the header, the events and the features.
     ///
     /// # Errors
-    /// If the file is foreign, or its header names what the file does not have.
+    /// If the file has another format, or its header refers to something beyond the file.
     ///
     /// # Sources
     /// `tools/perf/Documentation/perf.data-file-format.txt`.
@@ -86,7 +86,7 @@ impl FileHeader {
         }
         let attributes = read_attributes(attributes, attr_len, &mut part)?;
         let mut features = Features::default();
-        // Where perf was killed the table of features was not written either.
+        // If perf was killed, the table of features was not written either.
         if !is_unfinished && let Some(mut place) = data.end() {
             for number in (0..u64::from(u64::BITS)).filter(|number| flags >> number & 1 != 0) {
                 let words = part(Section { offset: place, size: SECTION_BYTES }, "its table of features is truncated")?;
@@ -134,7 +134,7 @@ fn read_attributes(
     for _ in 0..n {
         let mut attribute = Attribute::parse(bytes.take(own_len).unwrap_or(&[]))?;
         let ids = Section::parse(&mut bytes).ok_or(ImportError::Damaged(WHAT))?;
-        // Events may share them.
+        // Several events may refer to the same ids.
         left_ids = left_ids.checked_sub(ids.size / 8).ok_or(ImportError::Damaged("too many event ids"))?;
         let ids = part(ids, "its event ids are truncated")?;
         attribute.ids = ids.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();

@@ -1,8 +1,8 @@
-//! Other profilers' files as recordings.
+//! Imports files of other profilers.
 //!
-//! perf.data is read by code of our own up to its records, whose fields `linux-perf-event-reader` knows: the file may be
-//! anyone's, and what its header asks for is bounded by the file's own length before it is done. Records are passed on in
-//! the order of time, damaged ones are counted and left out, and where nothing more can be read what was read is kept.
+//! The structure of perf.data is parsed here; the fields of records by `linux-perf-event-reader`. The file is not
+//! trusted: what its header asks for is first bounded by the file's length. Records are passed on in order of time,
+//! damaged ones are counted and left out, and if the rest cannot be read, what was read is kept.
 
 mod bytes;
 mod convert;

@@ -1,4 +1,4 @@
-//! `perf.data`, as a file or from a pipe, as a recording.
+//! Converts `perf.data`, as a file or from a pipe, to a recording.
 
 use super::bytes::Bytes;
 use super::convert::{self, BuildIds};
@@ -18,40 +18,40 @@ use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 
-/// The name under which samples are counted that cannot be read.
+/// The name under which unreadable samples are counted.
 const DAMAGED_SAMPLE: &str = "corrupt SAMPLE";
 
-/// What an import took and what it left.
+/// What was imported and what was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// Samples taken.
+    /// Samples imported.
     pub samples: u64,
     /// `PERF_RECORD_LOST` records: what perf calls lost chunks.
     pub lost_records: u64,
-    /// Samples those records, or the counters of `PERF_FORMAT_LOST`, stand for.
+    /// Samples lost according to those records or the counters of `PERF_FORMAT_LOST`.
     pub lost_samples: u64,
-    /// Records without a place in a recording, by perf's name of their type, damaged ones apart; and counter values of
-    /// group members other than the one that was sampled.
+    /// Records that have no equivalent in a recording, by perf's name of their type, damaged ones separately; and
+    /// counter values of group members other than the sampled one.
     pub left_out: BTreeMap<String, u64>,
-    /// Why the file was not read to its end, and other damage, in words.
+    /// Why the file was not read to its end, and other damage, as text.
     pub damage: Vec<String>,
-    /// What its samples hold that is not taken, in words.
+    /// Contents of its samples that were ignored, as text.
     pub warnings: Vec<String>,
 }
 
 /// Converts a perf.data file.
 ///
 /// # Errors
-/// [`ImportError`] says whether the file is foreign, damaged, of another machine, or without samples.
+/// [`ImportError`]: the file has another format, is damaged, of another machine, or without samples.
 pub fn perf_data<R: Read + Seek, W: Write>(input: R, output: W) -> Result<Imported, ImportError> {
     let (import, records) = Import::of_file(input)?;
     import.write(records, output)
 }
 
-/// Converts what `perf record -o -` writes.
+/// Converts the output of `perf record -o -`.
 ///
 /// # Errors
-/// As [`perf_data`].
+/// Those of [`perf_data`].
 pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported, ImportError> {
     let mut first = Vec::new();
     input.by_ref().take(16).read_to_end(&mut first).map_err(ImportError::Read)?;
@@ -61,14 +61,14 @@ pub fn perf_pipe<R: Read, W: Write>(mut input: R, output: W) -> Result<Imported,
     Import::default().write(Records::new(input, true), output)
 }
 
-/// Per-CPU counts, as the samples of a recording carry them.
+/// Counts per event and CPU, as the samples of a recording have them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     recorded: u64,
     lost: u64,
 }
 
-/// Converts records. What comes of them goes to a [`Sink`].
+/// Converts records and passes the results to a [`Sink`].
 #[derive(Default)]
 pub(super) struct Import {
     events: Events,
@@ -81,21 +81,21 @@ pub(super) struct Import {
     /// Sum of the `LOST_SAMPLES` records, which count samples; `LOST` counts records of any kind.
     lost_by_format: u64,
     last_ns: u64,
-    /// There are no more records to read.
+    /// There are no more records.
     is_over: bool,
     pub(super) done: Imported,
 }
 
-/// Takes samples and events in the order of time.
+/// Receives samples and events in order of time.
 pub(super) trait Sink {
-    /// Takes a sample; it may be taken away.
+    /// Receives a sample; the sink may take its contents.
     fn sample(&mut self, import: &Import, sample: &mut Sample) -> Result<(), ImportError>;
 
-    /// Takes an event.
+    /// Receives an event.
     fn sideband(&mut self, event: Sideband) -> Result<(), ImportError>;
 }
 
-/// The recording being written, from the first sample on.
+/// The recording, which is started by the first sample.
 enum Output<W: Write> {
     Waiting(Option<W>, Vec<Sideband>),
     Started(Box<RecordingWriter<W>>),
@@ -116,7 +116,7 @@ impl<W: Write> Sink for Output<W> {
 }
 
 impl<W: Write> Output<W> {
-    /// The writer, which the first sample starts.
+    /// The writer, created if necessary.
     fn start(&mut self, import: &Import, start_ns: u64) -> Result<&mut RecordingWriter<W>, ImportError> {
         if let Self::Waiting(waiting, early) = self
             && let Some(file) = waiting.take()
@@ -127,14 +127,14 @@ impl<W: Write> Output<W> {
         }
         match self {
             Self::Started(writer) => Ok(writer),
-            // A writer that could not be started ends the import.
+            // A writer that could not be created ends the import.
             Self::Waiting(..) => Err(ImportError::NoSamples),
         }
     }
 }
 
 impl Import {
-    /// What the header of a file says, and its records.
+    /// Reads the header of a file; returns the import and the file's records.
     pub(super) fn of_file<R: Read + Seek>(mut input: R) -> Result<(Self, Records<R>), ImportError> {
         let header = FileHeader::read(&mut input)?;
         let mut import = Self { features: header.features, ..Self::default() };
@@ -145,14 +145,14 @@ impl Import {
             let damage = "it is incomplete: the names of its events and of the machine are missing";
             import.done.damage.push(damage.to_owned());
         }
-        // In a file that was not finished the last record may be half written; that is its end.
+        // In an unfinished file the last record may be incomplete; it ends there.
         let left = (!header.is_unfinished).then_some(header.data.size);
         let mut records = Records::of_file(input, header.data.offset, left).map_err(ImportError::Read)?;
         records.leave_stacks(import.events.prefix());
         Ok((import, records))
     }
 
-    /// Writes all that comes of the records.
+    /// Writes a recording from the records.
     fn write<R: Read, W: Write>(mut self, mut records: Records<R>, output: W) -> Result<Imported, ImportError> {
         let mut output = Output::Waiting(Some(output), Vec::new());
         while self.step(&mut records, &mut output)? {}
@@ -163,7 +163,7 @@ impl Import {
         Ok(self.done)
     }
 
-    /// Why there was not one sample.
+    /// Why there was no sample.
     pub(super) fn no_samples<R: Read>(&self, records: &Records<R>) -> ImportError {
         let unfinished = "it is incomplete: it ends before its first sample";
         let damage = records.damage().or((!self.done.damage.is_empty()).then_some(unfinished));
@@ -171,11 +171,11 @@ impl Import {
         damage.map(ImportError::Damaged).or(bad).unwrap_or(ImportError::NoSamples)
     }
 
-    /// The description of the recording.
+    /// Metadata of the recording.
     ///
     /// # Errors
-    /// [`ImportError::NoStacks`] if its samples have none, [`ImportError::Arch`] if it is of a machine whose samples we do not
-    /// know.
+    /// [`ImportError::NoStacks`] if its samples have none, [`ImportError::Arch`] if the machine's architecture is not
+    /// supported.
     pub(super) fn meta(&self, start_ns: u64) -> Result<Meta, ImportError> {
         if self.events.n_without_stacks() == self.events.n() {
             return Err(ImportError::NoStacks);
@@ -187,7 +187,7 @@ impl Import {
         Ok(self.events.meta(&self.features, start_ns))
     }
 
-    /// Passes on a record, or reads one that may be complete later. False at the end, when everything is passed on.
+    /// Passes on a complete record, or reads another. False at the end, when everything was passed on.
     pub(super) fn step<R: Read>(
         &mut self,
         records: &mut Records<R>,
@@ -233,7 +233,7 @@ impl Import {
         Ok(true)
     }
 
-    /// Takes the counter values out of the sample that was read; false if it is damaged, which is counted.
+    /// Removes the counter values from the current sample; false if it is damaged, which is counted.
     fn remove_values(&mut self, head: Head) -> bool {
         let n_others = self.events.remove_values(head, &mut self.body);
         match n_others {
@@ -244,12 +244,12 @@ impl Import {
         n_others.is_some()
     }
 
-    /// Takes a record that is perf's own: in a pipe the events and features are such.
+    /// Handles one of perf's own records: in a pipe these include the events and features.
     fn take_own(&mut self, head: Head, body: &[u8]) -> Result<(), ImportError> {
         let mut bytes = Bytes(body);
         match head.kind {
             user::HEADER_ATTR => {
-                // The description's own size stands behind its type; ids follow up to the end.
+                // The size of the attribute follows its type; ids fill the rest.
                 let len = body.get(4..).and_then(|rest| Bytes(rest).u32()).unwrap_or(0);
                 let mut attribute = Attribute::parse(bytes.take(len.into()).unwrap_or(&[]))?;
                 attribute.ids = bytes.0.chunks_exact(8).filter_map(|id| Bytes(id).u64()).collect();
@@ -345,8 +345,8 @@ impl Import {
         *sum = sum.saturating_add(n);
     }
 
-    /// The balance. `LOST_SAMPLES` counts the same losses as `LOST` but samples only, so it wins where it is there;
-    /// perf writes it once for the whole file, hence it is booked on the CPU that lost most.
+    /// Computes the balance. `LOST_SAMPLES` counts the same losses as `LOST`, but only samples, so it takes precedence.
+    /// perf writes it once for the whole file, hence it is attributed to the CPU that lost most.
     pub(super) fn end(&mut self) -> End {
         self.done.warnings = self.events.warnings();
         let by_records: u64 = self.cpus.values().fold(0, |sum, cpu| sum.saturating_add(cpu.lost));
@@ -375,7 +375,7 @@ impl Import {
     }
 }
 
-/// Where the kernel lay, if the record tells.
+/// Address of a kernel symbol, if the record has one.
 fn kernel_symbol(record: &EventRecord<'_>) -> Option<KernelSymbol> {
     match record {
         EventRecord::Mmap(map) => convert::kernel_symbol(map.pid, &map.path.as_slice(), map.page_offset),
@@ -392,7 +392,7 @@ enum Taken {
     Damaged,
 }
 
-/// Whether a mapping's build id claims more bytes than its field has: the parser asserts that none does.
+/// Whether a mapping's build ID is longer than its field, on which the parser would panic.
 ///
 /// # Sources
 /// `include/uapi/linux/perf_event.h`, `PERF_RECORD_MMAP2`: pid, tid, addr, len, pgoff, then the length of the build id.

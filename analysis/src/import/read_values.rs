@@ -1,7 +1,7 @@
-//! The counter values in a sample (`PERF_SAMPLE_READ`).
+//! Removes the counter values from a sample (`PERF_SAMPLE_READ`).
 //!
-//! `linux-perf-event-reader` 0.10.2 reads the values of a group as those of a single event and the other way round, and
-//! does not know `PERF_FORMAT_LOST`. Therefore they are taken out of a sample before it is parsed.
+//! `linux-perf-event-reader` 0.10.2 confuses the values of a group with those of a single event, and does not know
+//! `PERF_FORMAT_LOST`. Therefore the values are removed before a sample is parsed.
 
 use super::bytes::Bytes;
 use super::stacks::fixed_bytes;
@@ -12,7 +12,7 @@ const ID: u64 = 1 << 2;
 const GROUP: u64 = 1 << 3;
 const LOST: u64 = 1 << 4;
 
-/// Where a sample has its counter values, and how they are laid out.
+/// Offset and format of the counter values in a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadValues {
     at: usize,
@@ -21,14 +21,14 @@ pub(super) struct ReadValues {
 }
 
 impl ReadValues {
-    /// The values of samples of this format; `None` where they have none.
+    /// The values in samples of this format; `None` if they have none.
     pub(super) fn new(sample_format: SampleFormat, format: u64) -> Option<Self> {
         let at = fixed_bytes(sample_format).filter(|_| sample_format.contains(SampleFormat::READ))?;
         Some(Self { at, format })
     }
 
-    /// Takes the values out of a sample; gives how many there were of other events. `None`, and the sample as it was,
-    /// where there is less than the format says.
+    /// Removes the values from a sample; returns how many belonged to other events. `None`, with the sample unchanged,
+    /// if it is shorter than the format requires.
     ///
     /// # Sources
     /// `include/uapi/linux/perf_event.h`, `struct read_format`: for a group `nr`, the times, and for each event its value,
@@ -51,8 +51,8 @@ impl ReadValues {
 mod tests {
     use super::*;
 
-    /// Check that what is taken out is what each format says, for one event and for a group, and nothing where the sample
-    /// is too short for it.
+    /// Check that exactly the values of each format are removed, for one event and for a group, and nothing if the
+    /// sample is too short.
     #[test]
     fn every_format_is_taken_out() {
         let format = SampleFormat::IP | SampleFormat::READ | SampleFormat::CALLCHAIN;

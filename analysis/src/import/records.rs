@@ -1,4 +1,4 @@
-//! The records of a perf.data file one after the other, decompressed.
+//! Reads and decompresses the records of a perf.data file.
 
 use super::error::ImportError;
 use super::stacks::{Prefix, StackPlace};
@@ -11,15 +11,15 @@ pub(super) const SAMPLE: u32 = 9;
 const HEAD_BYTES: usize = 8;
 /// Bytes decompressed at a time.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Compressed records may become so many times as large. perf gets some 10, and 60 where most of each stack is zeros.
+/// Limit of the compression ratio. perf achieves about 10, and 60 if most of each stack is zeros.
 const MAX_GROWTH: u64 = 256;
-/// And so many bytes more, for small files.
+/// Additional allowance for small files.
 const SPARE_BYTES: u64 = 16 << 20;
 
-/// Records of perf's own types from this one on, of which there are none yet, are counted together.
+/// perf's own record types from this number on, which do not exist yet, are counted together.
 const MAX_NAMED: u32 = 256;
 
-/// perf's own records: they do not come from the kernel.
+/// perf's own records, which do not come from the kernel.
 ///
 /// # Sources
 /// `enum perf_user_event_type` in `tools/lib/perf/include/perf/event.h`.
@@ -35,17 +35,17 @@ pub(super) mod user {
     pub(crate) const COMPRESSED2: u32 = 83;
 }
 
-/// What heads a record.
+/// A record's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// `PERF_RECORD_*`.
     pub(super) kind: u32,
     pub(super) misc: u16,
-    /// The stack of a sample whose body is without it.
+    /// The stack of a sample, if it was left out of the body.
     pub(super) stack: Option<StackPlace>,
 }
 
-/// How an input is gone about in that is a file.
+/// Seek operations of an input that is a file.
 struct Seeking<R> {
     by: fn(&mut R, i64) -> io::Result<()>,
     to: fn(&mut R, u64) -> io::Result<u64>,
@@ -54,34 +54,34 @@ struct Seeking<R> {
 /// Reads records.
 pub(super) struct Records<R> {
     input: R,
-    /// Bytes of records that are left; `None` where the input's end says so.
+    /// Bytes of records that are left; `None` if they extend to the end of the input.
     left: Option<u64>,
-    /// Where the next record stands in the file.
+    /// File offset of the next record.
     at: u64,
-    /// The input is somewhere else.
+    /// The input's position is not `at`.
     is_elsewhere: bool,
     seeking: Option<Seeking<R>>,
-    /// What the samples have before their stacks, where those are left in the file.
+    /// What precedes the stacks in samples, if stacks are left in the file.
     prefix: Option<Prefix>,
     is_pipe: bool,
     decoder: Option<Decoder<'static>>,
-    /// A compressed record, and how much of it is decompressed.
+    /// A compressed record, and how much of it was decompressed.
     packed: Vec<u8>,
     packed_at: usize,
-    /// The decoder may hold decompressed bytes that there was no room for.
+    /// The decoder may have more output than fitted.
     is_full: bool,
-    /// Decompressed bytes, and how many of them are taken.
+    /// Decompressed bytes, and how many of them were consumed.
     plain: Vec<u8>,
     plain_at: usize,
     n_packed: u64,
     n_plain: u64,
     damage: Option<&'static str>,
-    /// Nobody wants samples.
+    /// Samples are to be skipped.
     is_without_samples: bool,
 }
 
 impl<R: Read + Seek> Records<R> {
-    /// The records of a file from `at` on, in the next `left` bytes or up to its end.
+    /// The records of a file starting at `at`: `left` bytes, or up to its end.
     pub(super) fn of_file(mut input: R, at: u64, left: Option<u64>) -> io::Result<Self> {
         input.seek(SeekFrom::Start(at))?;
         let seeking = Seeking {
@@ -91,7 +91,7 @@ impl<R: Read + Seek> Records<R> {
         Ok(Self { at, left, seeking: Some(seeking), ..Self::new(input, false) })
     }
 
-    /// Leaves samples out, without reading those that are not compressed.
+    /// Skips samples, without reading uncompressed ones.
     pub(super) fn without_samples(mut self) -> Self {
         self.is_without_samples = true;
         self
@@ -99,7 +99,7 @@ impl<R: Read + Seek> Records<R> {
 }
 
 impl<R: Read> Records<R> {
-    /// The records up to the end.
+    /// The records up to the end of the input.
     pub(super) fn new(input: R, is_pipe: bool) -> Self {
         Self {
             input,
@@ -122,7 +122,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// From now on the stacks of samples are left in the file, where they come after `prefix`; not where it is `None`.
+    /// Leaves the stacks of samples, which follow `prefix`, in the file from now on; with `None`, reads them.
     pub(super) fn leave_stacks(&mut self, prefix: Option<Prefix>) {
         self.prefix = prefix.filter(|_| self.seeking.is_some());
     }
@@ -137,15 +137,15 @@ impl<R: Read> Records<R> {
         self.input.read_exact(stack)
     }
 
-    /// Why there are no more records though there was more to come.
+    /// Why reading stopped although there should be more records.
     pub(super) fn damage(&self) -> Option<&'static str> {
         self.damage
     }
 
-    /// The next record; its body replaces `body`. `None` at the end, or where the rest cannot be read.
+    /// Reads the next record; its body replaces `body`. `None` at the end, or if the rest cannot be read.
     ///
     /// # Errors
-    /// If the input fails, or grows beyond all measure when it is decompressed.
+    /// If the input fails, or decompresses to more than the limit.
     pub(super) fn next(&mut self, body: &mut Vec<u8>) -> Result<Option<Head>, ImportError> {
         loop {
             if let Some(head) = self.next_plain(body) {
@@ -184,7 +184,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// A record among the decompressed bytes, if a whole one is there.
+    /// The next record from the decompressed bytes, if it is complete.
     fn next_plain(&mut self, body: &mut Vec<u8>) -> Option<Head> {
         let rest = self.plain.get(self.plain_at..)?;
         let (head, len) = parse_head(rest.first_chunk()?);
@@ -199,7 +199,7 @@ impl<R: Read> Records<R> {
         Some(head)
     }
 
-    /// The next record as it stands in the file.
+    /// The next record as stored in the file.
     fn next_raw(&mut self, body: &mut Vec<u8>) -> Result<Option<Head>, ImportError> {
         if self.left == Some(0) {
             if self.plain_at < self.plain.len() {
@@ -240,8 +240,8 @@ impl<R: Read> Records<R> {
         Ok(self.damage.is_none().then_some(head))
     }
 
-    /// Reads a sample of so many bytes but for its stack, which is said to have no bytes. Where it cannot be left out,
-    /// nothing is.
+    /// Reads a sample of this many bytes without its stack, whose size is set to zero. If the stack cannot be left out,
+    /// reads all of it.
     fn next_without_stack(
         &mut self,
         prefix: Prefix,
@@ -268,7 +268,7 @@ impl<R: Read> Records<R> {
         Ok(Some(StackPlace { offset, len: u16::try_from(copied).unwrap_or(u16::MAX).min(room) }))
     }
 
-    /// Reads so many bytes more of a body, and gives the last word of it.
+    /// Reads `bytes` more of a body, and returns their last word.
     fn grow(&mut self, body: &mut Vec<u8>, bytes: usize) -> Result<Option<u64>, ImportError> {
         let before = body.len();
         body.resize(before.saturating_add(bytes), 0);
@@ -279,8 +279,7 @@ impl<R: Read> Records<R> {
         Ok(body.last_chunk().map(|word| u64::from_le_bytes(*word)))
     }
 
-    /// Passes over bytes of a file without reading them; false where the input is none. That there are not so many is
-    /// seen by whoever reads on.
+    /// Seeks forward in a file; false if the input is not a file. The next read detects a seek beyond the end.
     fn pass_over(&mut self, bytes: usize) -> Result<bool, ImportError> {
         let (Some(seeking), Ok(by)) = (&self.seeking, i64::try_from(bytes)) else { return Ok(false) };
         (seeking.by)(&mut self.input, by).map_err(ImportError::Read)?;
@@ -293,7 +292,7 @@ impl<R: Read> Records<R> {
         self.left = self.left.map(|left| left.saturating_sub(bytes));
     }
 
-    /// Reads as much as there is; how much was that.
+    /// Reads as much as is available; returns how much.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, ImportError> {
         let wanted = self.left.map_or(bytes.len(), |left| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let mut n = 0;
@@ -309,7 +308,7 @@ impl<R: Read> Records<R> {
         Ok(n)
     }
 
-    /// Passes over data that follows a record.
+    /// Skips data that follows a record.
     fn skip(&mut self, len: u64) -> Result<(), ImportError> {
         let wanted = self.left.map_or(len, |left| left.min(len));
         let skipped = io::copy(&mut self.input.by_ref().take(wanted), &mut io::sink()).map_err(ImportError::Read)?;
@@ -320,7 +319,7 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// Takes a part of a body to be decompressed.
+    /// Stores the part of a body that is to be decompressed.
     fn unpack(&mut self, body: &[u8], start: usize, end: usize) {
         self.packed.clear();
         self.packed_at = 0;
@@ -362,13 +361,13 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// What a head says, and the bytes of its record with it.
+/// Parses a record's header; also returns the length of the record.
 fn parse_head(&[k0, k1, k2, k3, m0, m1, s0, s1]: &[u8; HEAD_BYTES]) -> (Head, usize) {
     let head = Head { kind: u32::from_le_bytes([k0, k1, k2, k3]), misc: u16::from_le_bytes([m0, m1]), stack: None };
     (head, usize::from(u16::from_le_bytes([s0, s1])))
 }
 
-/// perf's name of a record of its own.
+/// perf's name for one of its own record types.
 pub(super) fn user_name(kind: u32) -> String {
     let names = [
         "HEADER_ATTR",
@@ -393,7 +392,7 @@ pub(super) fn user_name(kind: u32) -> String {
         "COMPRESSED2",
     ];
     let name = kind.checked_sub(user::FIRST).and_then(|index| names.get(usize::try_from(index).ok()?));
-    // A file may have records of as many types as there are numbers.
+    // A file may have any number of types.
     let unknown = || if kind < MAX_NAMED { format!("type {kind}") } else { format!("types from {MAX_NAMED} on") };
     name.map_or_else(unknown, |&name| name.to_owned())
 }

@@ -1,7 +1,7 @@
-//! Records by time.
+//! Sorts records by time.
 //!
-//! perf writes what each CPU's buffer holds, one after the other, and then says that a round is over. A record of one
-//! round may be older than one of the round before, but not older than all of that round:
+//! perf writes the contents of each CPU's buffer, one after the other, and then marks the end of a round. A record may
+//! be older than some records of the previous round, but not older than all of the round before that:
 //!
 //! ```text
 //! CPU 0 ── 1 4 ┐        CPU 0 ── 7 8 ┐
@@ -9,36 +9,36 @@
 //! ```
 //!
 //! # Sources
-//! `tools/perf/util/ordered-events.c` (`OE_FLUSH__ROUND`), whose comment shows the same.
+//! `tools/perf/util/ordered-events.c` (`OE_FLUSH__ROUND`), whose comment has the same example.
 
 use super::records::Head;
 use std::collections::VecDeque;
 
-/// Most bytes of records kept; beyond, the oldest half is released as it is. perf ends a round when it has read the buffers
-/// of all CPUs once, each 512 KiB unless asked for more.
+/// The most bytes of waiting records; beyond, the oldest half is released. perf ends a round after reading the buffers
+/// of all CPUs once, each 512 KiB by default.
 const MAX_BYTES: usize = 128 << 20;
-/// What a record takes beside its body. A list that grows has twice the room it needs.
+/// Memory of a record in addition to its body, considering that a growing vector reserves up to twice its size.
 const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
-/// Most bodies kept for their memory.
+/// The most bodies kept for reuse.
 const MAX_SPARE: usize = 256;
 
 struct Waiting {
     time_ns: u64,
-    /// Records of one time stay in order.
+    /// Keeps records with equal times in order.
     number: u64,
     head: Head,
     body: Vec<u8>,
 }
 
-/// Puts records in order.
+/// Sorts records.
 #[derive(Default)]
 pub(super) struct Rounds {
     waiting: Vec<Waiting>,
-    /// In order, and nothing older can follow.
+    /// Sorted; nothing older can follow.
     released: VecDeque<Waiting>,
     bytes: usize,
     n_added: u64,
-    /// The latest time of the round before this one.
+    /// The latest time of the previous round.
     before_ns: u64,
     /// The latest time so far.
     latest_ns: u64,
@@ -46,7 +46,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a record. `body` is taken, and replaced by another. True where so much waits that some of it must be
+    /// Adds a record. Takes `body` and replaces it by an empty one. True if so much is waiting that some of it must be
     /// released.
     pub(super) fn add(&mut self, time_ns: u64, head: Head, body: &mut Vec<u8>) -> bool {
         let body = std::mem::replace(body, self.spare.pop().unwrap_or_default());
@@ -57,33 +57,33 @@ impl Rounds {
         self.bytes > MAX_BYTES
     }
 
-    /// The round is over: the time up to which everything is there.
+    /// Ends the round; returns the time up to which all records have been read.
     pub(super) fn finish_round(&mut self) -> u64 {
         std::mem::replace(&mut self.before_ns, self.latest_ns)
     }
 
-    /// A time that half of what waits is not later than.
+    /// The median time of the waiting records.
     pub(super) fn middle_ns(&mut self) -> u64 {
         let middle = self.waiting.len() / 2;
         self.sort();
         self.waiting.get(middle).map_or(u64::MAX, |waiting| waiting.time_ns)
     }
 
-    /// Releases what is not later than a time.
+    /// Releases records up to a time, inclusive.
     pub(super) fn release(&mut self, up_to_ns: u64) {
         self.sort();
         let n = self.waiting.partition_point(|waiting| waiting.time_ns <= up_to_ns);
         self.released.extend(self.waiting.drain(..n));
     }
 
-    /// The first of what is released.
+    /// The next released record.
     pub(super) fn pop(&mut self) -> Option<(Head, Vec<u8>)> {
         let Waiting { head, body, .. } = self.released.pop_front()?;
         self.bytes = self.bytes.saturating_sub(body.capacity()).saturating_sub(RECORD_BYTES);
         Some((head, body))
     }
 
-    /// Takes a body that is done with, for its memory.
+    /// Accepts a used body, to reuse its memory.
     pub(super) fn give_back(&mut self, body: Vec<u8>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(body);
@@ -104,8 +104,8 @@ mod tests {
         std::iter::from_fn(|| rounds.pop()).map(|(head, _)| head.misc).collect()
     }
 
-    /// Check that two rounds whose CPUs overlap come out by time, each as soon as nothing older can follow, and that
-    /// records of one time keep their order.
+    /// Check that two rounds whose CPUs overlap are sorted by time, that each record is released once nothing older can
+    /// follow, and that records with equal times keep their order.
     #[test]
     fn rounds_are_sorted() {
         let mut rounds = Rounds::default();
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(passed(&mut rounds, u64::MAX), [7, 8, 9]);
     }
 
-    /// Check that records without a body count, too.
+    /// Check that records without a body count towards the limit, too.
     #[test]
     fn empty_records_are_bounded() {
         let mut rounds = Rounds::default();
@@ -134,7 +134,7 @@ mod tests {
         assert!(n.is_some_and(|n| n > 100_000) && kept <= MAX_BYTES, "{n:?} records in {kept} bytes");
     }
 
-    /// Check that no more is kept than there is room for, and that what is released early is the oldest.
+    /// Check that memory is bounded, and that the oldest records are released early.
     #[test]
     fn memory_is_bounded() {
         let mut rounds = Rounds::default();

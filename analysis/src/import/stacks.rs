@@ -1,21 +1,21 @@
-//! Where the copied stack stands in a sample. It is nearly all of it, and mostly room that nothing was copied into, so
-//! that it is read apart from the rest: what was copied, when the sample's turn has come.
+//! Locates the copied stack in a sample. It makes up most of the sample, and most of that is unused space, so only what
+//! was copied is read, separately, when the sample is processed.
 
 use linux_perf_event_reader::{RecordParseInfo, SampleFormat};
 
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// A stack in the file.
+/// The location of a stack in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StackPlace {
     /// Offset of its first byte.
     pub(super) offset: u64,
-    /// What the kernel copied, bytes.
+    /// Bytes that the kernel copied.
     pub(super) len: u16,
 }
 
-/// Bytes of the fields that every sample begins with, up to its period.
+/// Size of the fixed fields at the start of every sample, up to its period.
 ///
 /// # Sources
 /// `include/uapi/linux/perf_event.h`, `PERF_RECORD_SAMPLE`.
@@ -33,7 +33,7 @@ pub(super) fn fixed_bytes(format: SampleFormat) -> Option<usize> {
     usize::try_from(n_fixed).ok()?.checked_mul(WORD)
 }
 
-/// What comes before the stack in a sample.
+/// The layout of what precedes the stack in a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prefix {
     fixed_bytes: usize,
@@ -43,7 +43,7 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// What comes before the stack in samples of an event; `None` where there is none, or more than is looked through.
+    /// The layout for samples of an event; `None` if they have no stack, or fields that are not supported here.
     ///
     /// # Sources
     /// `include/uapi/linux/perf_event.h`, `PERF_RECORD_SAMPLE`.
@@ -61,8 +61,8 @@ impl Prefix {
         })
     }
 
-    /// Has `grow` read up to the word that says how long the stack is, which it gives. `grow` reads so many bytes more,
-    /// and gives the last word of them; where there are not so many it gives none.
+    /// Calls `grow` to read up to the word with the size of the stack, which is returned. `grow` reads this many more
+    /// bytes and returns their last word, or `None` if there are too few.
     pub(super) fn read<E>(self, mut grow: impl FnMut(usize) -> Result<Option<u64>, E>) -> Result<Option<u64>, E> {
         let mut word = |bytes: usize| grow(bytes.saturating_add(WORD));
         let mut before = self.fixed_bytes;

@@ -1,4 +1,4 @@
-//! What is cut off or changed is an error or counted, and never more than that.
+//! Truncated or changed files give an error or are counted, and do no other harm.
 
 use super::{Random, data, import, new_record, recorded, records, with_records, word};
 use crate::import::records::user;
@@ -7,7 +7,7 @@ use crate::test_support::TestDir;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-/// Longest an import of less than a MiB may take on a machine that has much else to do.
+/// Upper limit for an import of less than a MiB on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
 
 fn try_import(bytes: &[u8], what: &str) -> Option<u64> {
@@ -30,7 +30,7 @@ fn try_import(bytes: &[u8], what: &str) -> Option<u64> {
     }
 }
 
-/// Check that a file cut off anywhere gives an error, or what stands before the cut, and says so.
+/// Check that a truncated file gives an error, or what precedes the cut and a warning.
 #[test]
 fn cut_off_files() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
@@ -44,7 +44,7 @@ fn cut_off_files() {
             assert!(samples <= whole.samples, "{kind} cut at {cut}");
             most = most.max(samples);
             let (imported, _) = import(&file[..cut]).unwrap();
-            // Behind the records there is much that is not read.
+            // After the records, much of the file is not read.
             let may_be_whole = kind == "pipe" || cut >= data(file).end && samples == whole.samples;
             assert!(may_be_whole || !imported.damage.is_empty(), "{kind} cut at {cut} says nothing");
         }
@@ -52,7 +52,7 @@ fn cut_off_files() {
     }
 }
 
-/// Check that a file whose perf was killed gives the samples it holds.
+/// Check that the file of a killed perf gives its samples.
 #[test]
 fn killed_perfs_leave_their_samples() {
     let dir = TestDir::new();
@@ -81,8 +81,8 @@ fn killed_perfs_leave_their_samples() {
     assert!(imported.damage[0].contains("incomplete"), "{imported:?}");
 }
 
-/// Check that single bytes changed anywhere, in the header, or in the heads of records give an error, or samples and
-/// counts, and neither a panic nor a recording that cannot be read.
+/// Check that changed bytes anywhere, in the header, or in the headers of records give an error, or samples and counts,
+/// but neither a panic nor an unreadable recording.
 #[test]
 fn changed_bytes() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -118,7 +118,7 @@ fn changed_bytes() {
     assert!(n_taken > 100 && n_refused > 20, "{n_taken} taken, {n_refused} refused: the changes change nothing");
 }
 
-/// Check that a damaged record is counted and left out, and the others are taken.
+/// Check that a damaged record is counted and left out, and the others are imported.
 #[test]
 fn damaged_records_are_counted() {
     let file = &recorded().fp;
@@ -134,7 +134,7 @@ fn damaged_records_are_counted() {
     assert_eq!(imported.left_out.get("type 124"), Some(&1), "{imported:?}");
 }
 
-/// Check that what is no perf.data of a little-endian x86-64 machine is refused by name.
+/// Check that files other than perf.data of a little-endian x86-64 machine are refused with the right reason.
 #[test]
 fn foreign_files_are_refused() {
     let words = |bytes: &[u8]| import(bytes).unwrap_err().to_string();
@@ -172,7 +172,7 @@ impl std::io::Seek for Failing {
     }
 }
 
-/// Check that an error of the file system is told as one.
+/// Check that an I/O error is reported as one.
 #[test]
 fn read_errors_are_told() {
     assert!(matches!(perf_data(Failing, Vec::new()), Err(ImportError::Read(_))));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const SAMPLE: u32 = 9;
 
-/// Samples, and frames of all of them, of an event of that name by `perf script`.
+/// Number of samples of the named event, and of their frames, according to `perf script`.
 fn by_perf_script(file: &[u8], event: &str) -> (usize, usize) {
     let dir = TestDir::new();
     let path = dir.path("perf.data");
@@ -20,8 +20,8 @@ fn by_perf_script(file: &[u8], event: &str) -> (usize, usize) {
     (samples.len(), samples.iter().map(|sample| sample.lines().count() - 1).sum())
 }
 
-/// Check that the samples of a group with counter values are those that `perf script` shows of its leader, with all
-/// their frames, and that the other members' values are counted, by frame pointers and with copied stacks.
+/// Check that the samples of a group with counter values are those that `perf script` shows for its leader, with all
+/// their frames, and that the other members' values are counted, with frame pointers and with copied stacks.
 #[test]
 fn groups_are_taken_with_their_stacks() {
     for stacks in ["fp", "dwarf,8192"] {
@@ -42,14 +42,14 @@ fn groups_are_taken_with_their_stacks() {
     }
 }
 
-/// Check that samples whose counter values are more than the sample has are counted as damaged, and that a file of
-/// nothing else says how many there are.
+/// Check that samples whose counter values exceed the sample are counted as damaged, and that a file of only such
+/// samples reports their number.
 #[test]
 fn damaged_groups_are_counted() {
     let mut file = record(&["-e", "{cpu-clock,task-clock}:S", "--call-graph", "fp"]);
     let (whole, _) = import(&file).unwrap();
     let attr_at = usize::try_from(word(&file, 24)).unwrap();
-    // IP, TID, TIME, ADDR, ID, STREAM_ID, CPU, PERIOD and IDENTIFIER come before the values.
+    // IP, TID, TIME, ADDR, ID, STREAM_ID, CPU, PERIOD and IDENTIFIER precede the values.
     let fixed = (word(&file, attr_at + 24) & 0x1_03cf).count_ones() as usize * 8;
     let samples: Vec<usize> =
         records(&file).into_iter().filter(|(kind, _)| *kind == SAMPLE).map(|(_, place)| place.start).collect();
@@ -62,7 +62,7 @@ fn damaged_groups_are_counted() {
     assert!(matches!(error, ImportError::NoGoodSamples(n) if n == samples.len() as u64), "{error:?}");
 }
 
-/// Check that samples with branch stacks keep their callchains, and that what is left out is said.
+/// Check that samples with branch stacks keep their callchains, and that the omission is reported.
 #[test]
 fn branch_stacks_are_left_out_and_said() {
     const BRANCH_STACK: u64 = 1 << 11;
@@ -70,7 +70,7 @@ fn branch_stacks_are_left_out_and_said() {
     let mut with_branches = Vec::new();
     for (kind, place) in records(file) {
         if kind == SAMPLE {
-            // A callchain comes last in these samples, and branches come behind it: one, of three words.
+            // The callchain is last in these samples. Branches follow it: add one, of three words.
             let branches: Vec<u8> = [1, 2, 3, 4].into_iter().flat_map(u64::to_le_bytes).collect();
             let mut sample = new_record(kind, &[&file[place.start + 8..place.end], &branches].concat());
             sample[4..6].copy_from_slice(&file[place.start + 4..place.start + 6]);

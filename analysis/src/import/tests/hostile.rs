@@ -1,11 +1,11 @@
-//! Files that ask for too much.
+//! Files with excessive lengths and counts.
 
 use super::{data, import, new_record, recorded, set_word, with_records, word};
 use crate::import::ImportError;
 use crate::import::records::user;
 use std::time::{Duration, Instant};
 
-/// Check that no length of the header is believed: none of them makes room for what the file does not have.
+/// Check that no length in the header is trusted: none causes more memory to be allocated than the file has bytes.
 #[test]
 fn lengths_of_the_header_are_not_believed() {
     let file = &recorded().fp;
@@ -22,7 +22,7 @@ fn lengths_of_the_header_are_not_believed() {
     }
 }
 
-/// Check that counts inside of features are not believed.
+/// Check that counts inside features are not trusted.
 #[test]
 fn counts_of_features_are_not_believed() {
     let file = &recorded().fp;
@@ -38,7 +38,7 @@ fn counts_of_features_are_not_believed() {
     }
 }
 
-/// Check that data behind an AUXTRACE record is passed over, and that a length beyond the file ends it.
+/// Check that data after an AUXTRACE record is skipped, and that a length beyond the file ends the import.
 #[test]
 fn auxiliary_data_is_passed_over() {
     let file = &recorded().fp;
@@ -56,11 +56,11 @@ fn auxiliary_data_is_passed_over() {
     }
 }
 
-/// Check that a few KiB that would become gigabytes are refused before they do.
+/// Check that a few KiB that would decompress to gigabytes are refused early.
 #[test]
 fn compressed_bombs_are_refused() {
     let file = &recorded().compressed;
-    // Ten GiB of records of a type that is left out, 32 KiB each.
+    // Ten GiB of ignored records, 32 KiB each.
     let record = new_record(user::FIRST + 60, &[0; 32760]);
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
     let mut packed = Vec::new();
@@ -78,7 +78,7 @@ fn compressed_bombs_are_refused() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// Check that records in a compressed stream that end in the middle, or are no records, are said to be damaged.
+/// Check that incomplete or invalid records in a compressed stream are reported as damage.
 #[test]
 fn compressed_rubbish_is_told() {
     let file = &recorded().compressed;

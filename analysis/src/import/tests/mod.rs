@@ -1,4 +1,4 @@
-//! Files that perf writes here, and what becomes of them when they are taken apart.
+//! Imports files written by the perf of this machine, and modified versions of them.
 
 mod damage;
 mod groups;
@@ -26,7 +26,7 @@ int main(void) {
 }
 ";
 
-/// One recording of each kind, made once.
+/// One file of each kind, recorded once.
 struct Recorded {
     fp: Vec<u8>,
     dwarf: Vec<u8>,
@@ -44,7 +44,7 @@ fn recorded() -> &'static Recorded {
     })
 }
 
-/// What `perf record` writes of a quarter of a second of a program, to a file or with `-o -` to a pipe.
+/// The output of `perf record` for a quarter of a second of a program, to a file or with `-o -` to a pipe.
 fn record(options: &[&str]) -> Vec<u8> {
     let dir = TestDir::new();
     let program = dir.compile("burn", "burn.c", BURN, &["-O2", "-fno-omit-frame-pointer"]);
@@ -62,7 +62,7 @@ fn record(options: &[&str]) -> Vec<u8> {
     if file.exists() { std::fs::read(&file).unwrap() } else { output.stdout }
 }
 
-/// A sink that can be read again.
+/// A writer whose output can be read again.
 #[derive(Clone, Default)]
 struct Sink(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -76,7 +76,7 @@ impl Write for Sink {
     }
 }
 
-/// What an import gives, with the bytes of the recording.
+/// Imports a file; also returns the recording.
 fn import(bytes: &[u8]) -> Result<(Imported, Vec<u8>), ImportError> {
     let sink = Sink::default();
     let is_pipe = bytes.get(8..16) == Some(&16_u64.to_le_bytes());
@@ -88,7 +88,7 @@ fn import(bytes: &[u8]) -> Result<(Imported, Vec<u8>), ImportError> {
     Ok((imported, written))
 }
 
-/// The samples and the other events of a recording.
+/// The samples and events of a recording.
 fn contents(recording: &[u8]) -> (Vec<Sample>, Vec<Sideband>) {
     let mut recording = Recording::open(Cursor::new(recording)).unwrap();
     let (mut samples, mut events) = (Vec::new(), Vec::new());
@@ -105,13 +105,13 @@ fn set_word(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Where the records of a file lie: `data.offset` and `data.size` of its header.
+/// The range of a file's records: `data.offset` and `data.size` of its header.
 fn data(file: &[u8]) -> Range<usize> {
     let [offset, size] = [40, 48].map(|at| usize::try_from(word(file, at)).unwrap());
     offset..offset + size
 }
 
-/// (type, place) of every record of a file.
+/// (type, range) of every record of a file.
 fn records(file: &[u8]) -> Vec<(u32, Range<usize>)> {
     let range = data(file);
     let (mut at, mut found) = (range.start, Vec::new());
@@ -124,13 +124,13 @@ fn records(file: &[u8]) -> Vec<(u32, Range<usize>)> {
     found
 }
 
-/// A record of this type.
+/// Encodes a record.
 fn new_record(kind: u32, body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len() + 8).unwrap();
     [&kind.to_le_bytes()[..], &[0, 0], &len.to_le_bytes(), body].concat()
 }
 
-/// The file with other records; what stands behind them moves, and the table of features with it.
+/// The file with other records; what follows them moves, including the table of features.
 fn with_records(file: &[u8], records: &[u8]) -> Vec<u8> {
     let old = data(file);
     let mut new = [&file[..old.start], records, &file[old.end..]].concat();
@@ -145,7 +145,7 @@ fn with_records(file: &[u8], records: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Numbers that look random and are the same in every run (xorshift64).
+/// A deterministic pseudo-random generator (xorshift64).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! What perf writes is taken in full.
+//! Files written by perf are imported completely.
 
 use super::{ImportError, contents, data, import, new_record, record, recorded, records, set_word, with_records, word};
 use crate::address_space::Builder;
@@ -12,8 +12,8 @@ use fpprof_recording::model::{CaptureMode, LossCause, Meta, NO_PROCESS, Sideband
 use std::io::Cursor;
 
 /// Check that a file of frame-pointer chains, one with stacks, a compressed one and a pipe's stream each give their
-/// samples with what was recorded, that only perf's bookkeeping is left out, and that the kernel's
-/// names are those of the running kernel, unless it lay elsewhere.
+/// samples with what was recorded, that only perf's bookkeeping is left out, and that kernel symbols are those of the
+/// running kernel, unless it was at another address.
 #[test]
 fn every_kind_of_file_is_taken() {
     let all = recorded();
@@ -67,13 +67,13 @@ fn every_kind_of_file_is_taken() {
     }
 }
 
-/// Check that samples of threads that had no number any more are taken, and that a file without any stacks is refused with
-/// what to do about it.
+/// Check that samples of threads that no longer had a number are imported, and that a file without any stacks is
+/// refused with advice.
 #[test]
 fn exiting_threads_are_taken_and_files_without_stacks_refused() {
     const SAMPLE: u32 = 9;
     let mut file = recorded().fp.clone();
-    // Head, instruction, process and thread.
+    // Header, instruction, process and thread.
     let samples: Vec<_> = records(&file).into_iter().filter(|(kind, _)| *kind == SAMPLE).collect();
     samples.iter().for_each(|(_, place)| set_word(&mut file, place.start + 16, u64::MAX));
     let (imported, written) = import(&file).unwrap();
@@ -85,7 +85,8 @@ fn exiting_threads_are_taken_and_files_without_stacks_refused() {
     assert!(refused.contains("without stacks") && refused.contains("perf record -g"), "{refused}");
 }
 
-/// The records of a file with every COMPRESSED one as COMPRESSED2: its length in front, zeros up to eight bytes behind.
+/// The records of a file with COMPRESSED ones turned into COMPRESSED2: with a length in front and padded to eight
+/// bytes.
 fn as_compressed2(file: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (kind, place) in records(file) {
@@ -94,7 +95,7 @@ fn as_compressed2(file: &[u8]) -> Vec<u8> {
             continue;
         }
         let packed = &file[place.start + 8..place.end];
-        // One record may be too long by its new head; two of half its length are the same stream.
+        // A record may become too long with its new header; two of half its length are the same stream.
         for part in packed.chunks(packed.len().div_ceil(2)) {
             let mut body = (part.len() as u64).to_le_bytes().to_vec();
             body.extend_from_slice(part);
@@ -105,7 +106,7 @@ fn as_compressed2(file: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Check that COMPRESSED2 records, which newer perfs write, hold what COMPRESSED ones do.
+/// Check that COMPRESSED2 records, which newer perfs write, give the same as COMPRESSED ones.
 #[test]
 fn both_kinds_of_compressed_records_are_the_same() {
     let file = &recorded().compressed;
@@ -115,7 +116,7 @@ fn both_kinds_of_compressed_records_are_the_same() {
     assert_eq!(import(&newer).unwrap(), import(file).unwrap());
 }
 
-/// Check that the order of the samples within a round makes no difference.
+/// Check that the order of samples within a round does not matter.
 #[test]
 fn order_within_a_round_does_not_matter() {
     const SAMPLE: u32 = 9;
@@ -138,7 +139,7 @@ fn order_within_a_round_does_not_matter() {
     assert_eq!(import(&shuffled).unwrap(), import(file).unwrap());
 }
 
-/// Check that samples lost for lack of room are in the balance: perf counts them by the kernel's own counters.
+/// Check that samples lost for lack of space are in the balance: perf counts them by the kernel's counters.
 #[test]
 fn lost_samples_are_counted() {
     // Two samples of 8 KiB fit the smallest buffer, and a thousand arrive in a second.
@@ -155,15 +156,15 @@ fn lost_samples_are_counted() {
     assert_eq!(recorded, imported.samples);
 }
 
-/// Check that the counters of `PERF_FORMAT_LOST`, which count samples, are believed before LOST records, which count
-/// records of any kind, and that either is there alone.
+/// Check that the counters of `PERF_FORMAT_LOST`, which count samples, take precedence over LOST records, which count
+/// records of any kind, and that either suffices.
 #[test]
 fn either_way_of_counting_losses_is_taken() {
     const LOST: u32 = 2;
     const LOST_SAMPLES: u32 = 13;
     let file = &recorded().fp;
     let (_, first) = records(file).into_iter().find(|(kind, _)| *kind == 3).expect("a COMM record");
-    // Every record of the kernel's ends with the same identification.
+    // Every kernel record ends with the same sample ID fields.
     let attr_at = usize::try_from(word(file, 24)).unwrap();
     let sample_format = word(file, attr_at + 24);
     let n_words = (sample_format & 0x1_02c6).count_ones() as usize;
@@ -179,8 +180,8 @@ fn either_way_of_counting_losses_is_taken() {
     }
 }
 
-/// Check that samples read in place are those of the recording an import makes, in order, a bounded number at a time;
-/// that the events read without them are all there; and that a pipe's stream, which cannot be read twice, is refused.
+/// Check that samples read in place are those of the recording that an import makes, in order, in blocks of bounded
+/// size; that all events are read without them; and that a pipe's stream, which cannot be read twice, is refused.
 #[test]
 fn samples_in_place_are_those_of_the_recording() {
     let all = recorded();
@@ -192,7 +193,7 @@ fn samples_in_place_are_those_of_the_recording() {
         for some in &mut in_place {
             let some = some.unwrap();
             assert!((1..=64).contains(&some.samples().len()), "{kind}");
-            // As a worker takes them: what it leaves is of other samples.
+            // As a worker does: the contents left in a block are those of other samples.
             some.decode(|sample| found.push(std::mem::replace(sample, left_over.clone()))).unwrap();
         }
         assert!(found == samples, "{kind}");
@@ -206,7 +207,7 @@ fn samples_in_place_are_those_of_the_recording() {
     assert!(PerfSamples::new(Cursor::new(&all.pipe)).is_err());
 }
 
-/// Check that a file that is cut off gives the samples before that place, and says so; and that one without samples is
+/// Check that a truncated file gives the samples before the cut and reports it, and that one without samples is
 /// refused.
 #[test]
 fn samples_of_a_torn_file_are_those_before_the_tear() {
@@ -221,17 +222,17 @@ fn samples_of_a_torn_file_are_those_before_the_tear() {
     let mut none = PerfSamples::new(Cursor::new(with_records(file, &new_record(user::FINISHED_ROUND, &[])))).unwrap();
     assert!(none.next().is_none());
     assert!(matches!(none.finish(), Err(ImportError::NoSamples)));
-    // Torn before the first sample, that is said rather than that there is none.
+    // If the file is cut before the first sample, that is reported instead of missing samples.
     let early = &file[..data(file).start + 16];
     assert!(matches!(import(early), Err(ImportError::Damaged(_))), "{:?}", import(early));
     assert!(matches!(PerfSamples::new(Cursor::new(early)).unwrap().finish(), Err(ImportError::Damaged(_))));
 }
 
-/// Check that a file as simpleperf writes it, without perf's tables and with records of its own, has all its samples, and the
-/// usual name of its event.
+/// Check that a file written by simpleperf, without perf's tables and with records of its own, gives all its samples
+/// and the usual name of its event.
 #[test]
 fn files_without_perfs_tables_are_taken() {
-    /// `SIMPLE_PERF_RECORD_TYPE_START` and what follows, in `record.h` of simpleperf.
+    /// `SIMPLE_PERF_RECORD_TYPE_START` and the types after it, in `record.h` of simpleperf.
     const OF_SIMPLEPERF: u32 = 32_768;
     let file = &recorded().fp;
     let own = [0, 3].map(|n| new_record(OF_SIMPLEPERF + n, &[0; 16])).concat();
